@@ -4,33 +4,35 @@ import Logging
 import NIOCore
 import NIOSSL
 
-/// What a connection has to do after a notification of the binary protocol.
+/// The next action of a binary connection after a notification.
 enum BinaryDecision: Sendable, Hashable {
-    /// Go on with the next. Success has no bytes.
+    /// Continue with the next notification. Success writes no bytes.
     case next
-    /// Go on with the next, but only after so many milliseconds; nil: never. Nothing is read until then.
+    /// Continue with the next notification after this time, and read nothing until then. `nil` stops for good.
     case pause(milliseconds: Int?)
-    /// Judge this notification again after so many milliseconds, this time without faults. Nothing is read until then.
+    /// Decide on this notification again after this time, without faults. Read nothing until then.
     case postpone(milliseconds: Int)
-    /// The end: write the packet after so many milliseconds (nil: none, just close), discard all that follows.
+    /// End the connection: write the packet after this time, and discard everything that follows. Without a packet,
+    /// only close.
     case end(BinaryErrorResponse?, afterMilliseconds: Int)
-    /// The end: reset the connection.
+    /// End the connection with a reset.
     case reset
 }
 
-/// Whose notification is decided.
+/// The sender of a notification.
 struct BinaryPeer: Sendable, Hashable {
     /// The connection's number, from 1.
     var connection: Int
-    /// What the client certificate names.
+    /// The topic that the client certificate names. `nil` if it names none.
     var topic: String?
 }
 
-/// Plays the legacy gateway on one connection: reads, asks the shared state for decisions, and writes nothing but the one
-/// error packet.
+/// Simulates the legacy gateway on one connection. It reads notifications, gets decisions from the shared state, and
+/// writes nothing but the one error packet.
 ///
-/// After that packet it goes on reading for a while and discards what it reads (apns-binary.md §8). To close with
-/// bytes unread would reset the connection, and a reset destroys the packet before the client has read it.
+/// After that packet it keeps reading for a while, and discards what it reads, as Apple's gateway discards everything
+/// after the bad notification ("Binary Provider API"). Closing with unread bytes would reset the connection. A reset
+/// destroys the packet before the client has read it.
 final class BinaryGatewayHandler: ChannelDuplexHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundIn = ByteBuffer
@@ -39,11 +41,11 @@ final class BinaryGatewayHandler: ChannelDuplexHandler {
     private enum Phase {
         case handshaking
         case open
-        /// A fault holds back what follows; nothing is read.
+        /// A fault delays all later notifications. Nothing is read.
         case paused
-        /// The end is decided, the packet still to be written; what comes is discarded.
+        /// The end is decided, but the packet is not written yet. Incoming data is discarded.
         case ending
-        /// All is written; what comes is discarded until the client closes or the linger is over.
+        /// Everything is written. Incoming data is discarded until the client closes or the linger time is over.
         case lingering
         case closed
     }
@@ -54,11 +56,11 @@ final class BinaryGatewayHandler: ChannelDuplexHandler {
     private var session: BinarySession
     private var phase = Phase.handshaking
     private var timer: Scheduled<Void>?
-    /// The channel asked for bytes while nothing was to be read.
+    /// Whether the channel asked for data while reading was paused.
     private var isReadHeldBack = false
-    /// The client will send no more.
+    /// Whether the client has finished sending.
     private var isPeerFinished = false
-    /// It ended without TLS's close_notify, and will not answer ours.
+    /// Whether the client ended without TLS's close_notify. It will not respond to ours.
     private var isPeerUnclean = false
 
     init(
@@ -79,7 +81,7 @@ final class BinaryGatewayHandler: ChannelDuplexHandler {
         switch phase {
         case .open: advance(context: context)
         case .ending, .lingering: discard(bytes: count)
-        // Bounded: nothing more is read from the socket while paused.
+        // This is bounded, because nothing more is read from the socket during a pause.
         case .handshaking, .paused, .closed: break
         }
     }
@@ -95,7 +97,7 @@ final class BinaryGatewayHandler: ChannelDuplexHandler {
             switch phase {
             case .open: close(context: context)
             case .lingering: context.closeWithoutTLS()
-            // A pause without a timer has no end of its own.
+            // A pause without a timer never ends by itself.
             case .paused: if timer == nil { close(context: context) }
             case .handshaking, .ending, .closed: break
             }
@@ -107,7 +109,7 @@ final class BinaryGatewayHandler: ChannelDuplexHandler {
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
         if case .uncleanShutdown = error as? NIOSSLError {
-            // Many clients close without TLS's close_notify; what they sent before stands.
+            // Many clients close without TLS's close_notify. The data before it is valid.
             isPeerUnclean = true
             return
         }
@@ -136,7 +138,7 @@ final class BinaryGatewayHandler: ChannelDuplexHandler {
 
     // MARK: Decisions
 
-    /// Decides on all that is there, and does what the decision says.
+    /// Decides on all notifications that have arrived, and performs the decision.
     private func advance(context: ChannelHandlerContext) {
         session.parse()
         let decision = state.decide(logger) { state, now in session.decide(in: &state, at: now) }
@@ -179,7 +181,8 @@ final class BinaryGatewayHandler: ChannelDuplexHandler {
         }
     }
 
-    /// Writes the packet, if there is one, and closes the sending side; the receiving side is drained for a while.
+    /// Writes the packet, if there is one, and closes the sending side. The receiving side is drained for the linger
+    /// time.
     private func end(with packet: BinaryErrorResponse?, context: ChannelHandlerContext) {
         phase = .lingering
         if let packet {
@@ -212,17 +215,17 @@ final class BinaryGatewayHandler: ChannelDuplexHandler {
     }
 }
 
-/// One connection of the binary protocol as a value: what was read and not yet decided, and whether its end is decided.
+/// The state of one binary connection as a value: received data without a decision, and whether the data is malformed.
 ///
-/// Bytes are parsed outside the shared state's lock and decided inside it, a whole read at a time.
+/// It parses bytes outside the shared state's lock and decides inside it, one read at a time.
 private struct BinarySession {
     var peer: BinaryPeer
     private var parser: BinaryNotificationParser
-    /// Parsed and not decided yet; decided ones are before ``next``.
+    /// The parsed notifications. Those before ``next`` have been decided.
     private var batch: [BinaryNotification] = []
     private var next = 0
     private var malformed: BinaryNotificationParser.Malformed?
-    /// The first of the batch was postponed by a fault, which applies only once.
+    /// Whether a fault has postponed the next notification of the batch. Faults apply to it only once.
     private var isPostponed = false
 
     init(peer: BinaryPeer, limits: BinaryNotificationParser.Limits) {
@@ -234,7 +237,7 @@ private struct BinarySession {
         parser.append(&bytes)
     }
 
-    /// Makes notifications of all bytes that are there.
+    /// Parses all complete notifications that have arrived.
     mutating func parse() {
         guard malformed == nil else { return }
         do throws(BinaryNotificationParser.Malformed) {
@@ -244,7 +247,7 @@ private struct BinarySession {
         }
     }
 
-    /// Decides on what was parsed, up to the first decision other than ``BinaryDecision/next``.
+    /// Decides on the parsed notifications, up to the first decision other than ``BinaryDecision/next``.
     mutating func decide(in state: inout SandboxState, at now: Date) -> BinaryDecision {
         while next < batch.count {
             let decision = state.decide(batch[next], from: peer, at: now, faults: !isPostponed)
@@ -260,15 +263,15 @@ private struct BinarySession {
                 return decision
             }
         }
-        // Emptied at once: its payloads share the parser's storage, which could not be reused otherwise.
+        // Empty the batch at once. Its payloads share the parser's storage, which could not be reused otherwise.
         batch.removeAll(keepingCapacity: true)
         next = 0
         guard let malformed else { return .next }
         return state.decide(malformed, from: peer, at: now)
     }
 
-    /// Forgets what is there, after the end was decided.
-    /// - Returns: the number of whole notifications forgotten; what follows one that could not be read has no number.
+    /// Discards all received data after the end was decided.
+    /// - Returns: The number of complete notifications. Data that follows a malformed frame counts as none.
     mutating func discard() -> Int {
         parse()
         let count = batch.count - next

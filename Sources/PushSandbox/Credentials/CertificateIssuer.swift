@@ -9,13 +9,13 @@ struct Identity {
     var certificate: Certificate
     var key: P256.Signing.PrivateKey
 
-    /// Certificate and key in one text, the certificate first.
+    /// The certificate and its key as one text, the certificate first.
     var pem: String {
         get throws { try certificate.serializeAsPEM().pemString + "\n" + key.pemRepresentation + "\n" }
     }
 
-    /// Reads what ``pem`` wrote, in either order.
-    /// - Throws: when one of the two is missing, or the key is not the certificate's.
+    /// Parses the text of ``pem``, in either order.
+    /// - Throws: An error if one of the two is missing, or if the key does not belong to the certificate.
     init(pem: String) throws {
         let documents = try PEMDocument.parseMultiple(pemString: pem)
         guard let certificate = documents.first(where: { $0.discriminator == Certificate.defaultPEMDiscriminator }),
@@ -32,26 +32,26 @@ struct Identity {
         self.key = key
     }
 
-    /// A file that does not hold a certificate with its own key.
+    /// The text does not contain a certificate with its own key.
     struct Mismatch: Error {}
 }
 
-/// Makes the sandbox's certificates: its own authority, and leaves below it.
+/// Issues the sandbox's certificates: its own authority, and leaf certificates below it.
 struct CertificateIssuer {
     private static let authorityName = "PushChat Sandbox CA"
     private static let day: TimeInterval = 86_400
     private static let authorityValidity = 3650 * day
-    /// The most that the strictest platform (Apple's) accepts of a server.
+    /// The maximum for a server certificate on the strictest platform, which is Apple's.
     private static let leafValidity = 825 * day
-    /// Certificates that end sooner than this are made anew at start.
+    /// Certificates that expire sooner than this are replaced at start.
     private static let renewal = 30 * day
-    /// Certificates begin this long ago, for clients whose clock is behind.
+    /// The time by which certificates are backdated, for clients whose clock is behind.
     private static let backdating = day
 
     var authority: Identity
     var now: Date
 
-    /// A new authority, good for ten years.
+    /// Creates an authority that is valid for ten years.
     init(now: Date) throws {
         let key = P256.Signing.PrivateKey()
         let name = try DistinguishedName { CommonName(Self.authorityName) }
@@ -73,16 +73,18 @@ struct CertificateIssuer {
         self.now = now
     }
 
-    /// Apple's names of the services that the sandbox plays (apns-http2.md §1, apns-binary.md §1).
+    /// Apple's names of the services that the sandbox simulates ("Sending notification requests to APNs", "Binary
+    /// Provider API").
     ///
-    /// Some libraries have them built in. Such a client reaches the sandbox by its resolver or a proxy, and checks the name.
+    /// Some libraries have them built in. Such a client reaches the sandbox through its resolver or a proxy, and checks
+    /// the name.
     static let appleNames =
         [
             "api.push", "api.sandbox.push", "api.development.push", "gateway.push", "gateway.sandbox.push",
             "feedback.push", "feedback.sandbox.push", "api-manage-broadcast.push", "api-manage-broadcast.sandbox.push",
         ].map { $0 + ".apple.com" }
 
-    /// A certificate for the listeners, with the names of this machine, of `host`, and of Apple's services.
+    /// Issues a certificate for the listeners, with the names of this machine, of `host`, and of Apple's services.
     func server(host: String) throws -> Identity {
         try leaf(
             subject: DistinguishedName { CommonName("localhost") },
@@ -92,7 +94,7 @@ struct CertificateIssuer {
             })
     }
 
-    /// The names of the listeners' certificate.
+    /// The names in the listeners' certificate.
     static func names(host: String) -> [GeneralName] {
         let local: [GeneralName] = [
             .dnsName("localhost"),
@@ -111,8 +113,10 @@ struct CertificateIssuer {
         return (local.contains(name) ? local : local + [name]) + appleNames.map { .dnsName($0) }
     }
 
-    /// A certificate that looks like the one Apple issues for an environment: the topic is its UID (apns-binary.md §1),
-    /// and it lists all topics that it is good for (apns-http2.md §2).
+    /// Issues a certificate that looks like Apple's certificate for an environment.
+    ///
+    /// The topic is the subject's UID, because the gateway takes it from there ("Binary Provider API"). An extension
+    /// lists all topics that the certificate is valid for ("Sending notification requests to APNs").
     func client(topic: String, environment: SandboxDevice.Environment = .development) throws -> Identity {
         let isForProduction = environment == .production
         let prefix =
@@ -131,14 +135,14 @@ struct CertificateIssuer {
             })
     }
 
-    /// Whether the certificate is this authority's, has begun, and is good for at least thirty days more.
+    /// Whether this authority issued the certificate, and it is valid now and for at least 30 more days.
     func isGood(_ certificate: Certificate) -> Bool {
         certificate.issuer == authority.certificate.subject
             && authority.certificate.publicKey.isValidSignature(certificate.signature, for: certificate)
             && certificate.notValidBefore <= now && certificate.notValidAfter >= now + Self.renewal
     }
 
-    /// A certificate below the authority. Handed out by tests, too, with extensions of their own.
+    /// Issues a certificate below the authority. Tests call this with other extensions.
     func leaf(subject: DistinguishedName, extensions: Certificate.Extensions) throws -> Identity {
         let key = P256.Signing.PrivateKey()
         let authorityKey = SubjectKeyIdentifier(hash: authority.certificate.publicKey)

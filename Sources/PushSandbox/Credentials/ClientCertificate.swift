@@ -3,17 +3,19 @@ import NIOSSL
 import SwiftASN1
 import X509
 
-/// What a client certificate says about itself (apns-binary.md §1, apns-http2.md §6).
+/// The properties of a client certificate (Apple, "Binary Provider API" and "Establishing a certificate-based
+/// connection to APNs").
 struct ClientCertificate: Sendable, Hashable {
-    /// What Apple's development certificates have before the topic in their common name.
+    /// The text before the topic in the common name of Apple's development certificates.
     static let commonNamePrefix = "Apple Development IOS Push Services: "
-    /// The same of the certificates for production.
+    /// The text before the topic in the common name of Apple's production certificates.
     static let productionCommonNamePrefix = "Apple Production IOS Push Services: "
 
-    /// The app for which it was issued: the subject's UID; where there is none, what follows the last `": "` of the common
-    /// name.
+    /// The app's topic: the subject's UID, otherwise the text after the last `": "` of the common name. `nil` if there
+    /// is neither.
     var topic: String?
-    /// All topics for which it is good, from Apple's extension; empty where it has none.
+    /// All topics that the certificate is valid for, from Apple's extension. Empty if the extension is missing or
+    /// malformed.
     var topics: [String] = []
     var isForDevelopment = false
     var isForProduction = false
@@ -53,7 +55,7 @@ struct ClientCertificate: Sendable, Hashable {
         return topic.isEmpty ? nil : String(topic)
     }
 
-    /// The topics, each followed by a sequence of what it is for (`app`, `voip`, `complication`).
+    /// Parses the topics. Each is followed by a sequence with its kind (`app`, `voip`, `complication`).
     private static func topics(derEncoded bytes: ArraySlice<UInt8>) throws -> [String] {
         try DER.sequence(try DER.parse(bytes), identifier: .sequence) { nodes in
             var topics: [String] = []
@@ -65,12 +67,12 @@ struct ClientCertificate: Sendable, Hashable {
         }
     }
 
-    /// The topics that Apple lists in an app's certificate, with what each is for.
+    /// Returns the topics that Apple lists in an app's certificate, with the kind of each.
     static func topics(of app: String) -> [(topic: String, kind: String)] {
         [(app, "app"), (app + ".voip", "voip"), (app + ".complication", "complication")]
     }
 
-    /// The value of Apple's extension for an app.
+    /// Returns Apple's extension for an app.
     static func topicsExtension(app: String) throws -> Certificate.Extension {
         var serializer = DER.Serializer()
         try serializer.appendConstructedNode(identifier: .sequence) { serializer in
@@ -86,9 +88,9 @@ struct ClientCertificate: Sendable, Hashable {
 }
 
 extension ASN1ObjectIdentifier {
-    /// `userId`, where Apple's push certificates have the topic.
+    /// `userId`, the attribute with the topic in Apple's push certificates.
     static let userIdentifier: ASN1ObjectIdentifier = [0, 9, 2342, 19_200_300, 100, 1, 1]
-    /// Apple's marks of the two environments; some clients choose the host by them.
+    /// Apple's marks of the two environments. Some clients choose the host by them.
     static let appleDevelopmentPush: ASN1ObjectIdentifier = [1, 2, 840, 113635, 100, 6, 3, 1]
     static let appleProductionPush: ASN1ObjectIdentifier = [1, 2, 840, 113635, 100, 6, 3, 2]
     /// Apple's list of topics.

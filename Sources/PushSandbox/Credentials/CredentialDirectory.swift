@@ -1,24 +1,25 @@
 import Foundation
 
-/// The directory of the sandbox's credentials: locked while they are made, its files replaced whole.
+/// The directory of the sandbox's credentials. It is locked while they are created, and its files are replaced as a
+/// whole.
 struct CredentialDirectory: Sendable {
-    /// How long another process may hold the lock. Making everything takes well under a second.
+    /// The maximum time to wait for another process's lock. Creating all credentials takes well under a second.
     private static let lockTimeout = Duration.seconds(10)
     private static let lockInterval = Duration.milliseconds(20)
-    /// The longest file that is read: a certificate with its key is a few kilobytes.
+    /// The size in bytes from which a file is not read. A certificate with its key is a few kilobytes.
     private static let fileLimit = 1 << 20
 
     let path: String
 
-    /// Runs `body` while no other process is inside its own.
-    /// - Throws: ``SandboxError/directoryBusy(path:)`` when another process held the lock for all of ``lockTimeout``.
+    /// Runs `body` while this process holds the directory's lock.
+    /// - Throws: ``SandboxError/directoryBusy(path:)`` if another process holds the lock for all of ``lockTimeout``.
     func locked<Result: Sendable>(
         clock: some Clock<Duration> = ContinuousClock(), _ body: @Sendable () throws -> Result
     ) async throws -> Result {
         try make()
         let lock = open(file(".lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
         guard lock >= 0 else { throw failure(".lock") }
-        // Closing the descriptor gives the lock back, as does the end of the process.
+        // Closing the descriptor releases the lock, as does the end of the process.
         defer { close(lock) }
         let deadline = clock.now.advanced(by: Self.lockTimeout)
         while flock(lock, LOCK_EX | LOCK_NB) != 0 {
@@ -33,7 +34,7 @@ struct CredentialDirectory: Sendable {
         path + "/" + name
     }
 
-    /// A file's bytes; nil where it is missing, unreadable or longer than ``fileLimit``.
+    /// Returns a file's bytes. `nil` if the file is missing, unreadable or too long (``fileLimit``).
     func read(_ name: String) -> [UInt8]? {
         guard let handle = FileHandle(forReadingAtPath: file(name)) else { return nil }
         defer { try? handle.close() }
@@ -41,9 +42,10 @@ struct CredentialDirectory: Sendable {
         return Array(data)
     }
 
-    /// Replaces files, each whole or not at all, mode 0600: all are on disk under other names before the first gets its own.
+    /// Replaces files, each atomically and with mode 0600. All files are on disk under other names before the first is
+    /// renamed.
     ///
-    /// A crash between two renames leaves old and new together; what reads them checks that they belong together.
+    /// A crash between two renames leaves old and new files together. Readers check that the files belong together.
     func replace(_ files: [(name: String, bytes: [UInt8])]) throws {
         var written: [(temporary: String, name: String)] = []
         defer { for file in written { unlink(self.file(file.temporary)) } }
@@ -67,7 +69,8 @@ struct CredentialDirectory: Sendable {
         }
     }
 
-    /// Makes the directory, mode 0700. One that is there already keeps its mode; the files are private in any case.
+    /// Creates the directory with mode 0700. An existing directory keeps its mode, because the files are private in any
+    /// case.
     private func make() throws {
         do {
             try FileManager.default.createDirectory(

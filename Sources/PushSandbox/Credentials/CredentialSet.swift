@@ -3,12 +3,13 @@ import Foundation
 import NIOSSL
 import X509
 
-/// What the credential files hold, checked: every certificate is the authority's, lasting, and has its key.
+/// The checked content of the credential files. Every certificate is the authority's, has its key, and is valid for at
+/// least 30 days.
 struct CredentialSet {
-    /// What `credentials.json` holds: the names that go with the provider token keys.
+    /// The content of `credentials.json`: the names that belong to the provider token keys.
     struct Names: Codable, Equatable {
         var keyID: String
-        /// Nil in files that were written before there was such a key.
+        /// `nil` in files of versions that had no such key.
         var productionKeyID: String?
         var teamID: String
         var topic: String
@@ -20,7 +21,7 @@ struct CredentialSet {
             case topic
         }
 
-        /// Key and team identifiers as Apple makes them: ten upper-case letters and digits.
+        /// The length of key and team identifiers. Like Apple's, they are ten upper-case letters and digits.
         static let identifierLength = 10
 
         static func newIdentifier() -> String {
@@ -30,12 +31,13 @@ struct CredentialSet {
     }
 
     private(set) var names: Names
-    /// The files that have to be written: none when all that was found was good.
+    /// The files to write. Empty if all existing files were valid.
     let files: [(name: String, bytes: [UInt8])]
 
-    /// Keeps of the files what is good, and makes the rest anew.
+    /// Keeps the valid files, and creates the content of the others.
     ///
-    /// A new authority means new leaves, another topic another client certificate, another host another server's.
+    /// A new authority requires new leaf certificates. Another topic requires new client certificates, and another host
+    /// a new server certificate.
     init(topic: String, host: String, now: Date, read: (String) -> [UInt8]?) throws {
         typealias File = SandboxCredentials
         var files: [(name: String, bytes: [UInt8])] = []
@@ -47,7 +49,7 @@ struct CredentialSet {
             add(File.authorityName, try issuer.authority.certificate.serializeAsPEM().pemString + "\n")
             add(File.authorityKeyName, issuer.authority.key.pemRepresentation + "\n")
         }
-        /// A kept leaf certificate, if it is good for at least thirty days more.
+        /// Returns the existing leaf certificate, if it is valid for at least 30 more days and passes `isRight`.
         func leaf(_ name: String, where isRight: (Identity) -> Bool) -> Identity? {
             Self.identity(read(name)).flatMap { issuer.isGood($0.certificate) && isRight($0) ? $0 : nil }
         }
@@ -87,13 +89,14 @@ struct CredentialSet {
         return issuer.isGood(authority.certificate) ? issuer : nil
     }
 
-    /// Whether the certificate is for this host, too.
+    /// Whether the certificate has all names for this host.
     private static func names(_ server: Identity, host: String) -> Bool {
         guard let names = try? server.certificate.extensions.subjectAlternativeNames else { return false }
         return CertificateIssuer.names(host: host).allSatisfy(names.contains)
     }
 
-    /// Whether the certificate names the app, and lists its topics, which those of earlier versions did not.
+    /// Whether the certificate names the app and lists its topics. The certificates of earlier versions do not list
+    /// them.
     private static func isFor(_ topic: String, _ client: Identity) -> Bool {
         let certificate = ClientCertificate(client.certificate)
         return certificate.topic == topic && certificate.topics == ClientCertificate.topics(of: topic).map(\.topic)
@@ -116,7 +119,7 @@ struct CredentialSet {
             passphrase: SandboxCredentials.archivePassphrase, randomBytes: SymmetricKey.randomBytes)
     }
 
-    /// Whether the archive opens with the passphrase and holds the same certificate.
+    /// Whether the passphrase opens the archive, and the archive holds the same certificate.
     private static func holds(_ client: Identity, _ archive: [UInt8]?) -> Bool {
         guard let archive,
             let bundle = try? NIOSSLPKCS12Bundle(

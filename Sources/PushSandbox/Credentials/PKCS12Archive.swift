@@ -3,23 +3,23 @@ import CryptoExtras
 import Foundation
 import SwiftASN1
 
-/// A PKCS#12 file that holds one certificate and its key, as Keychain Access exports a push certificate.
+/// A PKCS#12 file with one certificate and its key, like a push certificate that Keychain Access exports.
 ///
-/// Both bags are sealed with PBES2 (PBKDF2-HMAC-SHA256, AES-256-CBC) and the whole with an HMAC-SHA256, which is
-/// what OpenSSL 3 writes by default and what every current reader accepts (RFC 7292, RFC 8018).
+/// Both bags are encrypted with PBES2 (PBKDF2-HMAC-SHA256, AES-256-CBC). An HMAC-SHA256 protects the whole. OpenSSL 3
+/// writes this form by default, and every current reader accepts it (RFC 7292, RFC 8018).
 struct PKCS12Archive {
-    /// Rounds of each key derivation: OpenSSL's default. The sandbox's passphrase is printed in its documentation,
-    /// so that more would only cost time at start.
+    /// The rounds of each key derivation: OpenSSL's default. The sandbox's documentation prints the passphrase, so more
+    /// rounds would only slow down the start.
     static let rounds = 2048
 
-    /// DER of the certificate.
+    /// The certificate in DER.
     var certificate: [UInt8]
-    /// DER of the key, as PKCS#8.
+    /// The key in DER, as PKCS#8.
     var privateKey: [UInt8]
-    /// What Keychain Access shows as the name.
+    /// The name that Keychain Access shows.
     var friendlyName: String
 
-    /// DER of the file.
+    /// Returns the file in DER.
     func serialized(passphrase: String, randomBytes: (Int) -> [UInt8]) throws -> [UInt8] {
         let keyIdentifier = Array(Insecure.SHA1.hash(data: certificate))
         let certificateBag = try bag(.certificateBag, keyIdentifier) { certificate in
@@ -74,8 +74,8 @@ struct PKCS12Archive {
         }
     }
 
-    /// A SafeContents with one bag. Its attributes are the name, and the identifier that ties the key to its certificate: a
-    /// SET OF, hence in the order of its bytes.
+    /// Returns a SafeContents with one bag. Its attributes are the name, and the identifier that ties the key to its
+    /// certificate. They are a SET OF, so DER orders them by their bytes.
     private func bag(
         _ kind: ASN1ObjectIdentifier, _ keyIdentifier: [UInt8], _ value: (inout DER.Serializer) throws -> Void
     ) throws -> [UInt8] {
@@ -110,7 +110,7 @@ struct PKCS12Archive {
         }
     }
 
-    /// Big endian.
+    /// Returns the text in UTF-16, big endian.
     private static func utf16(_ text: String) -> [UInt8] {
         text.utf16.flatMap { [UInt8($0 >> 8), UInt8($0 & 0xFF)] }
     }
@@ -125,7 +125,7 @@ struct PKCS12Archive {
         return Sealed(salt: salt, vector: vector, ciphertext: Array(ciphertext))
     }
 
-    /// Key of the archive's MAC (RFC 7292 appendix B.2, with the identifier 3, one block of SHA-256).
+    /// Derives the key of the archive's MAC (RFC 7292 appendix B.2, with the identifier 3, one block of SHA-256).
     private static func macKey(passphrase: String, salt: [UInt8]) -> SymmetricKey {
         let block = 64
         func filled(_ bytes: [UInt8]) -> [UInt8] {
@@ -133,7 +133,7 @@ struct PKCS12Archive {
             let count = (bytes.count + block - 1) / block * block
             return (0..<count).map { bytes[$0 % bytes.count] }
         }
-        // The passphrase as big endian UTF-16 with its terminating zero.
+        // The passphrase is UTF-16 in big endian, with a terminating zero.
         let password = utf16(passphrase + "\0")
         var digest = Array(SHA256.hash(data: [UInt8](repeating: 3, count: block) + filled(salt) + filled(password)))
         for _ in 1..<rounds {
@@ -142,13 +142,13 @@ struct PKCS12Archive {
         return SymmetricKey(data: digest)
     }
 
-    /// Something encrypted, and what is needed besides the passphrase to decrypt it.
+    /// Encrypted bytes, with the parameters that decryption needs besides the passphrase.
     private struct Sealed {
         var salt: [UInt8]
         var vector: [UInt8]
         var ciphertext: [UInt8]
 
-        /// The AlgorithmIdentifier of PBES2 (RFC 8018 appendix A.4).
+        /// Writes the AlgorithmIdentifier of PBES2 (RFC 8018 appendix A.4).
         func algorithm(into coder: inout DER.Serializer) throws {
             try coder.sequence { algorithm in
                 try algorithm.serialize(ASN1ObjectIdentifier.pbes2)
@@ -174,7 +174,7 @@ struct PKCS12Archive {
     }
 }
 
-/// The bytes that `write` writes.
+/// Returns the bytes that `write` writes.
 private func der(_ write: (inout DER.Serializer) throws -> Void) throws -> [UInt8] {
     var coder = DER.Serializer()
     try write(&coder)
@@ -190,7 +190,7 @@ extension DER.Serializer {
         try appendConstructedNode(identifier: .set, write)
     }
 
-    /// A value inside an explicit context-specific tag.
+    /// Writes a value inside an explicit context-specific tag.
     fileprivate mutating func tagged(_ number: UInt, _ write: (inout DER.Serializer) throws -> Void) throws {
         try serialize(explicitlyTaggedWithTagNumber: number, tagClass: .contextSpecific, write)
     }
@@ -199,7 +199,7 @@ extension DER.Serializer {
         try serialize(ASN1OctetString(contentBytes: bytes[...]))
     }
 
-    /// A ContentInfo of the type `data`.
+    /// Writes a ContentInfo of the type `data`.
     fileprivate mutating func contentInfo(_ bytes: [UInt8]) throws {
         try sequence { info in
             try info.serialize(ASN1ObjectIdentifier.data)

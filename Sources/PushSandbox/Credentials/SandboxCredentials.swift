@@ -3,12 +3,13 @@ package import Foundation
 package import Logging
 import NIOSSL
 
-/// The sandbox's credentials on disk: where they are, and the names that go with them.
+/// The sandbox's credentials on disk: their directory, and the names that belong to them.
 ///
-/// Made on first use, kept from then on; certificates that end within thirty days are made anew.
+/// The sandbox creates them on first use and keeps them. It replaces certificates that expire within 30 days.
 package struct SandboxCredentials: Sendable, Hashable {
     static let authorityName = "ca.pem"
-    /// Kept, so that leaves can be made anew without every client having to trust another authority.
+    /// The authority's key. It is kept because a new authority for new leaf certificates would have to be trusted by
+    /// every client.
     static let authorityKeyName = "ca-key.pem"
     static let clientName = "client.pem"
     static let clientArchiveName = "client.p12"
@@ -17,38 +18,39 @@ package struct SandboxCredentials: Sendable, Hashable {
     static let providerKeyName = "AuthKey_SANDBOX.p8"
     static let productionKeyName = "AuthKey_PRODUCTION.p8"
     static let namesName = "credentials.json"
-    /// Passphrase of `client.p12`. Not a secret: the archive protects nothing but a local test.
+    /// The passphrase of `client.p12`. It is not secret, because the archive protects nothing but a local test.
     package static let archivePassphrase = "pushchat"
 
     package let directory: String
-    /// What the private key of `AuthKey_SANDBOX.p8` is called in provider tokens.
+    /// The id of the key `AuthKey_SANDBOX.p8` in provider tokens.
     package let keyID: String
-    /// The same of `AuthKey_PRODUCTION.p8`, which the sandbox refuses as one of the wrong environment.
+    /// The id of the key `AuthKey_PRODUCTION.p8`. The sandbox rejects its tokens, because they are for the wrong
+    /// environment.
     package let productionKeyID: String
     package let teamID: String
-    /// For which the client certificate was issued.
+    /// The topic for which the client certificate was issued.
     package let topic: String
 
-    /// The authority that clients have to trust.
+    /// The certificate of the authority that clients have to trust.
     package var authorityFile: String { directory + "/" + Self.authorityName }
-    /// Certificate and key in one file.
+    /// The client certificate and its key.
     package var clientFile: String { directory + "/" + Self.clientName }
-    /// The same as PKCS#12; the passphrase is ``archivePassphrase``.
+    /// The client certificate and its key as PKCS#12, with the passphrase ``archivePassphrase``.
     package var clientArchiveFile: String { directory + "/" + Self.clientArchiveName }
-    /// A client certificate for production, which the HTTP/2 listener refuses as one of the wrong environment.
+    /// A client certificate for production. The HTTP/2 listener rejects it, because it is for the wrong environment.
     package var productionClientFile: String { directory + "/" + Self.productionClientName }
     /// The listeners' certificate and key.
     package var serverFile: String { directory + "/" + Self.serverName }
-    /// P-256, PKCS#8, for provider tokens.
+    /// The key for provider tokens: P-256, PKCS#8.
     package var providerKeyFile: String { directory + "/" + Self.providerKeyName }
-    /// Another, of production.
+    /// A second key for provider tokens, which belongs to production.
     package var productionKeyFile: String { directory + "/" + Self.productionKeyName }
     package var namesFile: String { directory + "/" + Self.namesName }
 
-    /// Makes sure that the directory holds a whole and lasting set, and says where it is.
+    /// Ensures that the directory holds a complete and valid set of credentials, and returns it.
     ///
-    /// Safe to call from several processes at once: one makes the set, the others find it.
-    /// - Throws: ``SandboxError`` when the directory cannot be used.
+    /// Several processes may call this at the same time: one creates the set, the others find it.
+    /// - Throws: ``SandboxError`` if the directory cannot be used.
     package static func prepare(
         directory path: String, topic: String, host: String = "127.0.0.1", logger: Logger, now: Date = Date()
     ) async throws -> SandboxCredentials {
@@ -69,23 +71,24 @@ package struct SandboxCredentials: Sendable, Hashable {
         }
     }
 
-    /// How long TLS may take to close when the sandbox stops or closes a connection.
+    /// The time limit for closing TLS when the sandbox stops or closes a connection.
     private static let shutdownTimeout = Duration.seconds(1)
 
-    /// What the TLS listeners present and demand: the server's certificate, and a client's that the authority signed.
+    /// Returns the settings of a TLS listener. It presents the server's certificate, and requires a client certificate
+    /// of the authority.
     ///
-    /// For HTTP/2 a client may come without one. A certificate of another authority is refused in any case.
+    /// Over HTTP/2, the client certificate is optional. A certificate of another authority is refused in any case.
     func serverTLS(for listener: ListenerKind) throws -> NIOSSLContext {
         var configuration = try serverTLS()
         configuration.trustRoots = .certificates(try NIOSSLCertificate.fromPEMFile(authorityFile))
-        // A client has no host name to check; its certificate is demanded all the same.
+        // A client has no host name to check. Its certificate is required nevertheless.
         configuration.certificateVerification =
             listener == .http2 ? .optionalVerification : .noHostnameVerification
         if listener == .http2 { configuration.applicationProtocols = [SandboxHTTP2Handshake.protocolName] }
         return try NIOSSLContext(configuration: configuration)
     }
 
-    /// The server's certificate, and nothing demanded of a client.
+    /// Returns TLS settings with the server's certificate. They do not ask for a client certificate.
     func serverTLS() throws -> TLSConfiguration {
         let certificate = try NIOSSLCertificate.fromPEMFile(serverFile).map(NIOSSLCertificateSource.certificate)
         let key = try NIOSSLPrivateKey(file: serverFile, format: .pem)
@@ -95,7 +98,7 @@ package struct SandboxCredentials: Sendable, Hashable {
         return configuration
     }
 
-    /// Reads the public halves of the two provider token keys.
+    /// Reads the public keys of the two keys for provider tokens.
     func keyring() throws -> SandboxKeyring {
         func key(_ path: String) throws -> P256.Signing.PublicKey {
             try P256.Signing.PrivateKey(pemRepresentation: String(contentsOfFile: path, encoding: .utf8)).publicKey
@@ -109,11 +112,11 @@ package struct SandboxCredentials: Sendable, Hashable {
     }
 }
 
-/// The keys with which provider tokens can be signed, by key id (apns-http2.md §5).
+/// The keys that may sign provider tokens, by key id (Apple, "Establishing a token-based connection to APNs").
 struct SandboxKeyring: Sendable {
     struct Key: Sendable {
         var key: P256.Signing.PublicKey
-        /// Belongs to Apple's production environment, which the sandbox does not play.
+        /// Whether the key belongs to Apple's production environment, which the sandbox does not simulate.
         var isForProduction = false
     }
 

@@ -3,17 +3,18 @@ import Logging
 import NIOCore
 import NIOSSL
 
-/// Plays the feedback service on one connection: writes the topic's list as soon as TLS is up, then closes.
+/// Simulates the feedback service on one connection: writes the topic's list as soon as TLS is up, then closes.
 ///
-/// The list counts as read only when the client closed its side after all of it was written (apns-feedback.md §3).
-/// A reset, a client that closed before, or one that never closes leaves it as it was, for the next reader.
+/// Apple only says that the list is cleared after it is read ("Binary Provider API", "The Feedback Service"), not when.
+/// The sandbox clears it when all of it is written and the client has then closed its side. If the client closes
+/// earlier, resets or never closes, the list stays for the next reader.
 final class FeedbackHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
 
-    /// Bytes that are written before the next wait for the socket.
+    /// The number of bytes to write before waiting for the socket.
     static let pieceSize = 64 << 10
-    /// How long the client may take for one piece, and after the last for closing.
+    /// The time limit for one piece, and after the last piece for the client's close.
     static let timeout = TimeAmount.seconds(10)
 
     private let state: SharedState
@@ -43,7 +44,7 @@ final class FeedbackHandler: ChannelInboundHandler {
                 finish()
                 context.closeWithoutTLS()
             } else {
-                // The client closes before it has all, and will not confirm it.
+                // The client closes before it has the whole list, so it will not confirm the list.
                 reading = nil
                 context.close(promise: nil)
             }
@@ -54,11 +55,11 @@ final class FeedbackHandler: ChannelInboundHandler {
     }
 
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
-        // What the client sends is discarded.
+        // Discard data from the client.
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        // Without TLS's close_notify the client has closed all the same.
+        // A client that ends without TLS's close_notify has closed nevertheless.
         if case .uncleanShutdown = error as? NIOSSLError { return }
         logger.debug("Feedback connection failed", metadata: ["error": "\(error)"])
         reading = nil
@@ -68,13 +69,14 @@ final class FeedbackHandler: ChannelInboundHandler {
     func channelInactive(context: ChannelHandlerContext) {
         timer?.cancel()
         timer = nil
-        // A client that closes after us, and without TLS's close_notify, shows only here: with both directions shut there is
-        // no event of its own for its end. A reset was an error before, and has cleared the reading.
+        // If the client closes after us and without TLS's close_notify, only this event shows it: once both directions
+        // are shut, no other event reports the client's end. A reset was reported as an error before, and has cleared
+        // `reading`.
         if isWhole { finish() }
         context.fireChannelInactive()
     }
 
-    /// Writes the next piece and, when the socket has accepted it, the next.
+    /// Writes the next piece, and continues when the socket has accepted it.
     private func writePiece(context: ChannelHandlerContext) {
         timer?.cancel()
         timer = context.eventLoop.assumeIsolated().scheduleTask(in: Self.timeout) {
@@ -100,7 +102,7 @@ final class FeedbackHandler: ChannelInboundHandler {
         }
     }
 
-    /// The client has the whole list.
+    /// Clears the list, because the client has received all of it.
     private func finish() {
         guard let reading else { return }
         self.reading = nil

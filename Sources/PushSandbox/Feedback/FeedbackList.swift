@@ -1,19 +1,20 @@
 import APNSWire
 
-/// What the feedback service lists, by topic (apns-feedback.md §1).
+/// The lists of the feedback service, by topic (Apple, "Binary Provider API", "The Feedback Service").
 struct FeedbackList: Sendable {
-    /// Tuples of all topics together; above it the topic's oldest goes.
+    /// The maximum number of tuples of all topics together. At the limit, a new tuple replaces the oldest of its topic.
+    /// If its topic has none, the new tuple is dropped.
     static let limit = 200_000
 
-    /// A topic's list as one reader gets it.
+    /// A topic's list, as one reader gets it.
     struct Reading: Sendable {
         var topic: String
         var tuples: [FeedbackTuple]
-        /// The number of the last of them, for ``FeedbackList/clear(_:)``.
+        /// The number of the first tuple after this list, for ``FeedbackList/clear(_:)``.
         fileprivate var through: Int
     }
 
-    /// A topic's tuples; the first has the number `read`.
+    /// A topic's tuples. The first one has the number ``read``, which is the count of all removed tuples.
     private struct Topic {
         var tuples: [FeedbackTuple] = []
         var read = 0
@@ -38,7 +39,8 @@ struct FeedbackList: Sendable {
         return Reading(topic: topic, tuples: list.tuples, through: list.read + list.tuples.count)
     }
 
-    /// Forgets what a reader has got; what came since, and what another reader cleared meanwhile, is left alone.
+    /// Removes the tuples of a reading. Tuples that were added since then stay. Tuples that another reader has cleared
+    /// are skipped.
     mutating func clear(_ reading: Reading) {
         guard let list = topics[reading.topic] else { return }
         let gone = min(max(0, reading.through - list.read), list.tuples.count)

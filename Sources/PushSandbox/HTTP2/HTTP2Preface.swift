@@ -6,12 +6,12 @@ import NIOCore
 enum HTTP2Preface {
     static let bytes = Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8)
 
-    /// What a client's first bytes say.
+    /// The result of comparing a client's first bytes with the preface.
     enum Verdict: Equatable {
-        /// They are the beginning of the preface.
+        /// The bytes are the beginning of the preface.
         case incomplete
         case http2
-        /// They differ from the preface.
+        /// The bytes differ from the preface.
         case other
     }
 
@@ -21,7 +21,8 @@ enum HTTP2Preface {
         return first.count == bytes.count ? .http2 : .incomplete
     }
 
-    /// The first bytes as text for a person, at most as many as the preface has; other bytes than ASCII text as dots.
+    /// Returns the first bytes as readable text, at most as many as the preface has. Bytes other than printable ASCII
+    /// become dots.
     static func shown(_ received: ByteBuffer) -> String {
         let characters = received.readableBytesView.prefix(bytes.count).map { byte in
             (0x20..<0x7F).contains(byte) ? Character(UnicodeScalar(byte)) : "."

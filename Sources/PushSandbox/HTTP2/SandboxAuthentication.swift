@@ -1,32 +1,33 @@
 import APNSWire
 import Foundation
 
-/// The provider tokens of one connection: which it may use, and which it used (apns-http2.md §5).
+/// The provider tokens of one connection: those that it may use, and those that it used (Apple, "Establishing a
+/// token-based connection to APNs").
 ///
-/// A token is read and its signature checked once; its age is checked for every request.
+/// A token is parsed and its signature verified once. Its age is checked with every request.
 struct SandboxAuthentication: Sendable {
-    /// How far a provider token's time may be off, in seconds, either way.
+    /// The maximum distance of a provider token's time from the present, in seconds and in either direction.
     private static let tokenLifetime: Int64 = 3600
-    /// How long a provider token has to be used before another may come on the same connection, in seconds.
+    /// The time for which a connection must use a provider token before it may send another, in seconds.
     private static let tokenUpdateInterval: Double = 20 * 60
 
-    /// Why a token is refused.
+    /// The reason for rejecting a token.
     struct Refusal: Error, Hashable {
         var reason: ProviderReason
-        /// For the log.
+        /// The details for the log.
         var why: String
     }
 
     private let keys: SandboxKeyring
-    /// Refuse tokens that leave the standard's form.
+    /// Whether tokens that deviate from the standard's form are rejected.
     private let isStrict: Bool
-    /// The last header value, and what it turned out to be apart from its age.
+    /// The last header value, and the result of checking everything in it but its age.
     private var last: (value: String, outcome: Result<ProviderToken, Refusal>)?
-    /// The key of the connection's first good token: it can use no other.
+    /// The key id of the connection's first valid token. The connection can use no other key.
     private var keyID: String?
-    /// The token in use, and since when.
+    /// The token in use, and the time of its first use.
     private var current: (issuedAt: Int64, firstUse: Date)?
-    /// The header value that a fault has let expire.
+    /// The header value that a fault has made expire.
     private var expired: String?
     private var deviations: [ProviderToken.Deviation]?
 
@@ -36,7 +37,7 @@ struct SandboxAuthentication: Sendable {
     }
 
     /// Checks the value of `authorization`.
-    /// - Returns: the key's id.
+    /// - Returns: The key id.
     mutating func check(_ value: String?, at now: Date) throws(Refusal) -> String {
         guard let value else {
             throw Refusal(reason: .missingProviderToken, why: "neither a client certificate nor a provider token")
@@ -58,13 +59,13 @@ struct SandboxAuthentication: Sendable {
         return token.keyID
     }
 
-    /// Lets the token in use expire, and accepts whichever comes next.
+    /// Makes the token in use expire, and accepts the next different token at any time.
     mutating func expire(_ value: String?) {
         expired = value
         current = nil
     }
 
-    /// Deviations of the first accepted token that has any, for a warning; handed out once.
+    /// Returns the deviations of the first accepted token that has any, for a warning. Later calls return nothing.
     mutating func takeDeviations() -> [ProviderToken.Deviation] {
         guard let found = deviations, !found.isEmpty else { return [] }
         deviations = []

@@ -1,14 +1,14 @@
 import APNSWire
 import Foundation
 
-/// One HTTP/2 connection as the rules see it: who the client is, and which tokens it used.
+/// The properties of an HTTP/2 connection that the rules need: the client's identity, and the tokens that it used.
 struct SandboxConnection: Sendable {
     /// The connection's number, from 1.
     let number: Int
-    /// What the client showed in TLS; nil: it has to send provider tokens.
+    /// The client's certificate from TLS. `nil` if the client has to send provider tokens.
     let certificate: ClientCertificate?
     var authentication: SandboxAuthentication
-    /// The sandbox stops.
+    /// Whether the sandbox is stopping.
     var isStopping = false
     private var ids = RandomIDs(seed: .random(in: 0 ... .max))
 
@@ -21,8 +21,8 @@ struct SandboxConnection: Sendable {
     mutating func newID() -> String { ids.next() }
 }
 
-/// Makes UUIDs (version 4, lower case) that look random; a question to the system for each would cost more than the rest
-/// of the answer.
+/// Creates UUIDs (version 4, lower case) that look random. Asking the system for each would cost more than the rest of
+/// the response.
 struct RandomIDs: Sendable {
     private var state: UInt64
 
@@ -47,50 +47,51 @@ struct RandomIDs: Sendable {
     }
 }
 
-/// What a connection has to do after a request.
+/// The next actions of a connection after a request.
 struct SandboxDecision: Sendable {
-    /// What is written; nil: nothing, and unless ``effect`` ends it the stream stays open.
+    /// The response to write. `nil` if there is none. The stream then stays open, unless ``effect`` ends it.
     var answer: SandboxResponse?
     var effect: Effect?
-    /// The client has authenticated itself.
+    /// Whether the client has authenticated itself.
     var isAuthenticated = false
     var outcome = Outcome.neutral
-    /// The reason for which a provider token was refused, and the details for the log.
+    /// The reason for rejecting a provider token, and the details for the log.
     var refusedToken: (reason: String, why: String)?
 
     init(effect: Effect? = nil) {
         self.effect = effect
     }
 
-    /// What a fault does beside, or instead of, the answer.
+    /// The effect of a fault, in addition to the response or instead of it.
     enum Effect: Sendable, Hashable {
-        /// The answer is written so many milliseconds later.
+        /// Write the response after this time.
         case late(milliseconds: Int)
-        /// Judge the request again after so many milliseconds, this time without faults.
+        /// Decide on the request again after this time, without faults.
         case postpone(milliseconds: Int)
-        /// Neither read nor write for so many milliseconds (nil: ever); the answer comes after that.
+        /// Neither read nor write for this time, then write the response. `nil` stops for good.
         case pause(milliseconds: Int?)
-        /// Allow so many streams, for so many milliseconds (nil: ever).
+        /// Limit the number of streams for this time. `nil` limits it for the rest of the connection.
         case limitStreams(Int, milliseconds: Int?)
         case resetStream(code: Int)
-        /// Streams above `lastStream` are not processed; the connection closes when the others have their answers.
+        /// Send GOAWAY. Streams above `lastStream` are not processed. The connection closes when the others have their
+        /// responses.
         case goAway(reason: String?, lastStream: Int?, code: Int)
-        /// Close, without an answer.
+        /// Close the connection without a response.
         case close
         /// Reset the connection.
         case reset
     }
 
-    /// What the notification means for the number of streams that the connection may open.
+    /// The effect of a notification on the number of streams that the connection may open.
     enum Outcome: Sendable, Hashable {
         case accepted
-        /// Refused for a reason for which Apple lowers the limit: 4xx, but for 410 and 429.
+        /// The notification was rejected for a reason for which Apple lowers the limit: 4xx, except 410 and 429.
         case refused
         case neutral
     }
 }
 
-/// An answer: 200, or another status with or without a body.
+/// A response: 200, or another status with or without a body.
 struct SandboxResponse: Sendable, Hashable {
     /// The value of `apns-id`.
     let id: String

@@ -4,34 +4,33 @@ import NIOCore
 import NIOHPACK
 import NIOHTTP2
 
-/// Plays the HTTP/2 provider API on one connection: collects requests, asks the shared state for decisions, and writes the
-/// answers.
+/// Simulates the HTTP/2 provider API on one connection. It collects requests, gets decisions from the shared state, and
+/// writes the responses.
 ///
-/// All streams share this one handler: a channel for each would cost several times the rest. Answers are written as the
-/// requests are read, and flushed once for all that was read together.
+/// All streams share this one handler, because a channel for each would cost several times as much as everything else.
+/// It writes responses while it reads requests, and flushes them once per read.
 final class SandboxHTTP2Handler: ChannelDuplexHandler {
     typealias InboundIn = HTTP2Frame
     typealias OutboundIn = HTTP2Frame
     typealias OutboundOut = HTTP2Frame
 
-    /// Bytes that a client may send ahead on all streams together.
+    /// The size in bytes of the receive window that all streams share.
     static let window = 4 << 20
     private static let standardWindow = 65_535
 
     private enum Phase {
         case open
-        /// By a fault nothing is read or written; frames that had been read already wait.
+        /// A fault has paused reading and writing. Frames that had been read already are held.
         case paused
-        /// GOAWAY was sent; the connection closes when the streams that are left have their answers.
+        /// GOAWAY was sent. The connection closes when the remaining streams have their responses.
         case draining
         case ended
     }
 
-    /// An open stream.
     private struct Stream {
-        /// What has come of the request; nil once it was decided.
+        /// The request as far as it has arrived. `nil` once the stream was decided or refused.
         var request: SandboxRequest?
-        /// A fault has dropped it: it will never be answered.
+        /// Whether a fault has dropped the notification. The stream never gets a response.
         var isSilent = false
     }
 
@@ -47,17 +46,18 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
     private var silentStreams = 0
     private var mostStreams = 0
     private var highestStream: HTTP2StreamID = 0
-    /// What the last GOAWAY promised to process.
+    /// The last stream that GOAWAY promised to process. `nil` before the first GOAWAY.
     private var lastStream: HTTP2StreamID?
     private var isLingerOver = false
-    /// Frames that were read together with the one that paused the connection; nothing is read from the socket meanwhile.
+    /// Frames that were read together with the one that paused the connection. Nothing is read from the socket during
+    /// the pause.
     private var held: [HTTP2Frame] = []
     private var windowToOpen = 0
     private var isReadHeldBack = false
     private var hasWarned = false
     private var lastRead = NIODeadline.uptimeNanoseconds(0)
     private var idleTimer: Scheduled<Void>?
-    /// A pause has an end of its own.
+    /// Whether the pause ends after some time.
     private var resumes = false
 
     init(
@@ -109,7 +109,8 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
             stop(context)
         case ChannelEvent.inputClosed:
             if phase == .paused, resumes { break }
-            // After our own close_notify the client's is the last; NIOSSL would go on waiting for it.
+            // After our own close_notify, the end of the client's data is the last event. NIOSSL would keep waiting for
+            // its close_notify.
             if phase == .ended { context.closeWithoutTLS() }
             end(context) { context.close(promise: nil) }
         default: break
@@ -120,7 +121,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
         if error is any NIOHTTP2Error {
             logger.debug("HTTP/2 client in error", metadata: ["error": "\(error)"])
-            // After an error of the connection the library has sent a GOAWAY; an error of one stream has ended only that.
+            // After a connection error, the library has sent GOAWAY. A stream error ends only that stream.
             guard writes.isEndedByLibrary else { return }
             end(context) { context.close(promise: nil) }
             return
@@ -172,7 +173,8 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
                 complete(stream, context)
             } else if let size = streams[stream]?.request?.bodySize, size > SandboxRequest.discardLimit {
                 complete(stream, context)
-                // Answered before its end: the client need not send the rest (RFC 9113 §8.1).
+                // The response comes before the end of the request, so the client need not send the rest (RFC 9113
+                // §8.1).
                 context.flush()
                 if streams[stream]?.isSilent == false { write(.rstStream(.noError), on: stream, context) }
             }
@@ -256,7 +258,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
         }
     }
 
-    // MARK: Answers
+    // MARK: Responses
 
     private func write(
         _ payload: HTTP2Frame.FramePayload, on stream: HTTP2StreamID, _ context: ChannelHandlerContext
@@ -265,7 +267,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
     }
 
     private func answer(_ decision: SandboxDecision, on stream: HTTP2StreamID, _ context: ChannelHandlerContext) {
-        // The client may have reset the stream meanwhile.
+        // The client may have reset the stream since.
         guard let answer = decision.answer, streams[stream] != nil else { return }
         var headers = HPACKHeaders()
         headers.reserveCapacity(4)
@@ -289,12 +291,12 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
     }
 
     private func goAway(reason: String?, last: HTTP2StreamID, code: Int, _ context: ChannelHandlerContext) {
-        // A later GOAWAY cannot promise more than an earlier one.
+        // A later GOAWAY cannot promise more streams than an earlier one.
         let last = min(last, lastStream ?? last)
         lastStream = last
         writes.writeGoAway(
             lastStream: Int(last), code: code, text: reason.map { ProviderRefusal.body(reason: $0) } ?? "")
-        // What lies above is neither answered nor decided any more.
+        // Streams above it get neither a decision nor a response.
         for stream in streams.keys where stream > last { forget(stream) }
         guard phase == .open else { return }
         phase = .draining
@@ -309,7 +311,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
         writes.flush()
     }
 
-    /// Flushes what was written, opens the window for what was read, and closes if that was the last.
+    /// Flushes all writes, opens the window for received data, and closes the connection if it is drained.
     private func finishWriting(_ context: ChannelHandlerContext) {
         if windowToOpen > 0, phase != .paused {
             let increment = windowToOpen
@@ -322,10 +324,10 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
 
     // MARK: Pauses and the end
 
-    /// After a GOAWAY: closes when no stream is left that the client may count on.
+    /// Closes the connection after GOAWAY, when no stream is left for which the client may expect a response.
     ///
-    /// Within the linger, one that was promised may still be on its way, and the client may reset a silent one; after it
-    /// only late answers are waited for.
+    /// Within the linger time, a promised stream may still arrive, and the client may reset a silent stream. After it,
+    /// the connection waits only for delayed responses.
     private func closeIfDrained(_ context: ChannelHandlerContext) {
         guard phase == .draining, streams.count == silentStreams else { return }
         if isLingerOver || silentStreams == 0 && highestStream >= lastStream ?? 0 {
@@ -333,7 +335,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
         }
     }
 
-    /// Ends the connection; what was written before goes out.
+    /// Ends the connection. Earlier writes are flushed first.
     private func end(_ context: ChannelHandlerContext, _ close: () -> Void) {
         guard phase != .ended else { return }
         phase = .ended
@@ -385,7 +387,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
         }
     }
 
-    /// Does something later, and flushes what it wrote.
+    /// Runs `body` after this time, and flushes its writes. Does nothing if the connection has ended.
     private func after(_ milliseconds: Int, _ context: ChannelHandlerContext, _ body: @escaping () -> Void) {
         context.eventLoop.assumeIsolated().scheduleTask(in: .milliseconds(Int64(milliseconds))) { [self] in
             guard phase != .ended else { return }
@@ -394,7 +396,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
         }
     }
 
-    // MARK: The log
+    // MARK: Log
 
     private func warn(_ decision: SandboxDecision) {
         let deviations = connection.authentication.takeDeviations()

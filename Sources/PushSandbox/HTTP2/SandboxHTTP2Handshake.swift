@@ -2,10 +2,10 @@ import Logging
 import NIOCore
 import NIOHTTP2
 
-/// Waits until the client has shown that it speaks HTTP/2, and then puts the HTTP/2 handlers behind itself.
+/// Waits until the client has shown that it speaks HTTP/2, then adds the HTTP/2 handlers behind itself.
 ///
-/// A client shows it by ALPN, or, unless the sandbox is strict, by beginning with HTTP/2's preface: Apple is reported to
-/// accept clients that do not use ALPN.
+/// A client shows it by ALPN. Unless the sandbox is strict, beginning with HTTP/2's preface is enough. Apple is
+/// reported to accept clients that do not use ALPN.
 final class SandboxHTTP2Handshake: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias InboundOut = ByteBuffer
@@ -13,21 +13,22 @@ final class SandboxHTTP2Handshake: ChannelInboundHandler {
 
     private enum Phase {
         case waitingForTLS
-        /// The client did not negotiate HTTP/2. Holds its first bytes, which are fewer than the preface has.
+        /// The client did not choose HTTP/2 by ALPN. The buffer holds its first bytes, which are fewer than the preface
+        /// has.
         case waitingForPreface(ByteBuffer)
         case begun
         case refused
     }
 
-    /// The only protocol offered (ALPN).
+    /// The only protocol that is offered by ALPN.
     static let protocolName = "h2"
-    /// Frames of a kind, in half a minute, above which the library ends a connection: far more than a client at work
-    /// sends, and it keeps a time for each.
+    /// The number of frames of one kind in 30 seconds above which the library ends a connection. It is far more than a
+    /// working client sends. The library stores a time for each such frame.
     private static let frameRate = 20_000
-    /// Streams whose late frames are ignored after they were reset: more than may be open at a time.
+    /// The number of reset streams whose late frames are ignored. More than may be open at the same time.
     private static let resetStreams = 4096
     private static let emptyFrames = 16
-    /// Bytes of a request's headers.
+    /// The maximum size of a request's headers in bytes.
     private static let headerLimit = 16 << 10
 
     private static let refusal = """
@@ -84,7 +85,7 @@ final class SandboxHTTP2Handshake: ChannelInboundHandler {
     func channelRead(context: ChannelHandlerContext, data: NIOAny) {
         switch phase {
         case .waitingForTLS, .begun: context.fireChannelRead(data)
-        // The bytes of a refused client are discarded.
+        // Discard the bytes of a refused client.
         case .refused: break
         case .waitingForPreface(var received):
             var bytes = unwrapInboundIn(data)
@@ -150,7 +151,7 @@ final class SandboxHTTP2Handshake: ChannelInboundHandler {
             mode: .server, connectionConfiguration: Self.connectionConfiguration(streams: limit.announced),
             streamConfiguration: Self.streamConfiguration)
         do {
-            // One by one: each writes as soon as it is added, so the one before it must be there.
+            // Add the handlers one by one. Each writes as soon as it is added, so the one before it must be there.
             let pipeline = context.pipeline.syncOperations
             try pipeline.addHandler(writes, position: .after(self))
             try pipeline.addHandler(http2, position: .after(writes))

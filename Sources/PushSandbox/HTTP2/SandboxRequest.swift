@@ -2,31 +2,31 @@ import APNSWire
 import NIOCore
 import NIOHPACK
 
-/// A request as it came, not decided yet.
+/// A request as the client sent it, before the decision.
 struct SandboxRequest: Sendable {
-    /// Bytes of a body that are kept: one more than any payload may have.
+    /// The maximum number of body bytes to keep: one more than any payload may have.
     private static let bodyLimit = PushType.voip.payloadLimit + 1
-    /// Bytes of a body after which the request is refused without waiting for its end. Less than a stream's window, which
-    /// is never opened further.
+    /// The size of a body in bytes above which the request is rejected without waiting for its end. It is less than a
+    /// stream's window, which is never opened further.
     static let discardLimit = 32 << 10
-    /// What every header of the API begins with.
+    /// The common prefix of the API's headers.
     private static let prefix = "apns-"
 
     private(set) var method = ""
     private(set) var path = ""
     private(set) var authorization: String?
-    /// The `apns-…` headers, known and unknown; of a repeated one the first.
+    /// The `apns-…` headers, known and unknown. The first value counts if a header is repeated.
     private(set) var headers: [String: String] = [:]
-    /// A header of the API, or `authorization`, came more than once.
+    /// Whether `authorization` or an `apns-…` header occurs more than once.
     private(set) var hasDuplicates = false
     /// The first ``bodyLimit`` bytes of the body.
     private(set) var body = ByteBuffer()
-    /// Bytes of the body, discarded ones included.
+    /// The size of the body in bytes, including discarded bytes.
     private(set) var bodySize = 0
 
-    /// Bytes of the device's token; empty where the path has none that can be read.
+    /// The device's token. Empty if the path has none that can be parsed.
     private(set) var token: [UInt8] = []
-    /// What the path has in the token's place.
+    /// The text at the token's place in the path. `nil` with any other path.
     private(set) var tokenText: Substring?
 
     init(_ fields: HPACKHeaders) {
@@ -50,14 +50,14 @@ struct SandboxRequest: Sendable {
         if path.hasPrefix(devicePath) {
             let text = path.dropFirst(devicePath.utf8.count)
             tokenText = text
-            // In a path Apple prints plain digits only, of either case.
+            // In a path, Apple prints plain digits only, in either case.
             if text.utf8.allSatisfy({ $0.hexDigit != nil }) { token = TokenText.bytes(of: text) ?? [] }
         } else if path == devicePath.dropLast() {
             tokenText = ""
         }
     }
 
-    /// Appends a piece of the body.
+    /// Appends a piece of the body. Bytes beyond ``bodyLimit`` are counted and discarded.
     mutating func append(_ piece: ByteBuffer) {
         bodySize += piece.readableBytes
         let room = Self.bodyLimit - body.readableBytes

@@ -3,15 +3,17 @@ import Foundation
 
 /// The rules of the HTTP/2 provider API, in the order in which they are checked.
 ///
-/// Apple documents the reasons (apns-http2.md §3), not their order. Ours: the form of the request, the path, who the
-/// client is, what it wants, the payload, and last the device. `docs/sandbox.md` has it as a table.
+/// Apple documents the reasons ("Handling notification responses from APNs"), but not their order. Ours is: the
+/// request's form and path, the client's identity, push type and topic, delivery, the payload, and last the device.
+/// `docs/sandbox.md` has the rules as a table.
 struct SandboxRules {
     let request: SandboxRequest
     let certificate: ClientCertificate?
     let configuration: SandboxConfiguration
     let now: Date
 
-    /// Characters of a bundle id with its suffix; `_` beside Apple's own.
+    /// Whether the text can be a topic: the characters of a bundle id with its suffix, and `_` in addition to Apple's
+    /// characters.
     private static func isTopic(_ text: String) -> Bool {
         !text.isEmpty && text.utf8.count <= ControlAPI.topicLimit
             && text.utf8.allSatisfy { byte in
@@ -35,21 +37,22 @@ struct SandboxRules {
         guard configuration.acceptedTokenSizes.contains(request.token.count) else { throw .init(.badDeviceToken) }
     }
 
-    /// The request's own id, if it is one that an answer can repeat.
+    /// Returns the request's own id. `nil` if it is missing or malformed, so that a response cannot repeat it.
     static func answerID(_ request: SandboxRequest) -> String? {
         request.id.flatMap { ProviderHeader.isID($0) ? $0 : nil }
     }
 
-    // MARK: 5: the certificate (the token has a state of its own, ``SandboxAuthentication``)
+    // MARK: 5: the certificate (``SandboxAuthentication`` checks tokens)
 
     func checkCertificate(_ certificate: ClientCertificate) throws(ProviderRefusal) {
         guard certificate.topic != nil || !certificate.topics.isEmpty else { throw .init(.badCertificate) }
         if certificate.isForProduction, !certificate.isForDevelopment { throw .init(.badCertificateEnvironment) }
     }
 
-    // MARK: 6 and 7: what is wanted
+    // MARK: 6 and 7: push type and topic
 
-    /// - Returns: the push type that counts, and the topic.
+    /// Checks the push type and the topic.
+    /// - Returns: The push type that applies, and the topic.
     func checkTopic() throws(ProviderRefusal) -> (PushType, topic: String) {
         let named = try request.pushType.map { (text) throws(ProviderRefusal) in
             let type = PushType(rawValue: text)
@@ -58,7 +61,7 @@ struct SandboxRules {
             return type
         }
         if certificate != nil, named?.needsProviderToken == true { throw .init(.forbidden) }
-        // A certificate that lists several topics leaves the choice to the client.
+        // If a certificate lists several topics, the client has to choose one.
         let standard = certificate?.topics.count ?? 0 > 1 ? nil : certificate?.topic
         guard let topic = request.topic ?? standard else { throw .init(.missingTopic) }
         guard Self.isTopic(topic) else { throw .init(.badTopic) }
@@ -66,7 +69,7 @@ struct SandboxRules {
         let type = named ?? Self.type(of: topic)
         if let certificate {
             let topics = certificate.topics.isEmpty ? [certificate.topic ?? ""] : certificate.topics
-            // The other spelling of the complication's suffix stands for the first.
+            // The other spelling of the complication's suffix counts as the usual one.
             let plain = Self.app(of: topic, type) + type.topicSuffix
             guard topics.contains(topic) || topics.contains(plain) else { throw .init(.topicDisallowed) }
         } else if configuration.strict, type != .mdm, Self.app(of: topic, type) != configuration.topic {
@@ -75,29 +78,30 @@ struct SandboxRules {
         return (type, topic)
     }
 
-    /// The push type that a topic stands for where none is named.
+    /// Returns the push type that a topic implies if the client names none.
     private static func type(of topic: String) -> PushType {
         PushType.documented.first { !$0.value.isEmpty && topic.hasSuffix($0.value) }?.key ?? .alert
     }
 
-    /// Apple's page prints one suffix in a form that no client sends (apns-http2.md §2); both are accepted.
+    /// The complication's suffix as Apple's page "Sending notification requests to APNs" prints it. Clients such as
+    /// Pushy, APNSwift and apns2 send `.complication`. Both are accepted.
     private static let otherComplicationSuffix = ".h.complication"
 
     private static func fits(_ topic: String, _ type: PushType) -> Bool {
         type.topicSuffix.isEmpty ? true : topic.hasSuffix(type.topicSuffix) && !app(of: topic, type).isEmpty
     }
 
-    /// The bundle id in a topic.
+    /// Returns the bundle id in a topic.
     static func app(of topic: String, _ type: PushType) -> String {
         if type == .complication, topic.hasSuffix(otherComplicationSuffix) {
             return String(topic.dropLast(otherComplicationSuffix.count))
         }
-        // What Apple's newer types have: a type that is not documented may come with it.
+        // An undocumented type may have the suffix that Apple's newer types have.
         let suffix = type.isDocumented ? type.topicSuffix : ".push-type." + type.rawValue
         return topic.hasSuffix(suffix) ? String(topic.dropLast(suffix.count)) : topic
     }
 
-    // MARK: 8 to 10: how
+    // MARK: 8 to 10: delivery
 
     func checkDelivery(_ type: PushType) throws(ProviderRefusal) {
         if let priority = request.priority {
@@ -123,7 +127,8 @@ struct SandboxRules {
 
     // MARK: 12: the device
 
-    /// What the sandbox knows of the device; `nil` where it knows nothing.
+    /// Checks the device.
+    /// - Parameter device: The device with the request's token. `nil` if the sandbox does not know it.
     func checkDevice(_ device: SandboxDevice?, topic: String, _ type: PushType) throws(ProviderRefusal) {
         guard let device else {
             if configuration.strict || DeviceRegistry.isImpossible(request.token) { throw .init(.badDeviceToken) }

@@ -1,11 +1,11 @@
-/// How many streams a connection may have open: what was announced to the client, and what it has acknowledged.
+/// The number of streams that a connection may have open: the announced limits, and the acknowledged one.
 ///
 /// Only an acknowledged limit binds the client (RFC 9113 §6.5.3). With a provider token the limit is 1 until the first
-/// request that is authenticated (apns-http2.md §7).
+/// authenticated request (Apple, "Establishing a connection to APNs").
 struct StreamLimit: Sendable, Hashable {
-    /// What a client may have before it has acknowledged anything.
+    /// The limit before the client has acknowledged any.
     static let unacknowledged = 10_000
-    /// Changes that may wait for their acknowledgement; above it the limit stays as it is.
+    /// The maximum number of unacknowledged changes. Above it, the limit stays as it is.
     static let changes = 100
 
     private let full: Int
@@ -13,13 +13,13 @@ struct StreamLimit: Sendable, Hashable {
     private var isAuthenticated: Bool
     private var isLowered = false
     private var fault: Int?
-    /// What was announced last.
+    /// The limit that was announced last.
     private(set) var announced: Int
     private var acknowledged = StreamLimit.unacknowledged
-    /// Announced and not acknowledged, oldest first.
+    /// The limits that were announced but not acknowledged, oldest first.
     private var waiting: [Int]
 
-    /// - Parameter lowers: whether a refused notification lowers the limit to 1 until one is accepted.
+    /// - Parameter lowers: Whether a rejected notification lowers the limit to 1 until one is accepted.
     init(full: Int, lowers: Bool, isAuthenticated: Bool) {
         self.full = full
         self.lowers = lowers
@@ -28,19 +28,20 @@ struct StreamLimit: Sendable, Hashable {
         waiting = [announced]
     }
 
-    /// Streams above it are refused. While a change is on its way either limit may hold.
+    /// The number of open streams from which a new stream is refused. While a change is not acknowledged, either limit
+    /// may apply, so this is the highest.
     var enforced: Int { waiting.reduce(acknowledged, max) }
 
-    /// The client has acknowledged the oldest limit that waited for it.
-    /// - Returns: a limit to announce.
+    /// Records that the client has acknowledged the oldest unacknowledged limit.
+    /// - Returns: A limit to announce. `nil` if there is none.
     mutating func acknowledge() -> Int? {
         guard !waiting.isEmpty else { return nil }
         acknowledged = waiting.removeFirst()
         return change()
     }
 
-    /// A notification was decided.
-    /// - Returns: a limit to announce.
+    /// Records the decision on a notification.
+    /// - Returns: A limit to announce. `nil` if there is none.
     mutating func decided(isAuthenticated: Bool, outcome: SandboxDecision.Outcome) -> Int? {
         if isAuthenticated { self.isAuthenticated = true }
         switch outcome {
@@ -51,8 +52,8 @@ struct StreamLimit: Sendable, Hashable {
         return change()
     }
 
-    /// A fault sets the limit, or (nil) removes its own.
-    /// - Returns: a limit to announce.
+    /// Sets the limit of a fault. `nil` removes the fault's limit.
+    /// - Returns: A limit to announce. `nil` if there is none.
     mutating func set(byFault limit: Int?) -> Int? {
         fault = limit
         return change()

@@ -1,17 +1,17 @@
 import NIOCore
 
-/// Stands between HTTP/2 and TLS: collects what is written until it is flushed, holds it back while a fault pauses the
-/// connection, and keeps the library's stream limit apart from the one that the client is told.
+/// A handler between HTTP/2 and TLS. It collects writes until they are flushed, and holds them back while a fault
+/// pauses the connection. It also separates the library's stream limit from the client's.
 ///
-/// NIOHTTP2 ends the connection when a client exceeds the limit that it has acknowledged. A gateway refuses only the
-/// stream, so the library is told ``StreamLimit`` plus ``headroom``, and the client the limit itself.
+/// NIOHTTP2 ends the connection if a client exceeds the limit that it has acknowledged. A gateway refuses only the
+/// stream. So the library gets ``StreamLimit`` plus ``headroom``, and the client gets the limit itself.
 final class WriteBuffer: ChannelOutboundHandler {
     typealias OutboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
 
-    /// A bit that no stream limit of the sandbox has.
+    /// A bit that no stream limit of the sandbox sets.
     static let headroom = 1 << 30
-    /// Bytes that are collected before they are written without a flush.
+    /// The number of bytes to collect before they are written without a flush.
     private static let limit = 256 << 10
 
     private static let headerSize = 9
@@ -25,7 +25,7 @@ final class WriteBuffer: ChannelOutboundHandler {
     private var pending = ByteBuffer()
     private var isPaused = false
     private var isFlushHeldBack = false
-    /// The library has ended the connection with a GOAWAY of its own.
+    /// Whether the library has ended the connection with a GOAWAY of its own.
     private(set) var isEndedByLibrary = false
 
     func handlerAdded(context: ChannelHandlerContext) {
@@ -36,12 +36,12 @@ final class WriteBuffer: ChannelOutboundHandler {
         self.context = nil
     }
 
-    /// Writes nothing from now on.
+    /// Holds back all writes until ``resume()``.
     func pause() {
         isPaused = true
     }
 
-    /// Writes again, beginning with what was held back.
+    /// Resumes writing, and writes first what was held back.
     func resume() {
         isPaused = false
         if isFlushHeldBack {
@@ -50,12 +50,13 @@ final class WriteBuffer: ChannelOutboundHandler {
         }
     }
 
-    /// Writes what is still here; the library passes a flush on only after a frame of its own.
+    /// Flushes pending bytes. The library passes on a flush only after a frame of its own.
     func flush() {
         if let context, pending.readableBytes > 0 { flush(context: context) }
     }
 
-    /// Writes a GOAWAY past the library, which after one of its own would refuse streams that this one still allows.
+    /// Writes a GOAWAY past the library. After its own GOAWAY, the library would refuse streams that this one still
+    /// allows.
     func writeGoAway(lastStream: Int, code: Int, text: String) {
         let size = Self.goAwaySize - Self.headerSize + text.utf8.count
         pending.writeInteger(UInt8(size >> 16))
@@ -92,8 +93,8 @@ final class WriteBuffer: ChannelOutboundHandler {
         pending = context.channel.allocator.buffer(capacity: 4096)
     }
 
-    /// Reads a write of the library: a whole frame, its header, or its rest, which is an answer's JSON and resembles
-    /// neither of the two frames that count here.
+    /// Inspects a write of the library: a whole frame, a frame's header, or the rest of a frame. Such a rest is the
+    /// JSON of a response, which resembles neither of the two frames that matter here.
     private func inspect(_ bytes: inout ByteBuffer) {
         let start = bytes.readerIndex
         guard bytes.readableBytes >= Self.headerSize, let type: UInt8 = bytes.getInteger(at: start + 3) else { return }

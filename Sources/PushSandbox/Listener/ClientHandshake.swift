@@ -4,22 +4,22 @@ import NIOCore
 import NIOSSL
 import NIOTLS
 
-/// TLS is up, and this is who the client is.
+/// The event that TLS is up, with the client's identity.
 struct ClientIdentified: Sendable {
-    /// Nil where none was shown.
+    /// The client's certificate. `nil` if the client sent none.
     var certificate: ClientCertificate?
-    /// What the two agreed to speak (ALPN).
+    /// The protocol that both sides chose by ALPN. `nil` if they chose none.
     var applicationProtocol: String?
 
-    /// Nil where the certificate names no topic.
+    /// The certificate's topic. `nil` if there is no certificate, or if it names no topic.
     var topic: String? { certificate?.topic }
 }
 
-/// Waits, for a bounded time, until TLS is up; then passes on who the client is.
+/// Waits for TLS with a time limit, then passes on the client's identity.
 final class ClientHandshake: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
 
-    /// Characters of a TLS error that are shown. BoringSSL's list of errors can be long.
+    /// The number of characters to show of a TLS error. BoringSSL's list of errors can be long.
     private static let errorLimit = 400
 
     private let listener: ListenerKind
@@ -88,7 +88,7 @@ final class ClientHandshake: ChannelInboundHandler {
 }
 
 extension ChannelHandlerContext {
-    /// Closes the socket at once, without TLS's close_notify, which a peer that is gone would never answer.
+    /// Closes the socket at once, without TLS's close_notify, to which a peer that is gone would never respond.
     func closeWithoutTLS() {
         guard let tls = try? pipeline.syncOperations.context(handlerType: NIOSSLServerHandler.self) else {
             return close(promise: nil)
@@ -96,7 +96,7 @@ extension ChannelHandlerContext {
         tls.close(promise: nil)
     }
 
-    /// Closes with a lingering time of zero, which makes the kernel send RST.
+    /// Closes the socket with a linger time of zero, which makes the kernel send RST.
     func resetConnection() {
         if let socket = channel as? any SocketOptionProvider {
             _ = socket.setSoLinger(linger(l_onoff: 1, l_linger: 0))

@@ -4,19 +4,19 @@ import Logging
 import NIOCore
 import ServiceLifecycle
 
-/// A listener whose requests a router answers: the control API, and the push service of browsers.
+/// A listener whose requests a router handles: the control API, and the push service for browsers.
 struct HTTPListener: Sendable {
     let address: SandboxAddress
-    /// Ends when the server does: on ``stop()``, or because it failed.
+    /// The task that serves. It ends on ``stop()``, or because the server failed.
     private let serving: Task<Void, any Error>
     private let group: ServiceGroup
-    /// How long requests may take to be finished when the server stops.
+    /// The time limit for unfinished requests when the server stops.
     private static let shutdownLimit = Duration.seconds(1)
 
-    /// Listens and answers until stopped.
+    /// Listens, and serves until ``stop()``.
     /// - Parameters:
-    ///   - flag: the option that chooses the port.
-    ///   - connectionLimit: connections that are open at the same time; more wait to be accepted.
+    ///   - flag: The option that chooses the port.
+    ///   - connectionLimit: The maximum number of open connections. Further ones wait to be accepted.
     static func start<Context: RequestContext>(
         _ router: sending Router<Context>, server: HTTPServerBuilder, host: String, port: Int,
         flag: String, connectionLimit: Int, group: any EventLoopGroup, logger: Logger
@@ -33,7 +33,7 @@ struct HTTPListener: Sendable {
             onServerRunning: { channel in bound.yield(channel.localAddress?.port ?? port) },
             eventLoopGroupProvider: .shared(group),
             logger: quiet)
-        // Hummingbird listens and serves in one call; a task of its own lets the port be known before serving ends.
+        // Hummingbird listens and serves in one call. A separate task makes the port known before serving ends.
         var services = ServiceGroupConfiguration(services: [application], logger: quiet)
         services.maximumGracefulShutdownDuration = Self.shutdownLimit
         let stoppable = ServiceGroup(configuration: services)

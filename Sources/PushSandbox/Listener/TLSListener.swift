@@ -12,10 +12,10 @@ enum ListenerKind: String, Sendable, CaseIterable, Encodable {
     case http2
 }
 
-/// The sandbox stops: the last event of a connection before it is closed.
+/// The event that the sandbox stops. It is the last event of a connection before it is closed.
 struct SandboxStopping: Sendable {}
 
-/// A TLS socket, and the connections that it admitted.
+/// A TLS socket, and the connections that it has admitted.
 final class TLSListener: Sendable {
     let kind: ListenerKind
     let address: SandboxAddress
@@ -29,8 +29,8 @@ final class TLSListener: Sendable {
         self.connections = connections
     }
 
-    /// Listens.
-    /// - Parameter makeHandler: makes the protocol's handler for a connection with the number handed in.
+    /// Starts to listen.
+    /// - Parameter makeHandler: Creates the protocol's handler for the connection with the given number.
     /// - Throws: ``SandboxError``.
     static func bind(
         _ kind: ListenerKind, port: Int, tls: NIOSSLContext, configuration: SandboxConfiguration, state: SharedState,
@@ -43,7 +43,7 @@ final class TLSListener: Sendable {
         let bootstrap = ServerBootstrap(group: group)
             .serverChannelOption(.backlog, value: 256)
             .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
-            // A client that has only finished sending can still read the answer.
+            // A client that has only finished sending can still read the response.
             .childChannelOption(.allowRemoteHalfClosure, value: true)
             .childChannelOption(.tcpOption(.tcp_nodelay), value: 1)
             .childChannelInitializer { channel in
@@ -69,8 +69,8 @@ final class TLSListener: Sendable {
         return TLSListener(kind: kind, address: address, server: server, connections: connections)
     }
 
-    /// Runs something that binds a port, and turns its failure into one that says what to do.
-    /// - Parameter flag: the option that chooses the port.
+    /// Runs a closure that binds a port, and converts its error to one that says what to do.
+    /// - Parameter flag: The option that chooses the port.
     static func bind<Bound: Sendable>(
         host: String, port: Int, flag: String, _ body: () async throws -> Bound
     ) async throws -> Bound {
@@ -93,7 +93,7 @@ final class TLSListener: Sendable {
         }
     }
 
-    /// Stops listening and closes all connections. Takes no longer than the TLS context's shutdown timeout.
+    /// Stops listening and closes all connections, within the TLS context's shutdown timeout.
     func close() async {
         try? await server.close().get()
         let channels = connections.end()
@@ -105,12 +105,12 @@ final class TLSListener: Sendable {
         for channel in channels { try? await channel.closeFuture.get() }
     }
 
-    /// Has more than the allowed number of connections, or is being closed.
+    /// There are too many connections, or the listener is being closed.
     private struct TooManyConnections: Error {}
 
-    /// The open connections, until there may be no more of them.
+    /// The open connections of a listener. Accepts no more once the listener is being closed.
     private final class Connections: Sendable {
-        /// Nil once the listener is being closed.
+        /// `nil` once the listener is being closed.
         private let channels = Mutex<[ObjectIdentifier: any Channel]?>([:])
 
         func insert(_ channel: any Channel) -> Bool {

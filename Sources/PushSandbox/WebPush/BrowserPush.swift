@@ -3,30 +3,31 @@ import Foundation
 import HTTPTypes
 import WebPushWire
 
-/// A request to the push service with a message for a browser (RFC 8030 §5), and the rules that it has to keep.
+/// A request to the push service with a message for a browser (RFC 8030 §5), and the rules for it.
 ///
-/// The order in which they are checked is ours. `docs/sandbox.md` has them as a table.
+/// The order of the checks is ours. `docs/sandbox.md` has the rules as a table.
 struct BrowserPush: Sendable {
-    /// Seconds that a message may be kept, as with Mozilla's service; more is granted so much.
+    /// The maximum TTL in seconds, as with Mozilla's service. A longer TTL is shortened to this.
     static let longestTTL = 30 * 86_400
     private static let longestTopic = 32
-    /// Seconds for which a VAPID token may be good (RFC 8292 §2).
+    /// The maximum validity of a VAPID token in seconds (RFC 8292 §2).
     private static let tokenLifetime: Int64 = 24 * 3600
-    /// Characters of a header that the inbox keeps.
+    /// The number of characters of a header that the inbox keeps.
     private static let keptHeader = 200
 
-    /// Of the push service: scheme, host and port.
+    /// The origin of the push service: scheme, host and port.
     let origin: String
     /// The last part of the path.
     let secret: String
     let headers: HTTPFields
-    /// What the inbox shows (``SandboxBrowser/read(_:)``); nil where the body is too long, or there is no such browser.
+    /// The payload for the inbox (``SandboxBrowser/read(_:)``). `nil` if the body is too long, or if there is no such
+    /// browser.
     let text: Result<[UInt8], WebPushError>?
 
-    /// SHA-256 of the endpoint that was called.
+    /// The SHA-256 of the endpoint that was called.
     var token: [UInt8] { SandboxBrowser.token(of: origin + BrowserRegistry.path + secret) }
 
-    /// What the inbox shows of the headers: those that were sent.
+    /// The headers that the inbox shows, as the sender wrote them.
     var shownHeaders: [String: String] {
         var shown: [String: String] = [:]
         for name in [HTTPField.Name.ttl, .urgency, .topic] {
@@ -35,8 +36,9 @@ struct BrowserPush: Sendable {
         return shown
     }
 
-    /// - Parameter browser: the one that is registered under ``secret``.
-    /// - Returns: the seconds for which the service would keep it.
+    /// Checks the request.
+    /// - Parameter browser: The browser that is registered under ``secret``.
+    /// - Returns: The number of seconds for which the service would store the message.
     func check(_ browser: SandboxBrowser?, at now: Date) throws(WebPushRefusal) -> Int {
         guard let browser else { throw WebPushRefusal(404, 102, "there is no such subscription") }
         guard browser.removedAt == nil else { throw WebPushRefusal(410, 103, "the subscription was removed") }
@@ -57,7 +59,7 @@ struct BrowserPush: Sendable {
         guard values.count == 1, !value.isEmpty, value.utf8.allSatisfy({ (0x30...0x39).contains($0) }) else {
             throw WebPushRefusal(400, 112, "TTL: must be a whole number of seconds from 0")
         }
-        // Beyond what a number can hold it counts as the longest (RFC 8030 §5.2).
+        // A number that does not fit counts as the maximum (RFC 8030 §5.2).
         return min(Int(value) ?? Self.longestTTL, Self.longestTTL)
     }
 
@@ -92,7 +94,7 @@ struct BrowserPush: Sendable {
         } catch {
             throw wrong(error.rule)
         }
-        // Libraries that leave the port out work with the vendors, who are on 443.
+        // Libraries that omit the port work with the vendors' services, because those use port 443.
         guard [origin, Self.withoutPort(origin)].contains(sender.audience) else { throw wrong("aud must be \(origin)") }
         let left = sender.expiresAt - Int64(now.timeIntervalSince1970)
         guard left > 0 else { throw wrong("exp must not be past") }
@@ -118,7 +120,7 @@ extension BrowserPush {
 }
 
 extension UInt8 {
-    /// Of the alphabet of base64url.
+    /// Whether the byte belongs to the alphabet of base64url.
     fileprivate var isURLSafe: Bool {
         switch self {
         case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
@@ -135,13 +137,13 @@ extension HTTPField.Name {
     static let topic = Self("Topic")!
 }
 
-/// Why the push service does not take a message: a status, and the body that Mozilla's service would give.
+/// The push service's reason for rejecting a message: a status, and the body that Mozilla's service would send.
 struct WebPushRefusal: Error, Sendable, Hashable {
     let status: Int
-    /// Mozilla's number of the error (autopush, errors.md).
+    /// Mozilla's number of the error (autopush-rs, `docs/src/errors.md`).
     let errno: Int
     let message: String
-    /// Seconds after which to come again; nil: not said.
+    /// The number of seconds after which the sender may retry. `nil` if the response does not say it.
     var retryAfter: Int?
 
     init(_ status: Int, _ errno: Int, _ message: String) {
@@ -150,7 +152,7 @@ struct WebPushRefusal: Error, Sendable, Hashable {
         self.message = message
     }
 
-    /// Of a fault.
+    /// Creates the response of a fault.
     init(fault status: Int, retryAfter: Int?) {
         let errno =
             switch status {
@@ -158,7 +160,7 @@ struct WebPushRefusal: Error, Sendable, Hashable {
             case 404: 102
             case 410: 103
             case 413: 104
-            // Come again, and later each time.
+            // Mozilla's number for: retry, with increasing delays.
             case 429, 503: 201
             default: 999
             }
@@ -167,24 +169,26 @@ struct WebPushRefusal: Error, Sendable, Hashable {
     }
 }
 
-/// What the push service does with a request.
+/// The push service's action for a request.
 enum WebPushDecision: Sendable, Hashable {
-    /// Answer 201; the message is kept for so many seconds for a real browser, and would be for a simulated one.
-    /// - `wakes`: the connection over which a real browser is to get it at once.
+    /// Respond with 201. The service stores a message for a real browser for `ttl` seconds. A simulated browser needs
+    /// no storage.
+    ///
+    /// `wakes` is the connection over which a real browser gets the message at once.
     case accept(ttl: Int, wakes: Int? = nil)
-    /// Answer this, so many milliseconds later.
+    /// Respond with this error after the delay in milliseconds.
     case refuse(WebPushRefusal, delay: Int = 0)
-    /// Judge it again after so many milliseconds, this time without faults.
+    /// Decide on the request again after this time, without faults.
     case postpone(milliseconds: Int)
-    /// Never answer.
+    /// Never respond.
     case ignore
-    /// Close the connection.
+    /// Close the connection without a response.
     case close
 }
 
 extension SandboxState {
     /// Decides on a message for a browser, and records it.
-    /// - Parameter applies: false when a fault has been applied to it already.
+    /// - Parameter applies: Whether faults apply. `false` if a fault has postponed this message before.
     mutating func decide(_ push: BrowserPush, at now: Date, faults applies: Bool = true) -> WebPushDecision {
         if applies, case .webPush(let fault)? = faults.trigger(token: push.token, over: .webpush) {
             switch fault {

@@ -3,33 +3,35 @@ import Crypto
 import Foundation
 import WebPushWire
 
-/// Where a real browser reads its messages: a channel of Mozilla's push protocol.
+/// The channel of Mozilla's push protocol on which a real browser receives its messages.
 struct PushChannel: Sendable, Hashable {
     /// The browser's name at the service, its `uaid`.
     let userAgent: String
-    /// The browser's name for the subscription: a UUID, lower case.
+    /// The browser's name for the subscription: a UUID in lower case.
     let id: String
 }
 
-/// A browser that subscribed to messages of one page, simulated or real, in JSON as `GET /browsers` shows it.
+/// A browser that subscribed to the messages of one page, simulated or real, encoded as in the response to `GET
+/// /browsers`.
 struct SandboxBrowser: Sendable, Encodable {
-    /// From 1, in the order of making.
+    /// The browser's id: from 1, in the order of creation.
     let id: Int
-    /// Where messages for it go: the last part of the endpoint.
+    /// The last part of the endpoint, to which senders send their messages.
     let secret: String
     let endpoint: String
-    /// What the inbox has as its token, and the relay as its device token: the SHA-256 of the endpoint.
+    /// The SHA-256 of the endpoint. The inbox shows it as the token, and the relay uses it as the device token.
     let token: [UInt8]
-    /// Of a real browser; nil: a simulated one.
+    /// The channel of a real browser. `nil` for a simulated browser.
     let channel: PushChannel?
-    /// Its public part is the subscription's `p256dh`. A real browser's is not known here, nor is its ``auth``.
+    /// The private key, whose public part is the subscription's `p256dh`. `nil` for a real browser, whose keys the
+    /// sandbox does not know.
     private let key: P256.KeyAgreement.PrivateKey?
-    /// The subscription's `auth`.
+    /// The subscription's `auth`. Not used for a real browser.
     private let auth: [UInt8]
-    /// Only this sender may send to it, 65 bytes; nil: any.
+    /// The public key of the only sender that may send to the browser, 65 bytes. `nil` if every sender may.
     let applicationServerKey: [UInt8]?
     let createdAt: Date
-    /// When the subscription ended; nil while it lasts.
+    /// The time at which the subscription ended. `nil` while it exists.
     fileprivate(set) var removedAt: Date?
 
     fileprivate init(
@@ -48,8 +50,9 @@ struct SandboxBrowser: Sendable, Encodable {
 
     static func token(of endpoint: String) -> [UInt8] { Array(SHA256.hash(data: Data(endpoint.utf8))) }
 
-    /// The text of a message (RFC 8291); for a real browser, which alone can decrypt it, the message as it came.
-    /// - Throws: what is wrong with it.
+    /// Decrypts a message (RFC 8291). A message for a real browser is returned unchanged, because only that browser can
+    /// decrypt it.
+    /// - Throws: The rule that the message breaks.
     func read(_ body: [UInt8]) throws(WebPushError) -> [UInt8] {
         if let key { return try MessageEncryption.decrypt(body, key: key, secret: auth) }
         try MessageEncryption.checkForm(body)
@@ -64,13 +67,13 @@ struct SandboxBrowser: Sendable, Encodable {
         case removedAt = "removed_at"
     }
 
-    /// What `JSON.stringify(subscription)` gives in a browser; of a real one without its keys.
+    /// The object that `JSON.stringify(subscription)` returns in a browser. A real browser's has no keys here.
     private struct Subscription: Encodable {
         struct Keys: Encodable {
             let p256dh: String, auth: String
         }
         let endpoint: String
-        // An optional that is null, and not left out.
+        // This optional is encoded as null, not left out.
         let expirationTime: Int?? = .some(nil)
         let keys: Keys?
     }
@@ -91,14 +94,14 @@ struct SandboxBrowser: Sendable, Encodable {
     }
 }
 
-/// The browsers that were made through the control API, and the subscriptions of real ones. Removed ones stay, so that their
-/// endpoints stay refused.
+/// The browsers that were created through the control API, and the subscriptions of real browsers. Removed ones stay,
+/// so that their endpoints remain rejected.
 struct BrowserRegistry: Sendable {
-    /// Browsers that are kept when nothing else is asked for, removed ones too.
+    /// The default of the maximum number of browsers, including removed ones.
     private static let defaultLimit = 100_000
-    /// The beginning of an endpoint's path.
+    /// The beginning of the path of every endpoint.
     static let path = "/push/"
-    /// Random bytes in an endpoint.
+    /// The number of random bytes in an endpoint.
     static let secretSize = 24
 
     private let limit: Int
@@ -112,22 +115,24 @@ struct BrowserRegistry: Sendable {
     var count: Int { browsers.count }
     private(set) var removedCount = 0
 
-    /// The key of a sender; nil where the text is none: a point on P-256, uncompressed, 65 bytes in base64url.
+    /// Parses the public key of a sender. `nil` unless the text is an uncompressed point on P-256: 65 bytes in
+    /// base64url.
     static func applicationServerKey(_ text: String) -> [UInt8]? {
-        // Browsers take and send it with padding, too.
+        // Browsers also accept and send it with padding.
         guard let bytes = Base64URL.bytes(text.replacing("=", with: "")),
             (try? P256.Signing.PublicKey(x963Representation: bytes)) != nil
         else { return nil }
         return bytes
     }
 
-    /// The browser to which this path belongs.
+    /// The browser whose endpoint ends with `secret`, even if it was removed.
     subscript(secret: String) -> SandboxBrowser? { indices[secret].map { browsers[$0] } }
 
+    /// Adds a browser.
     /// - Parameters:
-    ///   - secret: the last part of its endpoint, never used before.
-    ///   - origin: of the push service.
-    ///   - channel: where a real browser reads its messages; nil: a simulated one.
+    ///   - secret: The last part of its endpoint, which was never used before.
+    ///   - origin: The origin of the push service.
+    ///   - channel: The channel of a real browser. `nil` for a simulated browser.
     mutating func subscribe(
         secret: String, origin: String, channel: PushChannel? = nil, applicationServerKey: [UInt8]? = nil, at now: Date
     ) throws(LimitReached) -> SandboxBrowser {
@@ -143,7 +148,7 @@ struct BrowserRegistry: Sendable {
     }
 
     /// Ends the subscription.
-    /// - Returns: nil where there is no such browser.
+    /// - Returns: The browser. `nil` if there is no such browser.
     mutating func remove(id: Int, at now: Date) -> SandboxBrowser? {
         guard browsers.indices.contains(id - 1) else { return nil }
         if browsers[id - 1].removedAt == nil {
@@ -157,7 +162,7 @@ struct BrowserRegistry: Sendable {
         if let index = indices[secret] { _ = remove(id: index + 1, at: now) }
     }
 
-    /// At most `limit` browsers with a higher id than `since`, and the id to ask from next.
+    /// Returns at most `limit` browsers with an id above `since`, and the `since` of the next page.
     func page(since: Int, limit: Int) -> (browsers: [SandboxBrowser], next: Int) {
         let page = browsers.dropFirst(max(0, since)).prefix(limit)
         return (Array(page), page.last?.id ?? browsers.count)

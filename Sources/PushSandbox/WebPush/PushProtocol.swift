@@ -2,27 +2,32 @@ import APNSWire
 import Foundation
 import WebPushWire
 
-/// A message of a browser in Mozilla's push protocol, JSON (web-push.md §7).
+/// A browser's message in Mozilla's push protocol, in JSON.
+///
+/// Mozilla describes the protocol in "Push Service HTTP/WebSocket API" (autopush documentation). This follows Firefox
+/// 153 ESR, and was checked against it.
 enum BrowserMessage: Sendable, Hashable {
     struct Acknowledgement: Sendable, Hashable {
         let version: String
-        /// What became of it (``InboxEntry/Delivery``); nil: not said.
+        /// The delivery code (``InboxEntry/Delivery``). `nil` if the browser sent none.
         let code: Int?
     }
 
-    /// Always the first; `userAgent` is the name that it got before.
+    /// Identifies the browser. Only a ping may come before it. `userAgent` is the name that an earlier connection got.
     case hello(userAgent: String?)
-    /// Asks for an endpoint. `key`: only this sender may send to it, 65 bytes.
+    /// Requests an endpoint. `key` is the public key of the only sender that may use it, 65 bytes. `nil` if every
+    /// sender may.
     case register(channel: String, key: [UInt8]?)
     case unregister(channel: String)
     case acknowledge([Acknowledgement])
-    /// The worker failed with a message that was acknowledged.
+    /// Reports that the page's worker failed with a message.
     case fail(Acknowledgement)
-    /// News of the vendor's, of which there are none here.
+    /// Subscribes to the vendor's broadcasts. The sandbox has none.
     case subscribeToBroadcasts
     case ping
 
-    /// - Throws: the field and the rule that it breaks.
+    /// Parses a message.
+    /// - Throws: ``PushProtocolError``, which names the field and the rule.
     init(json: Data) throws(PushProtocolError) {
         let fields: Fields
         do {
@@ -86,7 +91,7 @@ enum BrowserMessage: Sendable, Hashable {
     }
 }
 
-/// A message that breaks the protocol; the connection is closed with it.
+/// A message breaks the protocol. The connection is closed with this text.
 struct PushProtocolError: Error, Sendable, Hashable {
     let text: String
 
@@ -95,9 +100,9 @@ struct PushProtocolError: Error, Sendable, Hashable {
     }
 }
 
-/// A message of the service in Mozilla's push protocol.
+/// A message from the push service in Mozilla's push protocol.
 struct ServiceMessage: Sendable, Hashable, Encodable {
-    /// Nil: the answer to a ping, `{}`.
+    /// The type. `nil` in the response to a ping, which is `{}`.
     let messageType: String?
     var status: Int?
     var uaid: String?
@@ -106,9 +111,9 @@ struct ServiceMessage: Sendable, Hashable, Encodable {
     var channelID: String?
     var pushEndpoint: String?
     var version: String?
-    /// Seconds.
+    /// The TTL in seconds.
     var ttl: Int?
-    /// The message as it came, in base64url.
+    /// The encrypted message in base64url.
     var data: String?
     var headers: [String: String]?
 
@@ -125,7 +130,8 @@ extension ServiceMessage {
         ServiceMessage(messageType: "hello", status: 200, uaid: userAgent, usesWebPush: true, broadcasts: [:])
     }
 
-    /// - Parameter endpoint: nil where no more subscriptions can be made.
+    /// Returns the response to a registration.
+    /// - Parameter endpoint: The endpoint. `nil` if no more subscriptions can be created.
     static func registered(_ channel: String, endpoint: String?) -> ServiceMessage {
         ServiceMessage(
             messageType: "register", status: endpoint == nil ? 500 : 200, channelID: channel, pushEndpoint: endpoint)

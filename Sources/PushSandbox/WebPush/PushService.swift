@@ -8,19 +8,20 @@ import NIOHTTP1
 import NIOSSL
 import WebPushWire
 
-/// The push service of browsers, simulated and real (RFC 8030): takes messages for them, as strict as the browsers' vendors.
+/// The push service for browsers, simulated and real (RFC 8030). It accepts their messages, as strictly as the browser
+/// vendors' services.
 struct PushService: Sendable {
-    /// How long a connection may be idle.
+    /// The time after which an idle connection is closed.
     private static let idleTimeout = Duration.seconds(600)
 
-    /// Where it listens.
+    /// The address on which the service listens.
     let host: String
     let state: SharedState
     /// The connections of real browsers.
     let sockets: PushSockets
     let logger: Logger
 
-    /// Of all requests, over HTTP/1.1 and HTTP/2.
+    /// Returns the server, which accepts HTTP/1.1 and HTTP/2.
     static func server(tls: TLSConfiguration) throws -> HTTPServerBuilder {
         try .http2Upgrade(
             tlsConfiguration: tls,
@@ -41,7 +42,7 @@ struct PushService: Sendable {
         let origin = SandboxAddress(host: host, port: channel.localAddress?.port ?? 0).pushOrigin
         let browser = state.withLock { $0.browsers[secret] }
         let body = try await Self.body(of: request)
-        // The keys' work is done outside of the lock.
+        // Decrypt outside the lock.
         let text = body.flatMap { body in
             browser.map { browser in Result { () throws(WebPushError) in try browser.read(body) } }
         }
@@ -67,14 +68,14 @@ struct PushService: Sendable {
         case .close:
             break
         }
-        // A stream's parent is its connection; a connection's is the listener.
+        // A stream's parent is its connection. A connection's parent is the listener.
         let connection = channel.parent?.parent == nil ? channel : channel.parent
         try? await connection?.close().get()
-        // Nobody gets it.
+        // The connection is closed, so no client receives this.
         return Response(status: .noContent)
     }
 
-    /// Nil where it has more bytes than every push service takes.
+    /// Returns the body. `nil` if it is longer than the largest body that every push service accepts.
     private static func body(of request: Request) async throws -> [UInt8]? {
         do {
             return Array(try await request.body.collect(upTo: MessageEncryption.largestBody).readableBytesView)
@@ -83,7 +84,7 @@ struct PushService: Sendable {
         }
     }
 
-    /// Waits until the client has gone, or the sandbox stops.
+    /// Waits until the client closes the connection, or the sandbox stops.
     private static func untilClosed(_ channel: any Channel) async {
         let (open, closed) = AsyncStream<Never>.makeStream()
         channel.closeFuture.whenComplete { _ in closed.finish() }
@@ -92,16 +93,16 @@ struct PushService: Sendable {
 }
 
 extension SandboxAddress {
-    /// The push service that listens there: scheme, host and port, as endpoints and VAPID tokens name it.
+    /// The origin of the push service at this address: scheme, host and port, as in endpoints and VAPID tokens.
     ///
-    /// On loopback, and on all addresses, its name is `localhost`: push services have names.
+    /// On loopback, and on all addresses, the host is `localhost`, because push services have names.
     var pushOrigin: String {
         let isLocal = ["127.0.0.1", "::1", "0.0.0.0", "::"].contains(host)
         return "https://\(isLocal ? SandboxAddress(host: "localhost", port: port) : self)"
     }
 }
 
-/// The context of a push: what Hummingbird needs, and the connection or stream on which it came.
+/// The context of a push: Hummingbird's storage, and the connection or stream on which the push arrived.
 struct PushContext: RequestContext {
     var coreContext: CoreRequestContextStorage
     let channel: any Channel
@@ -127,7 +128,7 @@ extension WebPushRefusal {
     }
 }
 
-/// Answers the router's errors as the push service's others: no such path, no such method.
+/// Converts the router's errors to the push service's form: no such path, no such method.
 private struct PushErrorMiddleware: RouterMiddleware {
     func handle(
         _ request: Request, context: PushContext, next: (Request, PushContext) async throws -> Response

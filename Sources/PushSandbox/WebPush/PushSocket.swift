@@ -9,10 +9,10 @@ import WebPushWire
 
 /// The WebSockets of real browsers.
 final class PushSockets: Sendable {
-    /// By the connection's number.
+    /// The channels by the connection's number.
     private let channels = Mutex<[Int: any Channel]>([:])
 
-    /// Messages wait for the connection.
+    /// Notifies the connection that messages are waiting for it.
     func wake(_ connection: Int) {
         let channel = channels.withLock { $0[connection] }
         channel?.pipeline.fireUserInboundEventTriggered(MessagesWait())
@@ -29,11 +29,12 @@ final class PushSockets: Sendable {
     fileprivate struct MessagesWait: Sendable {}
 }
 
-/// The push service on WebSockets: Mozilla's push protocol (web-push.md §7).
+/// The push service on WebSockets, in Mozilla's push protocol ("Push Service HTTP/WebSocket API", autopush
+/// documentation).
 struct PushSocket: Sendable {
-    /// Bytes of a message of a browser, and of each of its frames.
+    /// The maximum size of a browser's message, and of each of its frames, in bytes.
     static let largestMessage = 64 << 10
-    /// Frames of a message of a browser.
+    /// The maximum number of frames of a browser's message.
     private static let mostFrames = 100
 
     fileprivate let state: SharedState
@@ -42,9 +43,10 @@ struct PushSocket: Sendable {
     fileprivate let helloTimeout: TimeAmount
     fileprivate let logger: Logger
 
+    /// Creates the service.
     /// - Parameters:
-    ///   - origin: of the push service: scheme, host and port.
-    ///   - helloTimeout: after it a connection is closed over which no browser has said who it is.
+    ///   - origin: The origin of the push service: scheme, host and port.
+    ///   - helloTimeout: The time after which a connection is closed if no browser has identified itself.
     init(state: SharedState, sockets: PushSockets, origin: String, helloTimeout: Duration, logger: Logger) {
         self.state = state
         self.sockets = sockets
@@ -53,7 +55,7 @@ struct PushSocket: Sendable {
         self.logger = logger
     }
 
-    /// To a connection that has become a WebSocket, behind its frames' decoder.
+    /// Adds the handlers to a connection that has become a WebSocket, behind the decoder of its frames.
     func addHandlers(to pipeline: ChannelPipeline.SynchronousOperations) throws {
         try pipeline.addHandler(BackPressureHandler())
         try pipeline.addHandler(
@@ -64,14 +66,14 @@ struct PushSocket: Sendable {
     }
 }
 
-/// A browser's WebSocket: hands its messages to ``SandboxState``, and writes what that says.
+/// A browser's WebSocket. It passes the browser's messages to ``SandboxState``, and writes the responses.
 private final class PushSocketHandler: ChannelInboundHandler {
     typealias InboundIn = WebSocketFrame
     typealias OutboundOut = WebSocketFrame
 
     private let socket: PushSocket
     private let encoder = JSONEncoder()
-    /// Nil: not admitted.
+    /// The connection's number. `nil` if the connection was not admitted, or has ended.
     private var connection: Int?
     private var isClosing = false
     private var helloTimer: Scheduled<Void>?
@@ -160,7 +162,7 @@ private final class PushSocketHandler: ChannelInboundHandler {
         context.fireChannelWritabilityChanged()
     }
 
-    /// Writes what waits, unless the browser reads too slowly.
+    /// Writes the waiting messages, unless the browser reads too slowly.
     private func writeMessages(_ context: ChannelHandlerContext) {
         guard let connection, !isClosing, context.channel.isWritable else { return }
         for message in socket.state.withLock({ $0.takeMessages(over: connection) }) { write(message, context) }
@@ -172,7 +174,8 @@ private final class PushSocketHandler: ChannelInboundHandler {
         context.writeAndFlush(wrapOutboundOut(frame), promise: nil)
     }
 
-    /// - Parameter reason: at most 123 bytes.
+    /// Sends a close frame, then closes the connection.
+    /// - Parameter reason: The text of the close frame, at most 123 bytes.
     private func close(_ context: ChannelHandlerContext, _ code: WebSocketErrorCode, _ reason: String) {
         guard !isClosing else { return }
         isClosing = true
@@ -185,7 +188,7 @@ private final class PushSocketHandler: ChannelInboundHandler {
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        // A frame that cannot be read has been answered already.
+        // The library has already responded to a malformed frame.
         if error is NIOWebSocketError { isClosing = true } else { close(context, .protocolError, "") }
     }
 }

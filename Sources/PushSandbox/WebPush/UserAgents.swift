@@ -1,52 +1,54 @@
 import APNSWire
 import Foundation
 
-/// The real browsers of Mozilla's push protocol: who is connected, and what they have not acknowledged.
+/// The real browsers of Mozilla's push protocol: their connections, and the messages that they have not acknowledged.
 ///
-/// Their subscriptions are in ``BrowserRegistry``. All of it ends with the process: a browser that comes with a name of before
-/// gets another, and subscribes anew.
+/// ``BrowserRegistry`` has their subscriptions. Everything ends with the process. A browser that still has a name from
+/// before gets another one, and subscribes again.
 struct UserAgents: Sendable {
-    /// Connections that are open at the same time. Not more than ``limit``, so that one can always be forgotten.
+    /// The maximum number of open connections. It is not above ``limit``, so that there is always a disconnected
+    /// browser to forget.
     static let connectionLimit = 100
-    /// Browsers that are known. For another, the one that has been away the longest is forgotten.
+    /// The maximum number of known browsers. For one more, the browser that has been disconnected the longest is
+    /// forgotten.
     static let limit = 100
-    /// Subscriptions of a browser.
+    /// The maximum number of subscriptions of one browser.
     static let channelLimit = 100
-    /// Messages that wait for a browser. For another, the oldest is dropped.
+    /// The maximum number of messages that wait for one browser. For one more, the oldest is dropped.
     static let messageLimit = 100
 
     /// A message that a browser has not acknowledged.
     struct Message: Sendable, Hashable {
-        /// In the inbox. Its text is what the protocol calls the message's version.
+        /// The message's id in the inbox. Its text is the message's version in the protocol.
         let id: Int
         let channel: String
-        /// A later message of the channel with the same replaces it.
+        /// The message's topic. A later message of the channel with the same topic replaces this one.
         let topic: String?
-        /// Seconds.
+        /// The TTL in seconds.
         let ttl: Int
         let expiresAt: Date
         let body: [UInt8]
-        /// Whether it went over the present connection.
+        /// Whether the message was sent over the current connection.
         fileprivate(set) var isSent = false
 
         var version: String { "\(id)" }
     }
 
     private struct UserAgent {
-        /// Nil: not connected.
+        /// The connection's number. `nil` if the browser is not connected.
         var connection: Int?
         /// The last parts of the endpoints, by channel.
         var channels: [String: String] = [:]
-        /// Oldest first.
+        /// The messages that are not acknowledged, oldest first.
         var messages: [Message] = []
-        /// The last ones that it acknowledged: the worker may fail with them later.
+        /// The ids of the messages that were acknowledged last. The worker may fail with them later.
         var acknowledged: [Int] = []
-        /// Grows with each that leaves.
+        /// The position of the latest disconnection in the order of all disconnections.
         var leftAt = 0
     }
 
     private var userAgents: [String: UserAgent] = [:]
-    /// The browsers' names by connection; nil before the hello.
+    /// The browsers' names by connection. A name is `nil` before the `hello`.
     private var names: [Int: String?] = [:]
     private var lastConnection = 0
     private var departures = 0
@@ -56,7 +58,8 @@ struct UserAgents: Sendable {
 
     // MARK: Connections
 
-    /// - Returns: the connection's number, from 1; nil where there are too many.
+    /// Admits a connection.
+    /// - Returns: The connection's number, from 1. `nil` if there are too many connections.
     mutating func open() -> Int? {
         guard names.count < Self.connectionLimit else { return nil }
         lastConnection += 1
@@ -71,21 +74,22 @@ struct UserAgents: Sendable {
         departures += 1
         userAgents[name]?.connection = nil
         userAgents[name]?.leftAt = departures
-        // It would come back without its name (Firefox does not send it unless it has subscriptions).
+        // It would come back without its name: Firefox sends the name only if it has subscriptions.
         if userAgents[name]?.channels.isEmpty == true { userAgents[name] = nil }
     }
 
-    /// - Returns: nil before the hello, and when the browser has made another connection since.
+    /// Returns the browser's name. `nil` before the `hello`, and if the browser has opened another connection since.
     func name(over connection: Int) -> String? {
         guard case let name?? = names[connection], userAgents[name]?.connection == connection else { return nil }
         return name
     }
 
-    /// A browser says who it is.
+    /// Identifies the browser of a connection.
     /// - Parameters:
-    ///   - known: the name that it says it has.
-    ///   - fresh: the name that it gets where there is none of that name.
-    /// - Returns: its name, and the endpoints of one that was forgotten for it.
+    ///   - known: The name that the browser sends.
+    ///   - fresh: The name that the browser gets if the sandbox does not know the other.
+    /// - Returns: The browser's name. If another browser was forgotten for it, also the last parts of that one's
+    ///   endpoints.
     mutating func hello(
         _ known: String?, fresh: String, over connection: Int, inbox: inout Inbox, at now: Date
     ) -> (name: String, forgotten: [String]) {
@@ -115,7 +119,7 @@ struct UserAgents: Sendable {
 
     // MARK: Channels
 
-    /// The last part of the channel's endpoint.
+    /// Returns the last part of the channel's endpoint. `nil` if there is no such subscription.
     func secret(of channel: PushChannel) -> String? { userAgents[channel.userAgent]?.channels[channel.id] }
 
     func canRegister(_ name: String) -> Bool { userAgents[name].map { $0.channels.count < Self.channelLimit } ?? false }
@@ -131,8 +135,8 @@ struct UserAgents: Sendable {
 
     // MARK: Messages
 
-    /// Keeps a message until it is acknowledged.
-    /// - Returns: the connection over which it is to go at once.
+    /// Stores a message until it is acknowledged.
+    /// - Returns: The connection over which to send the message at once. `nil` if the browser is not connected.
     mutating func keep(_ message: Message, for name: String, inbox: inout Inbox, at now: Date) -> Int? {
         guard let userAgent = userAgents[name] else { return nil }
         let connection = userAgent.connection
@@ -140,7 +144,7 @@ struct UserAgents: Sendable {
             end(.replaced, of: name, inbox: &inbox) { $0.channel == message.channel && $0.topic == topic }
         }
         if connection == nil {
-            // Those of a connected one are on their way, however late.
+            // For a connected browser, messages do not expire: they are on their way, even if they are late.
             end(.expired, of: name, inbox: &inbox) { $0.expiresAt <= now }
             guard message.expiresAt > now else {
                 inbox.note(.expired, of: message.id)
@@ -155,7 +159,7 @@ struct UserAgents: Sendable {
         return connection
     }
 
-    /// The messages that have not gone over the connection yet, oldest first. From now on they have.
+    /// Returns the messages that were not sent over the connection yet, oldest first, and marks them as sent.
     mutating func take(over connection: Int, inbox: inout Inbox) -> [Message] {
         guard let name = name(over: connection), let messages = userAgents[name]?.messages else { return [] }
         for index in messages.indices where !messages[index].isSent {
@@ -177,14 +181,14 @@ struct UserAgents: Sendable {
         inbox.note(.acknowledged, code: acknowledgement.code, of: message.id)
     }
 
-    /// The worker failed with a message. It is not sent again: the browser has it.
+    /// Records that the worker failed with a message. The message is not sent again, because the browser has it.
     mutating func fail(_ failure: BrowserMessage.Acknowledgement, by name: String, inbox: inout Inbox) {
         acknowledge(failure, by: name, inbox: &inbox)
         guard let id = userAgents[name]?.acknowledged.last(where: { "\($0)" == failure.version }) else { return }
         inbox.note(.failed, code: failure.code, of: id)
     }
 
-    /// Forgets messages, and notes why.
+    /// Removes messages, and records the reason in the inbox.
     private mutating func end(
         _ progress: InboxEntry.Delivery.Progress, of name: String, inbox: inout Inbox, where ends: (Message) -> Bool
     ) {
@@ -197,19 +201,20 @@ struct UserAgents: Sendable {
 }
 
 extension SandboxState {
-    /// Random values for a connection's message, used where it needs them.
+    /// Random values for the response to a browser's message, which uses them only if it needs them.
     struct Fresh: Sendable {
-        /// A browser's name, 32 hexadecimal digits.
+        /// A new name for a browser: 32 hexadecimal digits.
         let userAgent: String
-        /// The last part of an endpoint.
+        /// The last part of a new endpoint.
         let secret: String
     }
 
-    /// Answers a message of a browser. What waits for it comes from ``takeMessages(over:)``.
+    /// Processes a browser's message. ``takeMessages(over:)`` returns the messages that wait for the browser.
     /// - Parameters:
-    ///   - origin: of the push service.
-    ///   - fresh: never used before.
-    /// - Throws: what is wrong; the connection has to be closed.
+    ///   - origin: The origin of the push service.
+    ///   - fresh: Values that were never used before.
+    /// - Returns: The response. `nil` if the message needs none.
+    /// - Throws: ``PushProtocolError``. The connection has to be closed.
     mutating func answer(
         _ message: BrowserMessage, over connection: Int, origin: String, fresh: Fresh, at now: Date
     ) throws(PushProtocolError) -> ServiceMessage? {
@@ -252,13 +257,13 @@ extension SandboxState {
         }
     }
 
-    /// What is to go over the connection now.
+    /// Returns the messages to send over the connection now, and marks them as sent.
     mutating func takeMessages(over connection: Int) -> [ServiceMessage] {
         userAgents.take(over: connection, inbox: &inbox).map(ServiceMessage.notification)
     }
 
-    /// Keeps a message that was accepted and recorded, if it is for a real browser.
-    /// - Returns: the connection over which it is to go at once.
+    /// Stores a message that was accepted and recorded, if it is for a real browser.
+    /// - Returns: The connection over which to send the message at once. `nil` if there is none.
     mutating func keep(_ push: BrowserPush, ttl: Int, at now: Date) -> Int? {
         guard let channel = browsers[push.secret]?.channel, case .success(let body)? = push.text else { return nil }
         let message = UserAgents.Message(
@@ -267,10 +272,10 @@ extension SandboxState {
         return userAgents.keep(message, for: channel.userAgent, inbox: &inbox, at: now)
     }
 
-    /// Ends a subscription, without a word to a real browser.
+    /// Ends a subscription. A real browser gets no notice of it.
     mutating func removeBrowser(id: Int, at now: Date) -> SandboxBrowser? {
         let browser = browsers.remove(id: id, at: now)
-        // Its channel may have got another endpoint since.
+        // The channel may have got another endpoint since.
         if let browser, let channel = browser.channel, userAgents.secret(of: channel) == browser.secret {
             userAgents.unregister(channel, inbox: &inbox)
         }
