@@ -2,8 +2,9 @@ import ChatDomain
 
 /// Checks a document that a caller wrote for browsers: `{"notification":…}`.
 ///
-/// Safari rejects a declarative document as a whole if one member has a wrong type. A caller must learn that at once, and not by
-/// a notification that never looks as intended (WebKit's NotificationJSONParser; the Push API's declarative messages).
+/// Safari rejects a whole declarative document if one member has a wrong type (WebKit's NotificationJSONParser; the
+/// Push API's declarative messages). The check reports this to the caller at once, instead of a notification that never
+/// looks as intended.
 enum BrowserDocument {
     private enum Rule: String {
         case title = "must be a string that is not empty"
@@ -34,9 +35,9 @@ enum BrowserDocument {
         "requireInteraction": .flag, "timestamp": .number, "vibrate": .numbers,
     ]
 
-    /// - Throws: the first member that is wrong, and the rule.
+    /// - Throws: An error with the first invalid member and its rule.
     static func check(_ document: JSONObject) throws(ChatError) {
-        // Beside `aps` it may be a member of the caller's own, for its app.
+        // Beside `aps`, a member of this name may be the caller's own data for its app.
         guard let value = document["notification"], document["aps"] == nil || value.object?["title"] != nil else {
             return
         }
@@ -85,7 +86,7 @@ enum BrowserDocument {
         }
     }
 
-    /// Browsers read the number in one of two places.
+    /// Browsers read the number in one of two places, so both must agree.
     private static func check(badges outer: JSONValue?, _ inner: JSONValue?) throws(ChatError) {
         let inField = "payload.notification.app_badge"
         let outer = try outer.map { value throws(ChatError) in

@@ -6,7 +6,7 @@ import NIOSSL
 import NIOTLS
 import Synchronization
 
-/// One HTTP/2 connection to a push service, over which many requests go at once.
+/// One HTTP/2 connection to a push service, which carries many requests at once.
 final class OriginConnection: Sendable {
     static let tlsName = "h2"
 
@@ -14,27 +14,27 @@ final class OriginConnection: Sendable {
     private let handler: NIOLoopBound<OriginConnectionHandler>
     private let retired = Atomic(false)
 
-    /// To be called on the channel's event loop.
+    /// Must be called on the channel's event loop.
     fileprivate init(_ channel: any Channel, _ handler: OriginConnectionHandler) {
         self.channel = channel
         self.handler = NIOLoopBound(handler, eventLoop: channel.eventLoop)
     }
 
-    /// Takes no more requests: another connection is needed.
+    /// Whether the connection accepts no more requests, so that another one is needed.
     var isRetired: Bool { retired.load(ordering: .relaxed) }
     fileprivate func noteRetired() { retired.store(true, ordering: .relaxed) }
 
-    /// Each gets its result exactly once, also when the connection is over.
+    /// Submits requests. Each gets its result exactly once, even if the connection is over.
     func submit(_ requests: [WebPushRequest]) {
         channel.eventLoop.execute { [handler] in handler.value.submit(requests) }
     }
 
-    /// Ends after the last answer.
+    /// Closes the connection after the last response.
     func close() {
         channel.eventLoop.execute { [handler] in handler.value.close() }
     }
 
-    /// Ends now.
+    /// Closes the connection at once.
     func stop() {
         channel.eventLoop.execute { [handler] in handler.value.stop() }
     }
@@ -42,10 +42,10 @@ final class OriginConnection: Sendable {
     /// Connects, and waits for the service's SETTINGS.
     ///
     /// - Parameters:
-    ///   - serverName: what the certificate must be for; nil where the address itself is that.
-    ///   - limit: for all of it, and then for each answer.
-    ///   - concluded: gets the results, on the connection's event loop.
-    /// - Returns: nil where the service does not offer HTTP/2.
+    ///   - serverName: The name that the certificate must have. `nil` if the certificate must be for the address.
+    ///   - limit: The time limit of the whole connect, and then of each response.
+    ///   - concluded: Receives the results, on the connection's event loop.
+    /// - Returns: `nil` if the service does not offer HTTP/2.
     static func connect(
         to address: SocketAddress, serverName: String?, tls: NIOSSLContext, limit: TimeAmount, logger: Logger,
         concluded: @escaping @Sendable ([OriginStreams.Concluded]) -> Void
@@ -71,13 +71,13 @@ final class OriginConnection: Sendable {
     }
 }
 
-/// Writes requests, and performs what ``OriginStreams`` decides. ``HTTP2Session`` knows frames, the streams know requests; the
-/// handler has the socket and the clock.
+/// Writes requests and performs the decisions of ``OriginStreams``. ``HTTP2Session`` handles frames and the streams
+/// handle requests. The handler has the socket and the clock.
 private final class OriginConnectionHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
 
-    /// Bytes that are flushed at once: a TLS record.
+    /// The number of bytes that are flushed at once: a TLS record.
     private static let flushSize = 16 << 10
 
     private let ready: EventLoopPromise<OriginConnection?>
@@ -175,7 +175,7 @@ private final class OriginConnectionHandler: ChannelInboundHandler {
         }
     }
 
-    /// An answer is whole; where the request is not, its stream is not over.
+    /// Handles the end of a response. If the request is not complete, its stream must still be reset.
     private func receivedEnd(of id: Int) {
         if session.hasUnsentBody(id) { session.reset(id, .cancel) }
     }
@@ -206,10 +206,10 @@ private final class OriginConnectionHandler: ChannelInboundHandler {
 
     // MARK: To the service
 
-    /// Does all that can be done now, and delivers the results.
+    /// Does everything that can be done now, and delivers the results.
     ///
-    /// It does not wait until the channel is writable: there are no more requests than the service's window has, and each has
-    /// a deadline.
+    /// It does not wait until the channel is writable: the number of requests is limited by the service's window, and
+    /// each has a deadline.
     private func act() {
         guard let context, isHTTP2, !isOver else { return deliver() }
         let now = context.eventLoop.now
@@ -243,7 +243,7 @@ private final class OriginConnectionHandler: ChannelInboundHandler {
         context.eventLoop.assumeIsolated().scheduleTask(in: pause) { self.tick() }
     }
 
-    /// Closes; what has no result yet gets it now and not when the service has agreed to the close.
+    /// Closes the connection. Requests without a result get it now, before the service has agreed to the close.
     private func end(reason: String = "ConnectionLost", code: HTTP2Code = .noError) {
         guard !isOver else { return }
         isOver = true

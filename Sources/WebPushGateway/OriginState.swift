@@ -1,29 +1,30 @@
 import ChatDomain
 import NIOCore
 
-/// A push and what it takes to reach its browser.
+/// A push and the subscription by which it reaches its browser.
 struct BrowserPush: Sendable, Hashable {
     let push: Push
     let subscription: Subscription
 }
 
-/// One push service, by its origin: how much it is given at a time, and whether it is given anything now, so that one that is
-/// slow or down holds up nobody else. A value; ``WebPushGateway`` acts.
+/// The state of one push service (origin): how many pushes it gets at a time, and whether it gets any now. A service
+/// that is slow or down therefore does not delay the others. A pure value: ``WebPushGateway`` performs the actions.
 struct OriginState: Sendable {
-    /// Requests at once; Apple allows a hundred that are not answered.
+    /// The number of requests in flight. Apple allows a hundred without a response.
     static let requestLimit = 100
-    /// Pushes that wait for the window. With a full window and these, the gateway leases no more until some are answered.
+    /// The number of pushes that wait for a request to end. If it is reached, the gateway leases no more until some
+    /// responses arrive.
     static let waitingLimit = 400
-    /// A service that has not answered for so long, or will need so long for what it has been given, is not waited for: the
-    /// gateway leases for the others, and what it leases for this one is put off.
+    /// A service is slow if it has not responded for this time, or needs longer than this for its outstanding pushes.
+    /// The gateway then leases for the other services, and postpones pushes that it leases for this one.
     static let slowAfter = Duration.seconds(2)
-    /// Failures in a row from which on nothing is sent for a while.
+    /// The number of failures in a row after which sending to the service pauses.
     static let failureLimit = 5
-    /// The first such while, and the longest; doubles.
+    /// The first pause, and the longest one. Pauses double.
     private static let pauses = (first: Duration.seconds(1), longest: Duration.seconds(300))
-    /// How long a success shows that the credentials are good, and a refusal that they are not.
+    /// The time for which a success proves that the credentials are valid, and a rejection that they are not.
     private static let verdictWindow = Duration.seconds(3600)
-    /// How long a push is put off at least that finds no capacity.
+    /// The minimum time by which a push without capacity is postponed.
     private static let shortestPause = Duration.seconds(1)
 
     enum Decision: Sendable, Hashable {
@@ -31,33 +32,34 @@ struct OriginState: Sendable {
         case postpone(until: Timestamp)
     }
 
-    /// What an answer says about the service.
+    /// The meaning of a response for the service.
     enum Result: Sendable, Hashable {
-        /// It works: it has taken a push, or refused it for the push's own sake.
+        /// The service works: it has accepted a push, or rejected it because of the push itself.
         case answered(accepted: Bool)
-        /// It does not: 5xx, no connection, no answer. Not before the time that it named.
+        /// The service has failed: 5xx, no connection, or no response. `notBefore` is the time of a retry that the
+        /// service named.
         case failed(notBefore: Timestamp?)
-        /// It does not accept who sends.
+        /// The service does not accept the sender.
         case notAuthorized
-        /// Nothing: the push was not sent.
+        /// The push was not sent, which says nothing about the service.
         case notSent
     }
 
-    /// What follows from an answer.
+    /// The actions that follow a response.
     struct Next: Sendable {
         var send: [BrowserPush] = []
-        /// Their time is over: they wait in the queue again.
+        /// Pushes to release to the queue until the given time.
         var postponed: [(push: BrowserPush, until: Timestamp)] = []
-        /// From now on nothing is sent until then; nil: no change.
+        /// The end of a pause that starts now. `nil` if none starts.
         var opened: Timestamp?
-        /// Nothing is sent until then, whether that is new or not.
+        /// The end of the current pause, whether it is new or not. `nil` if there is no pause.
         var pausedUntil: Timestamp?
     }
 
     private enum Phase: Sendable {
         case closed(failures: Int)
         case open(until: Timestamp)
-        /// One push is on its way to find out.
+        /// One push is in flight to test the service.
         case probing
     }
 
@@ -67,14 +69,16 @@ struct OriginState: Sendable {
     private var waiting = CircularBuffer<BrowserPush>()
     private var lastResponse: Timestamp
     private var lastAccepted: Timestamp?
-    /// When it last refused who sends, and has accepted nothing since.
+    /// The time at which the service last rejected the sender. `nil` if it has accepted a push since.
     private var lastRefused: Timestamp?
-    /// When the last push that found no capacity is due: the next one comes after it, as fast as the service answers.
+    /// The due time of the push that was last postponed. The next one is due later, at the rate at which the service
+    /// responds.
     private var postponedTo: Timestamp
-    /// Answers a second, over the last second in which there was something to answer; nil until that is over.
+    /// The number of responses per second, measured over the last full second with outstanding pushes. `perSecond` is
+    /// `nil` until the first second is over.
     private var rate: (since: Timestamp, count: Int, perSecond: Double?)
-    /// What is put off comes back at least so fast, a second: a service that had failed, or was slow, may be fast by then. Each
-    /// that comes too early costs one write.
+    /// The minimum rate, per second, at which postponed pushes become due. A service that failed or was slow may be
+    /// fast by then. Each push that is due too early costs one write.
     private static let slowestReturn: Double = 100
 
     init(now: Timestamp) {
@@ -85,8 +89,8 @@ struct OriginState: Sendable {
 
     var outstanding: Int { inFlight + waiting.count }
 
-    /// How many more pushes it can take at once; nil where the others must not wait for it.
-    /// - Parameter isAlone: there are no others.
+    /// Returns the number of pushes that the service can take. `nil` if the other services must not wait for it.
+    /// - Parameter isAlone: Whether there are no other services.
     func capacity(at now: Timestamp, isAlone: Bool = false) -> Int? {
         guard case .closed = phase, outstanding == 0 || lastResponse + Self.slowAfter > now else { return nil }
         if !isAlone, let perSecond = rate.perSecond,
@@ -119,7 +123,8 @@ struct OriginState: Sendable {
         }
     }
 
-    /// - Parameter random: from 0 to 1, for the pause.
+    /// Records the result of a request.
+    /// - Parameter random: A number from 0 to 1, for the pause.
     mutating func finished(_ result: Result, at now: Timestamp, random: Double = .random(in: 0...1)) -> Next {
         inFlight -= 1
         if result == .notSent { return Next() }
@@ -147,25 +152,26 @@ struct OriginState: Sendable {
         return Next(send: (0..<count).compactMap { _ in waiting.popFirst() })
     }
 
-    /// The relay stops, or sends in another way from now on.
-    /// - Returns: those that were not sent.
+    /// Removes the waiting pushes, because the relay stops or its configuration has changed.
+    /// - Returns: The pushes, which were not sent.
     mutating func withdrawWaiting() -> [BrowserPush] {
         defer { waiting.removeAll() }
         return Array(waiting)
     }
 
-    /// Others got through lately: a refusal of the credentials is about the subscription.
+    /// Whether the service has recently accepted a push. A rejection of the credentials then concerns the subscription.
     func isAuthorized(at now: Timestamp) -> Bool {
         lastAccepted.map { $0 + Self.verdictWindow >= now } ?? false
     }
 
-    /// It refused who sends lately, and has accepted nothing since. As long as something waits for it, it is asked every few
-    /// minutes; what nothing waits for is forgotten.
+    /// Whether the service has recently rejected the sender and has accepted nothing since. While pushes wait for the
+    /// service, it is tested every few minutes. A service without pushes is forgotten.
     func refusesCredentials(at now: Timestamp) -> Bool {
         lastRefused.map { $0 + Self.verdictWindow >= now } ?? false
     }
 
-    /// - Returns: until when nothing is sent, if that is new.
+    /// Records a failure.
+    /// - Returns: The end of a pause that starts now. `nil` if none starts.
     private mutating func fail(_ result: Result, _ now: Timestamp, _ random: Double) -> Timestamp? {
         switch phase {
         case .closed(let failures):
@@ -181,7 +187,7 @@ struct OriginState: Sendable {
     }
 
     private mutating func postpone(from time: Timestamp) -> Timestamp {
-        // A clock that was set back must not put anything off for ever.
+        // A wall clock that was set back must not postpone pushes forever.
         if postponedTo < time || postponedTo > time + PushLifeCycle.longestWait { postponedTo = time }
         postponedTo = postponedTo + .milliseconds(max(1, Int64(1000 / max(rate.perSecond ?? 0, Self.slowestReturn))))
         return postponedTo

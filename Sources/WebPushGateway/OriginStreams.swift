@@ -1,14 +1,13 @@
 import HTTP2Wire
 import NIOCore
 
-/// What becomes of the requests given to one HTTP/2 connection: which of them wait, which are on streams, and what the service
-/// answered.
+/// The requests of one HTTP/2 connection: the waiting ones, those on streams, and the responses.
 ///
-/// A value without a socket. Each request gets exactly one result; results collect until they are taken.
+/// A pure value without a socket. Each request gets exactly one result. Results are kept until they are taken.
 struct OriginStreams: Sendable {
     enum Result: Sendable, Hashable {
         case answer(WebPushResponse)
-        /// The service did nothing with it, or has never seen it: it may be sent again.
+        /// The service did not process the request or has never seen it, so it may be sent again.
         case returned
     }
 
@@ -24,28 +23,28 @@ struct OriginStreams: Sendable {
         var body = ByteBuffer()
     }
 
-    /// How long a connection without requests is kept.
+    /// The time for which a connection without requests is kept.
     private static let idleLimit = TimeAmount.seconds(60)
-    /// Streams after which a connection is replaced, long before their numbers run out.
+    /// The stream at which a connection is replaced, long before the range is exhausted.
     private static let lastStreams = 1 << 29
-    /// What counts until the service says how many streams it allows (RFC 9113 §6.5.2).
+    /// The limit of streams if the service's SETTINGS do not name one (RFC 9113 §6.5.2).
     private static let defaultStreams = 100
 
     private let answerLimit: TimeAmount
     private var waiting = CircularBuffer<WebPushRequest>()
     private var streams: [Int: Stream] = [:]
     private var lastStream = -1
-    /// Nil until the service has sent SETTINGS.
+    /// The service's limit of streams. `nil` until it has sent SETTINGS.
     private var peerLimit: Int?
-    /// Streams whose request is concluded, and that the service does not know to be over.
+    /// Streams whose request is concluded and that the service still has open.
     private var unclosed: [Int] = []
     private var concluded: [Concluded] = []
     private var lastResponse: NIODeadline
     private var lastUse: NIODeadline
-    /// Takes no more requests.
+    /// Whether the connection accepts no more requests.
     private(set) var isRetired = false
 
-    /// - Parameter answerLimit: how long a request has from its beginning to its deadline.
+    /// - Parameter answerLimit: The time from the start of a request to its deadline.
     init(answerLimit: TimeAmount, now: NIODeadline) {
         self.answerLimit = answerLimit
         (lastResponse, lastUse) = (now, now)
@@ -61,7 +60,7 @@ struct OriginStreams: Sendable {
         if isRetired { returnWaiting() }
     }
 
-    /// The next request, and the stream that it opens; nil while none may be opened.
+    /// Returns the next request and the stream that it opens. `nil` if no request waits or no stream may be opened now.
     mutating func open(now: NIODeadline) -> (stream: Int, request: WebPushRequest)? {
         guard streams.count < peerLimit ?? 0, let request = waiting.popFirst() else { return nil }
         lastStream += 2
@@ -71,13 +70,13 @@ struct OriginStreams: Sendable {
         return (lastStream, request)
     }
 
-    /// What is on streams ends first; what waits is returned.
+    /// Stops accepting requests. Waiting ones are returned; those on streams end first.
     mutating func retire() {
         isRetired = true
         returnWaiting()
     }
 
-    /// The connection is over.
+    /// Records that the connection is over.
     mutating func end(reason: String) {
         for id in streams.keys.sorted() { conclude(id, otherwise: .answer(.lost(reason))) }
         retire()
@@ -89,12 +88,14 @@ struct OriginStreams: Sendable {
 
     // MARK: What the service does
 
-    /// - Parameter maxStreams: nil where the frame does not name it, and what was stays.
+    /// Records the service's SETTINGS.
+    /// - Parameter maxStreams: `nil` if the frame does not contain the limit. The previous limit then stays.
     mutating func received(maxStreams: Int?) {
         peerLimit = maxStreams ?? peerLimit ?? Self.defaultStreams
     }
 
-    /// - Parameter status: nil in trailers; 1xx is not the answer yet.
+    /// Records response headers or trailers.
+    /// - Parameter status: `nil` in trailers. 1xx is an interim response.
     mutating func received(status: Int?, retryAfter: String?, endsStream: Bool, on id: Int, now: NIODeadline) {
         if let status, status >= 200 {
             streams[id]?.status = status
@@ -103,7 +104,7 @@ struct OriginStreams: Sendable {
         if endsStream { answered(id, now: now) }
     }
 
-    /// A piece of an answer's body; what is beyond the limit is not read.
+    /// Records a part of a response body. The part beyond the limit is not read.
     mutating func received(body: ByteBuffer, endsStream: Bool, on id: Int, now: NIODeadline) {
         guard let length = streams[id]?.body.readableBytes else { return }
         var part = body
@@ -114,14 +115,14 @@ struct OriginStreams: Sendable {
         if part.readableBytes > 0 || endsStream { answered(id, now: now) }
     }
 
-    /// The service has ended a stream early.
+    /// Records that the service has ended a stream early.
     mutating func received(reset code: UInt32, on id: Int, now: NIODeadline) {
         let isRefused = code == HTTP2Code.refusedStream.rawValue
         if !isRefused { lastResponse = now }
         conclude(id, otherwise: isRefused ? .returned : .answer(.lost("StreamReset")))
     }
 
-    /// Streams above `last` were not and will not be processed (RFC 9113 §6.8).
+    /// Records a GOAWAY. The service has not processed the streams above `last` and never will (RFC 9113 §6.8).
     mutating func received(goAwayAfter last: Int) {
         for id in streams.keys.filter({ $0 > last }).sorted() {
             guard let stream = streams.removeValue(forKey: id) else { continue }
@@ -135,7 +136,7 @@ struct OriginStreams: Sendable {
         conclude(id, otherwise: .answer(.lost("MalformedResponse")))
     }
 
-    /// The status is the answer, whatever becomes of its explanation.
+    /// Concludes a request. A status that has arrived is the response, even if its body is incomplete.
     private mutating func conclude(_ id: Int, otherwise: Result) {
         guard let stream = streams.removeValue(forKey: id) else { return }
         let answer =
@@ -149,8 +150,8 @@ struct OriginStreams: Sendable {
 
     // MARK: Time
 
-    /// Concludes the requests whose time is up. No PING is needed for that: where nothing is answered for the whole time of a
-    /// request, the connection is not used any more.
+    /// Concludes the requests that are past their deadline. This needs no PING: if no response arrives in the whole
+    /// time of a request, the connection is retired.
     mutating func tick(now: NIODeadline) {
         let late = streams.filter { $0.value.request.deadline <= now }.keys.sorted()
         for id in late {
@@ -175,7 +176,7 @@ struct OriginStreams: Sendable {
         return concluded
     }
 
-    /// To be reset.
+    /// Returns the streams that must be reset.
     mutating func takeUnclosed() -> [Int] {
         defer { unclosed = [] }
         return unclosed

@@ -1,26 +1,27 @@
 package import ChatDomain
 package import WebPushWire
 
-/// Where a push service takes the messages for one browser: a URL that a stranger chose, checked as text.
+/// The URL at which a push service accepts messages for one browser. A stranger chose it, so it is checked as text.
 ///
-/// Whoever knows it can send to the browser, so it is never logged.
+/// Anyone who knows the URL can send to the browser, so it is never logged.
 package struct PushEndpoint: Sendable, Hashable {
-    /// Bytes (UnifiedPush's limit; the vendors' have some 200).
+    /// The maximum size in bytes. This is UnifiedPush's limit; the vendors' URLs have about 200.
     package static let longest = 1000
 
-    /// As the browser gave it, but for the spelling of scheme, host and port: what is checked is what is connected to.
+    /// The URL as the browser gave it, but with normalized scheme, host and port. The checked URL is therefore the one
+    /// that is connected to.
     package let url: String
-    /// Lower case, without the brackets of an IPv6 address.
+    /// The host in lower case, without the brackets of an IPv6 address.
     package let host: String
     package let port: Int
-    /// Scheme, host and port, as a VAPID token names it.
+    /// Scheme, host and port, as a VAPID token names them.
     package let origin: String
     /// Host and port, as a request names them.
     var authority: String { String(origin.dropFirst("https://".count)) }
-    /// What follows in the URL: path and query.
+    /// Path and query.
     let path: String
 
-    /// `https`, printable ASCII, a host, no user name, no fragment.
+    /// Requires `https`, printable ASCII, and a host, without a user name and a fragment.
     package init(_ url: String) throws(WebPushError) {
         func wrong(_ rule: String) -> WebPushError { WebPushError("endpoint", rule) }
         guard url.utf8.count <= Self.longest else { throw wrong("must have at most \(Self.longest) bytes") }
@@ -72,26 +73,28 @@ package struct PushEndpoint: Sendable, Hashable {
         return (host.isEmpty || host.utf8.count > 253 ? nil : host.lowercased(), port)
     }
 
-    /// The host is an address and no name, in any spelling that resolvers read: `127.1`, `0x7f.1` and `2130706433`, too.
+    /// Whether the host is an address and not a name, in any spelling that resolvers accept, including `127.1`,
+    /// `0x7f.1` and `2130706433`.
     fileprivate var isAddress: Bool {
         guard !host.contains(":"), let last = host.split(separator: ".").last else { return true }
         return last.utf8.first?.isASCIIDigit == true
     }
 }
 
-/// Which push services subscriptions may name, and which addresses they may have. A subscription is a stranger's, and the relay
-/// connects to what it names: without this rule it would connect into the operator's own network for them.
+/// The push services that subscriptions may name, and the addresses that they may have. Strangers choose subscriptions,
+/// and the relay connects to the named hosts. Without these rules, a stranger could make the relay connect into the
+/// operator's own network.
 package struct EndpointRules: Sendable, Hashable {
-    /// Hosts of the browsers' vendors; a leading dot stands for every host below.
+    /// The hosts of browser vendors. A leading dot matches every host below it.
     ///
-    /// Source: what subscriptions of Chrome, Firefox, Safari (web-push.md §5) and Edge name, as of November 2026. Others stand
-    /// in `webpush.hosts`.
+    /// Source: the subscriptions of Chrome, Firefox, Safari (Apple, "Sending web push notifications in web apps and
+    /// browsers") and Edge, as of November 2026. Operators add other hosts in `webpush.hosts`.
     package static let vendors = [
         "fcm.googleapis.com", "android.googleapis.com", "jmt17.google.com", ".push.services.mozilla.com",
         ".push.apple.com", ".notify.windows.com",
     ]
 
-    /// A host that the operator named, with a port of its own or 443.
+    /// A host that the operator named. The port is 443 if the setting names none.
     private struct Named: Sendable, Hashable {
         let host: String
         let port: Int
@@ -99,7 +102,7 @@ package struct EndpointRules: Sendable, Hashable {
 
     private let named: Set<Named>
 
-    /// - Parameter hosts: the setting `webpush.hosts`: `host` or `host:port`, for each a service beside the vendors'.
+    /// - Parameter hosts: The setting `webpush.hosts`, a list of further services as `host` or `host:port`.
     package init(hosts: [String] = []) throws(WebPushError) {
         var named: Set<Named> = []
         for host in hosts {
@@ -116,7 +119,7 @@ package struct EndpointRules: Sendable, Hashable {
         named.contains(Named(host: endpoint.host, port: endpoint.port))
     }
 
-    /// - Throws: why nothing is sent there.
+    /// - Throws: The reason why nothing may be sent to the endpoint.
     package func check(_ endpoint: PushEndpoint) throws(WebPushError) {
         if isNamed(endpoint) { return }
         guard endpoint.port == 443 else { throw WebPushError("endpoint", "must have the port 443") }
@@ -128,19 +131,21 @@ package struct EndpointRules: Sendable, Hashable {
         }
     }
 
-    /// Whether a host's address may be connected to: for the vendors' hosts only public ones, whatever a name server says.
+    /// Whether the relay may connect to an address of a host. Hosts of vendors may only have public addresses, even if
+    /// a name server returns others.
     package func allows(_ address: IPAddress, of endpoint: PushEndpoint) -> Bool {
         isNamed(endpoint) || Self.isPublic(address)
     }
 
-    /// Not of this machine, a private or a local network, nor one through which such can be reached (NAT64, 6to4, Teredo).
+    /// Whether an address is public: not of this machine or of a private or local network, and not one through which
+    /// those can be reached (NAT64, 6to4, Teredo).
     package static func isPublic(_ address: IPAddress) -> Bool {
         if address.isV4 { return !reservedV4.contains { $0.contains(address) } }
-        // Global unicast; everything else is local, multicast, mapped or not assigned.
+        // Global unicast. All other addresses are local, multicast, mapped or unassigned.
         return globalV6.contains(address) && !reservedV6.contains { $0.contains(address) }
     }
 
-    /// IANA's registry of special addresses, and multicast.
+    /// IANA's registry of special-purpose addresses, and multicast.
     private static let reservedV4 = ranges([
         "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
         "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24",

@@ -8,18 +8,20 @@ import NIOSSL
 import Synchronization
 import WebPushWire
 
-/// One push service: its connections, its VAPID token, and how much it is given (``OriginState``).
+/// One push service with its connections, its VAPID token, and its state (``OriginState``).
 ///
-/// Names are looked up here and not by the client: every address is checked, and the one that was checked is connected to.
+/// The relay looks names up itself instead of the HTTP client. It checks every address and connects to exactly the
+/// checked one.
 final class PushOrigin: Sendable {
-    /// How long a VAPID token is used, and how long it is good; Apple wants it renewed at most once an hour.
+    /// The time for which a VAPID token is used, and the time for which it is valid. Apple wants it renewed at most
+    /// once an hour.
     private static let tokenUse = Duration.seconds(12 * 3600)
     private static let tokenLife = Duration.seconds(20 * 3600)
 
-    /// Connections to a service that does not offer HTTP/2.
+    /// The number of connections to a service that does not offer HTTP/2.
     private static let connections = 16
-    /// How often a request is sent that connections return, and how many connections it is tried with, before it counts as
-    /// lost.
+    /// The number of times that a request is sent if connections return it, and the number of attempts to get a
+    /// connection for it. Afterwards it counts as lost.
     private static let mostReturns = 5
 
     let name: String
@@ -32,7 +34,7 @@ final class PushOrigin: Sendable {
     private let token = Mutex<(authorization: String, issuedAt: Timestamp)?>(nil)
     private let connection = Mutex(Connection())
 
-    /// What requests go over.
+    /// The connection or client that carries requests.
     private enum Link {
         case http2(OriginConnection)
         /// For a service that does not offer HTTP/2.
@@ -41,17 +43,17 @@ final class PushOrigin: Sendable {
 
     private struct Connection {
         var link: Link?
-        /// Looks up and connects; those that come meanwhile wait for it.
+        /// Looks up the name and connects. Requests that arrive during this time wait for it.
         var opening: Task<Void, any Error>?
-        /// How many were made: each connects to the next of the name's addresses.
+        /// The number of connections that were opened. Each connects to the next of the name's addresses.
         var opened = 0
         var isClosed = false
     }
 
-    /// It was closed before the push was sent.
+    /// The origin was closed before the push was sent.
     private struct Closed: Error {}
 
-    /// A push, and what the service says about it.
+    /// A push and the service's response to it.
     struct Answered: Sendable {
         let push: BrowserPush
         let sentAt: Timestamp
@@ -60,13 +62,13 @@ final class PushOrigin: Sendable {
 
     enum Event: Sendable {
         case answered([Answered])
-        /// To be sent again: a connection took no more.
+        /// Requests that must be sent again, because a connection did not accept them.
         case returned([WebPushRequest])
     }
 
     /// - Parameters:
-    ///   - options: of these, how long a request may take, with the wait for a connection.
-    ///   - listener: is told what became of each push that is sent.
+    ///   - options: Contains the time limit of a request, which includes the wait for a connection.
+    ///   - listener: Called with the results of pushes.
     init(
         _ endpoint: PushEndpoint, sender: WebPushGateway.Sender, options: WebPushGateway.Options, now: Timestamp,
         logger: Logger, listener: @escaping @Sendable (PushOrigin, Event) -> Void
@@ -96,7 +98,7 @@ final class PushOrigin: Sendable {
 
     // MARK: - Sending
 
-    /// Encrypts them and sends them. The listener gets an answer for each, at any time from now on.
+    /// Encrypts and sends pushes. The listener gets a response for each, at any time from now on.
     func send(_ pushes: [BrowserPush], now: Timestamp) async {
         let deadline = NIODeadline.now() + TimeAmount(options.answerLimit)
         var requests: [WebPushRequest] = []
@@ -159,7 +161,7 @@ final class PushOrigin: Sendable {
         do {
             return try await client.send(request)
         } catch {
-            // The next request looks the name up anew.
+            // The next request looks up the name again.
             if Self.isUnreachable(error) { client.retire() }
             return failed(error)
         }
@@ -189,7 +191,8 @@ final class PushOrigin: Sendable {
         }
     }
 
-    /// There is no connection: the name may have another address by now. A connection that was lost says no such thing.
+    /// Whether no connection could be opened, so that the name may have another address by now. A lost connection does
+    /// not mean that.
     private static func isUnreachable(_ error: any Error) -> Bool {
         guard let error = error as? HTTPClientError else { return !(error is CancellationError) }
         return error == .connectTimeout
@@ -197,7 +200,7 @@ final class PushOrigin: Sendable {
 
     // MARK: - Connections
 
-    /// One that may be used; a client until it is released.
+    /// Returns a connection or client that is ready for use. A client must be released.
     private func link() async throws -> Link {
         for _ in 0..<Self.mostReturns {
             let (link, opening) = try acquire()
@@ -221,7 +224,7 @@ final class PushOrigin: Sendable {
         }
     }
 
-    /// Requests that are on their way end first.
+    /// Closes the connection after the requests in flight have ended.
     func close() {
         switch leave() {
         case .http2(let connection): connection.close()
@@ -230,7 +233,7 @@ final class PushOrigin: Sendable {
         }
     }
 
-    /// They end now. To be called when those who send have been cancelled.
+    /// Closes the connection at once. Must be called after the sending tasks have been cancelled.
     func stop() {
         switch leave() {
         case .http2(let connection): connection.stop()
@@ -261,13 +264,13 @@ final class PushOrigin: Sendable {
         }
     }
 
-    /// To an address of the service that may be connected to.
+    /// Connects to an allowed address of the service.
     private func makeLink() async throws -> Link {
         let address = try await address()
         var tls = TLSConfiguration.makeClientConfiguration()
         tls.minimumTLSVersion = .tlsv12
         tls.additionalTrustRoots = sender.trust.isEmpty ? [] : [.certificates(sender.trust)]
-        // A service that does not answer the close is not waited for.
+        // Do not wait for a service that does not respond to the TLS close.
         tls.shutdownTimeout = .milliseconds(500)
         var offer = tls
         offer.applicationProtocols = [OriginConnection.tlsName, "http/1.1"]
@@ -287,16 +290,16 @@ final class PushOrigin: Sendable {
         configuration.httpVersion = .http1Only
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = Self.connections
         configuration.connectionPool.retryConnectionEstablishment = false
-        // Nobody reads spans, and a request's costs.
+        // Spans are not read, and those of each request would cost time.
         configuration.tracing.tracer = nil
-        // A proxy of the environment would look the name up for itself.
+        // A proxy from the environment would look up the name itself.
         configuration.proxy = nil
         if IPAddress(endpoint.host) == nil { configuration.dnsOverride = [endpoint.host: address.description] }
         return OriginClient(
             HTTPClient(eventLoopGroup: MultiThreadedEventLoopGroup.singleton, configuration: configuration))
     }
 
-    /// One of the name's addresses, in the system's order; the next each time.
+    /// Returns one of the name's addresses, in the system's order, and the next one each time.
     private func address() async throws -> IPAddress {
         if let address = IPAddress(endpoint.host) {
             guard sender.rules.allows(address, of: endpoint) else { throw Self.forbidden }
@@ -318,7 +321,8 @@ final class PushOrigin: Sendable {
 }
 
 extension Task where Failure == any Error {
-    /// Waits for it no longer than the limit, or the waiting task, allows: neither reaches a look-up by the system.
+    /// Waits for the value until the limit is over or the waiting task is cancelled. Neither can interrupt a lookup by
+    /// the system.
     fileprivate func value(within limit: Duration) async throws -> Success {
         let (results, continuation) = AsyncStream.makeStream(of: Result<Success, any Error>.self)
         Task<Void, Never> { continuation.yield(await result) }
@@ -333,7 +337,7 @@ extension Task where Failure == any Error {
     }
 }
 
-/// A client for one address of a service. Ends when it was retired and its last request is over.
+/// A client for one address of a service. It shuts down when it has been retired and its last request is over.
 private final class OriginClient: Sendable {
     private let client: HTTPClient
     private let state = Mutex((users: 0, isRetired: false))
@@ -342,7 +346,7 @@ private final class OriginClient: Sendable {
         self.client = client
     }
 
-    /// - Returns: false once it was retired.
+    /// - Returns: `false` if the client was retired.
     func acquire() -> Bool {
         state.withLock { state in
             if !state.isRetired { state.users += 1 }
@@ -371,13 +375,13 @@ private final class OriginClient: Sendable {
         let response = try await client.execute(request.http1, deadline: request.deadline)
         var body = ByteBuffer()
         do {
-            // What is longer, or comes later, is not read; it ends with the response.
+            // A longer or later body is not read. Its connection ends with the response.
             for try await part in response.body {
                 body.writeImmutableBuffer(part)
                 if body.readableBytes >= WebPushRequest.longestResponse || .now() >= request.deadline { break }
             }
         } catch {
-            // The status is the answer, whatever becomes of its explanation.
+            // The status is the response, even if its body is incomplete.
         }
         return WebPushResponse(
             response.status.code, retryAfter: response.headers.first(name: "Retry-After"), body: body,
@@ -387,7 +391,7 @@ private final class OriginClient: Sendable {
 
 /// Looks names up as the system does.
 package enum HostResolver {
-    /// As long as the system takes, which may be half a minute.
+    /// Takes as long as the system takes, which may be half a minute.
     @Sendable package static func addresses(_ host: String) async throws -> [IPAddress] {
         try await NIOThreadPool.singleton.runIfActive {
             var hints = addrinfo()

@@ -1,19 +1,19 @@
 package import ChatDomain
 import WebPushWire
 
-/// What browsers get to see: a declarative push message (Push API §3.3), which Safari shows by itself and the page's service worker
-/// elsewhere.
+/// The payload for browsers: a declarative push message (Push API §3.3). Safari shows it by itself; in other browsers
+/// the page's service worker shows it.
 package struct WebPushFormat: PushFormat {
-    /// Bytes of a payload.
+    /// The maximum size of a payload, in bytes.
     package static let payloadLimit = MessageEncryption.largestText
-    /// What marks a declarative push message.
+    /// The marker of a declarative push message.
     static let declarative: Int64 = 8030
-    /// The relay's own address, `https://chat.example.org`: where a click leads. Nil: browsers show the message by the
-    /// page's service worker only.
+    /// The relay's own address, `https://chat.example.org`, to which a click leads. If it is `nil`, only the page's
+    /// service worker shows messages.
     private let publicURL: String?
     private let isSilent: Bool
 
-    /// - Parameter sound: of chat messages; nil for none.
+    /// - Parameter sound: The sound of chat messages. `nil` for none.
     package init(publicURL: String?, sound: String? = "default") {
         self.publicURL = publicURL.map { $0.hasSuffix("/") ? String($0.dropLast()) : $0 }
         isSilent = sound == nil
@@ -21,11 +21,11 @@ package struct WebPushFormat: PushFormat {
 
     // MARK: - Chat messages
 
-    /// Bytes of text for which a link is left out.
+    /// The minimum size of the text, in bytes. The link is left out if less would remain.
     private static let leastText = 200
 
-    /// Shortened to what fits beside the largest number of unread messages: first the text; where next to nothing is left of
-    /// that, the link goes.
+    /// Returns the payload of a chat message, shortened so that the largest number of unread messages still fits. The
+    /// text is shortened first. If too little of it would remain, the link is left out.
     package func payload(of alert: ChatAlert) throws(ChatError) -> String {
         if alert.extras.link != nil,
             let payload = payload(of: alert, link: alert.extras.link, leastText: Self.leastText)
@@ -38,7 +38,7 @@ package struct WebPushFormat: PushFormat {
         return payload
     }
 
-    /// Nil if not so many bytes of the text fit.
+    /// Returns the payload. `nil` if fewer than `leastText` bytes of the text fit.
     private func payload(of alert: ChatAlert, link: String?, leastText: Int) -> String? {
         let (title, text) = (alert.extras.title, alert.text.text)
         let isSilent = alert.extras.sound.map(\.isEmpty) ?? isSilent
@@ -66,10 +66,11 @@ package struct WebPushFormat: PushFormat {
         return shortened.utf8.count <= limit ? shortened : nil
     }
 
-    /// How the page finds the room among those that it is in: FNV-1a, 64 bits, of the code, in hexadecimal digits.
+    /// Returns the name by which the page finds the room among its rooms: FNV-1a, 64 bits, of the code, in hexadecimal
+    /// digits.
     ///
-    /// Whoever reads it can find a short code by trying. It may stand in a document that only the browser can decrypt, and
-    /// nowhere else: a push service must never see it.
+    /// Anyone who reads the name can find a short code by trying. It may only appear in a document that only the
+    /// browser can decrypt. A push service must never see it.
     static func name(of code: SecretCode) -> String {
         let hash = code.text.utf8.reduce(0xCBF2_9CE4_8422_2325 as UInt64) { ($0 ^ UInt64($1)) &* 0x100_0000_01B3 }
         let digits = String(hash, radix: 16)
@@ -82,7 +83,7 @@ package struct WebPushFormat: PushFormat {
         if let publicURL, notification["navigate"] == nil {
             notification.append("navigate", .string(publicURL + path))
         }
-        // Without it a message is not a declarative one.
+        // Without `navigate`, a message is not declarative.
         if notification["navigate"] != nil { document.append("web_push", .number(Self.declarative)) }
         if let badge { notification.append(Self.badge, .number(badge)) }
         document.append("notification", .object(notification))
@@ -92,16 +93,17 @@ package struct WebPushFormat: PushFormat {
 
     // MARK: - The number at the icon
 
-    /// The member with the number at the app's icon. Safari 18.4 and 18.5 read it inside `notification`, later versions read it
-    /// at the top level, and the worker does not run for declarative messages. So it is always sent in both places.
+    /// The member with the number at the app's icon. Safari 18.4 and 18.5 read it inside `notification`, later versions
+    /// read it at the top level, and the worker does not run for declarative messages. So it is always sent in both
+    /// places.
     private static let badge = "app_badge"
-    /// Bytes that the largest number of unread messages takes in both places.
+    /// The number of bytes that the largest number of unread messages takes in both places.
     private static let badgeRoom = 2 * badgeMember(UnreadCount.most).count
 
     private static func badgeMember(_ number: Int64) -> [UInt8] { Array(#","\#(badge)":\#(number)"#.utf8) }
 
-    /// A chat message's document with the number of unread messages.
-    /// - Returns: the document as it was if it is none of ours, or if there is no room.
+    /// Adds the number of unread messages to the document of a chat message.
+    /// - Returns: The unchanged document if it is not one of the relay's or if the number does not fit.
     private static func adding(_ unread: Int64, to document: [UInt8]) -> [UInt8] {
         let member = badgeMember(unread)
         guard document.count + 2 * member.count <= payloadLimit, document.last == UInt8(ascii: "}"),
@@ -109,7 +111,7 @@ package struct WebPushFormat: PushFormat {
         else { return document }
         var result = head
         result.reserveCapacity(document.count + 2 * member.count)
-        // Before the first member of `notification`: the comma goes behind it.
+        // The member becomes the first one of `notification`, so its comma moves to its end.
         result += member.dropFirst()
         result.append(UInt8(ascii: ","))
         result += document[head.count...].dropLast()
@@ -118,12 +120,12 @@ package struct WebPushFormat: PushFormat {
         return result
     }
 
-    /// How documents of chat messages begin.
+    /// The possible starts of documents of chat messages.
     private static let heads = [
         Array(#"{"web_push":\#(declarative),"notification":{"#.utf8), Array(#"{"notification":{"#.utf8),
     ]
 
-    /// A caller's document with its number in both places.
+    /// Returns a caller's document with its number in both places.
     private static func withBadges(_ document: JSONObject) -> JSONObject {
         guard var notification = document["notification"]?.object,
             let number = document[badge] ?? notification[badge]
@@ -139,7 +141,7 @@ package struct WebPushFormat: PushFormat {
 
     // MARK: - Notifications
 
-    /// The queue keeps Apple's document, which is translated when it is sent; here the translation is tried.
+    /// The queue keeps Apple's document, which is translated when it is sent. This function only tries the translation.
     package func compose(_ content: NotificationContent, for app: AppName) throws(ChatError) -> ComposedNotification {
         let document = try content.document()
         try BrowserDocument.check(document)
@@ -156,8 +158,8 @@ package struct WebPushFormat: PushFormat {
             payload: JSONValue.object(document).description, pushType: Push.alert, priority: content.priority)
     }
 
-    /// Apple's document as browsers read it; one for browsers goes as it is, but for ``withBadges(_:)``. Nil where there is no
-    /// text to show.
+    /// Translates Apple's document for browsers. A document for browsers stays as it is, except for ``withBadges(_:)``.
+    /// Returns `nil` if there is no text to show.
     private func translated(_ document: JSONObject, collapseID: String?) -> String? {
         if document["notification"]?.object?["title"]?.text?.isEmpty == false {
             return JSONValue.object(Self.withBadges(document)).description
@@ -186,7 +188,7 @@ package struct WebPushFormat: PushFormat {
         guard let address = row.address else { throw PushRefusal("BadSubscription") }
         guard var payload = row.payload, !payload.isEmpty else { throw PushRefusal("PayloadEmpty") }
         if row.message == nil || !row.isOurs || !payload.starts(with: ownStart) {
-            // A chat message is as it has to be; everything else is read.
+            // A chat message already has the right form. All other documents are parsed.
             guard payload.count <= Self.longestDocument,
                 let document = (try? JSONValue(parsing: payload))?.object
             else { throw PushRefusal("InvalidJSON") }
@@ -200,8 +202,8 @@ package struct WebPushFormat: PushFormat {
             priority: row.priority.flatMap(UInt8.init(exactly:)), apnsID: row.apnsID, collapseID: row.collapseID)
     }
 
-    /// Bytes of a row's document before it is translated.
+    /// The maximum size of a row's document in bytes, before it is translated.
     private static let longestDocument = 1 << 16
-    /// How the documents of chat messages begin with this address.
+    /// The start of documents of chat messages with the current address.
     private var ownStart: [UInt8] { publicURL == nil ? Self.heads[1] : Self.heads[0] }
 }

@@ -5,34 +5,37 @@ package import NIOSSL
 import Synchronization
 package import WebPushWire
 
-/// Browsers' push services (RFC 8030): each push is encrypted for its browser and posted to the service that its subscription
-/// names.
+/// The push services of browsers (RFC 8030). Each push is encrypted for its browser and posted to the service that its
+/// subscription names.
 ///
-/// Every service, by its origin, has connections, a window and pauses of its own (``OriginState``): one that is down holds up
-/// nobody else. Each push is answered for itself.
+/// Every service, identified by its origin, has its own connections, window and pauses (``OriginState``), so one that
+/// is down does not delay the others. Each push gets its own response.
 package final class WebPushGateway: PushGateway {
     package struct Options: Sendable {
-        /// Pushes at once, over all services. Bounds memory; four services that do not answer hold up nobody else.
+        /// The number of pushes in the gateway, over all services. Limits memory. Even four services that do not
+        /// respond do not delay the others.
         package var limit = 2000
-        /// How long a service has for an answer.
+        /// The time in which a service must respond.
         package var answerLimit = Duration.seconds(30)
-        /// How long what is in flight has when the relay stops.
+        /// The time for pushes in flight when the relay stops.
         package var drainLimit = Duration.seconds(10)
-        /// Kept by a push service for a browser that is off, where the push says nothing else; at most 28 days.
+        /// The time for which a push service keeps a push without an expiration for a browser that is offline. At most
+        /// 28 days.
         package var lifetime = Duration.seconds(28 * 86_400)
 
         package init() {}
     }
 
-    /// Whose pushes they are, and where they may go.
+    /// The identity of the sender, and the endpoints that may receive its pushes.
     package struct Sender: Sendable {
         package let key: VAPIDKey
-        /// `mailto:` or `https:`: whom a push service's operator may ask. Without one Apple's service takes nothing.
+        /// The contact for operators of push services, as `mailto:` or `https:`. Apple's service rejects pushes without
+        /// it.
         package let subject: String?
         package let rules: EndpointRules
-        /// Authorities beside the system's, for services that the operator named.
+        /// Authorities besides the system's, for services that the operator named.
         package let trust: [NIOSSLCertificate]
-        /// The addresses of a host name.
+        /// Returns the addresses of a host name.
         var addresses: @Sendable (String) async throws -> [IPAddress] = HostResolver.addresses
 
         package init(key: VAPIDKey, subject: String?, rules: EndpointRules, trust: [NIOSSLCertificate] = []) {
@@ -43,18 +46,18 @@ package final class WebPushGateway: PushGateway {
         }
     }
 
-    /// So many services are remembered; of more only those with something to do. Strangers choose their names.
+    /// The number of services above which idle ones are forgotten. Strangers choose the names of services.
     private static let manyOrigins = 64
 
-    /// So many are encrypted one after another; the next on another core.
+    /// The number of pushes that one task encrypts. The next ones are encrypted on another core.
     private static let batch = 16
 
     private enum Work: Sendable {
         case lease(Lease)
         case pushes([BrowserPush], PushOrigin)
-        /// Encrypted already.
+        /// Requests that are already encrypted.
         case requests([WebPushRequest], PushOrigin)
-        /// Looks again whether there is a slot, once the services had time to answer.
+        /// Checks again whether there is a slot, after the services had time to respond.
         case lookAgain
     }
 
@@ -63,7 +66,7 @@ package final class WebPushGateway: PushGateway {
         var format: WebPushFormat
         var origins: [String: PushOrigin] = [:]
         var outstanding = 0
-        /// Of these, those that are not yet given to their service, which may be the same for all.
+        /// The number of these pushes that are not assigned to a service yet. All of them may be for the same one.
         var unassigned = 0
         var nextIdentifier: UInt32 = 1
         var connection: ConnectionID
@@ -82,7 +85,7 @@ package final class WebPushGateway: PushGateway {
     private let state: Mutex<State>
     private let work = AsyncStream.makeStream(of: Work.self)
 
-    /// - Parameter sender: nil while it is not known; everything waits in the queue then.
+    /// - Parameter sender: `nil` while it is not known. Pushes then wait in the queue.
     package init(
         sender: Sender?, format: WebPushFormat, subscriptions: any SubscriptionStore, options: Options = Options(),
         connectionIDs: ConnectionIDs, now: @escaping TimeSource = Timestamp.now, logger: Logger
@@ -95,10 +98,10 @@ package final class WebPushGateway: PushGateway {
         state = Mutex(State(sender: sender, format: format, connection: connectionIDs.next()))
     }
 
-    /// Services that were connected to.
+    /// The number of services that the gateway has connected to.
     package var openConnections: Int { state.withLock { $0.origins.count } }
 
-    /// Whether any service refuses who sends; others may accept it.
+    /// Whether any service rejects the sender. Others may accept it.
     package var areCredentialsRefused: Bool {
         let (origins, now) = (state.withLock { Array($0.origins.values) }, self.now())
         return origins.contains { $0.refusesCredentials(at: now) }
@@ -106,7 +109,8 @@ package final class WebPushGateway: PushGateway {
 
     package var format: any PushFormat { state.withLock { $0.format } }
 
-    /// What is sent from now on; what is on its way ends first, and what was not sent yet waits in the queue again.
+    /// Changes sender and format for pushes from now on. Requests in flight end first, and unsent pushes wait in the
+    /// queue again.
     package func reconfigure(sender: Sender?, format: WebPushFormat) {
         let old = state.withLock { state in
             defer { (state.sender, state.format, state.origins) = (sender, format, [:]) }
@@ -119,7 +123,7 @@ package final class WebPushGateway: PushGateway {
 
     // MARK: - Slots
 
-    /// Every slot is a fresh one: what happens to a push says nothing about another.
+    /// Every slot is a fresh one: the outcome of one push says nothing about another.
     package func slot(fresh: Bool) async -> ConnectionSlot? {
         await withCheckedContinuation { continuation in
             state.withLock { $0.waiters.append(continuation) }
@@ -133,7 +137,7 @@ package final class WebPushGateway: PushGateway {
             guard !state.waiters.isEmpty else { return ([], nil) }
             let slot = self.slot(&state)
             guard slot != nil || state.isDraining else {
-                // A service that does not answer holds up the others only until then.
+                // A service that does not respond delays the others only until this check.
                 if !state.willLookAgain, state.outstanding > 0 {
                     state.willLookAgain = true
                     work.continuation.yield(.lookAgain)
@@ -149,14 +153,14 @@ package final class WebPushGateway: PushGateway {
     private func slot(_ state: inout State) -> ConnectionSlot? {
         guard !state.isDraining, state.sender != nil else { return nil }
         let now = self.now()
-        // All of a lease may be for one service, also for one that is new.
+        // All pushes of a lease may be for one service, even for a new one.
         let busiest =
             state.origins.values
             .compactMap { $0.capacity(at: now, isAlone: state.origins.count == 1) }.min() ?? .max
         let capacity = min(
             options.limit - state.outstanding,
             min(busiest, OriginState.requestLimit + OriginState.waitingLimit) - state.unassigned)
-        // Few at a time would cost a transaction each.
+        // Small leases would cost a transaction each.
         guard capacity >= OriginState.waitingLimit / 2 || (state.outstanding == 0 && capacity > 0) else { return nil }
         if state.nextIdentifier > .max - UInt32(options.limit) {
             guard state.outstanding == 0 else { return nil }
@@ -196,7 +200,7 @@ package final class WebPushGateway: PushGateway {
                 group.addTask { try? await Task.sleep(for: self.options.drainLimit) }
                 group.addTask { await self.waitUntilIdle() }
                 await group.next()
-                // First: who begins to wait after that does not.
+                // Cancel first, so that a waiter that starts afterwards returns at once.
                 group.cancelAll()
                 self.state.withLock { state in
                     defer { state.idle = nil }
@@ -229,7 +233,7 @@ package final class WebPushGateway: PushGateway {
             for await work in work.stream {
                 group.addTask { await self.perform(work) }
             }
-            // Drained, or stopped at once: what is still in flight stays pending in the queue.
+            // The gateway was drained or stopped at once. Pushes that are still in flight stay pending in the queue.
             group.cancelAll()
         }
         let origins = state.withLock { state in
@@ -251,7 +255,7 @@ package final class WebPushGateway: PushGateway {
         }
     }
 
-    /// Finds the subscriptions and gives each push to its service.
+    /// Fetches the subscriptions and submits each push to its service.
     private func admit(_ lease: Lease) async {
         defer {
             state.withLock { $0.unassigned -= lease.pushes.count }
@@ -282,7 +286,7 @@ package final class WebPushGateway: PushGateway {
         for (origin, pushes) in sent.values { send(pushes, over: origin) }
     }
 
-    /// - Returns: the service that it is to be sent to now.
+    /// - Returns: The service to send the push to now. `nil` if the push waits or has its outcome.
     private func submit(_ push: BrowserPush) -> PushOrigin? {
         let origin: PushOrigin
         do throws(WebPushError) {
@@ -303,14 +307,15 @@ package final class WebPushGateway: PushGateway {
         (push.push.identifier, .postponed(until: until, reason: "ServiceUnavailable"))
     }
 
-    /// What was not sent yet is as if it had never been leased.
+    /// Releases the waiting pushes as if they had never been leased.
     private func withdrawWaiting(_ origins: [PushOrigin]) {
         for origin in origins {
             report(origin.withdrawWaiting().map { ($0.push.identifier, .notProcessed) })
         }
     }
 
-    /// The service that a subscription names, if it may be sent to.
+    /// Returns the service that a subscription names.
+    /// - Throws: The reason why nothing may be sent to it.
     private func origin(of subscription: Subscription) throws(WebPushError) -> PushOrigin {
         let endpoint = try PushEndpoint(subscription.endpoint)
         let result = state.withLock { state -> Result<PushOrigin, WebPushError> in
@@ -391,7 +396,7 @@ package final class WebPushGateway: PushGateway {
 }
 
 extension Push {
-    /// By which name the browser's subscription is known.
+    /// The address of the browser's subscription.
     fileprivate var browser: DeviceToken {
         switch address {
         case .token(let token): token

@@ -7,30 +7,30 @@ import NIOHPACK
 import Synchronization
 import WebPushWire
 
-/// A push on its way to a browser, encrypted (RFC 8030 §5).
+/// An encrypted push on its way to a browser (RFC 8030 §5).
 final class WebPushRequest: Sendable {
-    /// Bytes of an answer that are read: an explanation for people, if anything.
+    /// The maximum number of bytes of a response body that are read. It contains at most an explanation for people.
     static let longestResponse = 4096
-    /// Seconds. 28 days; Apple's service keeps for 30.
+    /// The maximum lifetime in seconds: 28 days. Apple's service keeps pushes for 30.
     private static let longestLifetime: Int64 = 28 * 86_400
 
     let push: BrowserPush
     let sentAt: Timestamp
-    /// Without an answer by then it is lost.
+    /// The time after which the request counts as lost if there is no response.
     let deadline: NIODeadline
     private let endpoint: PushEndpoint
-    /// As HTTP/2 has them, which is with method and path.
+    /// The headers for HTTP/2, including method and path.
     let headers: HPACKHeaders
     let body: [UInt8]
-    /// How often a connection has returned it.
+    /// The number of times that a connection has returned the request.
     let returns = Atomic(0)
 
-    /// Encrypts; some 0.1 ms of work.
+    /// Encrypts the push, which takes about 0.1 ms.
     ///
     /// - Parameters:
-    ///   - authorization: the header's value.
-    ///   - lifetime: where the push has no expiration.
-    /// - Throws: what is wrong with the subscription.
+    ///   - authorization: The value of the header.
+    ///   - lifetime: The lifetime of a push without an expiration.
+    /// - Throws: The reason why the subscription cannot be used.
     init(
         _ addressed: BrowserPush, authorization: String, lifetime: Duration, now: Timestamp, deadline: NIODeadline
     ) throws {
@@ -47,7 +47,7 @@ final class WebPushRequest: Sendable {
         headers.add(name: ":method", value: "POST")
         headers.add(name: ":scheme", value: "https")
         headers.add(name: ":authority", value: endpoint.authority)
-        // What differs from push to push is not entered into the service's table; the path is a secret.
+        // Values that differ between pushes do not enter the service's table. The path is a secret.
         headers.add(name: ":path", value: endpoint.path, indexing: .neverIndexed)
         headers.add(name: "content-type", value: "application/octet-stream")
         headers.add(name: "content-encoding", value: MessageEncryption.coding)
@@ -63,7 +63,7 @@ final class WebPushRequest: Sendable {
         self.headers = headers
     }
 
-    /// The same for HTTP/1.1.
+    /// The same request for HTTP/1.1.
     var http1: HTTPClientRequest {
         var request = HTTPClientRequest(url: endpoint.url)
         request.method = .POST
@@ -74,7 +74,8 @@ final class WebPushRequest: Sendable {
         return request
     }
 
-    /// Seconds that the service keeps it for a browser that is off. Never 0, which Apple refuses.
+    /// Returns the number of seconds for which the service keeps the push for a browser that is offline. Never 0, which
+    /// Apple rejects.
     private static func lifetime(_ expiration: Int64?, _ lifetime: Duration, _ now: Timestamp) -> Int64 {
         let seconds = expiration.map { $0 - now.seconds } ?? lifetime.components.seconds
         return min(max(seconds, 1), longestLifetime)
@@ -88,37 +89,37 @@ final class WebPushRequest: Sendable {
         }
     }
 
-    /// 32 characters of the alphabet that is allowed, the same for the same id.
+    /// Returns 32 characters of the allowed alphabet, always the same for the same id.
     static func topic(_ collapseID: String) -> String {
         Data(SHA256.hash(data: Data(collapseID.utf8)).prefix(24)).base64EncodedString()
             .replacing("+", with: "-").replacing("/", with: "_")
     }
 }
 
-/// What became of a request.
+/// The result of a request.
 enum WebPushResponse: Sendable, Hashable {
     case status(UInt, retryAfter: Timestamp?, text: String)
-    /// No connection, no answer in time, or an answer that is not HTTP.
+    /// The connection failed, no response arrived in time, or the response is not HTTP.
     case lost(String)
-    /// Nothing was sent: the relay stops, or sends in another way by now.
+    /// Nothing was sent, because the relay stops or its configuration has changed.
     case notSent
-    /// The subscription, or what it names, cannot be used.
+    /// The subscription or its endpoint cannot be used.
     case unusable(String)
 
-    /// What it says about the service.
+    /// The meaning of the response for the service.
     var result: OriginState.Result {
         switch self {
         case .status(200..<300, _, _): .answered(accepted: true)
         case .status(401, _, _), .status(403, _, _): .notAuthorized
         case .status(500..., let retryAfter, _): .failed(notBefore: retryAfter)
-        // With 429 a service may mean the one subscription only: that push waits, the others need not.
+        // With 429, a service may mean only this subscription. This push waits; the others need not.
         case .status, .unusable: .answered(accepted: false)
         case .lost: .failed(notBefore: nil)
         case .notSent: .notSent
         }
     }
 
-    /// For the queue's row and the log: the status, and what the service says about it.
+    /// The reason for the queue and the log: the status, and the service's explanation.
     var reason: String {
         switch self {
         case .status(let code, _, let text): text.isEmpty ? "\(code)" : "\(code) \(text)"
@@ -127,16 +128,16 @@ enum WebPushResponse: Sendable, Hashable {
         }
     }
 
-    /// What follows for the push.
+    /// Returns the outcome of the push.
     ///
     /// - Parameters:
-    ///   - isAuthorized: others got through to the service lately, so that a refusal of the credentials is about this
-    ///     subscription.
-    ///   - pausedUntil: the service takes nothing until then.
+    ///   - isAuthorized: Whether the service has recently accepted other pushes, so that a rejection of the credentials
+    ///     concerns this subscription.
+    ///   - pausedUntil: The time until which sending to the service pauses. `nil` if it does not.
     func outcome(sentAt: Timestamp, isAuthorized: Bool, pausedUntil: Timestamp?) -> Outcome {
         switch self {
         case .status(200..<300, _, _): return .accepted
-        // Only these two end a subscription.
+        // Only these two statuses end a subscription.
         case .status(404, _, _), .status(410, _, _): return .unregistered(since: sentAt, reason: reason)
         case .status(401, _, _), .status(403, _, _):
             if let pausedUntil, !isAuthorized { return .postponed(until: pausedUntil, reason: reason) }
@@ -149,13 +150,13 @@ enum WebPushResponse: Sendable, Hashable {
         }
     }
 
-    /// - Parameter retryAfter: the field `Retry-After`.
+    /// - Parameter retryAfter: The field `Retry-After`.
     init(_ status: UInt, retryAfter: String?, body: ByteBuffer, now: Timestamp) {
         self = .status(
             status, retryAfter: retryAfter.flatMap { Self.time($0, now: now) }, text: Self.explanation(body))
     }
 
-    /// Seconds, or a date (RFC 9110 §10.2.3).
+    /// Parses seconds or a date (RFC 9110 §10.2.3).
     static func time(_ text: String, now: Timestamp) -> Timestamp? {
         if let seconds = Int64(digits: text.trimmingCharacters(in: .whitespaces)) {
             return now + .seconds(min(seconds, Int64(PushLifeCycle.longestWait.components.seconds)))
@@ -171,7 +172,8 @@ enum WebPushResponse: Sendable, Hashable {
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
     ]
 
-    /// A word or a sentence of the services' bodies: Apple's `reason`, Mozilla's `message`, else the first line.
+    /// Returns a short explanation from the service's body: Apple's `reason`, Mozilla's `message`, `error`, or the
+    /// first line.
     private static func explanation(_ body: ByteBuffer) -> String {
         guard body.readableBytes > 0 else { return "" }
         var text = String(buffer: body)

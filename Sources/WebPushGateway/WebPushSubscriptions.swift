@@ -4,9 +4,10 @@ import Crypto
 import Foundation
 package import WebPushWire
 
-/// Reads what `JSON.stringify(subscription)` gives in a browser: `{"endpoint", "expirationTime", "keys": {"p256dh", "auth"}}`.
+/// Reads the result of `JSON.stringify(subscription)` in a browser: `{"endpoint", "expirationTime", "keys": {"p256dh",
+/// "auth"}}`.
 package struct WebPushSubscriptions: SubscriptionReader {
-    /// Bytes of the JSON.
+    /// The maximum size of the JSON, in bytes.
     private static let longest = 4096
 
     package let publicKey: String
@@ -36,7 +37,7 @@ package struct WebPushSubscriptions: SubscriptionReader {
         }
     }
 
-    /// What the browser is known by: the SHA-256 of its endpoint.
+    /// Returns the address of a browser: the SHA-256 of its endpoint.
     static func address(of endpoint: PushEndpoint) -> DeviceToken {
         guard let token = DeviceToken(bytes: Array(SHA256.hash(data: Data(endpoint.url.utf8)))) else {
             preconditionFailure("a hash has as many bytes as a token may have")
@@ -44,7 +45,7 @@ package struct WebPushSubscriptions: SubscriptionReader {
         return token
     }
 
-    /// Browsers leave the padding out; libraries do not always.
+    /// Browsers omit the padding. Some libraries add it.
     private static func bytes(_ text: String, _ field: String) throws(WebPushError) -> [UInt8] {
         guard let bytes = Base64URL.bytes(text.trimmingCharacters(in: CharacterSet(charactersIn: "="))) else {
             throw WebPushError(field, "must be base64url")
@@ -52,7 +53,7 @@ package struct WebPushSubscriptions: SubscriptionReader {
         return bytes
     }
 
-    /// Milliseconds since 1970, or null.
+    /// Parses milliseconds since 1970, or null.
     private static func time(_ value: JSONValue?) throws(WebPushError) -> Timestamp? {
         switch value {
         case nil, .null: return nil

@@ -1,18 +1,18 @@
 package import Crypto
 import Foundation
 
-/// The keys with which a browser reads its messages, as `PushSubscription` has them (RFC 8291 §2).
+/// The keys with which a browser decrypts its messages, as `PushSubscription` has them (RFC 8291 §2).
 package struct SubscriptionKeys: Sendable {
-    /// Bytes of `auth`.
+    /// The size of `auth` in bytes.
     package static let secretSize = 16
-    /// Bytes of `p256dh`: a point on P-256, uncompressed.
+    /// The size of `p256dh` in bytes: an uncompressed point on P-256.
     package static let publicKeySize = 65
 
     package let publicKey: [UInt8]
     package let secret: [UInt8]
     fileprivate let point: P256.KeyAgreement.PublicKey
 
-    /// - Throws: where the sizes are wrong, or the public key is not a point on the curve.
+    /// - Throws: An error if a size is wrong or the public key is not a point on the curve.
     package init(publicKey: [UInt8], secret: [UInt8]) throws(WebPushError) {
         guard publicKey.count == Self.publicKeySize, publicKey[0] == 4,
             let point = try? P256.KeyAgreement.PublicKey(x963Representation: publicKey)
@@ -24,7 +24,7 @@ package struct SubscriptionKeys: Sendable {
     }
 }
 
-/// A value that cannot be used: which one, and the rule.
+/// A value that cannot be used, with its name and the rule that it breaks.
 package struct WebPushError: Error, Sendable, Hashable, CustomStringConvertible {
     package let field: String
     package let rule: String
@@ -37,23 +37,24 @@ package struct WebPushError: Error, Sendable, Hashable, CustomStringConvertible 
     package var description: String { "\(field) \(rule)" }
 }
 
-/// The content coding `aes128gcm` (RFC 8188) as Web Push uses it (RFC 8291): one record, keys agreed on for each message.
+/// The content coding `aes128gcm` (RFC 8188) as Web Push uses it (RFC 8291): one record, with keys agreed on for each
+/// message.
 package enum MessageEncryption {
     package static let coding = "aes128gcm"
-    /// Bytes that every push service takes (RFC 8030 §7.2).
+    /// The size in bytes that every push service accepts (RFC 8030 §7.2).
     package static let largestBody = 4096
     /// Salt, record size, length of the key, and the sender's public key.
     private static let headerSize = 16 + 4 + 1 + SubscriptionKeys.publicKeySize
     private static let tagSize = 16
-    /// Bytes of text in the largest body; one more is the delimiter.
+    /// The maximum size of a text, in bytes. One more byte is the delimiter.
     package static let largestText = largestBody - headerSize - 1 - tagSize
 
-    /// Marks the last record's end of text; zeros may follow.
+    /// Marks the end of the text in the last record. Zeros may follow.
     private static let delimiter: UInt8 = 2
 
     /// - Parameters:
-    ///   - text: at most ``largestText`` bytes.
-    ///   - key: the sender's, for this message only.
+    ///   - text: At most ``largestText`` bytes.
+    ///   - key: The sender's key, for this message only.
     ///   - salt: 16 random bytes, for this message only.
     package static func encrypt(
         _ text: [UInt8], for keys: SubscriptionKeys, key: P256.KeyAgreement.PrivateKey = messageKey(),
@@ -68,7 +69,7 @@ package enum MessageEncryption {
         var body: [UInt8] = []
         body.reserveCapacity(headerSize + text.count + 1 + tagSize)
         body += salt
-        // The record's size only has to be greater than what follows (RFC 8291 §4).
+        // The value only has to be greater than the sum of text, delimiter and tag (RFC 8291 §4).
         withUnsafeBytes(of: UInt32(largestBody).bigEndian) { body += $0 }
         body.append(UInt8(sender.count))
         body += sender
@@ -77,11 +78,11 @@ package enum MessageEncryption {
         return body
     }
 
-    /// What a browser does. The sandbox's browsers do it, too.
+    /// Decrypts a body as a browser does. The sandbox's browsers use this function.
     /// - Parameters:
-    ///   - key: of the subscription; its public part is `p256dh`.
-    ///   - secret: the subscription's `auth`.
-    /// - Throws: what is wrong with the body.
+    ///   - key: The subscription's private key. Its public part is `p256dh`.
+    ///   - secret: The subscription's `auth`.
+    /// - Throws: The reason why the body is invalid.
     package static func decrypt(
         _ body: [UInt8], key: P256.KeyAgreement.PrivateKey, secret: [UInt8]
     ) throws(WebPushError) -> [UInt8] {
@@ -101,15 +102,15 @@ package enum MessageEncryption {
         return Array(padded[..<end])
     }
 
-    /// Of a random number. `PrivateKey()` would also sign and verify with each key, and throw every other one away because its
-    /// public part has no compact form, which costs more than all the rest.
+    /// Makes a key from a random number. `PrivateKey()` would also sign and verify with each key, and discard every
+    /// second one because its public part has no compact form. This costs more than all other steps.
     package static func messageKey() -> P256.KeyAgreement.PrivateKey {
-        // One number in 2³² is none of the curve's.
+        // One number in 2³² is not a key of the curve.
         (try? P256.KeyAgreement.PrivateKey(rawRepresentation: SymmetricKey(size: .bits256))) ?? .init()
     }
 
-    /// What can be seen of a body without the browser's keys: header, sender's key, one record.
-    /// - Throws: what is wrong with it.
+    /// Checks the parts of a body that are visible without the browser's keys: header, sender's key, one record.
+    /// - Throws: The reason why the body is invalid.
     package static func checkForm(_ body: [UInt8]) throws(WebPushError) {
         _ = try parts(of: body)
     }

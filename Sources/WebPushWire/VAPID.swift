@@ -2,16 +2,17 @@ import APNSWire
 import Crypto
 import Foundation
 
-/// The key pair that names a sender to push services, and lets a browser accept that sender only (RFC 8292).
+/// The key pair that identifies a sender to push services and restricts a browser's subscription to that sender (RFC
+/// 8292).
 package struct VAPIDKey: Sendable {
     private let key: P256.Signing.PrivateKey
 
-    /// A new one.
+    /// Makes a new key pair.
     package init() {
         key = P256.Signing.PrivateKey()
     }
 
-    /// As other servers write it: 32 bytes in base64url or base64, or PEM.
+    /// Reads a private key as other servers write it: 32 bytes in base64url or base64, or PEM.
     package init(text: String) throws(WebPushError) {
         let isPEM = text.contains("-----BEGIN")
         let bytes = Base64URL.bytes(
@@ -25,23 +26,25 @@ package struct VAPIDKey: Sendable {
         self.key = key
     }
 
-    /// The private key, 32 bytes in base64url.
+    /// The private key: 32 bytes in base64url.
     package var text: String { Base64URL.text(Array(key.rawRepresentation)) }
-    /// 32 bytes that follow from the private key, others for each purpose (RFC 5869). They reveal nothing about the key.
+    /// Derives 32 bytes from the private key, different ones for each purpose (RFC 5869). They reveal nothing about the
+    /// key.
     package func secret(for purpose: String) -> [UInt8] {
         let derived = HKDF<SHA256>.deriveKey(
             inputKeyMaterial: SymmetricKey(data: key.rawRepresentation), info: Data(purpose.utf8), outputByteCount: 32)
         return derived.withUnsafeBytes { Array($0) }
     }
 
-    /// What pages subscribe with (`applicationServerKey`): 65 bytes in base64url.
+    /// The public key with which pages subscribe (`applicationServerKey`): 65 bytes in base64url.
     package var publicText: String { Base64URL.text(Array(key.publicKey.x963Representation)) }
 
+    /// Returns the header `Authorization`.
     /// - Parameters:
-    ///   - audience: the origin of the push service: scheme, host, and port if it is not the scheme's own.
+    ///   - audience: The origin of the push service: scheme, host, and port if it is not the scheme's default.
     ///   - expiresAt: UNIX seconds, at most 24 hours from now.
-    ///   - subject: `mailto:` or `https:`: whom a push service's operator may ask; nil is allowed, but not by Apple.
-    /// - Returns: the header `Authorization`.
+    ///   - subject: The contact for the push service's operator, as `mailto:` or `https:`. `nil` is allowed, but Apple
+    ///     rejects it.
     package func authorization(audience: String, expiresAt: Int64, subject: String?) throws -> String {
         struct Claims: Encodable {
             let aud: String, exp: Int64, sub: String?
@@ -52,22 +55,22 @@ package struct VAPIDKey: Sendable {
         let signed =
             Base64URL.text(Array(#"{"typ":"JWT","alg":"ES256"}"#.utf8)) + "." + Base64URL.text(Array(claims))
         let signature = try key.signature(for: Data(signed.utf8))
-        // Without a space after the comma, which py-vapid does not read.
+        // Without a space after the comma: py-vapid does not accept one.
         return "vapid t=\(signed).\(Base64URL.text(Array(signature.rawRepresentation))),k=\(publicText)"
     }
 }
 
 /// The header `Authorization` as a push service reads it.
 package struct VAPIDAuthorization: Sendable, Hashable {
-    /// The sender's public key, 65 bytes in base64url.
+    /// The sender's public key: 65 bytes in base64url.
     package let publicText: String
     package let audience: String
     /// UNIX seconds.
     package let expiresAt: Int64
     package let subject: String?
 
-    /// Reads and verifies it.
-    /// - Throws: what is wrong with it.
+    /// Parses and verifies the header.
+    /// - Throws: The reason why the header is invalid.
     package init(header: String) throws(WebPushError) {
         func wrong(_ rule: String) -> WebPushError { WebPushError("Authorization", rule) }
         let parts = header.split(separator: " ", maxSplits: 1)
