@@ -79,7 +79,7 @@ struct OriginState: Sendable {
     private var rate: (since: Timestamp, count: Int, perSecond: Double?)
     /// The minimum rate, per second, at which postponed pushes become due. A service that failed or was slow may be
     /// fast by then. Each push that is due too early costs one write.
-    private static let slowestReturn: Double = 100
+    private static let minReturnRate: Double = 100
 
     init(now: Timestamp) {
         lastResponse = now
@@ -189,7 +189,7 @@ struct OriginState: Sendable {
     private mutating func postpone(from time: Timestamp) -> Timestamp {
         // A wall clock that was set back must not postpone pushes forever.
         if postponedTo < time || postponedTo > time + PushLifeCycle.longestWait { postponedTo = time }
-        postponedTo = postponedTo + .milliseconds(max(1, Int64(1000 / max(rate.perSecond ?? 0, Self.slowestReturn))))
+        postponedTo = postponedTo + .milliseconds(max(1, Int64(1000 / max(rate.perSecond ?? 0, Self.minReturnRate))))
         return postponedTo
     }
 

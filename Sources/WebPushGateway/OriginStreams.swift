@@ -26,7 +26,7 @@ struct OriginStreams: Sendable {
     /// The time for which a connection without requests is kept.
     private static let idleLimit = TimeAmount.seconds(60)
     /// The stream at which a connection is replaced, long before the range is exhausted.
-    private static let lastStreams = 1 << 29
+    private static let finalStream = 1 << 29
     /// The limit of streams if the service's SETTINGS do not name one (RFC 9113 §6.5.2).
     private static let defaultStreams = 100
 
@@ -66,7 +66,7 @@ struct OriginStreams: Sendable {
         lastStream += 2
         lastUse = now
         streams[lastStream] = Stream(request: request)
-        if lastStream >= Self.lastStreams { retire() }
+        if lastStream >= Self.finalStream { retire() }
         return (lastStream, request)
     }
 

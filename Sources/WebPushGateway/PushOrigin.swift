@@ -22,7 +22,7 @@ final class PushOrigin: Sendable {
     private static let connections = 16
     /// The number of times that a request is sent if connections return it, and the number of attempts to get a
     /// connection for it. Afterwards it counts as lost.
-    private static let mostReturns = 5
+    private static let maxAttempts = 5
 
     let name: String
     private let endpoint: PushEndpoint
@@ -147,7 +147,7 @@ final class PushOrigin: Sendable {
             switch entry.result {
             case .answer(let answer):
                 answered.append(Answered(push: request.push, sentAt: request.sentAt, answer: answer))
-            case .returned where request.returns.add(1, ordering: .relaxed).newValue < Self.mostReturns:
+            case .returned where request.returns.add(1, ordering: .relaxed).newValue < Self.maxAttempts:
                 returned.append(request)
             case .returned:
                 answered.append(Answered(push: request.push, sentAt: request.sentAt, answer: .lost("RefusedStream")))
@@ -202,7 +202,7 @@ final class PushOrigin: Sendable {
 
     /// Returns a connection or client that is ready for use. A client must be released.
     private func link() async throws -> Link {
-        for _ in 0..<Self.mostReturns {
+        for _ in 0..<Self.maxAttempts {
             let (link, opening) = try acquire()
             if let link { return link }
             try await opening?.value(within: options.answerLimit)

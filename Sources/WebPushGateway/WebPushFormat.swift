@@ -22,24 +22,24 @@ package struct WebPushFormat: PushFormat {
     // MARK: - Chat messages
 
     /// The minimum size of the text, in bytes. The link is left out if less would remain.
-    private static let leastText = 200
+    private static let minText = 200
 
     /// Returns the payload of a chat message, shortened so that the largest number of unread messages still fits. The
     /// text is shortened first. If too little of it would remain, the link is left out.
     package func payload(of alert: ChatAlert) throws(ChatError) -> String {
         if alert.extras.link != nil,
-            let payload = payload(of: alert, link: alert.extras.link, leastText: Self.leastText)
+            let payload = payload(of: alert, link: alert.extras.link, minText: Self.minText)
         {
             return payload
         }
-        guard let payload = payload(of: alert, link: nil, leastText: 0) else {
+        guard let payload = payload(of: alert, link: nil, minText: 0) else {
             throw .invalid("text", "does not fit into a payload of \(Self.payloadLimit) bytes, not even shortened")
         }
         return payload
     }
 
-    /// Returns the payload. `nil` if fewer than `leastText` bytes of the text fit.
-    private func payload(of alert: ChatAlert, link: String?, leastText: Int) -> String? {
+    /// Returns the payload. `nil` if fewer than `minText` bytes of the text fit.
+    private func payload(of alert: ChatAlert, link: String?, minText: Int) -> String? {
         let (title, text) = (alert.extras.title, alert.text.text)
         let isSilent = alert.extras.sound.map(\.isEmpty) ?? isSilent
         let room = Self.name(of: alert.code)
@@ -61,7 +61,7 @@ package struct WebPushFormat: PushFormat {
         if excess <= 0 { return whole }
         let space = JSONString.escapedSize(text) - excess - "…".utf8.count
         let body = JSONString.prefix(of: text, within: max(0, space))
-        guard body.utf8.count >= leastText else { return nil }
+        guard body.utf8.count >= minText else { return nil }
         let shortened = document(body + "…")
         return shortened.utf8.count <= limit ? shortened : nil
     }

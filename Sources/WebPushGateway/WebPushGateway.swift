@@ -47,10 +47,10 @@ package final class WebPushGateway: PushGateway {
     }
 
     /// The number of services above which idle ones are forgotten. Strangers choose the names of services.
-    private static let manyOrigins = 64
+    private static let idleOriginLimit = 64
 
     /// The number of pushes that one task encrypts. The next ones are encrypted on another core.
-    private static let batch = 16
+    private static let encryptionBatch = 16
 
     private enum Work: Sendable {
         case lease(Lease)
@@ -58,7 +58,7 @@ package final class WebPushGateway: PushGateway {
         /// Requests that are already encrypted.
         case requests([WebPushRequest], PushOrigin)
         /// Checks again whether there is a slot, after the services had time to respond.
-        case lookAgain
+        case recheck
     }
 
     private struct State {
@@ -72,7 +72,7 @@ package final class WebPushGateway: PushGateway {
         var connection: ConnectionID
         var waiters: [CheckedContinuation<ConnectionSlot?, Never>] = []
         var isDraining = false
-        var willLookAgain = false
+        var willRecheck = false
         var idle: CheckedContinuation<Void, Never>?
     }
 
@@ -138,9 +138,9 @@ package final class WebPushGateway: PushGateway {
             let slot = self.slot(&state)
             guard slot != nil || state.isDraining else {
                 // A service that does not respond delays the others only until this check.
-                if !state.willLookAgain, state.outstanding > 0 {
-                    state.willLookAgain = true
-                    work.continuation.yield(.lookAgain)
+                if !state.willRecheck, state.outstanding > 0 {
+                    state.willRecheck = true
+                    work.continuation.yield(.recheck)
                 }
                 return ([], nil)
             }
@@ -248,9 +248,9 @@ package final class WebPushGateway: PushGateway {
         case .lease(let lease): await admit(lease)
         case .pushes(let pushes, let origin): await origin.send(pushes, now: now())
         case .requests(let requests, let origin): await origin.send(requests)
-        case .lookAgain:
+        case .recheck:
             try? await Task.sleep(for: OriginState.slowAfter)
-            state.withLock { $0.willLookAgain = false }
+            state.withLock { $0.willRecheck = false }
             serveWaiters()
         }
     }
@@ -326,7 +326,7 @@ package final class WebPushGateway: PushGateway {
             } catch {
                 return .failure(error)
             }
-            if state.origins.count >= Self.manyOrigins {
+            if state.origins.count >= Self.idleOriginLimit {
                 for (name, origin) in state.origins where origin.isIdle {
                     origin.close()
                     state.origins[name] = nil
@@ -334,7 +334,7 @@ package final class WebPushGateway: PushGateway {
             }
             let origin = PushOrigin(
                 endpoint, sender: sender, options: options, now: now(), logger: logger
-            ) { [weak self] origin, event in self?.heard(event, from: origin) }
+            ) { [weak self] origin, event in self?.handle(event, from: origin) }
             state.origins[endpoint.origin] = origin
             return .success(origin)
         }
@@ -342,12 +342,12 @@ package final class WebPushGateway: PushGateway {
     }
 
     private func send(_ pushes: [BrowserPush], over origin: PushOrigin) {
-        for start in stride(from: 0, to: pushes.count, by: Self.batch) {
-            work.continuation.yield(.pushes(Array(pushes[start...].prefix(Self.batch)), origin))
+        for start in stride(from: 0, to: pushes.count, by: Self.encryptionBatch) {
+            work.continuation.yield(.pushes(Array(pushes[start...].prefix(Self.encryptionBatch)), origin))
         }
     }
 
-    private func heard(_ event: PushOrigin.Event, from origin: PushOrigin) {
+    private func handle(_ event: PushOrigin.Event, from origin: PushOrigin) {
         switch event {
         case .answered(let answered): settle(answered, by: origin)
         case .returned(let requests):
