@@ -2,13 +2,13 @@ import ArgumentParser
 import BuildInfo
 import Foundation
 
-/// The executable: a chat relay, and a sandbox that plays Apple's push service.
+/// The executable: the relay, its commands, and the sandbox, which imitates the push services of Apple and of browsers.
 @main
 struct Pushchat: AsyncParsableCommand {
     static let version = "0.4.0"
-    /// Empty where the build was not told.
+    /// The commit of the build; empty if the build did not record one.
     static let commit = String(cString: pushchat_commit())
-    /// The version, with the commit: `0.4.0 (1a2b3c4)`.
+    /// The version, followed by the commit if it is known: `0.4.0 (1a2b3c4)`.
     static let build = commit.isEmpty ? version : "\(version) (\(commit))"
 
     static let configuration = CommandConfiguration(
@@ -35,7 +35,9 @@ struct Pushchat: AsyncParsableCommand {
         ],
         defaultSubcommand: Serve.self)
 
-    /// As ``AsyncParsableCommand`` does it, but that SIGHUP does not end `serve` at any time: it reloads.
+    /// Parses and runs the command as ``AsyncParsableCommand`` does, with three differences. SIGHUP never ends `serve`,
+    /// even before the relay can handle it: the relay reloads later. An unknown command name suggests a similar one. A
+    /// ``ValidationError`` that `run` throws is printed with the usage of its command.
     static func main() async {
         let meaning = ReloadSignal.hold()
         do {
@@ -57,8 +59,8 @@ struct Pushchat: AsyncParsableCommand {
         }
     }
 
-    /// The text for a command that was misused, with that command's usage. For an error of `run` the library would print the
-    /// usage of the whole program.
+    /// The error text and the usage of `command`, which was used incorrectly. For an error that `run` throws,
+    /// ArgumentParser would print the usage of the whole program.
     static func usageError(_ error: ValidationError, of command: any ParsableCommand.Type) -> String {
         let words = words(for: command, in: self) ?? [_commandName]
         return """
@@ -69,7 +71,8 @@ struct Pushchat: AsyncParsableCommand {
             """
     }
 
-    /// The words of a command line that name a command; `nil` if it is not below `root`.
+    /// The words of a command line that name `command`, starting with the name of `root`. `nil` if `command` is not a
+    /// subcommand of `root`.
     private static func words(for command: any ParsableCommand.Type, in root: any ParsableCommand.Type) -> [String]? {
         if command == root { return [root._commandName] }
         for next in root.configuration.subcommands {

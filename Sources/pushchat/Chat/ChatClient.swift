@@ -3,7 +3,8 @@ import ChatDomain
 import Foundation
 import UnixSignals
 
-/// Makes the calls that ``ChatClientState`` decides on, shows what it says, and hands it what is typed.
+/// Runs `pushchat chat`: makes the calls that ``ChatClientState`` chooses, prints its reports, and passes typed lines
+/// to it.
 actor ChatClient {
     private let calls: MemberCalls
     private let code: SecretCode
@@ -12,9 +13,9 @@ actor ChatClient {
     private let input = StandardInput()
     private var state: ChatClientState
     private var screen: ChatScreen
-    /// There may be something to post, or all may be done.
+    /// Wakes the posting task: there may be a line to post, or the chat may be finished.
     private let postSignal = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
-    /// There may be room for another line.
+    /// Wakes the reading task: there may be room for another line.
     private let readSignal = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
 
     init(
@@ -28,9 +29,12 @@ actor ChatClient {
         screen = ChatScreen(json: json)
     }
 
-    /// - Throws: a ``Failure`` when the chat cannot go on, ``ExitCode`` 1 when a line of the input was not taken.
+    /// Runs the chat to its end.
+    ///
+    /// - Throws: A ``Failure`` if the chat cannot continue. ``ExitCode`` 1 if a line was not accepted, or `--leave`
+    ///   failed.
     func run() async throws {
-        // Before anything is said to the relay, so that no signal is lost.
+        // Trap signals before the first call, so that none is lost.
         let signals = await UnixSignalsSequence(trapping: .sigint, .sigterm, .sigcont)
         defer { screen.end() }
         do {
@@ -78,7 +82,7 @@ actor ChatClient {
         screen.print(try state.received(try await calls.messages(since: since)))
     }
 
-    /// Until the stream ends, which is an error.
+    /// Reads the stream from after `since`. Always ends with an error, because a stream that ends is a lost connection.
     private func follow(_ since: MessageID) async throws {
         var parser = EventStreamParser()
         let body = try await calls.stream(since: since)
@@ -94,7 +98,9 @@ actor ChatClient {
         throw CallFailure.lost(calls.relay.base)
     }
 
-    /// - Throws: ``CancellationError`` when the chat ends meanwhile.
+    /// The kind of failure that `error` means.
+    ///
+    /// - Throws: ``CancellationError`` if the chat has ended in the meantime.
     private func failure(_ error: any Error) throws -> CallFailure {
         try Task.checkCancellation()
         return error as? CallFailure ?? calls.relay.failure(error)
@@ -130,7 +136,8 @@ actor ChatClient {
         return false
     }
 
-    /// What the stream has not brought yet: a chat that ends shows its own messages, too.
+    /// Fetches the messages that the stream has not delivered yet, so that the chat's last output includes its own
+    /// messages.
     private func fetchLast() async throws {
         while true {
             do {
@@ -163,13 +170,14 @@ actor ChatClient {
         return false
     }
 
-    /// Not on the actor, which may be writing to somebody who does not read.
+    /// Runs outside the actor, because the actor may be blocked while it writes to a reader that has stopped reading.
     private nonisolated func wait(for signals: UnixSignalsSequence) async -> Bool {
         for await signal in signals {
             if signal == .sigcont {
                 await resume()
             } else {
-                // The calls at the end take no longer, and then nothing holds the process any more.
+                // The last calls are shorter than ten seconds. The alarm ends the process if anything else still blocks
+                // it.
                 alarm(10)
                 return true
             }
@@ -182,7 +190,7 @@ actor ChatClient {
     // MARK: - The end
 
     private func end() async throws {
-        // The key makes it safe to try once more.
+        // Post the remaining lines once more. The idempotency key makes this safe.
         while let draft = state.drafts.first, (try? await calls.post(draft, isLast: true)) != nil { state.posted() }
         for draft in state.drafts { screen.print([Self.unsent(draft)]) }
         var hasLeft = true

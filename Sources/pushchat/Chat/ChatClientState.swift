@@ -1,15 +1,15 @@
 import ChatDomain
 
-/// A message, as the relay answers it to a member.
+/// A message, as the relay returns it to a member.
 struct ChatMessage: Equatable {
     let id: MessageID
     let name: String
     let text: String
     let sentAt: Timestamp
     let isOwn: Bool
-    /// Written by a program, and by no member.
+    /// Whether a program wrote the message, not a member.
     let isOfProgram: Bool
-    /// All of it, as it came.
+    /// The complete object, as it arrived.
     let json: JSONObject
 
     init?(_ value: JSONValue) {
@@ -22,87 +22,92 @@ struct ChatMessage: Equatable {
     }
 }
 
-/// What `pushchat chat` does next: which call is made, which messages are shown, what is posted and posted again. A value,
-/// without sockets, clocks and terminals.
+/// Decides what `pushchat chat` does next: which call to make, which messages to show, and which lines to post or
+/// retry. A pure value without sockets, clocks and terminals.
 ///
-/// Every message is shown once, in the order of the ids: pages of the history and the stream both begin behind the last one
-/// that was shown, and what is not above it is dropped. Every line is posted with a key of its own, one after another, until
-/// the relay has taken or refused it.
+/// Shows every message once, in the order of the ids. Pages of the history and the stream both start after the last
+/// message that was shown, and messages at or below its id are dropped. Posts each line with its own idempotency key,
+/// one after another, until the relay has accepted or rejected it.
 struct ChatClientState {
-    /// What the shell does to receive.
+    /// The next call to receive messages.
     enum Call: Equatable {
         case join
         case page(since: MessageID)
         case stream(since: MessageID)
     }
 
-    /// What is to be said.
+    /// Something to show to the user.
     enum Report: Equatable {
         case message(ChatMessage)
-        /// So many are in the room now.
+        /// The number of members that are now in the room.
         case members(Int)
-        /// A message that was shown is deleted.
+        /// A message that was shown has been deleted.
         case deleted(MessageID)
-        /// The member is not in the room any more: by itself, or for all that is known.
+        /// The member is no longer in the room. `wasRemoved` is false if the member left by itself, or if the reason is
+        /// unknown.
         case left(wasRemoved: Bool)
         /// The room has this code now.
         case moved(String)
-        /// To the user, beside the chat.
+        /// A note to the user about the chat itself.
         case note(String)
     }
 
-    /// After a failure.
+    /// The reaction to a failure.
     enum Next: Equatable {
-        /// The same again, or what ``call`` and ``nextDraft`` say then.
+        /// Wait, then make the calls that ``call`` and ``nextDraft`` then name: usually the same ones.
         case again(after: Duration)
         case goOn
-        /// The chat is over, in words.
+        /// The chat is over, for the reason in the text.
         case end(String)
     }
 
-    /// A line that the relay has not taken yet.
+    /// A line that the relay has not accepted yet.
     struct Draft: Equatable {
         let key: String
         let text: String
     }
 
-    /// Messages that one page of the history has at most: as many as the relay gives.
+    /// The maximum number of messages in a page of the history. This is also the relay's limit.
     static let page = 500
-    /// Lines that wait for the relay; more are not read.
+    /// The number of lines that may wait for the relay. The chat reads no more lines until there is room.
     private static let maximumDrafts = 100
-    /// Characters of a line by which a note says which it is.
+    /// The number of characters by which a note identifies a line.
     private static let shownDraft = 40
 
     private(set) var call = Call.join
-    /// How often it may still be tried to join, while no answer has come: the address may be wrong.
+    /// The remaining attempts to join while no response has arrived. They are limited, because the address may be
+    /// wrong.
     private var joinAttempts = 4
     /// The last message that was shown or skipped.
     private(set) var cursor: MessageID = 0
-    /// After which message the stream was asked to begin. The cursor may have moved since: a page may come before the stream.
+    /// The message after which the stream was requested. The cursor may have moved on since, because a page can arrive
+    /// before the stream.
     private var streamStart: MessageID = 0
-    /// Of the history, only so many are shown; nil for all.
+    /// The number of messages of the history to show. `nil` shows all.
     private let shownHistory: Int?
     private var history: [ChatMessage] = []
     private var historyIsRead = false
     private var members: Int?
-    /// The room's code; `nil` until the relay has named it.
+    /// The room's code. `nil` until the relay has named it.
     private var room: String?
     private var backoff = Backoff(first: .milliseconds(300), longest: .seconds(10))
-    /// What was said of the connection, until it is good again.
+    /// The connection problem that was last reported. `nil` while the connection works.
     private var trouble: String?
 
     private(set) var drafts: [Draft] = []
     private var postBackoff = Backoff(first: .milliseconds(300), longest: .seconds(5))
-    /// What was said of the first draft, while it was not taken.
+    /// The problem that was last reported about the first draft. `nil` if there was none.
     private var draftTrouble: String?
     private let endsWithInput: Bool
     private var inputHasEnded = false
-    /// Lines that the relay, or this program, has refused.
+    /// The number of lines that the relay or this program has rejected.
     private(set) var refused = 0
 
+    /// Creates the state of a chat that has not joined yet.
+    ///
     /// - Parameters:
-    ///   - shownHistory: of the messages before the start, only so many are shown; nil for all.
-    ///   - endsWithInput: whether the chat is over when every line of the input was posted.
+    ///   - shownHistory: The number of messages from before the start to show. `nil` shows all.
+    ///   - endsWithInput: Whether the chat ends after every line of the input was posted.
     init(shownHistory: Int? = nil, endsWithInput: Bool) {
         self.shownHistory = shownHistory
         self.endsWithInput = endsWithInput
@@ -116,8 +121,9 @@ struct ChatClientState {
         call = .page(since: cursor)
     }
 
-    /// A page of the history has come.
-    /// - Throws: a ``Failure`` for what is no page.
+    /// Processes a page of the history.
+    ///
+    /// - Throws: A ``Failure`` if the JSON is not a page.
     mutating func received(_ page: JSONValue) throws -> [Report] {
         guard let values = page.object?["messages"]?.array, let next = page.object?["next"]?.integer else {
             throw Failure("the relay's answer is not as expected: \(page.description.prefix(200))")
@@ -125,7 +131,7 @@ struct ChatClientState {
         var output: [Report] = []
         if let code = page.object?["code"]?.text { output += moved(to: code) }
         for value in values { output += try take(value) }
-        // A page without messages says where the member's history begins.
+        // A page without messages names the position at which the member's history begins.
         if values.isEmpty { cursor = max(cursor, next) }
         guard values.count < Self.page else {
             call = .page(since: cursor)
@@ -138,15 +144,18 @@ struct ChatClientState {
         return output + history.map { .message($0) }
     }
 
-    /// The stream has opened.
-    /// - Parameter since: with which it was asked for.
+    /// Records that the stream is open.
+    ///
+    /// - Parameter since: The message after which the stream was requested.
     mutating func opened(since: MessageID) -> [Report] {
         streamStart = since
         defer { trouble = nil }
         return trouble == nil ? [] : [.note("connected again")]
     }
 
-    /// - Throws: a ``Failure`` for what is none of the relay's events.
+    /// Processes an event of the stream.
+    ///
+    /// - Throws: A ``Failure`` if the event is not one that the relay sends.
     mutating func received(_ event: ServerSentEvent) throws -> [Report] {
         switch event.name {
         case "message" where event.data.isEmpty:
@@ -155,7 +164,8 @@ struct ChatClientState {
             backoff.reset()
             return try take(Self.json(event))
         case "room":
-            // Comes soon after the stream has opened: what opens and ends at once is no connection yet.
+            // This event follows soon after the stream opens. A stream that opens and ends at once must not reset the
+            // pauses.
             backoff.reset()
             guard let count = try Self.json(event).object?["members"]?.integer, count != Int64(members ?? -1) else {
                 return []
@@ -170,7 +180,7 @@ struct ChatClientState {
             return moved(to: code)
         case "left":
             return [.left(wasRemoved: try Self.json(event).object?["reason"]?.text == "removed")]
-        // What a newer relay may tell.
+        // Ignore events of newer relays.
         default: return []
         }
     }
@@ -178,11 +188,12 @@ struct ChatClientState {
     private mutating func moved(to code: String) -> [Report] {
         guard code != room else { return [] }
         defer { room = code }
-        // The first page names the room that was joined.
+        // The first page names the room that was joined, so that is not a change.
         return room == nil ? [] : [.moved(code)]
     }
 
-    /// The stream begins after a message. It begins earlier than asked for if the relay has never had that one.
+    /// Processes the position at which the stream begins. It is earlier than requested if the relay's database has
+    /// never had the requested message.
     private mutating func begun(at start: MessageID) -> [Report] {
         guard start < streamStart else { return [] }
         cursor = start
@@ -209,8 +220,9 @@ struct ChatClientState {
         return value
     }
 
-    /// A call to receive has failed, or the stream has ended.
-    /// - Parameter random: from 0 to 1, so that not all clients come back at the same moment.
+    /// Decides what to do after a call to receive has failed, or the stream has ended.
+    ///
+    /// - Parameter random: A random number from 0 to 1, which spreads the reconnects of many clients.
     mutating func receivingFailed(_ failure: CallFailure, random: Double) -> ([Report], Next) {
         switch failure {
         case .hopeless(let text): return ([], .end(text))
@@ -228,7 +240,7 @@ struct ChatClientState {
     }
 
     private mutating func say(_ text: String, _ failure: CallFailure) -> [Report] {
-        // Times differ, and who has been told of an outage knows of it.
+        // Report an outage once. Later texts of the same outage differ only in the time.
         let kind = if case .refused(let refusal) = failure { refusal.message } else { "lost" }
         guard trouble != kind else { return [] }
         trouble = kind
@@ -236,11 +248,11 @@ struct ChatClientState {
         return [.note(text)]
     }
 
-    /// The words with which a chat ends that the relay has ended.
+    /// The texts with which the chat ends after the member lost its place in the room.
     static let removed = "you were removed from the room"
     static let gone = "you are not in the room any more: you were removed, or the room was closed"
 
-    /// What ends the chat, whatever was asked for.
+    /// The end of the chat, for rejections that no retry can change.
     private static func over(_ refusal: RelayRefusal) -> ([Report], Next) {
         switch (refusal.status, refusal.code) {
         case (404, "not_joined"):
@@ -257,20 +269,21 @@ struct ChatClientState {
 
     // MARK: - Posting
 
-    /// Whether no further line is to be read now.
+    /// Whether reading must pause until the relay has accepted a line.
     var isFull: Bool { drafts.count >= Self.maximumDrafts }
 
-    /// The answer to `/help`.
+    /// The text that `/help` prints.
     static let help: [Report] = [
         .note("a line is a message: Enter sends it"),
         .note("Ctrl-D or Ctrl-C ends the chat; you stay a member of the room, unless it was started with --leave"),
         .note("`pushchat chat --help` lists the options"),
     ]
 
-    /// A line was typed, or read.
+    /// Processes a line that was typed or read.
+    ///
     /// - Parameters:
-    ///   - isInteractive: whether a person types it. A script's `/help` is a message like any other line.
-    ///   - key: one that no other line has.
+    ///   - isInteractive: Whether a person types. A script's `/help` is a message like any other line.
+    ///   - key: A new idempotency key.
     mutating func typed(_ line: InputLine, isInteractive: Bool = false, key: @autoclosure () -> String) -> [Report] {
         switch line {
         case .text(let text) where isInteractive && FieldText.trimmed(text) == "/help": return Self.help
@@ -285,13 +298,13 @@ struct ChatClientState {
 
     mutating func inputEnded() { inputHasEnded = true }
 
-    /// What is to be posted now: nothing before the history is read, which would count it in.
+    /// The draft to post now. `nil` until the history is read: a line that is posted earlier would count as history.
     var nextDraft: Draft? { historyIsRead ? drafts.first : nil }
 
-    /// All is done: the history is shown, the input has ended, and every line was taken or refused.
+    /// Whether everything is done: the history is shown, the input has ended, and every line was accepted or rejected.
     var isDone: Bool { endsWithInput && inputHasEnded && drafts.isEmpty && historyIsRead }
 
-    /// The relay has taken the first draft.
+    /// Records that the relay has accepted the first draft.
     mutating func posted() {
         drafts.removeFirst()
         draftTrouble = nil
@@ -329,6 +342,6 @@ struct ChatClientState {
 }
 
 extension RelayRefusal {
-    /// It is worth asking again.
+    /// Whether a later attempt may succeed.
     fileprivate var isPassing: Bool { status == 408 || status == 429 || status >= 500 }
 }

@@ -1,14 +1,14 @@
 import ChatDomain
 import Foundation
 
-/// What `pushchat chat` prints. Names and texts of others never reach the terminal but as text.
+/// The output format of `pushchat chat`. Control characters in names and texts never reach the terminal.
 struct ChatText {
     enum Form: Equatable {
-        /// A line for each message, with the time in UTC.
+        /// One line for each message, with the time in UTC.
         case plain
-        /// A message under its day, with the time of this place.
+        /// Messages under a line with their day, with the local time.
         case terminal(isColoured: Bool)
-        /// An object a line.
+        /// One JSON object per line.
         case json
     }
 
@@ -19,7 +19,9 @@ struct ChatText {
         self.form = form
     }
 
-    /// - Returns: the lines for standard output, and the line for standard error.
+    /// Formats a report.
+    ///
+    /// - Returns: The lines for standard output, and the line for standard error.
     mutating func lines(_ report: ChatClientState.Report) -> (output: [String], note: String?) {
         switch (report, form) {
         case (.note(let text), _): return ([], Output.oneLine(text))
@@ -57,7 +59,7 @@ struct ChatText {
             lines.append(coloured("— \(today) —", "2"))
         }
         let name = coloured(Self.writer(message), message.isOwn ? "1" : Self.colour(of: message.name))
-        // The lines of a text stand under each other.
+        // Indent the further lines of a text, so that they align.
         let rows = Self.body(message).split(omittingEmptySubsequences: false) { ["\n", "\r", "\r\n"].contains($0) }
         for (index, row) in rows.enumerated() {
             let head = index == 0 ? "\(coloured(Self.local(message.sentAt, "%H:%M"), "2")) \(name): " : "      "
@@ -66,20 +68,21 @@ struct ChatText {
         return lines
     }
 
-    /// The writer's name, with a mark before a program's. A member that is called like a program has a mark, too.
+    /// The writer's name. A program's name has the prefix `program:`. A member whose name starts with that prefix gets
+    /// the prefix `member:`.
     private static func writer(_ message: ChatMessage) -> String {
         let name = Output.oneLine(message.name)
         if message.isOfProgram { return "program:" + name }
         return name.lowercased().hasPrefix("program:") ? "member:" + name : name
     }
 
-    /// The text, with what a program may have put beside it.
+    /// The text, together with the title and the link that a program may have added.
     private static func body(_ message: ChatMessage) -> String {
         [message.json["title"]?.text, message.text, message.json["link"]?.text].compactMap(\.self).joined(
             separator: "\n")
     }
 
-    /// One of six, always the same for a name.
+    /// One of six colours. The same name always has the same colour.
     private static func colour(of name: String) -> String {
         "\(31 + name.utf8.reduce(7) { ($0 &* 31 &+ Int($1)) & 0xFFFF } % 6)"
     }
@@ -93,7 +96,7 @@ struct ChatText {
     }
 }
 
-/// Prints ``ChatText``, and on a terminal keeps the line that is being typed below it.
+/// Prints ``ChatText``. On a terminal it keeps the line that is being typed below the messages.
 struct ChatScreen {
     private var text: ChatText
     private let keys: KeyMode?
@@ -107,7 +110,7 @@ struct ChatScreen {
         keys = isTerminal && !json ? KeyMode() : nil
     }
 
-    /// A person looks at it, and types.
+    /// Whether a person reads the output and types.
     var isInteractive: Bool { keys != nil }
 
     mutating func print(_ reports: [ChatClientState.Report]) {
@@ -121,8 +124,9 @@ struct ChatScreen {
         showRow()
     }
 
-    /// Takes what was typed or read.
-    /// - Returns: the lines, and whether no more is to be read.
+    /// Processes bytes that were typed or read. `nil` is the end of the input.
+    ///
+    /// - Returns: The complete lines, and whether the input has ended.
     mutating func read(_ bytes: [UInt8]?) -> (lines: [InputLine], hasEnded: Bool) {
         guard isInteractive else {
             return bytes.map { (splitter.read($0), false) } ?? (splitter.end(), true)
@@ -133,7 +137,7 @@ struct ChatScreen {
         return (lines, editor.hasEnded || bytes == nil)
     }
 
-    /// The process was stopped and goes on.
+    /// Restores the terminal after the process was stopped and continued.
     func resume() {
         keys?.begin()
         showRow()
@@ -152,7 +156,7 @@ struct ChatScreen {
         if isInteractive { Self.write(editor.shown(columns: KeyMode.columns)) }
     }
 
-    /// At once and whole: what is printed may be read by a program that waits for it.
+    /// Writes everything without a buffer, because a program may wait for the output.
     private static func write(_ text: String) {
         var bytes = Array(text.utf8)[...]
         while !bytes.isEmpty {

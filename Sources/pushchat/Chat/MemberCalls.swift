@@ -3,12 +3,13 @@ import ChatDomain
 import Foundation
 import NIOCore
 
-/// A member's calls of the chat API. Each is made once, and throws what ``RelayClient/failure(_:)`` reads.
+/// The calls that a member makes to the chat API. Each is made once, and throws an error that
+/// ``RelayClient/failure(_:)`` classifies.
 struct MemberCalls: Sendable {
     let relay: RelayClient
     let udid: MemberID
 
-    /// For calls at the end of the process.
+    /// The time limit of calls at the end of the process.
     private static let lastTime = TimeAmount.seconds(3)
 
     func join(_ code: SecretCode, as name: Nickname) async throws {
@@ -35,7 +36,7 @@ struct MemberCalls: Sendable {
         _ = try await post("/api.php", [("cmd", "leave")], within: Self.lastTime)
     }
 
-    /// The stream of the room, from after a message. A ticket stands for the udid in its address, which proxies write into logs.
+    /// The room's stream of events after a message. A ticket replaces the udid in the URL, because proxies log URLs.
     func stream(since: MessageID) async throws -> HTTPClientResponse.Body {
         guard let ticket = try await post("/events/ticket", []).object?["ticket"]?.text else { throw relay.isNoRelay }
         let request = relay.request(
@@ -44,7 +45,8 @@ struct MemberCalls: Sendable {
         do {
             return try await relay.head(of: request).body
         } catch let refusal as RelayRefusal where refusal.status == 401 {
-            // Tickets end, also with the relay's process. The next one says whether the session is good.
+            // Tickets expire, and do not survive a restart of the relay. The request for the next ticket shows whether
+            // the session is valid.
             throw CallFailure.lost(relay.base)
         }
     }
@@ -61,35 +63,36 @@ struct MemberCalls: Sendable {
     }
 }
 
-/// The file that keeps a member's udid from one start of `pushchat chat` to the next, for each relay, room and name. Whoever
-/// reads it can act as the member: mode 0600, in a folder of the user's own.
+/// The file that keeps a member's udid between runs of `pushchat chat`, for each relay, room and name. Anyone who can
+/// read it can act as the member, so it has mode 0600 and is in the user's own folder.
 struct MemberFile {
     let folder: String
-    /// The relay's URL: a udid is shown to no other relay.
+    /// The relay's URL. Each relay gets a udid of its own.
     let relay: String
     let code: SecretCode
     let name: Nickname
 
-    /// The folder by the XDG Base Directory Specification; nil without a home.
+    /// The folder according to the XDG Base Directory Specification. `nil` if there is no home directory.
     static func folder(_ environment: [String: String]) -> String? {
         if let state = environment["XDG_STATE_HOME"], state.hasPrefix("/") { return state + "/pushchat" }
         return environment["HOME"].flatMap { $0.hasPrefix("/") ? $0 + "/.local/state/pushchat" : nil }
     }
 
-    /// FNV-1a, 64 bits, of whose it is: names and codes may have characters that a path cannot.
+    /// The path contains a hash (FNV-1a, 64 bits), because names and codes may contain characters that a path cannot.
     var path: String {
         let bytes = [relay, code.text, name.text].joined(separator: "\0").utf8
         let hash = bytes.reduce(0xCBF2_9CE4_8422_2325 as UInt64) { ($0 ^ UInt64($1)) &* 0x100_0000_01B3 }
         return "\(folder)/member-\(String(hash, radix: 16)).json"
     }
 
-    /// The udid of the file, which is made if it is not there.
-    /// - Throws: a ``Failure`` if it cannot be read or made.
+    /// The udid in the file. Creates the file if it does not exist.
+    ///
+    /// - Throws: A ``Failure`` if the file cannot be read or created.
     func udid() throws -> MemberID {
         if let udid = try read() { return udid }
         let made = MemberID(stored: Hex.text((0..<20).map { _ in UInt8.random(in: 0...255) }))
         try write(made)
-        // Another process may have been faster: the first file stays.
+        // Read the file again: another process may have created it first, and the first file stays.
         guard let udid = try read() else { throw Failure("\(path) was deleted") }
         return udid
     }
@@ -109,7 +112,7 @@ struct MemberFile {
         return member
     }
 
-    /// Whole, or not at all, and only where there is none.
+    /// Creates the file atomically, unless it exists.
     private func write(_ udid: MemberID) throws {
         let json: JSONObject = [
             "relay": .string(relay), "room": .string(code.text), "name": .string(name.text), "udid": .string(udid.text),
@@ -121,7 +124,7 @@ struct MemberFile {
             throw Failure("the member's udid cannot be kept in \(folder): give --udid, or another XDG_STATE_HOME")
         }
         var name = Array("\(folder)/.member-XXXXXX".utf8CString)
-        // The file is the user's alone from the first moment (mkstemp(3)).
+        // mkstemp(3) creates the file with mode 0600, so no other user can ever open it.
         let descriptor = mkstemp(&name)
         guard descriptor >= 0 else {
             throw Failure("\(folder): \(String(cString: strerror(errno))): give --udid, or another XDG_STATE_HOME")

@@ -3,15 +3,15 @@ import ChatDomain
 /// An event of a stream of Server-Sent Events (WHATWG HTML, "Server-sent events").
 struct ServerSentEvent: Equatable {
     var name = "message"
-    /// Where the stream is after it; an event that has nothing but its id says where the stream begins.
+    /// The stream's position after the event. An event with nothing but an id tells where the stream begins.
     var id: String?
     var data = ""
 }
 
-/// Reads events out of the bytes of a stream, in whatever pieces they come. Lines end with a line feed, with or without a
-/// carriage return before it.
+/// Parses the bytes of a stream into events, whatever pieces they arrive in. Lines end with a line feed; a carriage
+/// return before it is optional.
 struct EventStreamParser {
-    /// Bytes of one event: far above that of the longest message.
+    /// The size limit in bytes of one event. Far above the event of the longest message.
     static let maximumEvent = 256 * 1024
 
     private var line: [UInt8] = []
@@ -19,7 +19,10 @@ struct EventStreamParser {
     private var isEmpty = true
     private var size = 0
 
-    /// - Throws: a ``Failure`` for an event with more than ``maximumEvent`` bytes, or one that is not UTF-8.
+    /// Reads more bytes.
+    ///
+    /// - Returns: The events that these bytes complete.
+    /// - Throws: A ``Failure`` for an event of more than ``maximumEvent`` bytes, or one that is not UTF-8.
     mutating func read(_ bytes: some Sequence<UInt8>) throws -> [ServerSentEvent] {
         var events: [ServerSentEvent] = []
         for byte in bytes {
@@ -54,7 +57,7 @@ struct EventStreamParser {
         case "event": event.name = value
         case "id": event.id = value
         case "data": event.data += (event.data.isEmpty ? "" : "\n") + value
-        // Comments, which have no name, and fields that mean nothing here.
+        // Skip comments, which have no name, and fields that have no meaning here.
         default: return
         }
         isEmpty = false

@@ -1,22 +1,24 @@
 import ArgumentParser
 import ChatDomain
 
-/// Asks the relay for a notification's state until every push is settled, and prints the counts and the failures.
+/// Polls the relay for a notification's state until every push is settled. Then prints the counts and the failures.
 struct NotificationWatch {
     let id: Int64
     /// The relay's URL, for messages.
     let base: String
     let json: Bool
-    /// Calls the relay.
+    /// Sends a GET request to the relay.
     let get: (_ path: String) async throws -> JSONValue
 
-    /// Between requests: short at first, because most are done in a moment.
+    /// The pauses between the first requests. They are short, because most notifications are done in a moment.
     private static let pauses: [Duration] = [.milliseconds(50), .milliseconds(100), .milliseconds(250)]
     private static let maximumPause = Duration.seconds(1)
-    /// Devices whose failure is printed.
+    /// The number of devices whose failure to print.
     private static let maximumShown = 100
 
-    /// - Throws: ``ExitCode`` 1 unless every push was sent, and there was one.
+    /// Polls until all pushes are settled or `limit` has passed, and prints the result.
+    ///
+    /// - Throws: ``ExitCode`` 1 unless there was at least one push and all were sent.
     func run(within limit: Duration, clock: some Clock<Duration> = ContinuousClock()) async throws {
         let deadline = clock.now.advanced(by: limit)
         var line = ProgressLine()
@@ -73,7 +75,7 @@ struct NotificationWatch {
 
     private func devices(_ status: JSONObject) -> Int64 { status["devices"]?.integer ?? 0 }
 
-    /// `2 sent, 1 failed`: the counts above 0, in the order of the states.
+    /// The counts above 0, in the order of the states: `2 sent, 1 failed`.
     static func summary(_ counts: JSONObject) -> String {
         let parts = counts.members.compactMap { name, value in
             value.integer.flatMap { $0 > 0 ? "\($0) \(name)" : nil }

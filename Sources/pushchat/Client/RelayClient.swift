@@ -6,26 +6,28 @@ import NIOCore
 import NIOHTTP1
 import NIOSSL
 
-/// Calls a running relay.
+/// An HTTP client for a running relay.
 struct RelayClient: Sendable {
-    /// Its URL, without a slash at the end.
+    /// The relay's URL, without a slash at the end.
     let base: String
-    /// What goes as `Authorization: Bearer`: for `/v1` the first of the relay's `admin.token` or a token of `pushchat token`,
-    /// for the chat a session; nil where none is asked for.
+    /// The bearer token of the `Authorization` header. For `/v1` it is the relay's first `admin.token`, or a token that
+    /// `pushchat token` created. For the chat it is a session. `nil` if the relay requires none.
     let token: String?
 
-    /// What to do where the token is missing or wrong.
+    /// The advice in the error for a missing or wrong token.
     var tokenHint =
         "set it in the configuration, in PUSHCHAT_ADMIN_TOKEN, or name a file with --admin-token-file"
 
     private let http: HTTPClient
 
+    /// Creates a client.
+    ///
     /// - Parameters:
-    ///   - certificate: a PEM file; the relay must show the certificate that stands first in it, and then neither its
-    ///     name nor its issuer matters. For a relay on this machine, which is called by its address and not by its name.
-    ///     Nil: the certificate is verified as usual, by its name and the system's authorities.
-    ///   - silence: how long the relay may say nothing in an answer, before the connection counts as lost.
-    /// - Throws: a ``Failure`` if the file holds no certificate.
+    ///   - certificate: A PEM file. The relay must then present the first certificate of this file, whatever its name
+    ///     and issuer. This is for a relay on this machine, which is called by its address and not by its name. `nil`
+    ///     verifies the certificate as usual, by its name and the system's authorities.
+    ///   - silence: The longest pause within a response. After it, the connection counts as lost.
+    /// - Throws: A ``Failure`` if the file contains no certificate.
     init(base: String, token: String?, certificate: String? = nil, silence: TimeAmount? = nil) throws {
         self.base = base
         self.token = token
@@ -35,7 +37,8 @@ struct RelayClient: Sendable {
             configuration.tlsConfiguration = .makeClientConfiguration()
             configuration.tlsConfiguration?.certificateVerification = .none
             let own = try Self.first(of: certificate)
-            // Called when the handshake is done, and before anything is sent: the token goes to nobody else.
+            // Called after the handshake and before the client sends anything, so that no other server receives the
+            // token.
             configuration.http1_1ConnectionDebugInitializer = { channel in
                 channel.nioSSL_peerCertificate().flatMapThrowing { shown in
                     guard shown == own else { throw Self.otherCertificate(base, certificate) }
@@ -43,10 +46,10 @@ struct RelayClient: Sendable {
             }
             configuration.httpVersion = .http1Only
         }
-        // A refused connection is an answer: without this it would be tried until the call's time is over.
+        // Treat a refused connection as a result. By default the client would retry it until the call's time limit.
         configuration.connectionPool.retryConnectionEstablishment = false
         http = HTTPClient(configuration: configuration)
-        // Lives as long as the process, which makes one call or a few.
+        // The client lives as long as the process, which makes only a few calls, so it is never shut down.
         _ = Unmanaged.passRetained(http)
     }
 
@@ -63,16 +66,18 @@ struct RelayClient: Sendable {
                 + "relay has not reloaded it yet (SIGHUP)")
     }
 
-    /// How long one call may take.
+    /// The time limit of one call.
     static let timeout = TimeAmount.seconds(30)
-    /// Bytes of an answer: a page of the largest records.
+    /// The size limit in bytes of a response. It has room for a page of the largest records.
     private static let maximumResponse = 16 << 20
-    /// How often a call without an answer is made, and the time between.
+    /// The number of attempts of a call without a response, and the pause between them.
     private static let attempts = 4
     private static let pause = Duration.milliseconds(500)
 
-    /// - Parameter isRepeatable: whether the call may be made again when its answer was lost.
-    /// - Throws: a ``Failure`` with the relay's error, or why it cannot be reached.
+    /// Makes a call, and retries it if the response is lost.
+    ///
+    /// - Parameter isRepeatable: Whether the call may be made again after its response was lost.
+    /// - Throws: A ``Failure`` with the relay's error, or with the reason why the relay cannot be reached.
     func call(
         _ method: HTTPMethod, _ path: String, _ body: JSONObject? = nil, headers: [String: String] = [:],
         isRepeatable: Bool = true
@@ -102,7 +107,7 @@ struct RelayClient: Sendable {
         }
     }
 
-    /// A request with the token.
+    /// A request that carries the token.
     func request(_ method: HTTPMethod, _ path: String, headers: [String: String] = [:]) -> HTTPClientRequest {
         var request = HTTPClientRequest(url: base + path)
         request.method = method
@@ -112,7 +117,9 @@ struct RelayClient: Sendable {
     }
 
     /// Makes a call once.
-    /// - Throws: a ``RelayRefusal``; a ``Failure`` if it is no relay that answers; else what was wrong with the connection.
+    ///
+    /// - Throws: A ``RelayRefusal`` if the relay rejects the call. A ``Failure`` if the server is not a relay.
+    ///   Otherwise the error of the connection.
     func answer(to request: HTTPClientRequest, within limit: TimeAmount = timeout) async throws -> JSONValue {
         let response = try await head(of: request, within: limit)
         let bytes = try await response.body.collect(upTo: Self.maximumResponse)
@@ -121,8 +128,9 @@ struct RelayClient: Sendable {
         return answer
     }
 
-    /// Makes a call once, and reads the answer's head: for an answer without an end.
-    /// - Throws: as ``answer(to:within:)`` does.
+    /// Makes a call once, and reads only the head of the response, for a response without an end.
+    ///
+    /// - Throws: The same errors as ``answer(to:within:)``.
     func head(of request: HTTPClientRequest, within limit: TimeAmount = timeout) async throws -> HTTPClientResponse {
         let response = try await http.execute(request, timeout: limit)
         guard (200..<300).contains(response.status.code) else {
@@ -134,7 +142,7 @@ struct RelayClient: Sendable {
         return response
     }
 
-    /// Why a call failed, by what it threw.
+    /// The kind of failure that a thrown error means.
     func failure(_ error: any Error) -> CallFailure {
         switch error {
         case let refusal as RelayRefusal: .refused(refusal)
@@ -152,7 +160,7 @@ struct RelayClient: Sendable {
 
     var isNoRelay: Failure { Failure("\(base) does not answer in JSON: is it a PushChat relay?") }
 
-    /// The connection has ended, and nothing more is known.
+    /// Whether the connection has ended, and no further reason is known.
     private static func isClosed(_ error: any Error) -> Bool {
         let text = String(describing: error)
         return (error as? HTTPClientError) == .remoteConnectionClosed
@@ -168,12 +176,12 @@ struct RelayClient: Sendable {
     }
 }
 
-/// What the relay answered in place of what it was asked for.
+/// The relay's error response to a call.
 struct RelayRefusal: Error, Equatable {
     let status: Int
-    /// For programs; nil if another server, like a proxy, has answered.
+    /// The error code for programs. `nil` if another server, such as a proxy, responded.
     let code: String?
-    /// For people; of one line.
+    /// The error message for people, in one line.
     let message: String
     let retryAfter: Duration?
 
@@ -184,9 +192,11 @@ struct RelayRefusal: Error, Equatable {
         self.retryAfter = retryAfter
     }
 
+    /// Reads the message from the body of an error response.
+    ///
     /// - Parameters:
-    ///   - answer: an error of the admin API or of the chat API, or of none.
-    ///   - retryAfter: the header, in seconds.
+    ///   - answer: The body: an error of the admin API or of the chat API. `nil` if it is not JSON.
+    ///   - retryAfter: The value of the header `Retry-After`, in seconds.
     init(status: Int, answer: JSONValue?, retryAfter: String?) {
         let error = answer?.object?["error"]?.object
         self.init(
@@ -198,19 +208,20 @@ struct RelayRefusal: Error, Equatable {
     }
 }
 
-/// Why a call failed.
+/// The kinds of failures of a call.
 enum CallFailure: Error, Equatable {
     case refused(RelayRefusal)
-    /// Nobody listens there, in words.
+    /// No server listens at the address. The text explains this to the user.
     case noRelay(String)
-    /// The connection could not be made or has ended: to whom, and why where that says something.
+    /// The connection could not be made, or has ended. The text is the relay's URL, followed by the reason if one is
+    /// known.
     case lost(String)
-    /// It is not the relay that answers, in words.
+    /// The server is not a relay, or its response makes no sense. The text explains this to the user.
     case hopeless(String)
 }
 
 extension JSONValue {
-    /// The items of a page that the relay answers, and the cursor of the next.
+    /// The items of a page that the relay returned, and the cursor of the next page.
     func page(of member: String) -> (items: [JSONObject], next: String?) {
         let next = object?["next"]
         return ((object?[member]?.array ?? []).compactMap(\.object), next?.text ?? next?.integer.map(String.init))
@@ -221,8 +232,8 @@ extension String {
     private static let plainInQuery = CharacterSet(
         charactersIn: "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
-    /// A path with the parts of a query that have a value. Everything is escaped that may have a meaning in a query, a plus
-    /// sign too.
+    /// The path with a query of the parts that have a value. Escapes every character that could have a meaning in a
+    /// query, including the plus sign.
     func adding(_ query: [(String, String?)]) -> String {
         let parts = query.compactMap { name, value in
             value.map { "\(name)=\($0.addingPercentEncoding(withAllowedCharacters: Self.plainInQuery) ?? "")" }
@@ -231,14 +242,15 @@ extension String {
     }
 }
 
-/// Where the running relay is.
+/// The flags that name the running relay.
 struct RelayAddress: ParsableArguments {
     @Option(help: .value("url", "Where the relay is; unless given, where the configuration has it listen."))
     var relay: String?
 
     @OptionGroup var source: ConfigurationChoice
 
-    /// With `--relay` and no `--config`, no file is looked for: it would be another relay's.
+    /// The configuration that the flags select. With `--relay` and without `--config` it ignores configuration files,
+    /// because a file that it found would be another relay's.
     func configuration(_ flags: [ConfigurationFlag]) throws -> Configuration {
         try .loaded(
             relay != nil && source.config == nil
@@ -246,9 +258,11 @@ struct RelayAddress: ParsableArguments {
                 : ConfigurationSources(file: source.config, flags: flags))
     }
 
+    /// Creates a client for the relay that the flags name.
+    ///
     /// - Parameters:
-    ///   - token: the one to bring, by the configuration.
-    ///   - silence: as ``RelayClient`` has it.
+    ///   - silence: The longest pause within a response, as in ``RelayClient``.
+    ///   - token: Returns the token to send, given the configuration.
     func client(
         _ flags: [ConfigurationFlag], silence: TimeAmount? = nil, token: (Configuration) -> String?
     ) throws -> RelayClient {
@@ -268,7 +282,7 @@ struct RelayAddress: ParsableArguments {
     }
 }
 
-/// Where the running relay is, and the token that it asks its operator for.
+/// The flags that name the running relay and the operator's token for it.
 struct RelayOptions: ParsableArguments {
     @OptionGroup var address: RelayAddress
 
@@ -289,14 +303,16 @@ struct RelayOptions: ParsableArguments {
 
     func configuration() throws -> Configuration { try address.configuration(flags) }
 
-    /// - Parameter token: in place of the operator's.
+    /// Creates a client for the admin API.
+    ///
+    /// - Parameter token: A token to send instead of the operator's.
     func client(token: String? = nil) throws -> RelayClient {
         try address.client(flags) { token ?? $0.admin.tokens.first?.text }
     }
 }
 
 extension Configuration {
-    /// How this machine reaches the relay that the configuration describes.
+    /// The URL at which this machine reaches the relay that the configuration describes.
     var localAddress: String {
         let anyAddress = ["0.0.0.0", "::", "*"].contains(http.host)
         let host = anyAddress ? "127.0.0.1" : http.host.contains(":") ? "[\(http.host)]" : http.host

@@ -18,7 +18,8 @@ struct Chat: AsyncParsableCommand {
             What the relay has not answered is sent again until it has, and arrives once.
             """)
 
-    /// Longer than the relay is silent in a stream, with room for a slow network.
+    /// The longest silence on the stream before the connection counts as lost. Longer than the relay's own longest
+    /// pause in a stream, with a margin for slow networks.
     private static let silence = TimeAmount.seconds(45)
 
     @Argument(help: .value("code", "The room's secret code.")) var code: String

@@ -27,7 +27,7 @@ struct Check: AsyncParsableCommand {
     }
 }
 
-/// Prints a line for each thing that was checked.
+/// Prints one line for each finding.
 struct CheckReport {
     enum Result: String, Sendable {
         case ok = "ok  "
@@ -35,10 +35,10 @@ struct CheckReport {
         case failed = "FAIL"
     }
 
-    /// Days before its end at which a certificate is worth a warning: renewing one takes people time.
+    /// The number of days before its expiry from which a certificate gets a warning. Renewing one takes people time.
     private static let fewDays = 30
 
-    /// Whether each app sends a push to a token that no device has.
+    /// Whether to prove the credentials of each app with a push to a token that no device has.
     let sends: Bool
     private(set) var hasFailure = false
 
@@ -51,7 +51,7 @@ struct CheckReport {
         print("\(result.rawValue)  \(subject): \(text)")
     }
 
-    /// Prints the text that `work` returns, or its error.
+    /// Prints the text that `work` returns, or the error that it throws.
     private mutating func check(_ subject: String, _ work: () async throws -> String) async {
         do {
             add(.ok, subject, try await work())
@@ -122,7 +122,7 @@ struct CheckReport {
             let found = try await Storage.inspect(configuration.database)
             add(.ok, "database", found.text)
             for problem in found.problems { add(.warning, "database", problem) }
-            // The relay gives those of the app `default` to the default app.
+            // The relay treats pushes and members of the app `default` as those of the default app.
             let known = Set(configuration.apps.map(\.name) + [.default])
             for app in Set(found.pushesToSend.keys).union(found.members.keys).subtracting(known).sorted() {
                 let (pushes, members) = (found.pushesToSend[app] ?? 0, found.members[app] ?? 0)
@@ -135,7 +135,7 @@ struct CheckReport {
         }
     }
 
-    /// The certificate that the relay shows its own clients.
+    /// Checks the certificate that the relay presents to its own clients.
     private mutating func checkServer(_ certificate: String, _ key: String) {
         let subject = "http certificate"
         do {
@@ -148,7 +148,7 @@ struct CheckReport {
         }
     }
 
-    /// A certificate without another fault.
+    /// Adds a line for a certificate that has no other fault, by its remaining days.
     private mutating func add(_ days: Int, _ subject: String, _ text: String) {
         if days < 0 {
             add(.failed, subject, text + ": it has expired")
@@ -181,7 +181,7 @@ struct CheckReport {
         }
         if let feedback = credentials.feedback, app.feedbackInterval != nil {
             await check("\(subject) feedback") {
-                // No further than TCP: the service would send its list, and forget it.
+                // Connect with TCP only. After a TLS handshake the service would send its list and clear it.
                 try await feedback.reach()
                 return "\(feedback.host):\(feedback.port) answers"
             }
@@ -226,7 +226,7 @@ struct CheckReport {
         }
     }
 
-    /// Warns of files with a secret that every user of the machine can read.
+    /// Warns of files that contain a secret and that every user of the machine can read.
     mutating func checkSecretFiles(_ configuration: Configuration) {
         let files = configuration.secretFiles + configuration.keyFiles
         for (setting, path) in files where ReadableFile.isReadableByAll(path) {
@@ -238,7 +238,7 @@ struct CheckReport {
 }
 
 extension Configuration {
-    /// The files that hold a private key, with the setting that names each.
+    /// The files that contain a private key, each with the setting that names it.
     fileprivate var keyFiles: [(setting: SettingKey, path: String)] {
         let server = http.tls.map { [(SettingKey(name: http.key == nil ? "http.certificate" : "http.key"), $0.key)] }
         return (server ?? [])

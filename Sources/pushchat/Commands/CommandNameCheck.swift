@@ -1,15 +1,18 @@
 import ArgumentParser
 
-/// The words at the beginning of a command line, which name a command.
+/// Checks that the words at the beginning of a command line name a command.
 ///
-/// A command that has a default subcommand would take an unknown word for an argument of that, and the error would be about
-/// something that nobody meant. But where that takes an argument (``ListingCommands``), a word may be one.
+/// ArgumentParser passes an unknown word to the default subcommand as an argument. The error would then be about a
+/// command that the user did not mean. A default subcommand that takes an argument (``ListingCommands``) accepts any
+/// word.
 enum CommandNameCheck {
-    /// - Parameter words: the arguments, without the executable.
-    /// - Throws: a ``ValidationError`` for a word where only a command's name can stand.
+    /// Walks down the commands that `words` name.
+    ///
+    /// - Parameter words: The arguments, without the executable.
+    /// - Throws: A ``ValidationError`` for an unknown word in a place where only a command name is possible.
     static func check(_ words: [String], of root: any ParsableCommand.Type) throws {
         var (command, path, words) = (root, [root._commandName], words[...])
-        // `help` goes before all that it is about.
+        // `help` precedes the names of the commands that it describes.
         if words.first == "help" { words = words.dropFirst() }
         while let word = words.popFirst(), !word.isEmpty, !word.hasPrefix("-"),
             case let commands = command.configuration.subcommands, !commands.isEmpty
@@ -27,5 +30,5 @@ enum CommandNameCheck {
     }
 }
 
-/// A command whose default subcommand lists what its argument names.
+/// A command whose default subcommand takes an argument: the name of the room, or a prefix of names, to list.
 protocol ListingCommands {}

@@ -6,13 +6,13 @@ public import Logging
 import Synchronization
 
 extension ArgumentHelp {
-    /// The help of an option whose value has a name.
+    /// The help of an option, with a name for its value.
     static func value(_ name: String, _ abstract: String, discussion: String = "") -> ArgumentHelp {
         ArgumentHelp(abstract, discussion: discussion, valueName: name)
     }
 }
 
-/// Which configuration.
+/// The flags that select a configuration.
 struct ConfigurationChoice: ParsableArguments {
     @Option(
         help: .value(
@@ -29,7 +29,8 @@ struct ConfigurationChoice: ParsableArguments {
     }
 }
 
-/// Which configuration, and which database: of commands that work on the file, beside a running relay or without one.
+/// The flags that select a configuration and a database, for commands that work on the database, whether a relay is
+/// running or not.
 struct DatabaseOptions: ParsableArguments {
     @Option(
         help: .value("file", "The database file; unless given, the configuration's."),
@@ -38,12 +39,13 @@ struct DatabaseOptions: ParsableArguments {
 
     @OptionGroup var source: ConfigurationChoice
 
-    /// The database of `pushchat dev`.
+    /// The database of `pushchat dev`, relative to the working directory.
     private static let devDatabase = ".pushchat/pushchat.db"
 
-    /// The file of a command that can do nothing with a database of PostgreSQL.
-    /// - Parameter substitute: what does the same there.
-    /// - Throws: ``Failure``.
+    /// The path of the database file, for a command that only supports SQLite.
+    ///
+    /// - Parameter substitute: The program that does the same for PostgreSQL, for the error message.
+    /// - Throws: ``Failure`` if the database is PostgreSQL, or the configuration cannot be loaded.
     func path(insteadOverPostgreSQL substitute: String) throws -> String {
         let (path, configuration) = try resolved()
         guard configuration.database.url == nil else {
@@ -53,15 +55,18 @@ struct DatabaseOptions: ParsableArguments {
         return path
     }
 
-    /// Beside which a relay keeps what is its own.
+    /// The path of the database file. A relay keeps its lock and its reload report beside it, also with PostgreSQL.
+    ///
     /// - Throws: ``Failure``.
     func path() throws -> String { try resolved().path }
 
+    /// The configuration with these flags applied.
+    ///
     /// - Throws: ``Failure``.
     func configuration() throws -> Configuration {
         let flags = source.flags + (database.map { [ConfigurationFlag("database.path", $0, name: "--database")] } ?? [])
         var configuration = try Configuration.loaded(ConfigurationSources(file: source.config, flags: flags))
-        // Who names a file means the file.
+        // `--database` names a file, so it overrides a PostgreSQL URL in the configuration.
         if database != nil { configuration.database.url = nil }
         return configuration
     }
@@ -77,8 +82,11 @@ struct DatabaseOptions: ParsableArguments {
         return (FilePath.absolute(Self.devDatabase), configuration)
     }
 
-    /// Opens the database, beside running relays or without one, for what `body` does with it. Makes it if need be.
-    /// - Throws: ``Failure``.
+    /// Opens the database for `body`, whether relays are running or not, and closes it afterwards. Creates a database
+    /// that does not exist.
+    ///
+    /// - Throws: ``Failure``, also if a SQLite file has an older schema version. Only `pushchat serve` upgrades it. An
+    ///   ``ExitCode`` that `body` throws passes through.
     func withStorage<Result>(_ body: (Storage) async throws -> Result) async throws -> Result {
         let (database, configuration) = try resolvedDatabase()
         return try await Self.failing {
@@ -97,13 +105,15 @@ struct DatabaseOptions: ParsableArguments {
         }
     }
 
-    /// The same of a command that needs the ports only.
+    /// Opens the database as ``withStorage(_:)`` does, for a command that needs only the ports.
+    ///
     /// - Throws: ``Failure``.
     func withStores<Result>(_ body: (Stores) async throws -> Result) async throws -> Result {
         try await withStorage { try await body($0.ports) }
     }
 
-    /// Opens the queue of a database that is there, beside running relays or without one.
+    /// Opens the queue of an existing database for `body`, whether relays are running or not.
+    ///
     /// - Throws: ``Failure``.
     func withQueue<Result>(_ body: (any QueueAdministration) async throws -> Result) async throws -> Result {
         let database = try resolvedDatabase().database
@@ -117,7 +127,7 @@ struct DatabaseOptions: ParsableArguments {
         return (database, configuration)
     }
 
-    /// Makes any error a failure with its text, but those that are one already or end the command.
+    /// Converts every error into a ``Failure`` with the same text, except an ``ExitCode``.
     private static func failing<Result>(_ work: () async throws -> Result) async throws -> Result {
         do {
             return try await work()
@@ -130,20 +140,20 @@ struct DatabaseOptions: ParsableArguments {
 }
 
 extension Configuration {
-    /// For stores that a command opens.
+    /// The settings of stores that a command opens.
     fileprivate var commandSettings: StoreSettings {
         StoreSettings(format: { _ in browserFormat }, history: messages.history, keepsUsage: analytics == .on)
     }
 }
 
 extension Logger {
-    /// Says nothing: a command's errors are its answer.
+    /// Discards all log lines: a command reports its errors itself.
     fileprivate init(command: Void) {
         self.init(label: "command") { _ in SwiftLogNoOpLogHandler() }
     }
 }
 
-/// The level and the format of the log, for commands without a configuration.
+/// The level and the format of the log, for commands that load no configuration.
 struct LogOptions: ParsableArguments {
     @Option(help: .value("level", "trace, debug, info, notice, warning or error.")) var logLevel = Logger.Level.info
     @Option(help: .value("format", "text or json.")) var logFormat = LogFormat.text
@@ -152,7 +162,7 @@ struct LogOptions: ParsableArguments {
 extension LogFormat: ExpressibleByArgument {}
 extension Logger.Level: @retroactive ExpressibleByArgument {}
 
-/// Every setting, for commands that need the whole configuration.
+/// Flags for every setting, for commands that need the whole configuration.
 struct ConfigurationOptions: ParsableArguments {
     @OptionGroup var choice: ConfigurationChoice
     @Option(help: .value("address", "The address to listen on.")) var host: String?
@@ -172,7 +182,7 @@ struct ConfigurationOptions: ParsableArguments {
         }
     }
 
-    /// The flags as settings, in the order of precedence among each other.
+    /// The flags as settings. Later ones override earlier ones.
     var flags: [ConfigurationFlag] {
         let named = [
             ("http.host", host, "--host"), ("http.port", port, "--port"), ("database.path", database, "--database"),
@@ -197,7 +207,8 @@ struct ConfigurationOptions: ParsableArguments {
 extension Configuration {
     private static let printed = Mutex<Set<String>>([])
 
-    /// Loads for a command, and prints each warning once.
+    /// Loads the configuration for a command, and prints each warning once per process.
+    ///
     /// - Throws: ``Failure``.
     static func loaded(_ sources: ConfigurationSources) throws -> Configuration {
         let configuration = try Failure.catching { try load(sources) }
@@ -208,7 +219,7 @@ extension Configuration {
     }
 }
 
-/// Ends a command with status 1 and a text on standard error.
+/// An error that ends a command with status 1 and its text on standard error.
 struct Failure: Error, CustomStringConvertible {
     let description: String
 
@@ -216,7 +227,7 @@ struct Failure: Error, CustomStringConvertible {
         self.description = description
     }
 
-    /// Makes any error a failure with its text.
+    /// Converts every error of `work` into a ``Failure`` with the same text.
     static func catching<Result>(_ work: () throws -> Result) throws -> Result {
         do {
             return try work()

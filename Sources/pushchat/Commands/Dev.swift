@@ -1,7 +1,7 @@
-import PushSandbox
 import ArgumentParser
 import Foundation
 import Logging
+import PushSandbox
 import ServiceLifecycle
 
 /// `pushchat dev`
@@ -38,7 +38,7 @@ struct Dev: AsyncParsableCommand {
         let sandbox = Sandbox(configuration: settings, logger: logger)
         let addresses = try await sandbox.start()
 
-        // No file and no variables: dev does the same everywhere.
+        // `dev` reads neither a configuration file nor variables, so that it behaves the same everywhere.
         let toSandbox = SandboxAppSettings(gateway: gateway, addresses: addresses, credentials: credentials)
         var flags =
             [
@@ -51,7 +51,7 @@ struct Dev: AsyncParsableCommand {
             ]
             + toSandbox.settings.map { ConfigurationFlag("apps.default.\($0.name)", $0.value, name: "dev") }
             + toSandbox.webPush.map { ConfigurationFlag("webpush.\($0.name)", $0.value, name: "dev") }
-        // A port that is not known yet cannot be named.
+        // Port 0 means any free port, which is not known yet. Then there is no public URL to configure.
         if port != 0 { flags.append(ConfigurationFlag("http.public_url", "http://localhost:\(port)", name: "dev")) }
         let sources = ConfigurationSources(flags: flags, variables: [:], searched: [])
         let configuration: Configuration

@@ -10,7 +10,7 @@ struct Devices: AsyncParsableCommand {
         subcommands: [List.self, Show.self, Add.self, Remove.self, SetTags.self, Export.self, Import.self],
         defaultSubcommand: List.self)
 
-    /// What all commands about devices share.
+    /// The options and calls that all `devices` commands share.
     struct Common: ParsableArguments {
         @Option(help: .value("name", "Of this app; needed where a token belongs to several.")) var app: String?
         @Flag(help: "The result as JSON.") var json = false
@@ -22,7 +22,9 @@ struct Devices: AsyncParsableCommand {
             try await relay.client().call(method, path.adding(query), body)
         }
 
-        /// The path of a device.
+        /// The API path of the device with this token.
+        ///
+        /// - Throws: A ``ValidationError`` if the token is invalid.
         static func path(_ token: String) throws -> String {
             do throws(ChatError) {
                 return "/v1/devices/\(try DeviceToken(parsing: token))"
@@ -124,7 +126,7 @@ struct Devices: AsyncParsableCommand {
         @OptionGroup var common: Common
 
         func run() async throws {
-            // Not repeated when an answer was lost: the second call would find no such device.
+            // Do not retry after a lost response: the second call would not find the device.
             _ = try await common.relay.client().call(
                 .DELETE, Common.path(token).adding([("app", common.app)]), isRepeatable: false)
             if common.json { Output.print(json: .object(["removed": .bool(true)])) } else { print("removed") }

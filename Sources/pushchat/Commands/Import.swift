@@ -2,23 +2,26 @@ import ArgumentParser
 import ChatDomain
 import Foundation
 
-/// What all imports share: the whole file is checked first, so that nothing is taken from one that is wrong.
+/// The options of all imports. An import reads the file twice: it checks the whole file before it writes, so that a
+/// file with wrong rows changes nothing.
 struct ImportOptions: ParsableArguments {
     @Option(help: .value("name", "The app of rows that name none; unless given, the default app.")) var app: String?
     @Flag(help: "Only check the file, and say what would be imported.") var dryRun = false
     @Flag(help: "Leave out rows that are wrong, and import the others.") var skipWrong = false
     @OptionGroup(title: "The database") var options: DatabaseOptions
 
-    /// Wrong rows that are named.
+    /// The number of wrong rows to name on standard error.
     private static let mostNamed = 100
-    /// Rows that are written together.
+    /// The number of rows to write together.
     private static let step = 500
 
-    /// Imports a file, which is read twice.
+    /// Imports a file, reading it twice.
+    ///
     /// - Parameters:
-    ///   - open: begins to read it, for the app that rows have which name none.
-    ///   - keepsQueue: whether pushes that wait are taken over.
-    /// - Throws: ``Failure``.
+    ///   - keepsQueue: Whether to import pushes that are not sent yet.
+    ///   - columns: The columns that the file contains, for a table of devices.
+    ///   - open: Starts to read the file. The app name is for rows that name no app.
+    /// - Throws: ``Failure``, or a ``ValidationError`` if `--app` names no app.
     func run<Rows: ImportRows>(
         _ path: String, keepsQueue: Bool = true, columns: @escaping (Rows) -> Set<DeviceRecord.Column> = { _ in [] },
         open: @escaping (ByteReader, AppDirectory, AppName) throws -> Rows
@@ -49,7 +52,7 @@ struct ImportOptions: ParsableArguments {
         }
     }
 
-    /// What a file has, by kind.
+    /// The number of rows of each kind.
     private struct Counts {
         var members = 0
         var pushes = 0
@@ -66,7 +69,7 @@ struct ImportOptions: ParsableArguments {
         }
     }
 
-    /// Goes through the whole file, and names on standard error what is wrong.
+    /// Reads the whole file, and names wrong rows on standard error.
     private func check(_ path: String, _ rows: some ImportRows) throws -> Counts {
         var (rows, counts) = (rows, Counts())
         do {
@@ -88,7 +91,7 @@ struct ImportOptions: ParsableArguments {
         return counts
     }
 
-    /// Writes batch by batch. What was written before an end in the middle is found again by the next run.
+    /// Writes the rows in batches. If the import is interrupted, the next run recognizes the rows that were written.
     private func take(
         _ rows: some ImportRows, _ columns: Set<DeviceRecord.Column>, _ storage: Storage, _ app: AppName,
         keepsQueue: Bool
@@ -100,7 +103,7 @@ struct ImportOptions: ParsableArguments {
         var devices = DeviceImportResult()
         var imported = keepsQueue ? try await storage.imports.importedPushes() : []
         func flush() async throws {
-            // What they have done here is newer than the file.
+            // Skip members that this database already has: their data here is newer than the file.
             let present = try await storage.imports.knownMembers(of: batch.members.map(\.member))
             let new = batch.members.filter { !present.contains($0.member.text) }
             here += batch.members.count - new.count
@@ -127,7 +130,8 @@ struct ImportOptions: ParsableArguments {
             guard batch.members.count + batch.pushes.count + batch.devices.count >= Self.step else { continue }
             let began = ContinuousClock.now
             try await flush()
-            // As long again for others' writes: who waits for a file's lock looks for it only now and then.
+            // Pause for as long as the batch took, so that other processes can write. A process that waits for SQLite's
+            // file lock only polls for it from time to time.
             try await Task.sleep(for: .now - began)
         }
         try await flush()
@@ -142,9 +146,11 @@ struct ImportOptions: ParsableArguments {
         print("imported: " + parts.filter { $0.0 > 0 }.map { "\($0.1): \($0.0)" }.joined(separator: ", "))
     }
 
-    /// Each joins as by the chat's own call; those at the same time share transactions.
-    /// - Returns: why some may not.
-    /// - Throws: where it is not for the member that it cannot join.
+    /// Lets each member join through the same port as the chat API. Concurrent joins share transactions.
+    ///
+    /// - Returns: For each member that the store rejected, the reason.
+    /// - Throws: A ``ChatError`` if a join failed for a reason that is not the member's: `unavailable` or
+    ///   `internalError`.
     private static func join(_ members: [JoinRequest], _ rooms: any RoomStore) async throws -> [String] {
         try await withThrowingTaskGroup(of: String?.self) { group in
             for member in members {

@@ -49,12 +49,12 @@ struct Migrate: AsyncParsableCommand {
         Output.note("\(to) has the same, read back and compared")
     }
 
-    /// One end of a migration.
+    /// The source or the destination of a migration.
     enum Place: Sendable, CustomStringConvertible {
         case file(String)
         case postgres(url: Secret, schema: String?)
 
-        /// Bytes of a file with a URL: far more than any has.
+        /// The size limit in bytes of a file that contains a URL. Far above any real one.
         private static let longestFile = 1 << 16
 
         init(_ text: String, schema: String?) throws {
@@ -86,14 +86,15 @@ struct Migrate: AsyncParsableCommand {
     }
 }
 
-/// SIGINT and SIGTERM, noted so that what is under way can end well. The second one ends the process at once.
+/// Records SIGINT and SIGTERM, so that the running migration can stop in an orderly way. A second signal ends the
+/// process at once.
 private enum Interruption {
     private static let flag = Atomic(false)
 
     static var hasCome: Bool { flag.load(ordering: .relaxed) }
 
     static func hold() {
-        // Made here, because a signal's handler must not.
+        // Initialize the flag here, because a signal handler must not do it (lazy initialization takes a lock).
         flag.store(false, ordering: .relaxed)
         for number in [SIGINT, SIGTERM] {
             signal(number) { number in

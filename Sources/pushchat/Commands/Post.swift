@@ -2,7 +2,7 @@ import ArgumentParser
 import ChatDomain
 import Foundation
 
-/// Where the running relay is, and the token of a program or of its operator.
+/// The flags that name the running relay and the token for it: a program's or the operator's.
 struct CallerOptions: ParsableArguments {
     @Option(
         help: .value(
@@ -33,7 +33,7 @@ struct Post: AsyncParsableCommand {
             A text that begins with a hyphen goes behind two: pushchat post ops -- '-5 °C'
             """)
 
-    /// Bytes of standard input: above that of any message that a relay takes.
+    /// The size limit in bytes of standard input. Above the longest message that a relay accepts.
     private static let maximumInput = 64 * 1024
 
     @Argument(help: .value("code", "The room's secret code.")) var code: String
@@ -58,14 +58,16 @@ struct Post: AsyncParsableCommand {
         if json { Output.print(json: answer) } else { print("message \(id)") }
     }
 
-    /// - Returns: the relay's answer.
+    /// Posts the message.
+    ///
+    /// - Returns: The relay's response.
     func post() async throws -> JSONValue {
         let body = try body(try text.flatMap { $0 == "-" ? nil : $0 } ?? Self.input())
         return try await caller.client().call(
             .POST, "/v1/messages", body, headers: ["Idempotency-Key": key ?? UUID().uuidString])
     }
 
-    /// The request, from the flags. The relay checks it.
+    /// The request body that the flags describe. The relay checks it.
     func body(_ text: String) throws -> JSONObject {
         guard !FieldText.trimmed(text).isEmpty else { throw Failure("there is no text to post") }
         var body: JSONObject = ["room": .string(code), "text": .string(text)]

@@ -1,24 +1,26 @@
 import ChatDomain
 
-/// What the relay saw of a request that came by the public address and claimed to come from ``forged``.
+/// The relay's view of a request that came through the public address and claimed to come from ``forged``.
 struct ProbeObservation: Equatable {
-    /// An address that nobody has (RFC 5737).
+    /// A documentation address that no host has (RFC 5737).
     static let forged = "192.0.2.1"
 
-    /// The address that counts.
+    /// The address that the relay counts as the client's.
     var client: String
-    /// The other end of the relay's connection: the proxy's, if there is one.
+    /// The remote end of the relay's connection: the proxy if there is one.
     var peer: String
-    /// Whether that is in `http.trusted_proxies`.
+    /// Whether `http.trusted_proxies` contains ``peer``.
     var isTrusted: Bool
-    /// As they came to the relay.
+    /// The values of the header `Forwarded`, and below of `X-Forwarded-For`, as the relay received them.
     var forwarded: [String]
     var forwardedFor: [String]
 
-    /// - Returns: whether clients' addresses are known and cannot be forged, and what to do where not.
-    /// - Parameter hasOwnTLS: whether the relay may be reached without a proxy.
+    /// Whether the relay knows its clients' addresses and they cannot be forged.
+    ///
+    /// - Parameter hasOwnTLS: Whether the relay serves HTTPS itself, so that there may be no proxy.
+    /// - Returns: The result, and a text that says how to fix a problem.
     func verdict(hasOwnTLS: Bool) -> (CheckReport.Result, String) {
-        // Of several proxies the last one, which is next to the relay, writes at the end.
+        // Each proxy appends to the header, so the last element is from the proxy next to the relay.
         let lasts = [forwardedFor, forwarded].map { $0.last?.split(separator: ",").last.map(String.init) }
         let isPassedOn = lasts.map { $0?.contains(Self.forged) == true }
         let isNamed = lasts.map { $0?.contains(Self.forged) == false }
@@ -63,7 +65,7 @@ struct ProbeObservation: Equatable {
 }
 
 extension ProbeObservation {
-    /// Nil if it is not the JSON of the event `probe`.
+    /// Parses the JSON of the event `probe`. `nil` if it is anything else.
     init?(_ json: String) {
         guard let object = try? JSONValue(parsing: Array(json.utf8)).object, let client = object["client"]?.text,
             let peer = object["peer"]?.text, case .bool(let isTrusted) = object["trusted"],

@@ -8,11 +8,13 @@ import NIOSSL
 import Synchronization
 import WebPushGateway
 
-/// What a browser or an app meets at `http.public_url`, seen from this machine: the name, each of its addresses, the certificate,
-/// and whether the relay on this machine is behind it, its pages as it sends them, its streams unhindered, its clients' addresses
-/// known.
+/// Checks `http.public_url` as a browser or an app sees it, from this machine. It covers the name, each of its
+/// addresses, and the certificate. If the relay runs on this machine, it also checks that this relay is behind the
+/// address, that its pages arrive unchanged, that streams are not buffered, and that the relay knows its clients'
+/// addresses.
 ///
-/// Every request has ``limit``, and so much of an answer is read as fits ``maximumResponse``.
+/// Every request has the time limit ``limit`` (streams: ``streamLimit``), and every response the size limit
+/// ``maximumResponse``.
 struct PublicAddressCheck {
     struct Line: Sendable, Equatable {
         let result: CheckReport.Result
@@ -21,15 +23,15 @@ struct PublicAddressCheck {
     }
 
     private static let limit = TimeAmount.seconds(15)
-    /// For the stream, which takes two seconds by itself.
+    /// The time limit for a stream, which itself takes two seconds.
     private static let streamLimit = TimeAmount.seconds(20)
-    /// Streams that are looked at before one is said to be held back: a busy machine does that now and then, too.
+    /// The number of streams to try before the check reports buffering. A busy machine delays one now and then.
     private static let streamAttempts = 3
-    /// Bytes: far above the largest file of a page.
+    /// The size limit in bytes of a response. Far above the largest file of a page.
     private static let maximumResponse = 1 << 20
-    /// Addresses of the name that are tried.
+    /// The number of the name's addresses to try.
     private static let mostAddresses = 8
-    /// What of the pages is compared, as the relay sends it and as it arrives.
+    /// The files and headers to compare between the relay and the public address.
     private static let files = ["/", "/sw.js", "/manifest.webmanifest"]
     private static let headers = [
         "Content-Type", "Content-Security-Policy", "Referrer-Policy", "X-Content-Type-Options", "Cache-Control",
@@ -43,7 +45,7 @@ struct PublicAddressCheck {
     private let isHTTPS: Bool
     private var lines: [Line] = []
 
-    /// Nil where no public address is configured.
+    /// `nil` if no public address is configured.
     init?(_ configuration: Configuration) {
         guard let url = configuration.http.publicURL, let parts = URLComponents(string: url), let host = parts.host
         else { return nil }
@@ -68,7 +70,7 @@ struct PublicAddressCheck {
         lines.append(Line(result: result, subject: subject, text: Output.oneLine(text)))
     }
 
-    // MARK: - The relay on this machine
+    // // MARK: - The relay on this machine
 
     private mutating func runningRelay() async -> RelayClient? {
         do {
@@ -87,7 +89,7 @@ struct PublicAddressCheck {
         }
     }
 
-    // MARK: - The way there
+    // // MARK: - Name and addresses
 
     private mutating func resolved() async -> [IPAddress]? {
         if let address = IPAddress(host) { return [address] }
@@ -102,13 +104,15 @@ struct PublicAddressCheck {
     }
 
     private enum Reached: Sendable {
-        /// Nil without TLS.
+        /// The certificate is `nil` without TLS.
         case answers(CertificateSummary?)
         case fails(String)
     }
 
-    /// Tries each address of the name: a browser may take any of them.
-    /// - Returns: the certificate that the first one shows, in an array that is empty without TLS; nil if none answers.
+    /// Connects to each address of the name, because a browser may use any of them.
+    ///
+    /// - Returns: The certificate of the first address that responds, in an array that is empty without TLS. `nil` if
+    ///   no address responds.
     private mutating func reached(_ addresses: [IPAddress]) async -> [CertificateSummary]? {
         let results = await withTaskGroup(of: (Int, Reached).self) { [self] group in
             for (index, address) in addresses.enumerated() {
@@ -143,7 +147,7 @@ struct PublicAddressCheck {
 
     private func reach(_ address: IPAddress) async -> Reached {
         let shown = ShownCertificate()
-        // What it shows is looked at here, and verified after that.
+        // Only look at the certificate here. A later request verifies it.
         let client = client(verifies: false) { settings in
             settings.httpVersion = .http1Only
             if IPAddress(host) == nil { settings.dnsOverride[host] = "\(address)" }
@@ -173,7 +177,7 @@ struct PublicAddressCheck {
         settings.timeout.connect = Self.limit
         var tls = TLSConfiguration.makeClientConfiguration()
         if !verifies { tls.certificateVerification = .none }
-        // As curl and OpenSSL take it: an authority that this system does not know.
+        // Additional authorities, from the same variable that curl and OpenSSL read.
         if let file = ProcessInfo.processInfo.environment["SSL_CERT_FILE"], !file.isEmpty {
             tls.additionalTrustRoots = [.file(file)]
         }
@@ -182,9 +186,11 @@ struct PublicAddressCheck {
         return HTTPClient(configuration: settings)
     }
 
-    // MARK: - What is there
+    // // MARK: - The server behind the address
 
-    /// - Parameter shown: the certificate; empty without TLS.
+    /// Checks the server's response and certificate, and then its files and streams.
+    ///
+    /// - Parameter shown: The certificate; empty without TLS.
     private mutating func visit(_ client: HTTPClient, _ shown: [CertificateSummary], _ relay: RelayClient?) async {
         let answer: Response
         do {
@@ -201,7 +207,7 @@ struct PublicAddressCheck {
         await checkStream(client, relay)
     }
 
-    /// Why a certificate is not good enough for browsers.
+    /// The reason why browsers reject the certificate.
     private func untrusted(_ certificate: CertificateSummary, _ error: any Error) -> String {
         let day = certificate.notAfter.formatted(.iso8601.year().month().day())
         if certificate.notAfter < Date() { return "the certificate has expired, on \(day): browsers refuse it" }
@@ -217,7 +223,8 @@ struct PublicAddressCheck {
             + "this check by SSL_CERT_FILE=FILE; browsers need it installed"
     }
 
-    /// Renewal is late when a fifth of a certificate's time is left: clients of ACME renew with a third.
+    /// Adds a line for a valid certificate. It is a warning if less than a fifth of the certificate's lifetime is left,
+    /// but at most 30 days. ACME clients renew when a third is left, so renewal is overdue by then.
     private mutating func add(_ certificate: CertificateSummary) {
         let lifetime = certificate.notAfter.timeIntervalSince(certificate.notBefore)
         let left = certificate.notAfter.timeIntervalSinceNow
@@ -229,7 +236,7 @@ struct PublicAddressCheck {
                 + (isLate ? ": is it not renewed?" : ""))
     }
 
-    /// Whether it is a relay that answered.
+    /// Whether the response is a relay's. Adds a line in either case.
     private mutating func isRelay(_ answer: Response, runs: Bool) -> Bool {
         switch answer.status {
         case 200 where (try? JSONValue(parsing: answer.body.readableBytesView))?.object?["healthy"] != nil:
@@ -268,7 +275,7 @@ struct PublicAddressCheck {
         }
     }
 
-    /// What a browser gets has to be what the relay sends.
+    /// Compares the files that a browser receives with the files that the relay sends.
     private mutating func compareFiles(_ client: HTTPClient) async {
         let local = self.client(verifies: false)
         var isSame = true
@@ -333,7 +340,7 @@ struct PublicAddressCheck {
     /// A stream as it arrived.
     private struct Stream {
         let probe: ProbeObservation
-        /// Whether its events came together: the relay leaves two seconds between them.
+        /// Whether the events arrived together, although the relay sends them two seconds apart.
         let isHeldBack: Bool
     }
 
@@ -382,7 +389,7 @@ struct PublicAddressCheck {
             status: Int(response.status.code), version: version, headers: response.headers, body: body)
     }
 
-    /// Why a request failed.
+    /// The reason why a request failed, as part of a sentence.
     private static func words(_ error: any Error) -> String {
         let text = String(describing: error)
         if (error as? HTTPClientError) == .connectTimeout || (error as? HTTPClientError) == .deadlineExceeded {
@@ -394,7 +401,7 @@ struct PublicAddressCheck {
     }
 }
 
-/// The certificate of the first connection.
+/// Stores the certificate of the first connection.
 private final class ShownCertificate: Sendable {
     private let state = Mutex<CertificateSummary?>(nil)
 

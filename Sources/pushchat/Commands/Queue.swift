@@ -9,7 +9,7 @@ struct Queue: ParsableCommand {
         discussion: "A running relay notices every change at once.",
         subcommands: [List.self, Show.self, Retry.self, Cancel.self, Purge.self], defaultSubcommand: List.self)
 
-    /// Which entries.
+    /// The flags that select pushes.
     struct FilterOptions: ParsableArguments {
         @Option(help: .value("name", "Of an app.")) var app: String?
 
@@ -140,7 +140,7 @@ struct Queue: ParsableCommand {
         }
     }
 
-    /// Entries to change, by their id or by a filter, and how the result is printed.
+    /// The pushes to change, by push id or by a filter, and the output format.
     struct Change: ParsableArguments {
         @Argument(help: "Entries' ids.") var ids: [Int64] = []
         @Flag(help: "All that can be changed.") var all = false
@@ -154,9 +154,12 @@ struct Queue: ParsableCommand {
             }
         }
 
+        /// Changes the selected pushes and prints their number.
+        ///
         /// - Parameters:
-        ///   - verb: `retried`.
-        ///   - explain: says why entries that were named were not changed; `nil` if nothing more is known.
+        ///   - verb: The past participle for the output: `retried`.
+        ///   - explain: Returns the reason why named pushes were not changed. `nil` if no reason is known.
+        /// - Throws: ``ExitCode`` 1 if a named push was not changed.
         func run(
             _ verb: String,
             _ change: (any QueueAdministration, QueueSelection, (Int) -> Void) async throws -> Int,
@@ -176,7 +179,7 @@ struct Queue: ParsableCommand {
                 print("\(count) \(count == 1 ? "entry" : "entries") \(verb)")
             }
             if let explanation { Output.note(explanation) }
-            // Named ones are expected to be there; of others there may be none.
+            // Named pushes are expected to exist. A filter may match none.
             if count < Set(ids).count { throw ExitCode(1) }
         }
     }

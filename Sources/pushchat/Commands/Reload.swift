@@ -11,7 +11,7 @@ struct Reload: AsyncParsableCommand {
             is 1. To be called by the relay's user or by root, on its machine.
             """)
 
-    /// How long the relay may take, also to open its database first.
+    /// The time that the relay may take, including the time to open its database if it has just started.
     private static let timeLimit = Duration.seconds(60)
     private static let pollInterval = Duration.milliseconds(50)
 

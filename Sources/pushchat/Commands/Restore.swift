@@ -44,7 +44,7 @@ struct Restore: ParsableCommand {
 }
 
 extension CarriedOver {
-    /// Items that a line names.
+    /// The number of items that a line names.
     private static let mostNamed = 50
 
     fileprivate var lines: [String] {

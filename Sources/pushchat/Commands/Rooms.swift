@@ -276,7 +276,7 @@ struct Bans: AsyncParsableCommand {
     }
 }
 
-/// For how long, and why.
+/// The duration of a ban, and its reason.
 struct BanOptions: ParsableArguments {
     @Option(name: .customLong("for"), help: .value("duration", "Ends after this time, as 7d; unless given, never."))
     var time: String?
@@ -288,7 +288,9 @@ struct BanOptions: ParsableArguments {
         }
     }
 
-    /// - Returns: the ban, as the relay answers it.
+    /// Creates a ban, or closes a room.
+    ///
+    /// - Returns: The ban, as the relay returns it.
     fileprivate func make(_ subject: JSONObject, by caller: CallerOptions) async throws -> JSONObject {
         var body = subject
         body["ends_at"] = time.flatMap(DurationText.duration).map { .time(Timestamp.now() + $0) }
@@ -300,7 +302,8 @@ struct BanOptions: ParsableArguments {
 
 extension ListOptions {
     /// Prints a list of the admin API.
-    /// - Parameter member: the member of the answer that has the items.
+    ///
+    /// - Parameter member: The member of the response that contains the items.
     fileprivate func print(
         _ header: [String], json: Bool, of caller: CallerOptions, _ path: String, _ member: String,
         _ query: [(String, String?)], row: (JSONObject) -> [String]
@@ -314,12 +317,12 @@ extension ListOptions {
 }
 
 extension JSONObject {
-    /// A text or a number in a table; empty where there is none.
+    /// A text or a number as a table cell. Empty if the member is absent.
     fileprivate func cell(_ name: String) -> String {
         self[name]?.text ?? self[name]?.integer.map(String.init) ?? ""
     }
 
-    /// With words before it; empty where there is none.
+    /// The cell with `words` before it. Empty if the member is absent.
     fileprivate func cell(_ name: String, after words: String) -> String {
         let text = cell(name)
         return text.isEmpty ? "" : words + text

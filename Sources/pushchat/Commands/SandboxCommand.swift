@@ -1,8 +1,8 @@
-import PushSandbox
 import ArgumentParser
 import ChatDomain
 import Foundation
 import Logging
+import PushSandbox
 import ServiceLifecycle
 
 /// `pushchat sandbox`
@@ -77,7 +77,7 @@ struct SandboxCommand: AsyncParsableCommand {
     }
 
     func run() async throws {
-        // Before anything else: the parent may end at any time.
+        // Create this before anything else, because the parent may end at any time.
         let parent = ParentWatch()
         if let readyFile { unlink(readyFile) }
         defer { if let readyFile { unlink(readyFile) } }
@@ -98,7 +98,7 @@ struct SandboxCommand: AsyncParsableCommand {
             settings.inboxLimit = inboxLimit
             settings.clearFeedbackOnHandshake = clearFeedbackOnHandshake
             if printConfig {
-                // A wildcard is no address to connect to.
+                // A wildcard address is not one to connect to.
                 let host = ["0.0.0.0", "::"].contains(host) ? "127.0.0.1" : host
                 let addresses = SandboxAddresses(
                     binary: .init(host: host, port: settings.binaryPort),
@@ -172,7 +172,7 @@ struct SandboxPorts: ParsableArguments {
     }
 }
 
-/// Ends when the process ends that started this one.
+/// A service that ends when the parent process ends.
 private struct ParentWatch: Service {
     private static let interval = Duration.milliseconds(200)
     private let parent = getppid()
@@ -184,8 +184,8 @@ private struct ParentWatch: Service {
     }
 }
 
-/// Says that the sandbox listens, and what a test needs to know of it (docs/sandbox.md). As a service, since from then on a
-/// signal has to end it in order.
+/// Prints that the sandbox is listening, and writes the ready file for tests (docs/sandbox.md). This is a service,
+/// because a signal that arrives after the announcement must lead to a graceful shutdown.
 private struct SandboxReadiness: Service {
     let text: String
     let file: String?
@@ -221,7 +221,7 @@ private struct SandboxReadiness: Service {
         ])
     }
 
-    /// In one piece: who finds the file finds all of it.
+    /// Writes the file atomically, so that a reader never sees a part of it.
     private func write(to file: String) throws {
         try Data((json.indented + "\n").utf8).write(to: URL(filePath: file), options: .atomic)
     }
@@ -231,7 +231,7 @@ extension SandboxConfiguration.MalformedResponse: ExpressibleByArgument {}
 extension SandboxConfiguration.ProbeResponse: ExpressibleByArgument {}
 extension AppConfiguration.Gateway: ExpressibleByArgument {}
 
-/// The settings of an app whose gateway is a sandbox.
+/// The settings of an app that uses a sandbox as its gateway.
 struct SandboxAppSettings: Sendable {
     let gateway: AppConfiguration.Gateway
     let addresses: SandboxAddresses
@@ -247,7 +247,7 @@ struct SandboxAppSettings: Sendable {
                     ("key", credentials.providerKeyFile),
                     ("key_id", credentials.keyID),
                     ("team_id", credentials.teamID),
-                    // On the same machine, an answer that has not come after five seconds does not come.
+                    // On the same machine, a response that has not arrived after five seconds will not arrive.
                     ("answer_timeout", "5s"),
                 ]
             case .binary:
@@ -258,7 +258,7 @@ struct SandboxAppSettings: Sendable {
                     ("feedback_port", String(addresses.feedback.port)),
                     ("feedback_interval", "10s"),
                     ("certificate", credentials.clientFile),
-                    // Likewise, what has not been refused after a second is not refused.
+                    // On the same machine, a push that was not rejected within a second was accepted.
                     ("settle", "1s"),
                 ]
             }
@@ -268,7 +268,7 @@ struct SandboxAppSettings: Sendable {
         ] + ofProtocol
     }
 
-    /// The settings with which a relay reaches the sandbox's browsers.
+    /// The settings that let a relay reach the sandbox's browsers.
     var webPush: [(name: String, value: String)] {
         let hosts = ["localhost", addresses.webPush.host].map {
             "\(SandboxAddress(host: $0, port: addresses.webPush.port))"
@@ -276,7 +276,7 @@ struct SandboxAppSettings: Sendable {
         return [("hosts", hosts.joined(separator: ", ")), ("trust", credentials.authorityFile)]
     }
 
-    /// A whole configuration file.
+    /// A complete configuration file.
     var yaml: String {
         """
         # A relay that pushes to the sandbox on this machine: pushchat serve --config THIS_FILE

@@ -83,7 +83,7 @@ struct Send: AsyncParsableCommand {
         try await watch.run(within: timeLimit)
     }
 
-    /// The request, from the flags.
+    /// The request body that the flags describe.
     func body(_ fields: JSONObject) -> JSONObject {
         var body: JSONObject = ["to": .object(audience.json)]
         if let app { body["app"] = .string(app) }
@@ -125,7 +125,7 @@ struct Send: AsyncParsableCommand {
     }
 }
 
-/// Whom a notification is for, as flags: exactly one kind.
+/// The audience of a notification, as flags. Exactly one kind must be given.
 struct AudienceOptions: ParsableArguments {
     @Option(help: .value("token", "A device; repeatable.")) var token: [String] = []
     @Option(help: .value("reference", "All devices of a user; repeatable.")) var user: [String] = []
@@ -150,7 +150,7 @@ struct AudienceOptions: ParsableArguments {
     }
 }
 
-/// The content of a notification and how it is sent, as flags: the fields of the admin API.
+/// The content of a notification and its delivery, as flags for the fields of the admin API.
 struct ContentOptions: ParsableArguments {
     @Option(parsing: .unconditional, help: .value("text", "The text that is shown.")) var alert: String?
     @Option(parsing: .unconditional, help: .value("text", "A title above it.")) var title: String?
@@ -190,8 +190,10 @@ struct ContentOptions: ParsableArguments {
         completion: .list(PushType.documented.map(\.key.rawValue)))
     var pushType: String?
 
-    /// The fields of `POST /v1/notifications`, checked as the relay checks them.
-    /// - Parameter input: standard input, read at most once.
+    /// The fields of `POST /v1/notifications`, checked by the same rules as in the relay.
+    ///
+    /// - Parameter input: Reads standard input, for a flag that is `-`.
+    /// - Throws: A ``ValidationError``.
     func fields(now: Timestamp, input: () throws -> [UInt8]) throws -> JSONObject {
         var fields = JSONObject()
         if title != nil || subtitle != nil {
@@ -219,7 +221,7 @@ struct ContentOptions: ParsableArguments {
         if let pushType { fields["push_type"] = .string(pushType) }
         do throws(ChatError) {
             let content = try NotificationContent(fields, now: now)
-            // A document for browsers is checked by the relay.
+            // The relay checks a payload for browsers, which has the member `notification`.
             if content.payload?["notification"] == nil { _ = try APNSFormat.composed(content) }
         } catch {
             throw ValidationError(error.message)
@@ -227,7 +229,7 @@ struct ContentOptions: ParsableArguments {
         return fields
     }
 
-    /// Bytes of a file with a payload: far more than any gateway accepts.
+    /// The size limit in bytes of a file with a payload. Far above the limit of any gateway.
     private static let maximumFile = 1 << 20
 
     private static func json(_ text: String, _ flag: String, _ input: () throws -> [UInt8]) throws -> JSONValue {
@@ -253,15 +255,15 @@ struct ContentOptions: ParsableArguments {
 
     private static let maximumTime = Duration.seconds(3650 * 86_400)
 
-    /// Whether a flag counts from now, so that it means another time with every run.
+    /// Whether a time is given as a duration from now. The request then differs from run to run.
     var isRelative: Bool { [expires, notBefore].contains { $0.flatMap(DurationText.duration) != nil } }
 
-    /// UNIX seconds.
+    /// The value of a time flag in UNIX seconds.
     private static func moment(_ text: String, _ flag: String, _ now: Timestamp) throws -> JSONValue {
         if text == "0" { return .number(0) }
         if let duration = DurationText.duration(text) {
             guard duration <= maximumTime else { throw ValidationError("\(flag) \(text): must be at most ten years") }
-            // Rounded up.
+            // Round up to a whole second.
             return .number((now + duration).seconds + 1)
         }
         if let time = Timestamp(rfc3339: text) { return .number(time.seconds) }

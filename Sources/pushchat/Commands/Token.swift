@@ -117,7 +117,7 @@ struct Token: AsyncParsableCommand {
                 var cursor: Int64?
                 repeat {
                     let page = try await stores.tokens.tokens(after: cursor, limit: 500)
-                    // A name may look like a number: it goes first.
+                    // A name may look like a number. Names take precedence over ids.
                     if let named = page.items.first(where: { $0.name.text == token }) {
                         return try await stores.tokens.revoke(named.id)
                     }

@@ -20,7 +20,7 @@ struct WebPush: AsyncParsableCommand {
 
         @Flag(help: "Print the private key, 32 bytes in base64url, as other servers write it.") var export = false
         @Option(
-            // One key in 64 begins with a hyphen.
+            // One key in 64 begins with a hyphen, so the next argument is always the value.
             name: .customLong("import"), parsing: .unconditional,
             help: .value(
                 "key", "Use this private key from now on, in base64url or PEM: the key, @FILE, or - for standard input."
@@ -33,7 +33,7 @@ struct WebPush: AsyncParsableCommand {
         }
 
         func run() async throws {
-            // A key that cannot be read leaves no database behind.
+            // Parse the key first, so that an invalid key does not create a database.
             let given: VAPIDKey?
             do {
                 given = try imported.map { try VAPIDKey(text: Self.text($0)) }
@@ -50,7 +50,7 @@ struct WebPush: AsyncParsableCommand {
             print(export ? key.text : key.publicText)
         }
 
-        /// Bytes of a file with a key: far more than any has.
+        /// The size limit in bytes of a file that contains a key. Far above any real one.
         private static let longestFile = 1 << 16
 
         private static func text(_ given: String) throws -> String {

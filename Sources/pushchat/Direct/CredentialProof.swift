@@ -2,24 +2,27 @@ import APNSGateway
 import APNSWire
 import ChatDomain
 
-/// Proves an app's credentials with one push to a token that no device has: a gateway that refuses nothing but the token accepts
-/// the key or certificate, and the topic.
+/// Tests an app's credentials with one push to a token that no device has. If the gateway rejects only the token, it
+/// accepts the key or certificate, and the topic.
 struct CredentialProof {
-    /// All zeros. It has the size of Apple's, so that it is looked at last.
+    /// All zeros. It has the length of Apple's tokens, so that the gateway examines the credentials and the topic
+    /// before it rejects the token.
     private static let token = DeviceToken(bytes: [UInt8](repeating: 0, count: DeviceToken.sizes.lowerBound))
-    /// The gateway's connection, the push and its repeats.
+    /// The time limit for the push and its retries.
     private static let timeLimit = Duration.seconds(30)
 
     enum Verdict: Equatable {
         case proven(String)
-        /// Neither proven nor refuted.
+        /// The outcome neither confirms nor rules out that the credentials are good.
         case open(String)
         case refused(String)
     }
 
     let app: AppConfiguration
 
-    /// - Throws: ``Failure``, where the gateway cannot be reached.
+    /// Sends the push.
+    ///
+    /// - Throws: ``Failure`` if the gateway cannot be reached.
     func run() async throws -> Verdict {
         let content = try NotificationContent(["alert": .string("pushchat check --send")], now: .now())
         let composed = try app.gatewayKind.format(sound: nil, threads: nil).compose(content, for: app.name)
@@ -30,7 +33,7 @@ struct CredentialProof {
         return results.first.map(verdict) ?? .open("nothing was sent")
     }
 
-    /// What the gateway's answer says of the credentials.
+    /// The verdict on the credentials that follows from the outcome.
     func verdict(_ result: DirectResult) -> Verdict {
         let reason = result.reason ?? "no answer"
         switch result.outcome {
@@ -50,7 +53,7 @@ struct CredentialProof {
         }
     }
 
-    /// What to do about a refusal.
+    /// The steps that fix a rejection. `nil` if none are known.
     private func advice(_ reason: String) -> String? {
         let known = ProviderReason(rawValue: reason)
         switch known {

@@ -2,9 +2,11 @@ import ChatDomain
 import Foundation
 import Synchronization
 
-/// The pushes of one command, in memory, which a dispatcher sends without a relay. The relay's rules decide what is repeated.
+/// An in-memory queue of the pushes of one command, which a dispatcher sends without a relay. The relay's rules decide
+/// about retries.
 final class DirectQueue: PushQueue {
-    /// A command ends: it waits neither for other credentials, nor for ever for a gateway.
+    /// The relay's rules with two changes, because a command has to end: it does not wait for other credentials, and
+    /// gives up a push after three attempts without a response.
     static let lifeCycle = PushLifeCycle(.init(unansweredLimit: 3, credentialsMayChange: false))
 
     private struct Entry {
@@ -13,7 +15,7 @@ final class DirectQueue: PushQueue {
         var history = PushHistory()
         var isLeased = false
         var isSettled = false
-        /// Nil: at once.
+        /// The time of the next attempt. `nil` if the push is due now.
         var due: Timestamp?
 
         var isWaiting: Bool { !isLeased && !isSettled }
@@ -103,7 +105,7 @@ final class DirectQueue: PushQueue {
         case .due:
             entry.due = nil
         }
-        // Until one of its repeats is answered.
+        // The outcome stays unknown until the gateway responds to a retry.
         if !entry.isSettled, transition.added.unanswered > 0 { entry.result.outcome = .unknown }
     }
 
@@ -111,26 +113,26 @@ final class DirectQueue: PushQueue {
         entries.withLock { $0.filter(\.isWaiting).compactMap(\.due).min() }
     }
 
-    /// Signals at once, and with every change.
+    /// Signals once at the start, and after every change.
     func announceArrivals(of app: AppName, to signal: AsyncStream<Void>.Continuation) {
         signal.yield()
         signals.add(signal, of: app)
     }
 }
 
-/// What became of a push that a command sent itself.
+/// The result of a push that a command sent itself.
 struct DirectResult: Sendable, Hashable {
     enum Outcome: String, Sendable {
         case accepted, refused
-        /// The connection ended without an answer; the device may have it.
+        /// The connection ended without a response. The device may have received the push.
         case unknown
-        /// The time was over before it could be sent, or sent again.
+        /// The time limit ended before the push could be sent, or retried.
         case unsent
     }
 
     let token: DeviceToken
     var outcome = Outcome.unsent
-    /// The name that the gateway gives it.
+    /// The gateway's name for the reason.
     var reason: String?
     var hint: String?
     var apnsID: String?

@@ -7,7 +7,8 @@ import Logging
 import ServiceLifecycle
 import Synchronization
 
-/// Sends straight to an app's gateway, with the relay's own dispatcher and gateway, which repeat what the gateway asks for.
+/// Sends pushes straight to an app's gateway, with the relay's own dispatcher and gateway client. These retry as the
+/// gateway requests.
 struct DirectSending {
     let app: AppConfiguration
     let content: NotificationContent
@@ -15,7 +16,9 @@ struct DirectSending {
     let tokens: [DeviceToken]
     let timeLimit: Duration
 
-    /// - Throws: ``Failure``, where the gateway cannot be reached or refuses the credentials.
+    /// Sends the pushes and waits for their outcomes.
+    ///
+    /// - Throws: ``Failure`` if the gateway cannot be reached or rejects the credentials.
     func run(clock: some Clock<Duration> = ContinuousClock()) async throws -> [DirectResult] {
         let credentials = try Failure.catching { try app.gatewayKind.credentials() }
         if app.isRetired { Output.note("warning: " + AppConfiguration.retirement) }
@@ -27,7 +30,7 @@ struct DirectSending {
         let deadline = clock.now.advanced(by: timeLimit)
         let queue = DirectQueue(content, composed, to: tokens)
         let (connectionIDs, keys) = (ConnectionIDs(), MemoryTokenStore())
-        // What a gateway that closes did not accept, the next one gets.
+        // If a gateway closes with pushes that it did not accept, the next gateway sends them.
         while queue.hasWaiting, clock.now < deadline {
             let gateway = app.gatewayKind.gateway(
                 credentials, tokens: keys, connectionIDs: connectionIDs, logger: Self.warnings)
@@ -43,7 +46,8 @@ struct DirectSending {
         return queue.results
     }
 
-    /// Until all is answered. Where silence means acceptance, until all is written: closing waits for the answers.
+    /// Waits until every push has an outcome, or until the deadline. With the binary protocol, where silence means
+    /// acceptance, waits only until every push is written: closing the connection waits for the outcomes.
     private func wait<C: Clock>(for queue: DirectQueue, until deadline: C.Instant, _ clock: C) async {
         await withTaskGroup(of: Void.self) { group in
             group.addTask {
@@ -58,14 +62,14 @@ struct DirectSending {
         }
     }
 
-    /// Reasons why the gateway cannot be reached go to standard error while it is tried again.
+    /// Logs to standard error why the gateway cannot be reached, while the dispatcher retries.
     private static var warnings: Logger {
         let settings = LogSettings(level: .warning, format: .text)
         return Logger(label: LogRecord.relay) { LineLogHandler(label: $0, settings: settings) }
     }
 }
 
-/// Provider tokens for as long as a command runs.
+/// Keeps provider tokens in memory while a command runs.
 private final class MemoryTokenStore: ProviderTokenStore {
     private let token = Mutex<IssuedToken?>(nil)
 
@@ -84,7 +88,7 @@ private final class MemoryTokenStore: ProviderTokenStore {
     }
 }
 
-/// How to reach a gateway without a relay: an app's settings, as flags.
+/// Flags for an app's settings, to reach a gateway without a relay.
 struct DirectOptions: ParsableArguments {
     @Flag(help: "Straight to the gateway, without a relay; prints its answer. Nothing is stored.") var direct = false
 
@@ -123,7 +127,7 @@ struct DirectOptions: ParsableArguments {
         completion: .file(extensions: ["pem"]))
     var trust: String?
 
-    /// The settings of an app that were given: the name, the value, the flag.
+    /// The settings that were given, each with its value and its flag.
     private var settings: [(name: String, value: String, flag: String)] {
         [
             ("certificate", certificate, "--certificate"),
@@ -135,12 +139,13 @@ struct DirectOptions: ParsableArguments {
         ].compactMap { name, value, flag in value.map { (name, $0, flag) } }
     }
 
-    /// The first of these flags that was given: they need `--direct`.
+    /// The first of these flags that was given. `nil` if none was. They all require `--direct`.
     var given: String? { settings.first?.flag }
 
-    /// The settings of a configured app, overridden by the flags; or the flags alone, where they have credentials.
-    /// - Parameter name: nil for the app that the configuration makes the default.
-    /// - Throws: ``Failure``.
+    /// The settings of a configured app, overridden by the flags. If the flags contain credentials, the flags alone.
+    ///
+    /// - Parameter name: The app's name. `nil` selects the default app of the configuration.
+    /// - Throws: ``Failure``, or a ``ValidationError`` for flags that contradict each other.
     func app(named name: String?, _ relay: RelayOptions) throws -> AppConfiguration {
         let isWhole = certificate != nil || key != nil
         if isWhole, relay.source.config != nil {

@@ -1,13 +1,13 @@
 /// A line of standard input.
 enum InputLine: Equatable {
     case text(String)
-    /// It cannot be used, and why.
+    /// A line that cannot be used, and the reason.
     case unusable(String)
 }
 
-/// Divides bytes into lines, in whatever pieces they come.
+/// Splits bytes into lines, whatever pieces they arrive in.
 struct LineSplitter {
-    /// Bytes of a line; of a longer one nothing is kept.
+    /// The length limit of a line in bytes. A longer line is discarded.
     static let maximumLine = 64 * 1024
 
     private var line: [UInt8] = []
@@ -27,7 +27,7 @@ struct LineSplitter {
         return lines
     }
 
-    /// What stands behind the last line feed, at the end of the input.
+    /// The text after the last line feed, at the end of the input.
     mutating func end() -> [InputLine] { line.isEmpty ? [] : [take()] }
 
     private mutating func take() -> InputLine {
@@ -38,22 +38,22 @@ struct LineSplitter {
     }
 }
 
-/// A line that is being typed on a terminal, key by key. A value, without the terminal.
+/// A line that is being typed on a terminal, key by key. A pure value without the terminal.
 struct LineEditor {
-    /// What comes before the line.
+    /// The text before the line.
     private static let prompt = "> "
 
     private enum Escape { case begun, inside }
 
     private var bytes: [UInt8] = []
     private var escape: Escape?
-    /// Ctrl-D was typed in an empty line.
+    /// Whether Ctrl-D was typed on an empty line.
     private(set) var hasEnded = false
 
     /// The line so far.
     var text: String { String(decoding: bytes, as: UTF8.self) }
 
-    /// Takes keys as the terminal sends them. Keys that would move the cursor do nothing.
+    /// Processes keys as the terminal sends them. Keys that would move the cursor have no effect.
     mutating func type(_ keys: [UInt8]) -> [InputLine] {
         var lines: [InputLine] = []
         for key in keys where !hasEnded && !skips(key) {
@@ -63,7 +63,7 @@ struct LineEditor {
                 bytes = []
             // Ctrl-D
             case 0x04: hasEnded = bytes.isEmpty
-            // Backspace, as the two kinds of terminals send it.
+            // Backspace: terminals send one of these two bytes.
             case 0x08, 0x7F: bytes = Array(text.dropLast().utf8)
             // Ctrl-U, Ctrl-W
             case 0x15: bytes = []
@@ -83,7 +83,7 @@ struct LineEditor {
         if bytes.count < LineSplitter.maximumLine { bytes.append(byte) }
     }
 
-    /// Whether a byte belongs to the sequence that a key like an arrow sends (ECMA-48 §5.4).
+    /// Whether a byte belongs to the escape sequence of a key, such as an arrow (ECMA-48, section 5.4).
     private mutating func skips(_ byte: UInt8) -> Bool {
         switch escape {
         case nil: return false
@@ -93,7 +93,7 @@ struct LineEditor {
         return true
     }
 
-    /// The prompt and the end of the line, as much as goes into one row.
+    /// The prompt and the end of the line, as much as fits into one row.
     func shown(columns: Int) -> String {
         var free = columns - Self.prompt.count - 1
         var tail: [Character] = []
@@ -105,7 +105,7 @@ struct LineEditor {
         return Self.prompt + String(tail.reversed())
     }
 
-    /// Columns of a character, as terminals count: two for ideographs and emoji.
+    /// The number of columns of a character on a terminal: two for ideographs and emoji, otherwise one.
     private static func width(_ character: Character) -> Int {
         guard let scalar = character.unicodeScalars.first else { return 0 }
         switch scalar.value {

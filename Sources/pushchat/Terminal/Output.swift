@@ -6,12 +6,12 @@ import Foundation
 enum Output {
     static let isTerminal = isatty(STDOUT_FILENO) == 1
 
-    /// A JSON document: a member per line on a terminal, else compact.
+    /// Prints a JSON document: indented on a terminal, otherwise compact.
     static func print(json: JSONValue) {
         Swift.print(escaped(isTerminal ? json.indented : json.description))
     }
 
-    /// A JSON document with escapes for what JSON allows in strings as it is, and what could control a terminal all the same.
+    /// Escapes the characters of a JSON document that JSON allows in strings but that could control a terminal.
     static func escaped(_ json: String) -> String {
         func isSafe(_ scalar: Unicode.Scalar) -> Bool { scalar.value < 0x7F || !LogText.isUnsafe(scalar) }
         guard !json.unicodeScalars.allSatisfy(isSafe) else { return json }
@@ -24,7 +24,7 @@ enum Output {
         }
     }
 
-    /// Names and values, without those that have none.
+    /// Prints names and values in two columns. Omits fields without a value.
     static func print(fields: [(String, JSONValue)]) {
         let texts = fields.compactMap { name, value in text(value).map { (name, $0) } }
         let width = texts.map(\.0.count).max() ?? 0
@@ -33,13 +33,13 @@ enum Output {
         }
     }
 
-    /// A note beside the result, on standard error.
+    /// Prints a note on standard error.
     static func note(_ text: String) {
         FileHandle.standardError.write(Data((text + "\n").utf8))
     }
 
-    /// With blanks instead of control characters, which could end a line or control the terminal, and of marks that change the
-    /// direction of writing. Unlike the log's escapes they leave JSON what it is.
+    /// Replaces control characters, which could end a line or control the terminal, with spaces. It does the same with
+    /// marks that change the direction of writing. Unlike the log's escapes, this keeps JSON valid.
     static func oneLine(_ text: String) -> String {
         String(String.UnicodeScalarView(text.unicodeScalars.map { LogText.isUnsafe($0) ? " " : $0 }))
     }
@@ -54,9 +54,10 @@ enum Output {
     }
 }
 
-/// Rows under a header. In columns on a terminal; else separated by tabs, without the header, for `cut` and `awk`.
+/// A table. On a terminal it has a header and aligned columns. Elsewhere tabs separate the columns and there is no
+/// header, for `cut` and `awk`.
 ///
-/// The columns of a long list are as wide as its first ``block`` rows need, so that it need not be held in memory.
+/// The first ``block`` rows determine the widths of the columns, so that a long list need not be held in memory.
 struct OutputTable {
     private static let block = 500
 
@@ -100,7 +101,7 @@ struct OutputTable {
     }
 }
 
-/// How much of a list is printed.
+/// The flag that limits the length of a list.
 struct ListOptions: ParsableArguments {
     @Option(help: .value("number", "At most so many; 0 for all.")) var limit = 100
 
@@ -110,8 +111,9 @@ struct ListOptions: ParsableArguments {
         guard limit >= 0 else { throw ValidationError("--limit \(limit): must be 0 or more") }
     }
 
-    /// Prints a list that comes in pages: a table, or JSON with an object a line.
-    /// - Parameter page: the page after a cursor, of at most so many items.
+    /// Prints a list page by page: as a table, or as JSON with one object per line.
+    ///
+    /// - Parameter page: Returns the page after a cursor, with at most `size` items.
     func print<Cursor>(
         _ header: [String], json: Bool, row: (JSONObject) -> [String],
         page: (_ cursor: Cursor?, _ size: Int) async throws -> (items: [JSONObject], next: Cursor?)
@@ -136,7 +138,7 @@ struct ListOptions: ParsableArguments {
     }
 }
 
-/// A push to a device, in a table.
+/// The table cells of a push.
 enum DeliveryCells {
     static let header = ["ID", "STATE", "REASON", "ATTEMPTS", "QUEUED", "SETTLED", "FROM"]
 
@@ -152,7 +154,7 @@ enum DeliveryCells {
     }
 }
 
-/// The progress of long work, on standard error, where that is a terminal.
+/// Shows the progress of long work on standard error if that is a terminal.
 struct ProgressLine {
     private let isShown = isatty(STDERR_FILENO) == 1
     private var width = 0

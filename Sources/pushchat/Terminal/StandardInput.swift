@@ -1,18 +1,17 @@
 import Dispatch
 import Foundation
 
-/// Reads standard input without holding the process when it is to end. Its bytes are read when they are asked for, so a fast
-/// writer has to wait.
+/// Reads standard input without keeping the process from ending. It reads only on demand, so a fast writer has to wait.
 final class StandardInput: Sendable {
     private let queue = DispatchQueue(label: "standard input")
-    /// Closed to end a ``next()`` that waits.
+    /// Closing its write end wakes a ``next()`` that waits.
     private let wake: Pipe
 
     init() {
         wake = Pipe()
     }
 
-    /// The next bytes; nil at the end, or when the task is cancelled.
+    /// The next bytes. `nil` at the end of the input, or if the task was cancelled.
     func next() async -> [UInt8]? {
         await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
@@ -39,11 +38,11 @@ final class StandardInput: Sendable {
     }
 }
 
-/// The terminal of standard input, which gives each key at once and shows none, until ``end()``.
+/// Switches the terminal of standard input to deliver each key at once and to echo none, until ``end()``.
 struct KeyMode {
     private let before: termios
 
-    /// Nil if it is no terminal.
+    /// `nil` if standard input is not a terminal.
     init?() {
         var settings = termios()
         guard tcgetattr(STDIN_FILENO, &settings) == 0 else { return nil }
@@ -51,10 +50,11 @@ struct KeyMode {
         begin()
     }
 
-    /// Again, after the process was stopped and the shell has used the terminal.
+    /// Switches the terminal. Called again after the process was stopped, because the shell has used the terminal
+    /// since.
     func begin() {
         var settings = before
-        // Ctrl-C and Ctrl-Z stay signals.
+        // Ctrl-C and Ctrl-Z still send signals.
         settings.c_lflag &= ~tcflag_t(ICANON | ECHO | IEXTEN)
         tcsetattr(STDIN_FILENO, TCSADRAIN, &settings)
     }
@@ -64,7 +64,7 @@ struct KeyMode {
         tcsetattr(STDIN_FILENO, TCSADRAIN, &settings)
     }
 
-    /// Columns of the terminal.
+    /// The number of columns of the terminal.
     static var columns: Int {
         var size = winsize()
         return ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0 && size.ws_col > 0 ? Int(size.ws_col) : 80
