@@ -1,6 +1,6 @@
-/// What the holder of a token may do.
+/// A permission of an access token.
 package enum Scope: String, Sendable, Hashable, CaseIterable {
-    /// Write messages to rooms.
+    /// Post messages to rooms.
     case post
     /// Read the messages of rooms.
     case read
@@ -12,15 +12,15 @@ package enum Scope: String, Sendable, Hashable, CaseIterable {
     case admin
 }
 
-/// Where a token is good, and for what.
+/// The permissions of an access token and their limits.
 package struct AccessGrant: Sendable, Hashable {
     package let scopes: Set<Scope>
-    /// Only this room; nil for any.
+    /// The only room that the token applies to. `nil` for any room.
     package let room: SecretCode?
-    /// Notifications only to these users or to devices with these tags; nil for anybody.
+    /// The only users or tags that the token may send notifications to. `nil` for any audience.
     package let audience: Audience?
 
-    /// Refuses what would have no meaning: a limit without a scope that it limits.
+    /// Rejects meaningless combinations: a limit without a scope to which it applies.
     package init(scopes: Set<Scope>, room: SecretCode? = nil, audience: Audience? = nil) throws(ChatError) {
         guard !scopes.isEmpty else { throw .missing("scopes") }
         if scopes.contains(.admin) || scopes.contains(.figures) {
@@ -29,7 +29,7 @@ package struct AccessGrant: Sendable, Hashable {
             }
         }
         if let audience {
-            guard scopes.contains(.send) else { throw .invalid("to", "is for the scope send") }
+            guard scopes.contains(.send) else { throw .invalid("to", "needs the scope send") }
             switch audience {
             case .users, .tags: break
             case .tokens, .room, .all: throw .invalid("to", "must be users or tags")
@@ -40,13 +40,13 @@ package struct AccessGrant: Sendable, Hashable {
         self.audience = audience
     }
 
-    /// Whether it opens what needs a scope; `admin` opens everything.
+    /// Whether the token permits an action that needs the scope. `admin` includes all scopes.
     package func includes(_ scope: Scope) -> Bool { scopes.contains(scope) || scopes.contains(.admin) }
 
-    /// Whether it opens the messages of a room.
+    /// Whether the token may read the messages of a room.
     package func reads(_ wanted: SecretCode) -> Bool { includes(.read) && (room == nil || room == wanted) }
 
-    /// Whether it may send to all whom `wanted` names.
+    /// Whether the token may send to everyone in the audience.
     package func allows(_ wanted: Audience) -> Bool {
         guard includes(.send) else { return false }
         switch (audience, wanted) {
@@ -59,15 +59,15 @@ package struct AccessGrant: Sendable, Hashable {
     }
 }
 
-/// A program's token, without the secret: that is shown once, and kept as a hash.
+/// A program's token without its secret. The secret is shown once, and stored as a hash.
 package struct AccessToken: Sendable, Hashable {
-    /// Of the database; never given to another token.
+    /// The id in the database. It is never reused.
     package let id: Int64
     package let name: Nickname
     package let grant: AccessGrant
     package let createdAt: Timestamp
     package let expiresAt: Timestamp?
-    /// Some seconds behind.
+    /// The time of the last use, a few seconds behind.
     package let lastUsedAt: Timestamp?
     package let lastUsedFrom: String?
 
@@ -84,9 +84,9 @@ package struct AccessToken: Sendable, Hashable {
         self.lastUsedFrom = lastUsedFrom
     }
 
-    /// What every token begins with, so that scanners for secrets find it.
+    /// The prefix of every token, so that secret scanners recognise it.
     package static let prefix = "pct_"
-    /// Bytes of a name: it also signs the messages that are posted with the token.
+    /// The maximum number of bytes of a name. The name also signs the messages that are posted with the token.
     package static let longestName = 64
 
     package static func name(_ text: String, field: String = "name") throws(ChatError) -> Nickname {
@@ -98,20 +98,25 @@ package struct AccessToken: Sendable, Hashable {
     }
 }
 
-/// Keeps programs' tokens.
+/// Stores programs' access tokens.
 package protocol TokenStore: Sendable {
-    /// Makes a token. Throws ``ChatError/Code/conflict`` where one of that name exists.
-    /// - Returns: the secret too, which nobody can ask for again.
+    /// Creates a token.
+    ///
+    /// - Returns: The token, and its secret, which cannot be retrieved again.
+    /// - Throws: ``ChatError/Code/conflict`` if a token with this name exists.
     func create(
         _ name: Nickname, _ grant: AccessGrant, expiresAt: Timestamp?
     ) async throws(ChatError) -> (token: AccessToken, secret: String)
-    /// Whose secret it is; nil for nobody's, and for one that has expired. Sees at once what other processes revoke.
+    /// Returns the token of a secret. `nil` if there is none, or if it has expired. Sees revocations of other processes
+    /// at once.
     func token(of secret: String) async throws(ChatError) -> AccessToken?
-    /// In the order in which they were made.
+    /// Returns tokens in the order of their creation.
     func tokens(after cursor: Int64?, limit: Int) async throws(ChatError) -> Page<AccessToken>
-    /// - Returns: the name of the one that was revoked; nil where there was none.
+    /// Revokes a token.
+    ///
+    /// - Returns: The name of the revoked token. `nil` if there is no such token.
     func revoke(_ id: Int64) async throws(ChatError) -> Nickname?
-    /// It was used. Kept in memory at first: nothing waits for it.
+    /// Records a use of a token. The record is kept in memory at first, so the call does not wait.
     func used(_ id: Int64, from address: String?)
 }
 
@@ -125,7 +130,7 @@ extension Scope {
 }
 
 extension AccessToken {
-    /// Without the secret.
+    /// The token as JSON, without its secret.
     package var json: JSONObject {
         [
             "id": .number(id), "name": .string(name.text),

@@ -1,4 +1,5 @@
-/// Waits between repeats of something that will work again: each time twice as long, up to a limit.
+/// The delays between retries of an operation that will eventually succeed. Each delay is twice the one before, up to a
+/// limit.
 package struct Backoff: Sendable {
     package let first: Duration
     private let longest: Duration
@@ -10,24 +11,27 @@ package struct Backoff: Sendable {
         next = first
     }
 
-    /// Nothing has failed yet.
+    /// Whether nothing has failed since the last reset.
     package var isFresh: Bool { next == first }
 
     package mutating func reset() {
         next = first
     }
 
-    /// How long to wait after another failure.
+    /// Returns the delay after another failure.
     ///
     /// - Parameters:
-    ///   - limit: the longest this time.
-    ///   - random: from 0 to 1; below 1 it takes off up to a half, so that not all clients come back at the same moment.
+    ///   - limit: The longest delay this time.
+    ///   - random: From 0 to 1. A value below 1 shortens the delay by up to a half, so that clients do not all retry at
+    ///     the same moment.
     package mutating func delay(limit: Duration? = nil, random: Double = 1) -> Duration {
         defer { next = min(longest, next * 2) }
         return min(limit ?? longest, next) * (0.5 + random / 2)
     }
 
-    /// - Returns: false when the task was cancelled.
+    /// Waits for the next delay.
+    ///
+    /// - Returns: `false` if the task was cancelled.
     package mutating func pause() async -> Bool {
         do {
             try await Task.sleep(for: delay())

@@ -1,46 +1,47 @@
-/// Why a request was not done: what the user reads, and for the log the cause.
+/// The error of a failed request: a message for the user, and a cause for the log.
 ///
-/// A gateway's refusal is an ``Outcome``, not an error.
+/// A push that a gateway rejects has an ``Outcome``, not an error.
 package struct ChatError: Error, Sendable, CustomStringConvertible {
     package enum Code: String, Sendable, Hashable, CaseIterable {
-        /// `cmd` is missing or not one of ours.
+        /// `cmd` is missing or unknown.
         case unknownCommand = "unknown_command"
-        /// A field that must be there is not.
+        /// A required field is missing.
         case missingField = "missing_field"
-        /// A field is there and breaks its rule.
+        /// A field breaks its rule.
         case invalidField = "invalid_field"
-        /// The body or its description cannot be read at all.
+        /// The body or its headers cannot be read.
         case malformedRequest = "malformed_request"
         /// The udid has not joined a room.
         case notJoined = "not_joined"
-        /// What the address names does not exist.
+        /// The requested object does not exist.
         case notFound = "not_found"
-        /// What the address names could be several things.
+        /// The request matches several objects.
         case ambiguous
-        /// What is there already does not go with it.
+        /// The request conflicts with stored data.
         case conflict
-        /// An `Idempotency-Key` was used before, for something else.
+        /// The `Idempotency-Key` was used before with another content.
         case idempotencyConflict = "idempotency_conflict"
-        /// The request must prove who sends it, and does not.
+        /// The request lacks valid credentials.
         case unauthorized
-        /// The request comes from where none may come.
+        /// The sender may not make this request.
         case forbidden
         case tooLarge = "too_large"
         case unsupportedMediaType = "unsupported_media_type"
         case tooManyRequests = "too_many_requests"
-        /// The store cannot take it now; nothing was accepted.
+        /// The store cannot accept the request now. Nothing was stored.
         case unavailable
         case internalError = "internal_error"
     }
 
     package let code: Code
-    /// For the user: names the field and the rule. One line of ASCII, as it also travels in a header.
+    /// The message for the user, which names the field and the rule. One line of ASCII, because it is also sent in a
+    /// header.
     package let message: String
-    /// The field's name as the request has it.
+    /// The field's name in the request.
     package let field: String?
-    /// When it is worth trying again.
+    /// The time after which a retry makes sense.
     package let retryAfter: Duration?
-    /// For the log, never for the user.
+    /// The cause for the log. It is never shown to the user.
     package let cause: String?
 
     package init(
@@ -53,12 +54,12 @@ package struct ChatError: Error, Sendable, CustomStringConvertible {
         self.cause = cause
     }
 
-    /// `Missing udid`, in the original server's words.
+    /// `Missing udid`, as in the tutorial's server.
     package static func missing(_ field: String) -> ChatError {
         ChatError(.missingField, "Missing \(field)", field: field)
     }
 
-    /// `Invalid udid: <rule>`: the original server's words, and then the rule that was broken.
+    /// `Invalid udid: <rule>`: the words of the tutorial's server, and the rule that was broken.
     package static func invalid(_ field: String, _ rule: String) -> ChatError {
         ChatError(.invalidField, "Invalid \(field): \(rule)", field: field)
     }

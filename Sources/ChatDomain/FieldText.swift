@@ -1,8 +1,9 @@
 import Foundation
 
-/// The rules that nickname, secret code and message text share.
+/// The rules for text fields: nicknames, secret codes, message texts and others.
 package enum FieldText {
-    /// What PHP's `trim` removes at both ends, and so did the original server (pushchat-api.md §1).
+    /// Removes the characters that PHP's `trim` removes at both ends, as the tutorial's server did
+    /// (`docs/compatibility.md`).
     package static func trimmed(_ text: String) -> String {
         func isBlank(_ scalar: Unicode.Scalar) -> Bool {
             switch scalar {
@@ -17,24 +18,25 @@ package enum FieldText {
         return String(scalars[first...last])
     }
 
-    /// Composed (NFC), so that `é` typed on two keyboards is the same bytes. Costs the square of the length where combining marks
-    /// follow each other: for texts whose length was checked.
+    /// Returns the text in composed form (NFC), so that `é` typed on two keyboards is the same bytes. The cost is the
+    /// square of the length if combining marks follow each other, so check the length first.
     package static func composed(_ text: String) -> String {
         text.utf8.allSatisfy { $0 < 128 } ? text : text.precomposedStringWithCanonicalMapping
     }
 
-    /// Composing leaves at least a third of a text's bytes, so one that is more than four times as long as its limit cannot
-    /// fit. It is not composed, which may cost the square of its length.
+    /// The factor by which a text may exceed its limit in bytes before it is rejected without being composed. Composing
+    /// leaves at least a third of a text's bytes, so such a text cannot fit, and composing it may cost the square of
+    /// its length.
     private static let mostShrinking = 4
 
-    /// Trims, composes if asked to, and checks: not empty, no more UTF-8 bytes than `limit`, no control characters (U+0000 to
-    /// U+001F but those allowed, U+007F to U+009F).
+    /// Trims, optionally composes, and checks a text. It must not be empty or have more than `limit` bytes of UTF-8. It
+    /// must have no control characters: U+0000 to U+001F except the allowed ones, and U+007F to U+009F.
     static func checked(
         _ text: String, field: String, limit: Int, allowing allowed: Set<UInt8> = [], composing: Bool = false
     ) throws(ChatError) -> String {
         var text = trimmed(text)
         guard !text.isEmpty else { throw .invalid(field, "must not be empty") }
-        // What is longer cannot fit.
+        // A longer text cannot fit.
         if composing, text.utf8.count <= mostShrinking * limit { text = composed(text) }
         let size = text.utf8.count
         guard size <= limit else {

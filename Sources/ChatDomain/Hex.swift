@@ -1,9 +1,9 @@
-/// Hexadecimal digits and bytes. Not generic, because generic code is not specialised for callers in other modules, and these
-/// run for each push.
+/// Converts between bytes and hexadecimal digits. Its functions run for each push. They are not generic, because
+/// generic code is not specialised for callers in other modules.
 package enum Hex {
     package static func isDigit(_ byte: UInt8) -> Bool { value(byte) != nil }
 
-    /// The value of a digit, of either case; nil for anything else.
+    /// Returns the value of a digit of either case. `nil` for any other byte.
     package static func value(_ byte: UInt8) -> UInt8? {
         switch byte {
         case UInt8(ascii: "0")...UInt8(ascii: "9"): byte - UInt8(ascii: "0")
@@ -13,7 +13,7 @@ package enum Hex {
         }
     }
 
-    /// Whether there are only digits, with letters in lower case.
+    /// Whether all bytes are digits, with letters in lower case.
     package static func isLowerCase(_ digits: UnsafeRawBufferPointer) -> Bool {
         for index in 0..<digits.count {
             switch digits[index] {
@@ -24,7 +24,7 @@ package enum Hex {
         return true
     }
 
-    /// The bytes of an even number of digits of either case; nil for anything else.
+    /// Returns the bytes of an even number of digits of either case. `nil` for any other text.
     package static func bytes(_ digits: UnsafeRawBufferPointer) -> [UInt8]? {
         guard digits.count.isMultiple(of: 2) else { return nil }
         var isValid = true
@@ -45,12 +45,12 @@ package enum Hex {
         digits.withUnsafeBytes { bytes($0) }
     }
 
-    /// The digit of a value below 16, in lower case.
+    /// Returns the digit of a value below 16, in lower case.
     package static func digit(_ value: UInt8) -> UInt8 {
         value < 10 ? UInt8(ascii: "0") + value : UInt8(ascii: "a") - 10 + value
     }
 
-    /// Lower-case digits.
+    /// Returns the digits in lower case.
     package static func text(_ bytes: [UInt8]) -> String {
         return String(unsafeUninitializedCapacity: bytes.count * 2) { storage in
             for (index, byte) in bytes.enumerated() {

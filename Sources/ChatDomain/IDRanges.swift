@@ -1,4 +1,4 @@
-/// A set of ids as ranges, which are disjoint and in order: consecutive ids cost one.
+/// A set of ids, stored as sorted, disjoint ranges. Consecutive ids cost one range.
 package struct IDRanges: Sendable, Hashable {
     package private(set) var ranges: [ClosedRange<Int64>] = []
 
@@ -8,10 +8,10 @@ package struct IDRanges: Sendable, Hashable {
 
     package var isEmpty: Bool { ranges.isEmpty }
     package var first: Int64? { ranges.first?.lowerBound }
-    /// How many ids there are.
+    /// The number of ids.
     package var count: Int { ranges.reduce(0) { $0 + $1.count } }
 
-    /// The first range that ends at an id or above it.
+    /// Returns the index of the first range that ends at `id` or above it.
     private func index(from id: Int64) -> Int { (0..<ranges.count).partitioningIndex { ranges[$0].upperBound >= id } }
 
     package func contains(_ id: Int64) -> Bool {
@@ -19,7 +19,7 @@ package struct IDRanges: Sendable, Hashable {
         return index < ranges.count && ranges[index].lowerBound <= id
     }
 
-    /// What it has of a range.
+    /// Returns the parts of a range that the set contains.
     package func intersection(_ range: ClosedRange<Int64>) -> [ClosedRange<Int64>] {
         var found: [ClosedRange<Int64>] = []
         var index = index(from: range.lowerBound)
@@ -30,9 +30,9 @@ package struct IDRanges: Sendable, Hashable {
         return found
     }
 
-    /// - Precondition: ids are below the largest and above the smallest 64-bit number.
+    /// - Precondition: The ids are below the largest and above the smallest 64-bit number.
     package mutating func insert(_ range: ClosedRange<Int64>) {
-        // The usual case: behind all there is.
+        // The usual case: the range follows all others.
         if let last = ranges.last, last.upperBound + 1 == range.lowerBound {
             ranges[ranges.count - 1] = last.lowerBound...range.upperBound
             return
@@ -41,7 +41,7 @@ package struct IDRanges: Sendable, Hashable {
             ranges.append(range)
             return
         }
-        // Also those that only touch it become one with it.
+        // Ranges that only touch the new one are merged as well.
         let start = index(from: range.lowerBound - 1)
         var (end, merged) = (start, range)
         while end < ranges.count, ranges[end].lowerBound <= range.upperBound + 1 {
@@ -64,7 +64,8 @@ package struct IDRanges: Sendable, Hashable {
 }
 
 extension Range<Int> {
-    /// The first index for which something holds that also holds for all after it, or the end: a binary search.
+    /// Returns the first index for which `holds` is true, or the end. If `holds` is true for an index, it must be true
+    /// for all later ones. A binary search.
     package func partitioningIndex(where holds: (Int) -> Bool) -> Int {
         var (low, high) = (lowerBound, upperBound)
         while low < high {

@@ -6,21 +6,21 @@ package struct IPAddress: Sendable, Hashable, CustomStringConvertible {
     package let bits: UInt128
 
     private static let mappedPrefix: UInt128 = 0xFFFF << 32
-    /// The first 64 bits of an IPv6 address name a network; a customer has all addresses in it.
+    /// The first 64 bits of an IPv6 address are its network. One customer has all addresses of a network.
     fileprivate static let network = UInt128.max << 64
 
     package var isV4: Bool { bits >> 32 == 0xFFFF }
 
-    /// The client's key in rate limits: the address, or for IPv6 its /64 network.
+    /// The client's key in rate limits: an IPv4 address, or the /64 network of an IPv6 address.
     package var rateKey: IPAddress { isV4 ? self : IPAddress(bits: bits & Self.network) }
 
     package init(bits: UInt128) {
         self.bits = bits
     }
 
-    /// Reads dotted IPv4 or textual IPv6, without brackets and port; a zone (`%eth0`) is dropped.
+    /// Reads dotted IPv4 or textual IPv6, without brackets and port. A zone (`%eth0`) is dropped.
     package init?(_ text: some StringProtocol) {
-        // The longest textual form has 45 characters (RFC 4291 §2.2), and a zone.
+        // The longest textual form has 45 characters (RFC 4291 §2.2), without a zone.
         guard text.utf8.count <= 80 else { return nil }
         let text = String(text.prefix { $0 != "%" })
         var v4 = in_addr()
@@ -37,7 +37,7 @@ package struct IPAddress: Sendable, Hashable, CustomStringConvertible {
         self.init(bits: Self.mappedPrefix | UInt128(v4))
     }
 
-    /// - Parameter v6: the 16 bytes in network order.
+    /// - Parameter v6: The 16 bytes in network order.
     package init(v6: some Sequence<UInt8>) {
         self.init(bits: v6.reduce(0) { $0 << 8 | UInt128($1) })
     }
@@ -46,7 +46,7 @@ package struct IPAddress: Sendable, Hashable, CustomStringConvertible {
         self.init(bits: withUnsafeBytes(of: v6) { UInt128(bigEndian: $0.loadUnaligned(as: UInt128.self)) })
     }
 
-    /// The machine itself: 127.0.0.0/8 or ::1.
+    /// Whether the address is this machine: 127.0.0.0/8 or ::1.
     package var isLoopback: Bool {
         isV4 ? UInt32(truncatingIfNeeded: bits) >> 24 == 127 : bits == 1
     }
@@ -69,13 +69,13 @@ package struct AddressRange: Sendable, Hashable {
     private let prefix: UInt128
     private let mask: UInt128
 
-    /// Nil if the text is neither. Bits after the prefix length are ignored.
+    /// `nil` if the text is neither an address nor a network. Bits after the prefix length are ignored.
     package init?(_ text: String) {
         let parts = text.split(separator: "/", omittingEmptySubsequences: false)
         guard (1...2).contains(parts.count), let address = IPAddress(parts[0]) else { return nil }
         var length = 128
         if parts.count == 2 {
-            // The length of an IPv4 network counts from the 97th bit of the mapped form, unless written as IPv6.
+            // The prefix of an IPv4 network begins at bit 97 of the mapped form, unless the network is written as IPv6.
             let offset = parts[0].contains(":") ? 0 : 96
             guard parts[1].utf8.count <= 3, let given = Int(digits: parts[1]), given + offset <= 128 else { return nil }
             length = given + offset
@@ -88,7 +88,7 @@ package struct AddressRange: Sendable, Hashable {
         address.bits & mask == prefix
     }
 
-    /// Whether it shares an address with what ``IPAddress/rateKey`` stands for.
+    /// Whether the range shares an address with a client's ``IPAddress/rateKey``.
     package func overlaps(_ key: IPAddress) -> Bool {
         let common = key.isV4 ? mask : mask & IPAddress.network
         return key.bits & common == prefix & common
@@ -96,7 +96,7 @@ package struct AddressRange: Sendable, Hashable {
 }
 
 extension FixedWidthInteger {
-    /// A whole number in decimal ASCII digits; nil for anything else, also for a sign.
+    /// Reads a whole number in decimal ASCII digits. `nil` for any other text, including one with a sign.
     package init?(digits: some StringProtocol) {
         guard digits.utf8.allSatisfy(\.isASCIIDigit) else { return nil }
         self.init(digits, radix: 10)

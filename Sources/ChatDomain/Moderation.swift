@@ -54,7 +54,7 @@ package struct BanRequest: Sendable, Hashable {
     package func address(lastUsed text: String?) throws(ChatError) -> BannedAddress? {
         guard includesAddress else { return nil }
         guard let address = text.flatMap({ IPAddress($0) }) else {
-            throw .invalid("address", "is not known of this member")
+            throw .invalid("address", "is unknown for this member")
         }
         return try BannedAddress(address, proxies: proxies)
     }
@@ -109,11 +109,12 @@ package struct BannedAddress: Sendable, Hashable {
     package init(_ address: IPAddress, proxies: [AddressRange]) throws(ChatError) {
         // The /64 network of ::1 is 0.
         guard !address.isLoopback, address.rateKey.bits != 0, address != IPAddress(v4: 0) else {
-            throw .invalid("address", "\(address) is this machine; a ban would keep out everybody who comes through it")
+            throw .invalid(
+                "address", "\(address) is this machine; a ban would lock out every client that connects through it")
         }
         guard !proxies.contains(where: { $0.overlaps(address.rateKey) }) else {
             throw .invalid(
-                "address", "\(address) is a trusted proxy; a ban would keep out everybody who comes through it")
+                "address", "\(address) is a trusted proxy; a ban would lock out every client that connects through it")
         }
         text = Self.text(of: address)
     }

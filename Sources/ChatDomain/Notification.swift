@@ -220,7 +220,7 @@ package protocol NotificationStore: Sendable {
 extension NotificationStore {
     package func send(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt {
         guard let result = try await send([request]).first else {
-            throw ChatError(.internalError, "the store has no answer")
+            throw ChatError(.internalError, "the store returned no receipt")
         }
         return try result.get()
     }

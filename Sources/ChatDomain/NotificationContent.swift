@@ -62,7 +62,7 @@ package struct NotificationContent: Sendable, Hashable {
         threadID = try Self.text(fields["thread_id"], "thread_id")
         link = try Self.link(fields["link"])
         custom = try Self.object(
-            fields["custom"], "custom", "must be an object, whose members go beside what is composed")
+            fields["custom"], "custom", "must be an object, whose members are added beside aps")
         pushType = try Self.text(fields["push_type"], "push_type")
         expiration = try Self.expiration(fields["expiration"], now: now, isRepeat: isRepeat)
         priority = try Self.priority(fields["priority"])

@@ -1,10 +1,12 @@
-/// A signed token with which the relay proves itself to the push service.
+/// A signed token with which the relay authenticates to the push service (Apple, "Establishing a token-based connection
+/// to APNs").
 package struct IssuedToken: Sendable, Hashable {
-    /// How old it may become. The service refuses it after an hour (apns-http2.md §5).
+    /// The age up to which the relay uses a token. The service rejects it after one hour.
     package static let lifetime = Duration.seconds(50 * 60)
-    /// How old it has to be until the service accepts another.
+    /// The age from which the relay may replace a token. The service accepts no new token earlier.
     package static let shortestLife = Duration.seconds(20 * 60)
-    /// How far in the future its time may lie: clocks that differ, or are corrected. The service takes an hour.
+    /// The maximum time that the issue time may be in the future, for clocks that differ or are corrected. The service
+    /// allows one hour.
     package static let tolerance = Duration.seconds(600)
 
     package let text: String
@@ -15,22 +17,22 @@ package struct IssuedToken: Sendable, Hashable {
         self.issuedAt = issuedAt
     }
 
-    /// Whether it can still be shown to the service.
+    /// Whether the relay may still send the token.
     package func isUsable(at now: Timestamp) -> Bool {
         issuedAt + Self.lifetime > now && issuedAt <= now + Self.tolerance
     }
 
-    /// Whether another may be made though this one has not run out.
+    /// Whether the relay may sign another token although this one has not expired.
     package func mayBeReplaced(at now: Timestamp) -> Bool {
         issuedAt + Self.shortestLife <= now || issuedAt > now + Self.tolerance
     }
 }
 
-/// Which key signs: two apps of a team that share a key share the token, too.
+/// The identity of a signing key. Two apps of a team that share a key also share its token.
 package struct ProviderKeyName: Sendable, Hashable {
     package let teamID: String
     package let keyID: String
-    /// Of the key itself: another key under the same id is another key.
+    /// The fingerprint of the key itself. It distinguishes two keys with the same id.
     package let fingerprint: String
 
     package init(teamID: String, keyID: String, fingerprint: String) {
@@ -40,12 +42,15 @@ package struct ProviderKeyName: Sendable, Hashable {
     }
 }
 
-/// Keeps the signed tokens where a restart and another process find them: the service accepts a new one only every
-/// twenty minutes.
+/// Stores signed tokens for later starts and for other processes: the service accepts a new token only every twenty
+/// minutes.
 package protocol ProviderTokenStore: Sendable {
-    /// The token in force for a key. Another is signed, and stored before it is used, where there is none, where its
-    /// time has run out, or where it is the one that the service `refused` and it may be replaced already.
-    /// - Parameter sign: makes a token that says it was issued at the time.
+    /// Returns the current token of a key. Signs and stores another token if none is stored, or if the stored one has
+    /// expired. Does the same if the stored one is `refused` and may already be replaced.
+    ///
+    /// - Parameters:
+    ///   - refused: The token that the service has rejected. `nil` if it has rejected none.
+    ///   - sign: Returns a token with the given issue time.
     func providerToken(
         for key: ProviderKeyName, refused: String?, sign: @escaping @Sendable (Timestamp) throws -> String
     ) async throws(ChatError) -> IssuedToken

@@ -1,13 +1,13 @@
-/// An app's part of the queue.
+/// The number of an app's pushes in the queue.
 package struct QueueDepth: Sendable, Hashable {
     package let app: AppName
-    /// Can go now.
+    /// Pushes that can be sent now.
     package var due: Int
-    /// Wait for their time.
+    /// Pushes that wait for their time.
     package var delayed: Int
-    /// Handed to a connection, and not answered. Counted in memory.
+    /// Pushes that were written to a connection and have no outcome yet. Counted in memory.
     package var written: Int
-    /// When the oldest of those that can go was queued.
+    /// The time at which the oldest due push was queued.
     package var oldest: Timestamp?
 
     package init(app: AppName, due: Int = 0, delayed: Int = 0, written: Int = 0, oldest: Timestamp? = nil) {
@@ -19,7 +19,7 @@ package struct QueueDepth: Sendable, Hashable {
     }
 }
 
-/// How much the store holds.
+/// The number of rows in the store.
 package struct StoreTotals: Sendable, Hashable {
     package var devices = 0
     package var activeDevices = 0
@@ -31,32 +31,32 @@ package struct StoreTotals: Sendable, Hashable {
     package init() {}
 }
 
-/// How many devices of an app were seen on a day, that said the same of themselves.
+/// The number of an app's devices that were seen on one day and reported the same value.
 package struct DeviceDay: Sendable, Hashable {
-    /// What devices are counted by; the fields' names.
+    /// The values by which devices are counted. The raw values are the names of the fields.
     package enum Kind: String, Sendable, CaseIterable {
         case appVersion = "app_version"
         case osVersion = "os_version"
         case deviceModel = "device_model"
     }
 
-    /// What devices said.
+    /// The value that devices reported.
     package enum Value: Sendable, Hashable {
         case text(String)
         case nothing
-        /// Any of the values that came after the first ``mostValues`` of the day.
+        /// Any value after the first ``mostValues`` values of the day.
         case others
     }
 
-    /// Days that are kept.
+    /// The number of days to keep.
     package static let kept = 90
-    /// Values of an app and a kind that are told apart on one day.
+    /// The maximum number of values to count separately per day, app and kind.
     package static let mostValues = 64
 
-    /// In UTC: `2026-05-07`.
+    /// The day in UTC: `2026-05-07`.
     package let day: String
     package let app: AppName
-    /// Nil: all devices of the app.
+    /// The kind of value. `nil` for all devices of the app.
     package let kind: Kind?
     package let value: Value
     package let devices: Int
@@ -70,13 +70,13 @@ package struct DeviceDay: Sendable, Hashable {
     }
 }
 
-/// How often an app's pushes came to one end, for one reason.
+/// The number of an app's pushes with the same final state and reason.
 package struct OutcomeCount: Sendable, Hashable {
     package let app: AppName
     package let state: PushState
-    /// In the gateway's words; nil for `sent`.
+    /// The reason in the gateway's terms. `nil` for `sent`.
     package let reason: String?
-    /// Since the process began.
+    /// The number since the process started.
     package let total: Int
     package let lastMinute: Int
 
@@ -89,11 +89,11 @@ package struct OutcomeCount: Sendable, Hashable {
     }
 }
 
-/// What the store's writing costs, since the process began, and how much room it takes.
+/// The cost of the store's writes since the process started, and its size on the disk.
 package struct StoreWork: Sendable {
-    /// The transactions of one kind, each with the operations that shared it.
+    /// The transactions of one kind, with the number of operations in each.
     package struct Batches: Sendable, Hashable {
-        /// Who waits for them: `answer`, `upkeep`, `background`.
+        /// The kind of caller that waits for the transactions: `answer`, `upkeep` or `background`.
         package let kind: String
         package let seconds: Histogram.Snapshot
         package let sizes: Histogram.Snapshot
@@ -106,53 +106,55 @@ package struct StoreWork: Sendable {
     }
 
     package var batches: [Batches] = []
-    /// Transactions that failed: the disk is full, say, another process holds the database, or its server is away.
+    /// Transactions that failed, for example because the disk is full, another process holds the database, or its
+    /// server is away.
     package var failedBatches = 0
-    /// Operations that were refused because too many were waiting.
+    /// Operations that were rejected because too many were waiting.
     package var refusedOperations = 0
-    /// Seconds that copying the log into the database took, by who did it: `checkpointer`, or `writer`, which writes nothing
-    /// meanwhile.
+    /// The seconds that it took to copy the log into the database, by thread: `checkpointer`, or `writer`, which writes
+    /// nothing in that time.
     package var checkpoints: [(by: String, seconds: Histogram.Snapshot)] = []
-    /// Bytes of the files, by name: `database`, `log`.
+    /// The bytes of the files, by name: `database`, `log`.
     package var files: [(name: String, bytes: Int64)] = []
-    /// Bytes that are free where the database lies; nil where that is not known.
+    /// The free bytes on the database's file system. `nil` if they are not known.
     package var freeBytes: Int64?
-    /// Of a store over a server: its connections, by what they do: `busy` with a call, or `idle`.
+    /// For a store over a server: its connections by state, `busy` with a call or `idle`.
     package var connections: [(state: String, count: Int)] = []
-    /// Calls that wait for a connection, by kind: `answer`, `read`, `upkeep`, `background`.
+    /// The calls that wait for a connection, by kind: `answer`, `read`, `upkeep`, `background`.
     package var waitingCalls: [(kind: String, count: Int)] = []
-    /// What went wrong with the server, also where the transaction was done again: `lost` connections, `in_doubt` where the
-    /// answer to a commit was lost, `collision` of two transactions, statements that were `refused` for another reason.
+    /// The problems with the server by kind, even if the store then repeated the transaction: `lost` connections,
+    /// `in_doubt` if the response to a commit was lost, `collision` of two transactions, and statements that were
+    /// `refused` for another reason.
     package var errors: [(kind: String, count: Int)] = []
 
     package init() {}
 }
 
-/// Says how the store and its queue are doing.
+/// Metrics of the store and its queue.
 package protocol RelayMetrics: Sendable {
-    /// One for each app that has something in the queue.
+    /// Returns the depth of each app that has pushes in the queue.
     func queueDepths() async throws(ChatError) -> [QueueDepth]
     func totals() async throws(ChatError) -> StoreTotals
-    /// The counts of a day and of those after it. Nil where they are not kept.
+    /// Returns the counts of a day and of all later days. `nil` if the relay does not store them.
     func usage(since day: String) async throws(ChatError) -> [DeviceDay]?
-    /// Counted in memory as reports come in.
+    /// Returns the outcomes, counted in memory as reports arrive.
     func outcomes() -> [OutcomeCount]
-    /// What its writing costs.
+    /// Returns the cost of the store's writes.
     func work() -> StoreWork
 }
 
 extension RelayMetrics {
-    /// Of a store that measures nothing.
+    /// Returns no measurements, for a store that makes none.
     package func work() -> StoreWork { StoreWork() }
 }
 
-/// What an app's dispatcher has seen since the process began.
+/// A dispatcher's measurements since the process started.
 package struct DispatchMetrics: Sendable, Hashable {
-    /// How often the gateway gave one kind of answer, for one reason; each attempt counts.
+    /// The number of outcomes of one kind with one reason. Each attempt counts.
     package struct Responses: Sendable, Hashable {
         /// ``Outcome/kind``.
         package let kind: String
-        /// In the gateway's words; nil where it gave none.
+        /// The reason in the gateway's terms. `nil` if the gateway gave none.
         package let reason: String?
         package let count: Int
 
@@ -163,20 +165,22 @@ package struct DispatchMetrics: Sendable, Hashable {
         }
     }
 
-    /// In the order of kind and reason.
+    /// The outcomes, sorted by kind and reason.
     package let answers: [Responses]
-    /// Seconds from handing a push to a connection until its answer. Where silence is the answer, none.
+    /// The seconds from writing a push to a connection until the gateway's response. Empty for a gateway whose silence
+    /// counts as acceptance.
     package let roundTrips: Histogram.Snapshot
-    /// Seconds that a push could go and was not handed to a connection, at its first attempt.
+    /// The seconds for which a due push waited to be written to a connection. Only first attempts count.
     package let waits: Histogram.Snapshot
-    /// Seconds from when a push could go until its gateway accepted it, repeats included.
+    /// The seconds from the time at which a push was due until its gateway accepted it, including retries.
     package let acceptances: Histogram.Snapshot
-    /// The last answer about the credentials was that they are not accepted; of browsers' push services, any one's lately.
+    /// Whether the gateway rejected the credentials in its last response about them. For browsers: whether any push
+    /// service did so recently.
     package var areCredentialsRefused: Bool
 
     package init(
-        answers: [Responses], roundTrips: Histogram.Snapshot, waits: Histogram.Snapshot, acceptances: Histogram.Snapshot,
-        areCredentialsRefused: Bool
+        answers: [Responses], roundTrips: Histogram.Snapshot, waits: Histogram.Snapshot,
+        acceptances: Histogram.Snapshot, areCredentialsRefused: Bool
     ) {
         self.answers = answers
         self.roundTrips = roundTrips
@@ -186,16 +190,16 @@ package struct DispatchMetrics: Sendable, Hashable {
     }
 }
 
-/// An app as it is configured, and its way to Apple as it is now.
+/// The configuration of an app, and the state of its connections.
 package struct AppStatus: Sendable, Hashable {
     package let app: AppName
     /// `http2` or `binary`.
     package let gateway: String
-    /// `host:port`; nil while there is nothing to log in with.
+    /// `host:port`. `nil` if the app has no credentials yet.
     package let address: String?
-    /// The bundle id, as far as it is known.
+    /// The bundle id, if it is known.
     package let topic: String?
-    /// Connections that are open and confirmed.
+    /// The number of connections that are open and confirmed.
     package let connections: Int
     package let certificateExpiresAt: Timestamp?
     package let dispatch: DispatchMetrics?

@@ -1,12 +1,12 @@
 import Synchronization
 
-/// Collects reports from the connections until they are recorded: everything that came is handed over at once.
+/// Collects reports from the connections until they are recorded. The reader gets all waiting reports at once.
 ///
-/// Bounded by what is in flight: a push is in one report, and ranges share one.
+/// The pushes in flight bound its size: a push is in one report, and a range shares one.
 package final class ReportBuffer: Sendable {
     private struct State {
         var reports: [DeliveryReport] = []
-        /// Not combined yet.
+        /// Outcomes that are not combined into reports yet.
         var outcomes: [ConnectionID: [(identifier: UInt32, outcome: Outcome)]] = [:]
         var reader: CheckedContinuation<Void, Never>?
         var isClosed = false
@@ -21,13 +21,13 @@ package final class ReportBuffer: Sendable {
         wakeReader { $0.reports += reports }
     }
 
-    /// Outcomes of single pushes; what came in the meantime is combined when it is taken.
+    /// Adds the outcomes of single pushes. The reader combines all that have arrived into few reports.
     package func put(_ outcomes: [(identifier: UInt32, outcome: Outcome)], on connection: ConnectionID) {
         guard !outcomes.isEmpty else { return }
         wakeReader { $0.outcomes[connection, default: []] += outcomes }
     }
 
-    /// No more will come; what is there can still be taken.
+    /// Closes the buffer. No more reports may be added, but the reader can still take those that are there.
     package func close() {
         wakeReader { $0.isClosed = true }
     }
@@ -41,7 +41,8 @@ package final class ReportBuffer: Sendable {
         reader?.resume()
     }
 
-    /// Everything that came; waits for the first, nil when closed and empty. One reader at a time.
+    /// Returns all reports, and waits if there are none. `nil` if the buffer is closed and empty. Only one reader may
+    /// wait at a time.
     package func take() async -> [DeliveryReport]? {
         while true {
             let (put, outcomes, isClosed) = state.withLock { state in
@@ -64,8 +65,8 @@ package final class ReportBuffer: Sendable {
 }
 
 extension DeliveryReport {
-    /// Few reports for many outcomes, because each costs a row's update: neighbours with the same outcome share one, unless
-    /// it concerns a single push.
+    /// Combines many outcomes into few reports, because each report costs the update of a row. Neighbours with the same
+    /// outcome share a report, unless the outcome concerns a single push.
     package static func combining(_ outcomes: [(identifier: UInt32, outcome: Outcome)], on connectionID: ConnectionID)
         -> [DeliveryReport]
     {
@@ -92,7 +93,8 @@ extension DeliveryReport {
 }
 
 extension Outcome {
-    /// Recording the others needs the single entry and its device.
+    /// Whether several pushes can share a report of this outcome. To record any other outcome, the store needs the
+    /// single push and its device.
     fileprivate var isShared: Bool {
         switch self {
         case .accepted, .notProcessed, .sentBack, .unanswered: true
@@ -101,7 +103,7 @@ extension Outcome {
     }
 }
 
-/// Numbers the connections of a process, over all apps.
+/// Numbers the connections of a process, across all apps.
 package final class ConnectionIDs: Sendable {
     private let last: Atomic<Int64>
 

@@ -1,7 +1,7 @@
-/// A session of the operator's own system.
+/// A user's session in the operator's own system.
 package struct UserSession: Sendable, Hashable {
     package let user: UserReference
-    /// From then on its token is refused, and its event streams end.
+    /// The end of the session. From then on its token is rejected, and its event streams end.
     package let end: Timestamp
 
     package init(user: UserReference, end: Timestamp) {
@@ -10,8 +10,10 @@ package struct UserSession: Sendable, Hashable {
     }
 }
 
-/// Checks bearer tokens of sessions.
+/// Verifies the bearer tokens of sessions.
 package protocol SessionVerifier: Sendable {
-    /// Returns the session that the token is for. Throws ``ChatError/Code/unauthorized`` with the reason.
+    /// Returns the session of a token.
+    ///
+    /// - Throws: ``ChatError/Code/unauthorized`` with the reason.
     func session(of token: String) async throws(ChatError) -> UserSession
 }

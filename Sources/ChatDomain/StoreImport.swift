@@ -1,6 +1,7 @@
-/// A device as a file has it.
+/// A device from an imported file.
 package struct DeviceRecord: Sendable, Hashable {
-    /// What a file may say of devices, besides which they are. What it does not say stays, or is as with a registration.
+    /// The columns that a file may have, in addition to a device's token and app. If the file lacks a column, a known
+    /// device keeps its value, and a new device gets the value of a registration.
     package enum Column: String, Sendable, CaseIterable {
         case user = "user_reference"
         case clientInfo = "client_info"
@@ -35,12 +36,12 @@ package struct DeviceRecord: Sendable, Hashable {
     }
 }
 
-/// What an import did with devices.
+/// The number of devices by the effect of an import.
 package struct DeviceImportResult: Sendable, Hashable {
     package var created = 0
-    /// They were known, and are as in the file now.
+    /// Known devices that now have the file's values.
     package var updated = 0
-    /// They have registered here, or were deactivated, after the file knew of them: they stay as they are.
+    /// Devices that have registered here, or were deactivated, later than the file's data. They stay unchanged.
     package var newer = 0
 
     package init() {}
@@ -54,7 +55,8 @@ package struct DeviceImportResult: Sendable, Hashable {
 
 /// A push that waits in another server's queue.
 package struct WaitingPush: Sendable, Hashable {
-    /// The same for the same push, so that it is taken over once: a UUID of version 8 (RFC 9562 §5.8), which marks it.
+    /// An id that is always the same for a push, so that it is imported only once. It is marked as a UUID of version 8
+    /// (RFC 9562 §5.8).
     package let id: String
     package let token: DeviceToken
     package let payload: String
@@ -68,20 +70,20 @@ package struct WaitingPush: Sendable, Hashable {
     }
 }
 
-/// Takes over what other servers and files have, for an operator's commands: beside running relays, or without one. Members
-/// join by ``RoomStore``.
+/// Imports data of other servers and files, for an operator's commands, which work with or without running relays.
+/// Members are imported through ``RoomStore``.
 package protocol StoreImport: Sendable {
-    /// Which of these are in a room, or were.
-    /// - Returns: their udids.
+    /// Returns the udids of those members that are in a room, or were.
     func knownMembers(of members: [MemberID]) async throws(ChatError) -> Set<String>
-    /// The pushes that were taken over before, whatever has become of them, as long as their rows are kept. Reads the whole
-    /// queue.
-    /// - Returns: their ids, as ``WaitingPush/id`` has them.
+    /// Returns the ids (``WaitingPush/id``) of the pushes that were imported before, whatever their state. Includes
+    /// only those whose rows still exist. Reads the whole queue.
     func importedPushes() async throws(ChatError) -> Set<String>
-    /// Takes pushes over, all in one transaction, in their order and behind all that are there.
+    /// Imports pushes in one transaction. They keep their order and follow all pushes in the queue.
     func take(_ pushes: [WaitingPush], app: AppName) async throws(ChatError)
-    /// Takes devices over, all in one transaction and as if each had come alone. The same again changes nothing more.
-    /// - Parameter columns: what the file says of devices.
+    /// Imports devices in one transaction, with the same result as if each had been imported alone. Importing them
+    /// twice changes nothing more.
+    ///
+    /// - Parameter columns: The columns that the file has.
     func take(
         _ devices: [DeviceRecord], columns: Set<DeviceRecord.Column>
     ) async throws(ChatError) -> DeviceImportResult

@@ -35,8 +35,8 @@ package struct Subscription: Sendable, Hashable {
         for (known, given) in zip(known, given) { difference |= known ^ given }
         guard difference == 0 else {
             throw ChatError(
-                .conflict, "subscription: this endpoint is known with other keys; subscribe anew", field: "subscription"
-            )
+                .conflict, "Invalid subscription: this endpoint is stored with other keys; subscribe again",
+                field: "subscription")
         }
     }
 }
@@ -56,11 +56,11 @@ package protocol SubscriptionReader: Sendable {
 extension ChatError {
     /// The relay has no gateway for browsers.
     package static let noPushesToBrowsers = invalid(
-        "subscription", "cannot be given here: this relay has no pushes to browsers")
+        "subscription", "is not supported: this relay sends no pushes to browsers")
     /// A request identifies a browser by its token. The token is the hash of the endpoint, so anyone who knows the
     /// endpoint also knows the token. Only the keys prove that the request comes from the browser.
     package static let browserNeedsSubscription = ChatError(
-        .missingField, "Missing subscription: a browser is named by its subscription with keys, not by a token",
+        .missingField, "Missing subscription: a browser is identified by its subscription with keys, not by a token",
         field: "subscription")
 }
 

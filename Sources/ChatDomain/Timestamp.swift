@@ -1,6 +1,6 @@
 import Foundation
 
-/// A moment, in milliseconds since 1970-01-01T00:00:00Z.
+/// A moment in milliseconds since 1970-01-01T00:00:00Z.
 package struct Timestamp: Sendable, Hashable, Comparable, Codable {
     package let milliseconds: Int64
 
@@ -15,7 +15,7 @@ package struct Timestamp: Sendable, Hashable, Comparable, Codable {
     /// Whole seconds, rounded down.
     package var seconds: Int64 { milliseconds >= 0 ? milliseconds / 1000 : (milliseconds - 999) / 1000 }
 
-    /// The wall clock. Handed in as a ``TimeSource`` wherever a test must be able to turn it.
+    /// Returns the time of the wall clock. Code whose tests must control the time takes a ``TimeSource`` instead.
     package static func now() -> Timestamp {
         var time = timespec()
         clock_gettime(CLOCK_REALTIME, &time)
@@ -34,16 +34,16 @@ package struct Timestamp: Sendable, Hashable, Comparable, Codable {
         Timestamp(milliseconds: moment.milliseconds - duration.milliseconds)
     }
 
-    /// `2026-05-07 21:57:29.123`, UTC: the form that SQLite's own date functions read and write, and that sorts as text.
+    /// `2026-05-07 21:57:29.123`, in UTC. SQLite's own date functions read and write this form, and it sorts as text.
     package var sqlText: String { text(separator: " ", suffix: nil) }
 
-    /// The day in UTC, which ``sqlText`` begins with.
+    /// The day in UTC, with which ``sqlText`` begins.
     package var day: String { String(sqlText.prefix(10)) }
 
     /// `2026-05-07T21:57:29.123Z` (RFC 3339).
     package var rfc3339: String { text(separator: "T", suffix: "Z") }
 
-    /// Reads ``sqlText``, with or without a fraction, as SQLite's `CURRENT_TIMESTAMP` also writes it.
+    /// Reads ``sqlText`` with or without a fraction. SQLite's `CURRENT_TIMESTAMP` writes it without one.
     package init?(sqlText: String) {
         let digits = sqlText.utf8.split(whereSeparator: { !$0.isASCIIDigit })
         let parts = digits.compactMap { Int(Substring($0)) }
@@ -66,8 +66,8 @@ package struct Timestamp: Sendable, Hashable, Comparable, Codable {
         self.init(milliseconds: Int64(timegm(&broken)) * 1000 + Int64(fraction))
     }
 
-    /// Reads ``sqlText``, with three digits of a fraction or none, without making objects, because it runs for each push;
-    /// nil for any other form.
+    /// Reads ``sqlText`` with no fraction or one of three digits. `nil` for any other form. Allocates nothing, because
+    /// it runs for each push.
     package init?(sqlText bytes: UnsafeRawBufferPointer) {
         guard bytes.count == 23 || bytes.count == 19 else { return nil }
         var isValid = true
@@ -82,10 +82,10 @@ package struct Timestamp: Sendable, Hashable, Comparable, Codable {
         let clock = (number(11, 2, after: " ") * 60 + number(14, 2, after: ":")) * 60 + number(17, 2, after: ":")
         let fraction = bytes.count == 23 ? number(20, 3, after: ".") : 0
         guard isValid, (1...12).contains(month) else { return nil }
-        // Days since 1970 in the Gregorian calendar, whose years begin in March here, so that leap days come last.
+        // The days since 1970 in the Gregorian calendar. Years begin in March here, so that leap days come last.
         let shifted = month <= 2 ? year - 1 : year
         let dayOfYear = (153 * ((month + 9) % 12) + 2) / 5 + day - 1
-        // The year 0 begins before March of it.
+        // January and February of the year 0 belong to the year -1 here. Adding 400 years keeps the divisions correct.
         let days =
             shifted * 365 + (shifted + 400) / 4 - (shifted + 400) / 100 + (shifted + 400) / 400 - 97 + dayOfYear
             - 719_468
@@ -94,17 +94,17 @@ package struct Timestamp: Sendable, Hashable, Comparable, Codable {
 
     /// 0000-01-01T00:00:00Z.
     private static let earliestSeconds: Int64 = -62_167_219_200
-    /// 9999-12-31T23:59:59Z, the last that four digits of a year can say.
+    /// 9999-12-31T23:59:59Z, the last moment with a year of four digits.
     package static let latestSeconds: Int64 = 253_402_300_799
 
-    /// Reads RFC 3339: a fraction may be there, a zone must be.
+    /// Reads RFC 3339. The fraction is optional, the zone is required.
     package init?(rfc3339 text: String) {
-        // The longest has 35 characters.
+        // The longest form has 35 characters.
         guard text.utf8.count <= 40 else { return nil }
         let shape = #/(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:[Zz]|([+-])(\d\d):(\d\d))/#
         guard let match = text.wholeMatch(of: shape)?.output,
             let time = Timestamp(sqlText: "\(match.1) \(match.2).\(match.3 ?? "0")"),
-            // What the calendar does not have would have been carried over.
+            // A date that the calendar does not have would have been carried over.
             time.sqlText.hasPrefix("\(match.1) \(match.2)")
         else { return nil }
         guard let sign = match.4 else {
@@ -118,8 +118,8 @@ package struct Timestamp: Sendable, Hashable, Comparable, Codable {
         self = sign == "+" ? time - offset : time + offset
     }
 
-    /// Without a string for each part, because it runs for each message. What four digits of a year cannot say is said as
-    /// the first or last moment that they can.
+    /// Formats the moment. Does not create a string for each part, because it runs for each message. A moment whose
+    /// year does not have four digits becomes the first or last moment whose year does.
     private func text(separator: Unicode.Scalar, suffix: Unicode.Scalar?) -> String {
         let moment = min(max(milliseconds, Self.earliestSeconds * 1000), Self.latestSeconds * 1000 + 999)
         var clock = time_t(Timestamp(milliseconds: moment).seconds)
@@ -151,10 +151,10 @@ package struct Timestamp: Sendable, Hashable, Comparable, Codable {
 }
 
 extension Timestamp {
-    /// How far ahead it can be set when something ends: ten years.
+    /// The maximum time ahead at which a request may let something end: ten years.
     package static let longestTerm = Duration.seconds(10 * 366 * 86_400)
 
-    /// When something is to end, as a request says it.
+    /// Reads the end of something from a request. It must be in the future, within ``longestTerm``.
     package init(end text: String, field: String, now: Timestamp) throws(ChatError) {
         guard let time = Timestamp(rfc3339: text) else {
             throw .invalid(field, "must be a time like 2026-05-07T21:57:29Z")
@@ -166,7 +166,7 @@ extension Timestamp {
     }
 }
 
-/// Says what time it is.
+/// Returns the time of the wall clock.
 package typealias TimeSource = @Sendable () -> Timestamp
 
 extension Duration {

@@ -196,7 +196,7 @@ enum Parser: String, CaseIterable {
             require(again == value, "what is written is read differently")
         } catch {
             require(
-                !isScanned || ["nested deeper", "stands twice"].contains { "\(error)".contains($0) },
+                !isScanned || ["nested deeper", "duplicate member name"].contains { "\(error)".contains($0) },
                 "the scanner takes what is no JSON: \(error)")
         }
     }

@@ -1,10 +1,10 @@
-/// What a text is inside a JSON string (RFC 8259 §7).
+/// Converts text into the content of a JSON string (RFC 8259 §7).
 package enum JSONString {
     package static func escapedSize(_ text: String) -> Int {
         isPlain(text) ? text.utf8.count : escapedSize(text.unicodeScalars)
     }
 
-    /// Nothing in it needs an escape: the usual text, which is copied as it is.
+    /// Whether the text needs no escapes. Most texts need none and are copied unchanged.
     private static func isPlain(_ text: String) -> Bool {
         text.utf8.allSatisfy { $0 >= 0x20 && $0 != UInt8(ascii: "\"") && $0 != UInt8(ascii: "\\") }
     }
@@ -35,7 +35,8 @@ package enum JSONString {
         }
     }
 
-    /// What cannot stand in a string as it is (RFC 8259 §7), in the shortest form; `/` and everything outside ASCII can.
+    /// Returns the shortest escape of a character that a string must not contain (RFC 8259 §7). `/` and characters
+    /// outside ASCII need no escape.
     private static func escaped(_ scalar: Unicode.Scalar) -> String {
         switch scalar.value {
         case 0x22: return #"\""#
@@ -46,13 +47,13 @@ package enum JSONString {
         case 0x0C: return #"\f"#
         case 0x0D: return #"\r"#
         default:
-            // A control character, below 32.
+            // A control character below 32.
             return "\\u" + Hex.text([0, UInt8(truncatingIfNeeded: scalar.value)])
         }
     }
 
-    /// The longest beginning whose escaped form has no more bytes than `budget`: whole characters, and where
-    /// not even one fits, whole scalars.
+    /// Returns the longest prefix whose escaped form has no more bytes than `budget`. It ends after a whole character,
+    /// or, if not even one character fits, after a whole scalar.
     package static func prefix(of text: String, within budget: Int) -> String {
         var used = 0
         var end = text.startIndex

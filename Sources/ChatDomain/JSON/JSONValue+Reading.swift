@@ -1,8 +1,9 @@
 extension JSONValue {
-    /// Objects and arrays inside each other. More than any payload needs, and far from what would exhaust a stack.
+    /// The maximum depth of nested objects and arrays. No payload needs more, and it is far below the depth that would
+    /// exhaust a stack.
     package static let maxDepth = 32
 
-    /// Why a text is no JSON: what, and at which byte, from 1.
+    /// The reason why a text is not JSON, and the number of the byte, from 1.
     package struct Malformed: Error, Sendable, Hashable, CustomStringConvertible {
         package let problem: String
         package let byte: Int
@@ -10,8 +11,8 @@ extension JSONValue {
         package var description: String { "\(problem) at byte \(byte)" }
     }
 
-    /// Reads one value and nothing after it. Strict, as the gateways are: a name twice in an object, a lone surrogate or
-    /// bytes that are no UTF-8 are errors.
+    /// Reads one value with nothing after it. As strict as the gateways: duplicate names in an object, lone surrogates
+    /// and invalid UTF-8 are errors.
     package init(parsing bytes: some Collection<UInt8>) throws(Malformed) {
         var reader = JSONReader(bytes)
         self = try reader.document()
@@ -42,7 +43,7 @@ private struct JSONReader {
         skipBlanks()
         let value = try value(depth: 0)
         skipBlanks()
-        guard next == nil else { throw malformed("something follows the value") }
+        guard next == nil else { throw malformed("unexpected text after the value") }
         return value
     }
 
@@ -65,32 +66,33 @@ private struct JSONReader {
         case UInt8(ascii: "t"): return try literal("true", .bool(true))
         case UInt8(ascii: "f"): return try literal("false", .bool(false))
         case UInt8(ascii: "n"): return try literal("null", .null)
-        case nil: throw malformed("the text ends where a value should stand")
-        default: throw malformed("no value begins like this")
+        case nil: throw malformed("the text ends where a value is expected")
+        default: throw malformed("expected a value")
         }
     }
 
     private mutating func literal(_ word: String, _ value: JSONValue) throws(JSONValue.Malformed) -> JSONValue {
-        guard bytes[position...].starts(with: word.utf8) else { throw malformed("no value begins like this") }
+        guard bytes[position...].starts(with: word.utf8) else { throw malformed("expected a value") }
         position += word.utf8.count
         return value
     }
 
     private mutating func object(depth: Int) throws(JSONValue.Malformed) -> JSONObject {
         var object = JSONObject()
-        // As bytes, which is how names differ, and because texts are compared by their normal forms (see JSONObject).
+        // The names as bytes, which distinguish all names. Comparing texts uses their normal forms, which is costly
+        // (see ``JSONObject``).
         var names: Set<[UInt8]> = []
         try list("object", until: "}", depth: depth) { reader throws(JSONValue.Malformed) in
             let place = reader.position
             guard reader.next == UInt8(ascii: "\"") else {
-                throw reader.malformed("a member's name, in quotes, should stand")
+                throw reader.malformed("expected a member's name in quotes")
             }
             let name = try reader.string()
             guard names.insert(Array(name.utf8)).inserted else {
-                throw reader.malformed("a member's name stands twice", at: place)
+                throw reader.malformed("duplicate member name", at: place)
             }
             reader.skipBlanks()
-            guard reader.take(":") else { throw reader.malformed("a colon should stand") }
+            guard reader.take(":") else { throw reader.malformed("expected a colon") }
             reader.skipBlanks()
             object.append(name, try reader.value(depth: depth))
         }
@@ -105,7 +107,7 @@ private struct JSONReader {
         return values
     }
 
-    /// Items between brackets, separated by commas.
+    /// Reads items between brackets, separated by commas.
     private mutating func list(
         _ kind: String, until end: Unicode.Scalar, depth: Int,
         _ item: (inout JSONReader) throws(JSONValue.Malformed) -> Void
@@ -119,11 +121,11 @@ private struct JSONReader {
             try item(&self)
             skipBlanks()
             if take(end) { return }
-            guard take(",") else { throw malformed("a comma or the \(kind)'s end should stand") }
+            guard take(",") else { throw malformed("expected a comma or the end of the \(kind)") }
         }
     }
 
-    /// RFC 8259 §6: no leading zeros, digits on both sides of a point.
+    /// Reads a number as in RFC 8259 §6: no leading zeros, and digits on both sides of a point.
     private mutating func number() throws(JSONValue.Malformed) -> String {
         let start = position
         _ = take("-")
@@ -139,7 +141,7 @@ private struct JSONReader {
     private mutating func digits() throws(JSONValue.Malformed) {
         let start = position
         while let byte = next, byte.isASCIIDigit { position += 1 }
-        guard position > start else { throw malformed("a digit should stand") }
+        guard position > start else { throw malformed("expected a digit") }
     }
 
     private mutating func string() throws(JSONValue.Malformed) -> String {
@@ -151,11 +153,11 @@ private struct JSONReader {
             switch byte {
             case UInt8(ascii: "\""):
                 guard let string = String(validating: text, as: UTF8.self) else {
-                    throw malformed("a string is no UTF-8", at: start)
+                    throw malformed("a string is not UTF-8", at: start)
                 }
                 return string
             case UInt8(ascii: "\\"): text.append(contentsOf: try escape())
-            case 0..<0x20: throw malformed("a control character stands in a string unescaped", at: position - 1)
+            case 0..<0x20: throw malformed("unescaped control character in a string", at: position - 1)
             default: text.append(byte)
             }
         }
@@ -182,13 +184,13 @@ private struct JSONReader {
             }
             guard let scalar = Unicode.Scalar(code) else { throw malformed("half of a surrogate pair", at: place) }
             return Array(String(Character(scalar)).utf8)
-        default: throw malformed("there is no such escape", at: place)
+        default: throw malformed("unknown escape", at: place)
         }
     }
 
     private mutating func unit(_ place: Int) throws(JSONValue.Malformed) -> UInt16 {
         guard position + 4 <= bytes.count, let pair = Hex.bytes(Array(bytes[position..<position + 4])) else {
-            throw malformed("four hexadecimal digits should follow \\u", at: place)
+            throw malformed("expected four hexadecimal digits after \\u", at: place)
         }
         position += 4
         return UInt16(pair[0]) << 8 | UInt16(pair[1])

@@ -1,19 +1,19 @@
 extension JSONValue: CustomStringConvertible {
-    /// The shortest text of the value: no blanks, only the escapes that must be.
+    /// The shortest text of the value: no blanks, and only the required escapes.
     package var description: String {
         var text = ""
         write(to: &text, indent: nil)
         return text
     }
 
-    /// For people: a member a line.
+    /// The text for people, with one member per line.
     package var indented: String {
         var text = ""
         write(to: &text, indent: 0)
         return text
     }
 
-    /// - Parameter indent: nil for all in one line.
+    /// - Parameter indent: The depth of indentation. `nil` writes everything on one line.
     private func write(to text: inout String, indent: Int?) {
         switch self {
         case .null: text += "null"
@@ -58,7 +58,7 @@ extension JSONValue: CustomStringConvertible {
 extension JSONValue {
     package static func optional(_ text: String?) -> JSONValue { text.map { .string($0) } ?? .null }
     package static func optional(_ number: (some BinaryInteger)?) -> JSONValue { number.map { .number($0) } ?? .null }
-    /// RFC 3339, UTC.
+    /// The time in RFC 3339, in UTC.
     package static func optional(_ time: Timestamp?) -> JSONValue { .optional(time?.rfc3339) }
     package static func time(_ time: Timestamp) -> JSONValue { .string(time.rfc3339) }
 }

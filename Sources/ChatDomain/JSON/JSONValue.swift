@@ -1,8 +1,9 @@
-/// A JSON value that is written again as it was read: members keep their order and numbers their digits (RFC 8259).
+/// A JSON value that is written exactly as it was read: members keep their order, and numbers keep their digits (RFC
+/// 8259).
 package enum JSONValue: Sendable, Hashable {
     case null
     case bool(Bool)
-    /// The text as it was read.
+    /// The number's text as it was read.
     case number(String)
     case string(String)
     case array([JSONValue])
@@ -11,8 +12,8 @@ package enum JSONValue: Sendable, Hashable {
     package static func number(_ number: some BinaryInteger) -> JSONValue { .number(String(number)) }
     package static func texts(_ texts: [String]) -> JSONValue { .array(texts.map { .string($0) }) }
 
-    /// The value of a whole number that fits, however it is written (`1`, `1.0`, `1e3`: JSON has one kind of number); nil for
-    /// everything else. Nothing is rounded.
+    /// The value of a whole number that fits, in any notation (`1`, `1.0`, `1e3`: JSON has one kind of number). `nil`
+    /// for any other value. Nothing is rounded.
     package var integer: Int64? {
         guard case .number(let text) = self else { return nil }
         return Int64(text) ?? Self.whole(text)
@@ -28,7 +29,7 @@ package enum JSONValue: Sendable, Hashable {
         let zeros = all.reversed().prefix { $0 == UInt8(ascii: "0") }.count
         let digits = Array(all).dropLast(zeros)
         if digits.isEmpty { return 0 }
-        // 19 digits are more than fit.
+        // No number with more than 19 digits fits.
         guard digits.count <= 19, let exponent = parts.count == 1 ? 0 : Int(Substring(parts[1])) else { return nil }
         let fraction = mantissa.count == 1 ? 0 : mantissa[1].count
         let (missing, isTooLarge) = exponent.addingReportingOverflow(zeros - fraction)
@@ -51,7 +52,7 @@ package enum JSONValue: Sendable, Hashable {
         return values
     }
 
-    /// What it is, for an error: `a string`.
+    /// The kind of value for an error message, for example `a string`.
     package var kind: String {
         switch self {
         case .null: "null"
@@ -64,13 +65,13 @@ package enum JSONValue: Sendable, Hashable {
     }
 }
 
-/// The members of a JSON object, in order, no name twice.
+/// The members of a JSON object, in order and with unique names.
 package struct JSONObject: Sendable, Hashable, ExpressibleByDictionaryLiteral {
     package private(set) var members: [(name: String, value: JSONValue)] = []
 
     package init() {}
 
-    /// Of members with the same name the last stands.
+    /// If several members have the same name, the last value counts.
     package init(dictionaryLiteral elements: (String, JSONValue)...) {
         for (name, value) in elements { self[name] = value }
     }
@@ -90,13 +91,13 @@ package struct JSONObject: Sendable, Hashable, ExpressibleByDictionaryLiteral {
         }
     }
 
-    /// Lengths are compared first: texts are compared by their normal forms, which costs the square of the length where combining
-    /// marks follow each other, and a member's name may be as long as its document.
+    /// Compares lengths first. Comparing texts uses their normal forms, which costs the square of the length if
+    /// combining marks follow each other. A member's name may be as long as its document.
     private func index(of name: String) -> Int? {
         members.firstIndex { $0.name.utf8.count == name.utf8.count && $0.name == name }
     }
 
-    /// For a reader that has seen to it that the name is new.
+    /// Appends a member. The caller has checked that its name is new.
     package mutating func append(_ name: String, _ value: JSONValue) {
         members.append((name, value))
     }
