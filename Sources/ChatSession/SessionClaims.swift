@@ -35,7 +35,7 @@ struct SessionClaims: JWTPayload {
             throw .unauthorized("The session token is not valid yet")
         }
         if let wanted = rules.issuer, issuer != wanted {
-            throw .unauthorized("The session token is of another issuer")
+            throw .unauthorized("The session token is from another issuer")
         }
         // RFC 7519 §4.1.3: a token that names audiences must be rejected by all others.
         if let audience, !(rules.audience.map(audience.contains) ?? false) {

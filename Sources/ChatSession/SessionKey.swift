@@ -60,12 +60,12 @@ struct SessionKey: Sendable {
             try await self.init(secret: secret, id: id)
         case "EC" where algorithm ?? "ES256" == "ES256" && jwk["crv"]?.text == "P-256":
             guard let x = jwk["x"]?.text, let y = jwk["y"]?.text, let key = try? ES256PublicKey(parameters: (x, y))
-            else { throw Unusable("\(name) is no point on P-256") }
+            else { throw Unusable("\(name) is not a point on P-256") }
             await self.init(key, id: id)
         case "RSA" where algorithm ?? "RS256" == "RS256":
             guard let n = jwk["n"]?.text, let e = jwk["e"]?.text,
                 let key = try? Insecure.RSA.PublicKey(modulus: n, exponent: e)
-            else { throw Unusable("\(name) is no RSA key of 2048 bits or more") }
+            else { throw Unusable("\(name) is not an RSA key of 2048 bits or more") }
             await self.init(key, id: id)
         default: return nil
         }

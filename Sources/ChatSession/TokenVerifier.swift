@@ -54,13 +54,13 @@ package struct TokenVerifier: SessionVerifier {
         do throws(JSONValue.Malformed) {
             set = try JSONValue(parsing: json)
         } catch {
-            throw Unusable("no JSON: \(error)")
+            throw Unusable("not valid JSON: \(error)")
         }
         guard let members = set.object?["keys"]?.array else {
-            throw Unusable("no JSON Web Key Set: it must be an object with an array named keys")
+            throw Unusable("not a JSON Web Key Set: it must be an object with an array named keys")
         }
         guard members.count <= maxKeys else {
-            throw Unusable("a set of \(members.count) keys; there may be \(maxKeys)")
+            throw Unusable("a set of \(members.count) keys; at most \(maxKeys) are allowed")
         }
         var keys: [SessionKey] = []
         for case .object(let member) in members {
@@ -83,7 +83,7 @@ package struct TokenVerifier: SessionVerifier {
             throw .unauthorized("The session token cannot be read: it must be a JSON Web Token")
         }
         // RFC 7515 §4.1.11: a token with a critical header that is not understood is invalid.
-        guard header[dynamicMember: "crit"] == nil else { throw .unauthorized("The session token asks for extensions") }
+        guard header[dynamicMember: "crit"] == nil else { throw .unauthorized("The session token requires extensions") }
         let candidates = keys.filter { key in
             key.algorithm.rawValue == header.alg && (header.kid == nil || key.id == nil || key.id == header.kid)
         }
@@ -95,6 +95,6 @@ package struct TokenVerifier: SessionVerifier {
             guard let claims = try? await key.collection.verify(token, as: SessionClaims.self) else { continue }
             return try claims.check(rules, now: now())
         }
-        throw .unauthorized("The session token's signature is not right")
+        throw .unauthorized("The session token's signature is invalid")
     }
 }

@@ -98,7 +98,7 @@ struct ErrorResponseTests {
         let answer = try await Relay().send(try #require(HTTPRequest.Method(method)), path)
         #expect(answer.status == .methodNotAllowed)
         #expect(answer.headers[.allow] == allow)
-        #expect(answer.text == (method == "HEAD" ? "" : "This address answers only to \(allow)\n"))
+        #expect(answer.text == (method == "HEAD" ? "" : "This address accepts only \(allow)\n"))
     }
 
     @Test("A valid X-Request-Id is accepted, another one replaced", arguments: [true, false])

@@ -99,7 +99,7 @@ struct TokenVerifierTests {
         let verifier = try await Self.verifier(signers[1].source)
         #expect(
             await Self.reason(try await others[1].sign(Self.claims()), verifier)
-                == "The session token's signature is not right")
+                == "The session token's signature is invalid")
     }
 
     @Test("A token signed with the public key's text as a shared secret is refused")
@@ -221,9 +221,9 @@ struct TokenVerifierTests {
         arguments: [
             (TokenVerifier.Source.secret(Array("short".utf8)), "at least 32 bytes"),
             (.pem("nonsense"), "neither a P-256 nor an RSA public key"), (.pem(Keys.rsa), "a private key"),
-            (.keySet(Array("[".utf8)), "no JSON"), (.keySet(Array("{}".utf8)), "array named keys"),
+            (.keySet(Array("[".utf8)), "not valid JSON"), (.keySet(Array("{}".utf8)), "array named keys"),
             (.keySet(Array(#"{"keys":[]}"#.utf8)), "without a key"),
-            (.keySet(Array(#"{"keys":[{"kty":"EC","crv":"P-256","x":"AA","y":"AA"}]}"#.utf8)), "no point on P-256"),
+            (.keySet(Array(#"{"keys":[{"kty":"EC","crv":"P-256","x":"AA","y":"AA"}]}"#.utf8)), "not a point on P-256"),
         ])
     func unusable(source: TokenVerifier.Source, expected: String) async throws {
         let error = await #expect(throws: TokenVerifier.Unusable.self) { try await TokenVerifier([source]) }

@@ -31,7 +31,7 @@ struct ForeignPageGuard: RouterMiddleware {
     static func check(_ request: Request) throws(ChatError) {
         let host = request.head.authority ?? ""
         guard isLocal(host) else {
-            throw ChatError(.forbidden, "Host: this relay answers only to local names and addresses", field: "Host")
+            throw ChatError(.forbidden, "Host: this relay accepts only local names and addresses", field: "Host")
         }
         for origin in request.headers[values: .origin] {
             let scheme = ["http://", "https://"].first(where: origin.hasPrefix)
@@ -76,7 +76,7 @@ struct ForeignPageGuard: RouterMiddleware {
             if request.headers.first(.secFetchSite) == "cross-site", !request.headers.contains(.authorization),
                 !isOfApp(request.headers.first(.origin) ?? "")
             {
-                throw foreignPage("must send Authorization with what changes something here")
+                throw foreignPage("must send Authorization with calls that change something here")
             }
             return try await handler(request, context)
         }

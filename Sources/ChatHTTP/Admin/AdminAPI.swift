@@ -31,7 +31,7 @@ struct AdminAPI: Sendable {
         let named = try app(body.text("app"))
         let asked = try app(query.text("app"))
         guard named == nil || asked == nil || named == asked else {
-            throw ChatError.invalid("app", "is another one in the query")
+            throw ChatError.invalid("app", "differs from the one in the query")
         }
         return try await register(token, app: named ?? asked ?? resolveApp(nil), Self.edit(body), context)
     }
@@ -216,7 +216,7 @@ struct AdminAPI: Sendable {
     ) throws(ChatError) -> NotificationRequest {
         let audience = try Audience(body)
         if let grant = caller.token?.grant, !grant.allows(audience) {
-            throw ChatError(.forbidden, "This token may not send to these", field: "to")
+            throw ChatError(.forbidden, "This token may not send to this audience", field: "to")
         }
         let app = try app(body.text("app"))
         let content = try NotificationContent(body.object, now: now(), isRepeat: key != nil)

@@ -69,7 +69,7 @@ struct AdminGuard: Sendable {
     let limiter: RequestLimiter
     let logger: Logger
 
-    private static let unknownToken = "The token is not known here: it was revoked, has expired, or never was one"
+    private static let unknownToken = "Unknown token: it was revoked, has expired, or never existed"
     /// The maximum length of a token to look up, in characters.
     private static let longestToken = 128
 
@@ -157,7 +157,7 @@ struct AdminGuard: Sendable {
         _ request: Request, _ context: ChatContext, _ settings: ChatHTTPSettings, changes: Bool
     ) throws(ChatError) {
         guard settings.isDevelopment else {
-            throw ChatError(.forbidden, "Nobody may call this: set admin.token in the relay's configuration")
+            throw ChatError(.forbidden, "This call is disabled: set admin.token in the relay's configuration")
         }
         let isForwarded = HTTPField.Name.ofProxies.contains { request.headers.contains($0) }
         guard context.peerAddress?.isLoopback == true, !isForwarded else {

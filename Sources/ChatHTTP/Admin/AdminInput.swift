@@ -25,7 +25,7 @@ struct AdminBody: Sendable {
         do throws(JSONValue.Malformed) {
             value = try JSONValue(parsing: bytes)
         } catch {
-            throw ChatError.malformed("The body is no JSON: \(error)")
+            throw ChatError.malformed("The body is not valid JSON: \(error)")
         }
         guard let object = value.object else {
             throw ChatError.malformed("The body must be an object, is \(value.kind)")
@@ -42,7 +42,7 @@ struct AdminBody: Sendable {
         where name.utf8.count > HTTPLimits.fieldName || !members.contains(name) {
             throw .invalid(
                 prefix + HeaderText.sanitized(name, limit: 60),
-                "is not known here; known are " + members.sorted().joined(separator: ", "))
+                "is unknown; the known names are " + members.sorted().joined(separator: ", "))
         }
     }
 
@@ -122,12 +122,12 @@ struct AdminQuery: Sendable {
                 throw .invalid(
                     shown,
                     names.isEmpty
-                        ? "is not known here: this call has no query"
-                        : "is not known here; known are " + names.sorted().joined(separator: ", "))
+                        ? "is unknown: this call has no query"
+                        : "is unknown; the known names are " + names.sorted().joined(separator: ", "))
             }
             guard let value = parts.count == 1 ? "" : parts[1] else { throw .invalid(shown, "must be UTF-8") }
             guard values.updateValue(value, forKey: name) == nil else {
-                throw .invalid(shown, "must not stand twice")
+                throw .invalid(shown, "must not appear twice")
             }
         }
     }

@@ -92,12 +92,12 @@ struct AdminMetrics: Sendable {
         let statuses = apps()
         let now = self.now()
         var text = MetricsText()
-        text.family("pushchat_build_info", "gauge", "What was built, by its labels.")
+        text.family("pushchat_build_info", "gauge", "Always 1. The labels name the build.")
         text.sample(1, [("version", process.version), ("commit", process.commit)])
         text.single(
-            "pushchat_uptime_seconds", "gauge", "Time since the start.", uptime(now))
+            "pushchat_uptime_seconds", "gauge", "Time since the start of the process.", uptime(now))
         text.single(
-            "process_start_time_seconds", "gauge", "When the process started, in UNIX time.",
+            "process_start_time_seconds", "gauge", "Start time of the process since the UNIX epoch in seconds.",
             Double(process.started.milliseconds) / 1000)
         ProcessUsage().write(to: &text)
         text.family("pushchat_ready", "gauge", "Whether a check of /readyz passes: 1 or 0.")
@@ -119,17 +119,19 @@ struct AdminMetrics: Sendable {
 
     /// Writes the metrics of HTTP requests.
     private func writeRequests(to text: inout MetricsText) {
-        text.family("pushchat_http_requests_total", "counter", "Answers by the route's pattern, method and status.")
+        text.family(
+            "pushchat_http_requests_total", "counter", "HTTP responses, by the route's pattern, method and status.")
         for (kind, count) in http.requests {
             text.sample(count, [("route", kind.route), ("method", kind.method), ("status", "\(kind.status)")])
         }
-        text.family("pushchat_post_duration_seconds", "histogram", "From a message's request to its answer.")
+        text.family(
+            "pushchat_post_duration_seconds", "histogram", "Time from the head of a message's request to its response.")
         text.histogram(http.posts.snapshot)
-        text.single("pushchat_event_streams", "gauge", "Event streams that are open.", process.streams())
-        text.family("pushchat_limit_hits_total", "counter", "What was refused because of a limit, by the limit.")
+        text.single("pushchat_event_streams", "gauge", "Open event streams.", process.streams())
+        text.family("pushchat_limit_hits_total", "counter", "Requests and connections that hit a limit, by limit.")
         for limit in Limit.allCases { text.sample(http.limits.count(limit), [("limit", limit.rawValue)]) }
         text.sample(store.work().refusedOperations, [("limit", "waiting_writes")])
-        text.family("pushchat_token_requests_total", "counter", "Requests with a program's token, since the start.")
+        text.family("pushchat_token_requests_total", "counter", "Requests with a program's token, by token name.")
         for call in calls.all { text.sample(call.count, [("token", call.name)]) }
     }
 
@@ -138,7 +140,7 @@ struct AdminMetrics: Sendable {
         func labels(_ status: AppStatus) -> MetricsText.Labels {
             [("app", status.app.text), ("gateway", status.gateway)]
         }
-        text.family("pushchat_pushes_total", "counter", "Pushes by what became of them, since the start.")
+        text.family("pushchat_pushes_total", "counter", "Settled pushes, by final state and reason.")
         for outcome in store.outcomes() {
             let gateway =
                 statuses.first { $0.app == outcome.app }?.gateway ?? (outcome.app == .web ? "webpush" : "")
@@ -149,7 +151,7 @@ struct AdminMetrics: Sendable {
                     ("reason", outcome.reason ?? ""),
                 ])
         }
-        text.family("pushchat_gateway_connections", "gauge", "Open connections.")
+        text.family("pushchat_gateway_connections", "gauge", "Open connections to the gateway.")
         for status in statuses { text.sample(status.connections, labels(status)) }
         text.family("pushchat_gateway_credentials", "gauge", "Whether the app has credentials: 1 or 0.")
         for status in statuses where status.app != .web { text.sample(status.address == nil ? 0 : 1, labels(status)) }
@@ -161,9 +163,9 @@ struct AdminMetrics: Sendable {
         let dispatchers = statuses.compactMap { status in status.dispatch.map { (labels(status), $0) } }
         text.family(
             "pushchat_gateway_credentials_refused", "gauge",
-            "Whether the gateway's last word on the credentials was a refusal: 1 or 0.")
+            "Whether the gateway's last response about the credentials was a refusal: 1 or 0.")
         for (labels, metrics) in dispatchers { text.sample(metrics.areCredentialsRefused ? 1 : 0, labels) }
-        text.family("pushchat_gateway_answers_total", "counter", "Answers to pushes, repeats included.")
+        text.family("pushchat_gateway_answers_total", "counter", "Responses of gateways to pushes, including retries.")
         for (labels, metrics) in dispatchers {
             for answers in metrics.answers {
                 text.sample(answers.count, labels + [("answer", answers.kind), ("reason", answers.reason ?? "")])
@@ -171,15 +173,17 @@ struct AdminMetrics: Sendable {
         }
         for (name, help, snapshot) in [
             (
-                "pushchat_gateway_round_trip_seconds", "From handing a push to a connection to its answer.",
+                "pushchat_gateway_round_trip_seconds", "Time from passing a push to a connection to its response.",
                 \DispatchMetrics.roundTrips
             ),
             (
-                "pushchat_queue_age_seconds", "How long pushes could go before they were handed to a connection.",
+                "pushchat_queue_age_seconds",
+                "Time that pushes were due before they were first passed to a connection.",
                 \.waits
             ),
             (
-                "pushchat_push_acceptance_seconds", "From when a push could go until its gateway accepted it.",
+                "pushchat_push_acceptance_seconds",
+                "Time from the due time of a push until its gateway accepted it, with all retries.",
                 \.acceptances
             ),
         ] {
@@ -191,35 +195,38 @@ struct AdminMetrics: Sendable {
     /// Writes the cost of the store's writes.
     private func writeStore(to text: inout MetricsText) {
         let work = store.work()
-        text.family("pushchat_write_duration_seconds", "histogram", "A transaction, with its sync to the disk.")
+        text.family(
+            "pushchat_write_duration_seconds", "histogram", "Duration of transactions, with the sync to the disk.")
         for batches in work.batches { text.histogram(batches.seconds, [("kind", batches.kind)]) }
         text.family("pushchat_write_operations", "histogram", "Operations that share a transaction.")
         for batches in work.batches { text.histogram(batches.sizes, [("kind", batches.kind)]) }
         text.single("pushchat_write_failures_total", "counter", "Transactions that failed.", work.failedBatches)
-        text.family("pushchat_checkpoint_duration_seconds", "histogram", "Copying the log into the database.")
+        text.family("pushchat_checkpoint_duration_seconds", "histogram", "Time to copy the log into the database.")
         for (by, seconds) in work.checkpoints { text.histogram(seconds, [("by", by)]) }
         text.family("pushchat_database_bytes", "gauge", "Size of the database's files.")
         for (name, bytes) in work.files { text.sample(bytes, [("file", name)]) }
-        text.family("pushchat_database_connections", "gauge", "Connections to the database's server.")
+        text.family("pushchat_database_connections", "gauge", "Connections to the database server, by state.")
         for (state, count) in work.connections { text.sample(count, [("state", state)]) }
-        text.family("pushchat_database_waiting_calls", "gauge", "Calls that wait for a connection to the server.")
+        text.family(
+            "pushchat_database_waiting_calls", "gauge", "Calls that wait for a connection to the database server.")
         for (kind, count) in work.waitingCalls { text.sample(count, [("kind", kind)]) }
         text.family(
-            "pushchat_database_errors_total", "counter", "What went wrong with the server, repeated or not.")
+            "pushchat_database_errors_total", "counter",
+            "Errors of the database server, including those that were retried.")
         for (kind, count) in work.errors { text.sample(count, [("kind", kind)]) }
         guard let free = work.freeBytes else { return }
-        text.single("pushchat_disk_free_bytes", "gauge", "Free space where the database lies.", free)
+        text.single("pushchat_disk_free_bytes", "gauge", "Free space on the database's disk.", free)
     }
 
     /// Writes the metrics that are read from the database.
     private func write(_ parts: [AppMetrics], _ totals: StoreTotals, now: Timestamp, to text: inout MetricsText) {
-        text.family("pushchat_queue_entries", "gauge", "Pushes that have not come to their end.")
+        text.family("pushchat_queue_entries", "gauge", "Pushes in the queue, by state.")
         for depth in parts.map(\.depth) {
             for (state, count) in [("due", depth.due), ("delayed", depth.delayed), ("written", depth.written)] {
                 text.sample(count, [("app", depth.app.text), ("state", state)])
             }
         }
-        text.family("pushchat_queue_oldest_seconds", "gauge", "Age of the oldest push that can go now.")
+        text.family("pushchat_queue_oldest_seconds", "gauge", "Age of the oldest due push.")
         for depth in parts.map(\.depth) {
             text.sample(depth.oldest.map { now.seconds(since: $0) } ?? 0, [("app", depth.app.text)])
         }
@@ -227,7 +234,7 @@ struct AdminMetrics: Sendable {
         text.sample(totals.activeDevices, [("state", "active")])
         text.sample(totals.devices - totals.activeDevices, [("state", "deactivated")])
         text.single("pushchat_members", "gauge", "Members of rooms.", totals.members)
-        text.single("pushchat_rooms", "gauge", "Rooms with a member.", totals.rooms)
+        text.single("pushchat_rooms", "gauge", "Rooms with at least one member.", totals.rooms)
     }
 
     /// Records the minute that has just ended. Skips it if the queue cannot be read.

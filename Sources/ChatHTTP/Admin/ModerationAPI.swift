@@ -78,13 +78,17 @@ struct ModerationAPI: Sendable {
         guard named.count == 1 else { throw .invalid(named[1], "cannot go together with \(first); send one of them") }
         guard !isEverywhere || member != nil else {
             throw .invalid(
-                "everywhere", "goes with member only; udid, token and address without room are for every room")
+                "everywhere", "needs member; a ban of a udid, token or address without room covers every room")
         }
         guard !includesAddress || member != nil else {
-            throw .invalid("address", "is true with member only; write the address that is banned")
+            throw .invalid("address", "can be true only with member; otherwise send the address to ban")
         }
         if let member {
-            guard room == nil else { throw .invalid("room", "is the member's own, or every room with everywhere") }
+            guard room == nil else {
+                throw .invalid(
+                    "room",
+                    "cannot go together with member; the ban covers the member's room, or with everywhere every room")
+            }
             return .member(member, everywhere: isEverywhere)
         }
         if let udid { return .udid(try MemberID(parsing: udid), room: room) }
@@ -116,7 +120,7 @@ struct ModerationAPI: Sendable {
         guard let text = try body.text("room") else { throw ChatError.missing("room") }
         let room = try SecretCode(parsing: text, field: "room")
         let code = try body.text("code").map { text throws(ChatError) in try SecretCode(parsing: text) } ?? .random()
-        guard code != room else { throw ChatError.invalid("code", "must not be the room's code of now") }
+        guard code != room else { throw ChatError.invalid("code", "must not be the room's current code") }
         let moderator = try moderator(request, context)
         let result = try await store.recode(room, to: code, by: moderator)
         // Never log either code.

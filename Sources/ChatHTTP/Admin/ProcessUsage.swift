@@ -8,21 +8,21 @@ struct ProcessUsage {
         if getrusage(__rusage_who_t(RUSAGE_SELF.rawValue), &usage) == 0 {
             let times = [usage.ru_utime, usage.ru_stime]
             text.single(
-                "process_cpu_seconds_total", "counter", "Processor time, of user and system.",
+                "process_cpu_seconds_total", "counter", "Total user and system CPU time, in seconds.",
                 times.reduce(0) { $0 + Double($1.tv_sec) + Double($1.tv_usec) / 1e6 })
         }
         if let pages = try? String(contentsOfFile: "/proc/self/statm", encoding: .utf8).split(separator: " "),
             pages.count > 1, let resident = Int(pages[1])
         {
             text.single(
-                "process_resident_memory_bytes", "gauge", "Memory that is resident.",
+                "process_resident_memory_bytes", "gauge", "Resident memory size in bytes.",
                 resident * Int(sysconf(Int32(_SC_PAGESIZE))))
         }
         if let files = Self.openFiles {
-            text.single("process_open_fds", "gauge", "Open files and connections.", files)
+            text.single("process_open_fds", "gauge", "Open file descriptors.", files)
         }
         if let files = Self.mostFiles {
-            text.single("process_max_fds", "gauge", "How many files and connections may be open.", files)
+            text.single("process_max_fds", "gauge", "Maximum number of open file descriptors.", files)
         }
     }
 

@@ -96,7 +96,7 @@ struct ChatAPI: Sendable {
             if let position = try? await feed.position(of: member), position.code == code { return nil }
             if limiter.mayReportJoins() {
                 logger.warning(
-                    "too many joins to room codes that nobody uses: joins are refused",
+                    "too many joins to unused room codes: joins are refused",
                     metadata: [LogKeys.address: "\(address)"])
             }
             throw error
@@ -253,7 +253,7 @@ struct ChatAPI: Sendable {
             return
         }
         guard owner == nil || owner == user else {
-            throw ChatError(.forbidden, "This device is another user's", field: "token")
+            throw ChatError(.forbidden, "This device belongs to another user", field: "token")
         }
     }
 

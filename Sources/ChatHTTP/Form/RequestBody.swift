@@ -115,7 +115,8 @@ enum ContentCoding: String, Sendable, Hashable {
             throw ChatError(.tooLarge, "The body has more than \(limit) bytes when decompressed")
         } catch let error as NIOHTTPDecompression.ExtraDecompressionError where error == .invalidTrailingData {
             // RFC 1952 §2.2 allows several members in a file. No client sends a form that way.
-            throw .malformed("The body goes on after the end of its \(rawValue) data; send it compressed in one piece")
+            throw .malformed(
+                "The body continues after the end of its \(rawValue) data; send it compressed in one piece")
         } catch {
             throw .malformed("The body is not valid \(rawValue), as its Content-Encoding says", cause: "\(error)")
         }

@@ -19,10 +19,10 @@ struct GotifyAPI: Sendable {
     func message(_ request: Request, _ context: ChatContext) async throws -> Response {
         guard let token = try context.caller().token else {
             throw ChatError.unauthorized(
-                "Send a token of the relay as X-Gotify-Key: one for one room (pushchat token create)")
+                "Send X-Gotify-Key with a token of the relay for one room (pushchat token create)")
         }
         guard token.grant.room != nil else {
-            throw ChatError(.forbidden, "This token is for no room: make one with a room (pushchat token create)")
+            throw ChatError(.forbidden, "This token has no room: create one for a room (pushchat token create)")
         }
         let message = try await Message(request)
         let text = PostingAPI.Draft.fitting(message.text, limit: MessageText.highestLimit)

@@ -57,7 +57,7 @@ struct NtfyAPI: Sendable {
         _ parameters: Parameters, topic: String, body: String, _ request: Request, _ context: ChatContext
     ) async throws -> Response {
         guard parameters[.delay] == nil else {
-            throw ChatError.invalid("delay", "cannot be given here: messages are sent at once")
+            throw ChatError.invalid("delay", "is not supported: messages are sent at once")
         }
         let priority = try parameters.priority()
         var text = PostingAPI.Draft.fitting(

@@ -45,7 +45,7 @@ struct PostingAPI: Sendable {
         let body = try await AdminBody.read(request, members: fields)
         let (inQuery, room) = (try room(query.text("room")), try room(body.text("room")))
         guard inQuery == nil || room == nil || inQuery == room else {
-            throw ChatError.invalid("room", "is another one in the query")
+            throw ChatError.invalid("room", "differs from the one in the query")
         }
         guard let text = try body.text("text") else { throw ChatError.missing("text") }
         return Draft(

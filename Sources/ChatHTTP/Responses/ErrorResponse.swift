@@ -63,7 +63,7 @@ struct ErrorResponse: Error, Sendable {
 
     static func methodNotAllowed(allow: String) -> ErrorResponse {
         var answer = ErrorResponse(
-            .methodNotAllowed, code: "method_not_allowed", message: "This address answers only to \(allow)")
+            .methodNotAllowed, code: "method_not_allowed", message: "This address accepts only \(allow)")
         answer.allow = allow
         return answer
     }
