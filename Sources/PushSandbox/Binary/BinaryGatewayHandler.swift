@@ -97,7 +97,7 @@ final class BinaryGatewayHandler: ChannelDuplexHandler {
             switch phase {
             case .open: close(context: context)
             case .lingering: context.closeWithoutTLS()
-            // A pause without a timer never ends by itself.
+            // Without a timer, the pause would never end.
             case .paused: if timer == nil { close(context: context) }
             case .handshaking, .ending, .closed: break
             }

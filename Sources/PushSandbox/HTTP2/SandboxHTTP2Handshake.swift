@@ -151,7 +151,7 @@ final class SandboxHTTP2Handshake: ChannelInboundHandler {
             mode: .server, connectionConfiguration: Self.connectionConfiguration(streams: limit.announced),
             streamConfiguration: Self.streamConfiguration)
         do {
-            // Add the handlers one by one. Each writes as soon as it is added, so the one before it must be there.
+            // Add the handlers one by one. Each writes when it is added, so the one before it must be there.
             let pipeline = context.pipeline.syncOperations
             try pipeline.addHandler(writes, position: .after(self))
             try pipeline.addHandler(http2, position: .after(writes))

@@ -5,7 +5,7 @@
 struct StreamLimit: Sendable, Hashable {
     /// The limit before the client has acknowledged any.
     static let unacknowledged = 10_000
-    /// The maximum number of unacknowledged changes. Above it, the limit stays as it is.
+    /// The maximum number of unacknowledged changes. Above it, a change waits until the client has acknowledged one.
     static let changes = 100
 
     private let full: Int

@@ -25,7 +25,7 @@ final class WriteBuffer: ChannelOutboundHandler {
     private var pending = ByteBuffer()
     private var isPaused = false
     private var isFlushHeldBack = false
-    /// Whether the library has ended the connection with a GOAWAY of its own.
+    /// Whether the library has ended the connection with its own GOAWAY.
     private(set) var isEndedByLibrary = false
 
     func handlerAdded(context: ChannelHandlerContext) {
@@ -50,7 +50,7 @@ final class WriteBuffer: ChannelOutboundHandler {
         }
     }
 
-    /// Flushes pending bytes. The library passes on a flush only after a frame of its own.
+    /// Flushes pending bytes. The library passes on a flush only after it has written a frame.
     func flush() {
         if let context, pending.readableBytes > 0 { flush(context: context) }
     }

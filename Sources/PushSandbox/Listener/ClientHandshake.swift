@@ -11,7 +11,7 @@ struct ClientIdentified: Sendable {
     /// The protocol that both sides chose by ALPN. `nil` if they chose none.
     var applicationProtocol: String?
 
-    /// The certificate's topic. `nil` if there is no certificate, or if it names no topic.
+    /// The certificate's topic. `nil` if the client sent no certificate, or if it names no topic.
     var topic: String? { certificate?.topic }
 }
 

@@ -135,7 +135,7 @@ struct SandboxState: Sendable {
     /// Decides on bytes that could not be read as a notification. The connection ends, unless a probe is to get no
     /// response.
     ///
-    /// A violation of the format gets the configured response. A wrong size or a missing field has a status of its own.
+    /// A violation of the format gets the configured response. A wrong size or a missing field has its own status.
     mutating func decide(
         _ malformed: BinaryNotificationParser.Malformed, from peer: BinaryPeer, at now: Date
     ) -> BinaryDecision {

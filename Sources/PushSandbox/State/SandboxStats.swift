@@ -6,7 +6,7 @@ struct SandboxStats: Sendable, Hashable, Encodable {
     struct Connections: Sendable, Hashable, Encodable {
         /// The number of connections that are open now.
         var open = 0
-        /// The number of connections that were admitted so far.
+        /// The number of connections that were admitted.
         var seen = 0
         /// The number of connections that were refused because too many were open.
         var refused = 0
