@@ -149,7 +149,7 @@ package struct FrameWriter: Sendable {
         output.writeMultipleIntegers(UInt32(0), code.rawValue)
     }
 
-    // MARK: What the peer allows
+    // MARK: Limits of the peer
 
     mutating func apply(_ settings: PeerSettings) throws(HTTP2Failure) {
         for size in [settings.minHeaderTable, settings.headerTable] {

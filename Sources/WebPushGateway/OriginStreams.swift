@@ -6,7 +6,7 @@ import NIOCore
 /// A pure value without a socket. Each request gets exactly one result. Results are kept until they are taken.
 struct OriginStreams: Sendable {
     enum Result: Sendable, Hashable {
-        case answer(WebPushResponse)
+        case response(WebPushResponse)
         /// The service did not process the request or has never seen it, so it may be sent again.
         case returned
     }
@@ -53,7 +53,7 @@ struct OriginStreams: Sendable {
     var hasSettings: Bool { peerLimit != nil }
     var isEmpty: Bool { streams.isEmpty && waiting.isEmpty }
 
-    // MARK: What we do
+    // MARK: Requests
 
     mutating func submit(_ requests: [WebPushRequest]) {
         waiting.append(contentsOf: requests)
@@ -78,7 +78,7 @@ struct OriginStreams: Sendable {
 
     /// Records that the connection is over.
     mutating func end(reason: String) {
-        for id in streams.keys.sorted() { conclude(id, otherwise: .answer(.lost(reason))) }
+        for id in streams.keys.sorted() { conclude(id, otherwise: .response(.lost(reason))) }
         retire()
     }
 
@@ -86,7 +86,7 @@ struct OriginStreams: Sendable {
         while let request = waiting.popFirst() { concluded.append(Concluded(request: request, result: .returned)) }
     }
 
-    // MARK: What the service does
+    // MARK: Events from the service
 
     /// Records the service's SETTINGS.
     /// - Parameter maxStreams: `nil` if the frame does not contain the limit. The previous limit then stays.
@@ -119,7 +119,7 @@ struct OriginStreams: Sendable {
     mutating func received(reset code: UInt32, on id: Int, now: NIODeadline) {
         let isRefused = code == HTTP2Code.refusedStream.rawValue
         if !isRefused { lastResponse = now }
-        conclude(id, otherwise: isRefused ? .returned : .answer(.lost("StreamReset")))
+        conclude(id, otherwise: isRefused ? .returned : .response(.lost("StreamReset")))
     }
 
     /// Records a GOAWAY. The service has not processed the streams above `last` and never will (RFC 9113 §6.8).
@@ -133,19 +133,19 @@ struct OriginStreams: Sendable {
 
     private mutating func answered(_ id: Int, now: NIODeadline) {
         lastResponse = now
-        conclude(id, otherwise: .answer(.lost("MalformedResponse")))
+        conclude(id, otherwise: .response(.lost("MalformedResponse")))
     }
 
     /// Concludes a request. A status that has arrived is the response, even if its body is incomplete.
     private mutating func conclude(_ id: Int, otherwise: Result) {
         guard let stream = streams.removeValue(forKey: id) else { return }
-        let answer =
+        let response =
             stream.status == 0
             ? otherwise
-            : .answer(
+            : .response(
                 WebPushResponse(
                     UInt(stream.status), retryAfter: stream.retryAfter, body: stream.body, now: stream.request.sentAt))
-        concluded.append(Concluded(request: stream.request, result: answer))
+        concluded.append(Concluded(request: stream.request, result: response))
     }
 
     // MARK: Time
@@ -156,12 +156,12 @@ struct OriginStreams: Sendable {
         let late = streams.filter { $0.value.request.deadline <= now }.keys.sorted()
         for id in late {
             unclosed.append(id)
-            conclude(id, otherwise: .answer(.lost("NoResponse")))
+            conclude(id, otherwise: .response(.lost("NoResponse")))
         }
         let isWaitingLate = waiting.contains { $0.deadline <= now }
         if isWaitingLate {
             for request in waiting where request.deadline <= now {
-                concluded.append(Concluded(request: request, result: .answer(.lost("NoResponse"))))
+                concluded.append(Concluded(request: request, result: .response(.lost("NoResponse"))))
             }
             waiting.removeAll { $0.deadline <= now }
         }

@@ -57,7 +57,7 @@ final class PushOrigin: Sendable {
     struct Answered: Sendable {
         let push: BrowserPush
         let sentAt: Timestamp
-        let answer: WebPushResponse
+        let response: WebPushResponse
     }
 
     enum Event: Sendable {
@@ -110,7 +110,7 @@ final class PushOrigin: Sendable {
                         push, authorization: try authorization(at: now), lifetime: options.lifetime, now: now,
                         deadline: deadline))
             } catch {
-                listener(self, .answered([Answered(push: push, sentAt: now, answer: .unusable("\(error)"))]))
+                listener(self, .answered([Answered(push: push, sentAt: now, response: .unusable("\(error)"))]))
             }
         }
         await send(requests)
@@ -125,7 +125,7 @@ final class PushOrigin: Sendable {
                 defer { client.release() }
                 await withDiscardingTaskGroup { group in
                     for request in requests {
-                        group.addTask { self.conclude([request], await self.answer(to: request, over: client)) }
+                        group.addTask { self.conclude([request], await self.response(to: request, over: client)) }
                     }
                 }
             }
@@ -134,8 +134,8 @@ final class PushOrigin: Sendable {
         }
     }
 
-    func conclude(_ requests: [WebPushRequest], _ answer: WebPushResponse) {
-        listener(self, .answered(requests.map { Answered(push: $0.push, sentAt: $0.sentAt, answer: answer) }))
+    func conclude(_ requests: [WebPushRequest], _ response: WebPushResponse) {
+        listener(self, .answered(requests.map { Answered(push: $0.push, sentAt: $0.sentAt, response: response) }))
     }
 
     private func conclude(_ concluded: [OriginStreams.Concluded]) {
@@ -145,19 +145,19 @@ final class PushOrigin: Sendable {
         for entry in concluded {
             let request = entry.request
             switch entry.result {
-            case .answer(let answer):
-                answered.append(Answered(push: request.push, sentAt: request.sentAt, answer: answer))
+            case .response(let response):
+                answered.append(Answered(push: request.push, sentAt: request.sentAt, response: response))
             case .returned where request.returns.add(1, ordering: .relaxed).newValue < Self.maxAttempts:
                 returned.append(request)
             case .returned:
-                answered.append(Answered(push: request.push, sentAt: request.sentAt, answer: .lost("RefusedStream")))
+                answered.append(Answered(push: request.push, sentAt: request.sentAt, response: .lost("RefusedStream")))
             }
         }
         if !answered.isEmpty { listener(self, .answered(answered)) }
         if !returned.isEmpty { listener(self, .returned(returned)) }
     }
 
-    private func answer(to request: WebPushRequest, over client: OriginClient) async -> WebPushResponse {
+    private func response(to request: WebPushRequest, over client: OriginClient) async -> WebPushResponse {
         do {
             return try await client.send(request)
         } catch {

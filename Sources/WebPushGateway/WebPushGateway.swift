@@ -363,15 +363,15 @@ package final class WebPushGateway: PushGateway {
         var sent: [BrowserPush] = []
         for entry in answered {
             let isAuthorized = origin.isAuthorized(at: now)
-            let next = origin.finished(entry.answer.result, at: now)
+            let next = origin.finished(entry.response.result, at: now)
             if let until = next.opened {
                 logger.warning(
                     "a push service takes nothing now",
                     metadata: [
-                        "origin": "\(origin.name)", "reason": "\(entry.answer.reason)", "until": "\(until.rfc3339)",
+                        "origin": "\(origin.name)", "reason": "\(entry.response.reason)", "until": "\(until.rfc3339)",
                     ])
             }
-            let outcome = entry.answer.outcome(
+            let outcome = entry.response.outcome(
                 sentAt: entry.sentAt, isAuthorized: isAuthorized, pausedUntil: next.pausedUntil)
             outcomes.append((entry.push.push.identifier, outcome))
             outcomes += next.postponed.map { Self.postponed($0.push, until: $0.until) }

@@ -46,7 +46,7 @@ struct OriginStreamsTests {
     }
 
     private static func status(_ code: UInt) -> OriginStreams.Result {
-        .answer(.status(code, retryAfter: nil, text: ""))
+        .response(.status(code, retryAfter: nil, text: ""))
     }
 
     @Test("Nothing is opened before SETTINGS, nor more than they allow")
@@ -86,7 +86,7 @@ struct OriginStreamsTests {
         streams.received(status: 410, retryAfter: nil, endsStream: false, on: 1, now: Self.start)
         streams.end(reason: "ConnectionLost")
         #expect(
-            results(&streams) == [1: Self.status(410), 2: .answer(.lost("ConnectionLost")), 3: .returned])
+            results(&streams) == [1: Self.status(410), 2: .response(.lost("ConnectionLost")), 3: .returned])
         #expect(streams.isEmpty)
     }
 
@@ -100,7 +100,7 @@ struct OriginStreamsTests {
         streams.tick(now: Self.start + .seconds(29))
         #expect(results(&streams) == [1: Self.status(201)])
         streams.tick(now: Self.start + .seconds(30))
-        let lost = OriginStreams.Result.answer(.lost("NoResponse"))
+        let lost = OriginStreams.Result.response(.lost("NoResponse"))
         #expect(results(&streams) == [2: lost, 3: lost, 4: lost])
         #expect(streams.takeUnclosed() == [3, 5])
         #expect(!streams.isRetired)

@@ -95,7 +95,7 @@ final class BinaryConnection: ChannelConnection {
     }
 }
 
-/// Reads all the time, writes the pushes of leases, and performs the decisions of ``BinaryConnectionState``.
+/// Reads continuously, writes the pushes of leases, and performs the decisions of ``BinaryConnectionState``.
 final class BinaryConnectionHandler: ConnectionHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer

@@ -5,7 +5,7 @@ import NIOCore
 /// The limits of one HTTP/2 connection.
 struct HTTP2Limits: Sendable {
     /// The time in which a stream must get its response.
-    var answer = TimeAmount.seconds(30)
+    var response = TimeAmount.seconds(30)
     /// The time without a byte from the peer, with streams open, after which a PING is sent.
     var silence = TimeAmount.seconds(5)
     /// The time without a byte from the peer, without open streams, after which a PING is sent.
@@ -38,7 +38,7 @@ struct HTTP2Limits: Sendable {
 
     /// The interval at which deadlines are checked.
     var tick: TimeAmount {
-        let shortest = min(min(answer, silence), min(idleSilence, min(ping, drain)))
+        let shortest = min(min(response, silence), min(idleSilence, min(ping, drain)))
         return max(.milliseconds(10), min(.seconds(1), .nanoseconds(shortest.nanoseconds / 4)))
     }
 }
@@ -201,7 +201,7 @@ struct HTTP2ConnectionState: Sendable {
         retirement == nil && !isConfirmed && !streams.isEmpty && now - busySince >= limits.firstResponse
     }
 
-    // MARK: What we do
+    // MARK: Requests
 
     mutating func enqueue(_ requests: [HTTP2Request], now: NIODeadline) {
         if waiting.isEmpty { waitingSince = now }
@@ -251,7 +251,7 @@ struct HTTP2ConnectionState: Sendable {
         retire(.drained)
     }
 
-    // MARK: What the peer does
+    // MARK: Events from the peer
 
     /// Records that bytes of any kind have arrived.
     mutating func receivedBytes(now: NIODeadline) {
@@ -385,8 +385,8 @@ struct HTTP2ConnectionState: Sendable {
         if let tokenEnd, now >= tokenEnd { retire(.tokenAge) }
         if let idleLimit, isEmpty, now - lastOpened >= idleLimit { retire(.idle) }
         // The peer allows no streams or reads no bytes. Another connection may do better.
-        if !waiting.isEmpty, now - max(lastOpened, waitingSince) >= limits.answer { retire(.unresponsive) }
-        if let noStreamsSince, now - noStreamsSince >= limits.answer { retire(.unresponsive) }
+        if !waiting.isEmpty, now - max(lastOpened, waitingSince) >= limits.response { retire(.unresponsive) }
+        if let noStreamsSince, now - noStreamsSince >= limits.response { retire(.unresponsive) }
         if let drainSince, now - drainSince >= limits.drain { return .close(reason: "NoResponse") }
         if let pingSent {
             return now - pingSent >= limits.ping ? .close(reason: "ConnectionLost") : nil
@@ -402,13 +402,13 @@ struct HTTP2ConnectionState: Sendable {
     /// enough.
     private mutating func concludeUnanswered(now: NIODeadline) {
         if lastStream > marks.last?.stream ?? 0 { marks.append(Mark(stream: lastStream, at: now)) }
-        guard let due = marks.last(where: { now - $0.at >= limits.answer }) else { return }
+        guard let due = marks.last(where: { now - $0.at >= limits.response }) else { return }
         marks.removeAll { $0.stream <= due.stream }
         let late = streams.filter { $0.key <= due.stream && !$0.value.isConcluded }
         guard !late.isEmpty else { return }
         for (id, stream) in late { conclude(id, stream.outcomeWithoutEnd(reason: "NoResponse")) }
         // The peer has sent no response in all that time, so it will not respond to the next pushes either.
-        if now - lastResponse >= limits.answer { retire(.unresponsive) }
+        if now - lastResponse >= limits.response { retire(.unresponsive) }
     }
 
     // MARK: Results

@@ -105,7 +105,7 @@ package final class HTTP2Gateway: PushGateway {
         let template = HTTP2RequestTemplate(
             host: target.endpoint.host, bundleID: target.bundleID, token: token?.text)
         var limits = options.limits
-        limits.answer = TimeAmount(options.answerLimit)
+        limits.response = TimeAmount(options.answerLimit)
         let idleLimit = attempt.isPermanent ? nil : TimeAmount(options.idleLimit)
         let listeners = HTTP2ConnectionHandler.Listeners(
             changed: { [weak pool] in pool?.changed() }, credentialsRefused: { target.note($0, token: token) })

@@ -5,7 +5,7 @@ import NIOSSL
 import NIOTLS
 import Synchronization
 
-/// The address of a gateway and the trust in it. Opens TLS connections to it.
+/// The address of a gateway, with the credentials and authorities for TLS. Opens connections to it.
 package struct GatewayEndpoint: Sendable {
     /// The time limit of each step: name lookup together with TCP, the TLS handshake, and SETTINGS in ``probe()``.
     fileprivate static let timeout = TimeAmount.seconds(10)

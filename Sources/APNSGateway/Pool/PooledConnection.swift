@@ -9,7 +9,7 @@ protocol PoolTarget: Sendable {
     var endpoint: GatewayEndpoint { get }
 }
 
-/// The result of a connection's life, which decides how soon its successor is opened.
+/// The result of a connection, which decides how soon its successor is opened.
 enum ConnectionResult: Sendable {
     case nothing
     /// The gateway rejected at least one push and accepted none.
