@@ -30,7 +30,7 @@ struct ResponseMiddleware: RouterMiddleware {
             guard request.head.authority != nil else { throw Self.noHost }
             response = try await next(request.continued(on: context.channel), context)
         } catch let error as HTTPParserError {
-            // SwiftNIO's HTTP error handler responds with 400 and closes the connection.
+            // The connection's handler responds with 400 and closes the connection.
             metrics.answered(context.endpointPath, request.method, 400)
             throw error
         } catch {
