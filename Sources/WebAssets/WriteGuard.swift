@@ -1,6 +1,6 @@
 package import NIOCore
 
-/// Closes a connection whose client accepts none of the bytes that wait for it.
+/// Closes a connection whose client does not accept any of the bytes that wait for it.
 ///
 /// This handler must be the first in its pipeline, before TLS, so that it counts the bytes that the socket accepts. A
 /// slow client that keeps reading is never closed. A connection without waiting bytes needs no timer.

@@ -249,7 +249,7 @@ struct AdminAPI: Sendable {
     }
 
     /// Composes the payload in the format of the app's gateway. Without an app it must fit the gateway of every
-    /// configured app except browsers: what cannot be translated for a browser fails for that browser only.
+    /// configured app except browsers. A payload that cannot be translated for browsers fails for browsers only.
     private func compose(_ content: NotificationContent, for app: AppName?) throws(ChatError) -> ComposedNotification {
         var composed: ComposedNotification?
         for app in app.map({ [$0] }) ?? apps().map(\.app).filter({ $0 != .web }) {

@@ -58,8 +58,8 @@ enum Caller: Sendable, Hashable {
 /// Authenticates and authorizes calls of the admin API.
 ///
 /// A caller with a token of the configuration may call everything. A program with a token of the database may call what
-/// its scopes allow. If the configuration has no token, the API is open to programs of this machine in development. In
-/// production it is closed then, because a proxy on the same machine makes every caller look like loopback.
+/// its scopes allow. If the configuration has no token, programs of this machine may call everything in development. In
+/// production they may not, because a proxy on the same machine makes every caller look like loopback.
 ///
 /// The guard wraps each handler rather than checking paths, so that no other spelling of an address avoids it.
 struct AdminGuard: Sendable {

@@ -171,8 +171,8 @@ final class EventHub: Service {
         case events(ArraySlice<MessageEvent>)
         /// These messages were deleted.
         case deleted([MessageID])
-        /// The stream is so far behind that it must read from the store with ``older(for:after:)``. If the store has
-        /// nothing, continue after this message.
+        /// The stream is far behind and must read from the store with ``older(for:after:)``. If the store has nothing,
+        /// continue after this message.
         case behind(until: MessageID)
         /// The delivery state of the member's last message.
         case receipt(Receipt)

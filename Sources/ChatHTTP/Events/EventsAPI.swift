@@ -9,11 +9,11 @@ import NIOCore
 ///
 /// Comments between the events keep the connection open. The events are:
 ///
-/// - `message`: a new message. The event's id is the message's id, its data a message as in the response of `messages`.
+/// - `message`: a new message, as in the response of `messages`. The event's id is the message's id.
 /// - `room`: the number of `members`.
-/// - `receipt`: the delivery state of the member's own last message.
+/// - `receipt`: the number of devices that the member's own last message reached, and its readers.
 /// - `deleted`: the `id` of a message that was deleted.
-/// - `left`: the stream ends. Has a `reason` if the member did not leave by itself.
+/// - `left`: the stream ends. Has a `reason` if the member was removed.
 /// - `code`: the room's new code. The stream ends, and the client must reconnect.
 struct EventsAPI: Sendable {
     let feed: any RoomFeed
@@ -26,7 +26,7 @@ struct EventsAPI: Sendable {
 
     /// The client's delay before it reconnects, in milliseconds.
     private static let retry = 2000
-    /// The holder of probe tickets. It is no member, because members' ids are hexadecimal digits.
+    /// The holder of probe tickets. No member has this id, because members' ids are hexadecimal digits.
     private static let prober = MemberID(stored: "probe")
 
     func stream(_ request: Request, _ context: ChatContext) async throws -> Response {

@@ -142,7 +142,7 @@ enum URLEncodedForm {
         bytes.contains { $0 == percent || $0 == plus }
     }
 
-    /// Decodes escapes. A `%` without two hexadecimal digits after it stands for itself, as in the tutorial's server.
+    /// Decodes escapes. A `%` without two hexadecimal digits after it is kept as it is, as in the tutorial's server.
     ///
     /// - Parameter plusIsBlank: Whether `+` means a space: `true` in forms, `false` in paths.
     static func unescaped(_ bytes: ArraySlice<UInt8>, plusIsBlank: Bool = true) -> [UInt8] {

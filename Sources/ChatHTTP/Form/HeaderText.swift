@@ -33,7 +33,7 @@ enum HeaderText {
         return (trimmed(pieces[0]).lowercased(), pieces.dropFirst().compactMap(pair))
     }
 
-    /// Returns a parameter's name in lower case, and its value without quotes. `nil` if there is no `=`.
+    /// Returns a parameter's name in lower case, and its value without quotes. `nil` if `=` is missing.
     static func pair(_ parameter: Substring) -> (name: String, value: String)? {
         guard let equals = parameter.firstIndex(of: "=") else { return nil }
         let value = trimmed(parameter[parameter.index(after: equals)...])

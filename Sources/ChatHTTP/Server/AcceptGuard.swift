@@ -70,9 +70,10 @@ final class AcceptGuard: ChannelDuplexHandler {
     }
 }
 
-/// Reserved file descriptors, released while accepting is paused, so that the rest of the process can open files.
+/// Reserved file descriptors. They are released while accepting is paused, so that the rest of the process can open
+/// files.
 ///
-/// libdispatch opens a file in `/proc` every second, and terminates the process if that fails.
+/// libdispatch opens a file in `/proc` every second. It terminates the process if that fails.
 final class SpareFiles {
     private static let most = 8
     /// The minimum number of free descriptors for accepting connections.

@@ -8,8 +8,8 @@ import NIOHTTPTypesHTTP1
 import Synchronization
 import WebAssets
 
-/// Closes a connection whose client is too slow or sends too much, or that is still open when the server stops.
-/// Notifies a stream when its connection ends. Installs `WriteGuard` for clients that do not read.
+/// Closes a connection whose client is too slow or sends too much, also while the server stops. Notifies a stream when
+/// its connection ends. Installs `WriteGuard` for clients that do not read.
 ///
 /// Its timers run on the event loop. A request that arrives in one piece needs none.
 final class ConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
@@ -181,14 +181,14 @@ final class ConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     private func startTimer(_ time: Duration, _ context: ChannelHandlerContext) {
         deadline = context.eventLoop.assumeIsolated().scheduleTask(in: TimeAmount(time)) {
             self.deadline = nil
-            // A connection without a request is a browser's preconnection, which is no hit of the limit.
+            // A connection without a request is a browser's preconnection, so it does not count as a hit of the limit.
             if self.progress.isReading { self.connections.metrics.hit(.requestTime) }
             context.close(promise: nil)
         }
     }
 
-    /// A connection closes by itself once every request that was read has its response. The timer closes those whose
-    /// clients stop sending the request or reading the response.
+    /// A connection closes automatically once every request that was read has its response. The timer closes those
+    /// whose clients stop sending the request or reading the response.
     private func startStopTimer(_ context: ChannelHandlerContext) {
         deadline = context.eventLoop.assumeIsolated().scheduleTask(in: TimeAmount(HTTPLimits.stopTime)) {
             self.deadline = nil

@@ -9,7 +9,6 @@ final class HTTPMetrics: Sendable {
         /// The route's pattern, never the path, so the number of kinds is limited by ``Routes``.
         let route: String
         let method: String
-        /// The response's status. 0 if the connection ended before a response began.
         let status: Int
     }
 
