@@ -27,7 +27,7 @@ package enum FieldText {
     /// The factor by which a text may exceed its limit in bytes before it is rejected without being composed. Composing
     /// leaves at least a third of a text's bytes, so such a text cannot fit, and composing it may cost the square of
     /// its length.
-    private static let mostShrinking = 4
+    private static let maxShrinkFactor = 4
 
     /// Trims, optionally composes, and checks a text. It must not be empty or have more than `limit` bytes of UTF-8. It
     /// must have no control characters: U+0000 to U+001F except the allowed ones, and U+007F to U+009F.
@@ -37,7 +37,7 @@ package enum FieldText {
         var text = trimmed(text)
         guard !text.isEmpty else { throw .invalid(field, "must not be empty") }
         // A longer text cannot fit.
-        if composing, text.utf8.count <= mostShrinking * limit { text = composed(text) }
+        if composing, text.utf8.count <= maxShrinkFactor * limit { text = composed(text) }
         let size = text.utf8.count
         guard size <= limit else {
             throw .invalid(field, "must have at most \(limit) bytes of UTF-8, has \(size)")

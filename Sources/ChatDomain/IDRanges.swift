@@ -53,13 +53,13 @@ package struct IDRanges: Sendable, Hashable {
 
     package mutating func subtract(_ range: ClosedRange<Int64>) {
         let start = index(from: range.lowerBound)
-        var (end, rest) = (start, [ClosedRange<Int64>]())
+        var (end, kept) = (start, [ClosedRange<Int64>]())
         while end < ranges.count, ranges[end].lowerBound <= range.upperBound {
-            if ranges[end].lowerBound < range.lowerBound { rest.append(ranges[end].lowerBound...range.lowerBound - 1) }
-            if ranges[end].upperBound > range.upperBound { rest.append(range.upperBound + 1...ranges[end].upperBound) }
+            if ranges[end].lowerBound < range.lowerBound { kept.append(ranges[end].lowerBound...range.lowerBound - 1) }
+            if ranges[end].upperBound > range.upperBound { kept.append(range.upperBound + 1...ranges[end].upperBound) }
             end += 1
         }
-        if start < end { ranges.replaceSubrange(start..<end, with: rest) }
+        if start < end { ranges.replaceSubrange(start..<end, with: kept) }
     }
 }
 

@@ -95,8 +95,8 @@ package enum Outcome: Sendable, Hashable {
     /// The fault is the gateway's, or a passing one of the push. The push is retried after a growing delay, and not
     /// before the time that the gateway named (`Retry-After`).
     case retry(reason: String, notBefore: Timestamp? = nil)
-    /// Not sent, because the push service accepts no pushes now. The push is retried at that time. This does not count
-    /// as an attempt.
+    /// The push was not sent, because the push service accepts no pushes now. It is retried at that time. This does not
+    /// count as an attempt.
     case postponed(until: Timestamp, reason: String)
     /// The gateway did not accept the credentials. The push waits for better ones and is retried after a delay, without
     /// an end. But if it accepts other pushes of the app in that time, the push itself fails.

@@ -106,7 +106,7 @@ package struct Transition: Sendable, Hashable {
         }
     }
 
-    /// Whether the push stays as it was, so that there is nothing to record.
+    /// Whether the push is unchanged, so that there is nothing to record.
     package var changesNothing: Bool {
         guard case .due(_, nil) = result else { return false }
         return added == PushHistory()
@@ -339,11 +339,13 @@ package struct ProbeWindow: Sendable, Hashable {
 
     /// The number of pushes that may be written before confirmation. `nil` if there is no limit.
     package private(set) var limit: Int?
-    /// The size of the last loss. The window stays below it for a while. `.max` if the window may grow freely.
+    /// The smallest recent loss, doubled when silence has proven enough pushes. The window stays below it. `.max` if the
+    /// window may grow freely.
     private var ceiling = Int.max
-    private var confirmed = 0
+    /// The number of groups confirmed since the last loss.
+    private var confirmedGroups = 0
     /// The number of pushes proven by silence since the ceiling was set.
-    private var silent = 0
+    private var provenBySilence = 0
 
     package init(limit: Int? = nil) {
         self.limit = limit
@@ -356,8 +358,8 @@ package struct ProbeWindow: Sendable, Hashable {
         // Groups that were written at the same time are lost at the same time. Together they halve the window once.
         ceiling = max(Self.smallestLoss, min(count, ceiling))
         limit = min(limit ?? .max, max(Self.smallest, count / 2))
-        confirmed = 0
-        silent = 0
+        confirmedGroups = 0
+        provenBySilence = 0
     }
 
     /// Records that the gateway confirmed a group of pushes.
@@ -372,16 +374,16 @@ package struct ProbeWindow: Sendable, Hashable {
             self.limit = isAll || limit * 2 >= Self.open ? nil : limit * 2
             return
         }
-        confirmed += 1
-        if bySilence { silent += count }
-        if confirmed >= Self.confirmationsBeforeRetry {
+        confirmedGroups += 1
+        if bySilence { provenBySilence += count }
+        if confirmedGroups >= Self.confirmationsBeforeRetry {
             ceiling = .max
-            confirmed = 0
+            confirmedGroups = 0
             return
         }
-        if silent >= Self.silentCeilingsBeforeRetry * ceiling {
+        if provenBySilence >= Self.silentCeilingsBeforeRetry * ceiling {
             ceiling *= 2
-            silent = 0
+            provenBySilence = 0
         }
         if count >= limit {
             let next = min(limit + max(1, limit / 4), ceiling - max(1, ceiling / 8))

@@ -21,7 +21,7 @@ package struct RoomChanges: Sendable, Hashable {
     package var memberships: Set<SecretCode> = []
     /// Members that have entered or left.
     package var members: Set<MemberID> = []
-    /// Those of ``members`` that were removed by a moderator.
+    /// The members that a moderator removed. They are also in ``members``.
     package var removed: Set<MemberID> = []
     /// Rooms whose members were all removed or have moved to a new code. These members are not in ``members``.
     package var closed: Set<SecretCode> = []

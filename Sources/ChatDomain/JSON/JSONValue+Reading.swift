@@ -35,8 +35,8 @@ private struct JSONReader {
 
     private var next: UInt8? { position < bytes.count ? bytes[position] : nil }
 
-    private func malformed(_ problem: String, at place: Int? = nil) -> Malformed {
-        Malformed(problem: problem, byte: (place ?? position) + 1)
+    private func malformed(_ problem: String, at offset: Int? = nil) -> Malformed {
+        Malformed(problem: problem, byte: (offset ?? position) + 1)
     }
 
     mutating func document() throws(JSONValue.Malformed) -> JSONValue {
@@ -83,13 +83,13 @@ private struct JSONReader {
         // (see ``JSONObject``).
         var names: Set<[UInt8]> = []
         try list("object", until: "}", depth: depth) { reader throws(JSONValue.Malformed) in
-            let place = reader.position
+            let start = reader.position
             guard reader.next == UInt8(ascii: "\"") else {
                 throw reader.malformed("expected a member's name in quotes")
             }
             let name = try reader.string()
             guard names.insert(Array(name.utf8)).inserted else {
-                throw reader.malformed("duplicate member name", at: place)
+                throw reader.malformed("duplicate member name", at: start)
             }
             reader.skipBlanks()
             guard reader.take(":") else { throw reader.malformed("expected a colon") }
@@ -165,8 +165,8 @@ private struct JSONReader {
     }
 
     private mutating func escape() throws(JSONValue.Malformed) -> [UInt8] {
-        let place = position - 1
-        guard let byte = next else { throw malformed("a string does not end", at: place) }
+        let start = position - 1
+        guard let byte = next else { throw malformed("a string does not end", at: start) }
         position += 1
         switch byte {
         case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/"): return [byte]
@@ -176,21 +176,21 @@ private struct JSONReader {
         case UInt8(ascii: "r"): return [0x0D]
         case UInt8(ascii: "t"): return [0x09]
         case UInt8(ascii: "u"):
-            var code = UInt32(try unit(place))
+            var code = UInt32(try unit(start))
             if (0xD800..<0xDC00).contains(code), take("\\"), take("u") {
-                let low = UInt32(try unit(place))
-                guard (0xDC00..<0xE000).contains(low) else { throw malformed("half of a surrogate pair", at: place) }
+                let low = UInt32(try unit(start))
+                guard (0xDC00..<0xE000).contains(low) else { throw malformed("half of a surrogate pair", at: start) }
                 code = 0x10000 + (code - 0xD800) << 10 + (low - 0xDC00)
             }
-            guard let scalar = Unicode.Scalar(code) else { throw malformed("half of a surrogate pair", at: place) }
+            guard let scalar = Unicode.Scalar(code) else { throw malformed("half of a surrogate pair", at: start) }
             return Array(String(Character(scalar)).utf8)
-        default: throw malformed("unknown escape", at: place)
+        default: throw malformed("unknown escape", at: start)
         }
     }
 
-    private mutating func unit(_ place: Int) throws(JSONValue.Malformed) -> UInt16 {
+    private mutating func unit(_ start: Int) throws(JSONValue.Malformed) -> UInt16 {
         guard position + 4 <= bytes.count, let pair = Hex.bytes(Array(bytes[position..<position + 4])) else {
-            throw malformed("expected four hexadecimal digits after \\u", at: place)
+            throw malformed("expected four hexadecimal digits after \\u", at: start)
         }
         position += 4
         return UInt16(pair[0]) << 8 | UInt16(pair[1])
