@@ -174,7 +174,7 @@ package enum SandboxError: Error, Sendable, CustomStringConvertible {
         case .directoryBusy(let path):
             "another process holds the lock on the sandbox's directory \(path); end it, or choose another with --directory"
         case .alreadyStarted:
-            "the sandbox has been started before; make a new one"
+            "the sandbox has been started before; create a new one"
         }
     }
 }

@@ -379,7 +379,7 @@ def inbox():
     picture(phone, "inbox-dark-phone")
 
     driver.find_element(By.ID, "remove").click()
-    until("an app is removed by a button", lambda: "refused" in find(driver, "removed").text)
+    until("an app is removed by a button", lambda: "rejected" in find(driver, "removed").text)
     form(cmd="message", udid="e" * 40, text="Gone")
     until("and the next push is refused", lambda: texts(driver, "#list li:first-child .marks .bad") == ["Unregistered"])
     find(driver, "make").click()

@@ -68,7 +68,7 @@ struct ControlAPI: Sendable {
 
     /// The files of the inbox page at `/`, which shows notifications and creates faults.
     private var pageFiles: [WebFile] {
-        let unknown = configuration.strict ? "refused" : "accepted"
+        let unknown = configuration.strict ? "rejected" : "accepted"
         return WebFile.base + [
             .page("/", WebFile.filled(WebFile.embedded("inbox.html"), "unknown", with: unknown)),
             .style("/inbox.css"), .script("/inbox.js"),

@@ -43,7 +43,7 @@ struct ControlBody<Field: RawRepresentable<String> & CaseIterable> {
         }
         for name in values.keys.sorted() where Field(rawValue: name) == nil {
             let known = Field.allCases.map(\.rawValue).sorted().joined(separator: ", ")
-            throw ControlError("\(name): unknown field; there are \(known)")
+            throw ControlError("\(name): unknown field; must be one of \(known)")
         }
     }
 

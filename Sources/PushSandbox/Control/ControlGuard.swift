@@ -54,12 +54,12 @@ struct ControlGuard: RouterMiddleware {
     func check(host: String, origins: [String], schemes: [String], port: Int?) throws(ControlError) {
         guard namesThisListener(host, port: port) else {
             throw ControlError(
-                .forbidden, "Host: only localhost, 127.0.0.1 and [::1] with this port, and names that were allowed")
+                .forbidden, "Host: only localhost, 127.0.0.1 and [::1] with this port, and the address of --host")
         }
         for origin in origins {
             let scheme = schemes.first(where: origin.lowercased().hasPrefix)
             guard let scheme, namesThisListener(String(origin.dropFirst(scheme.count)), port: port) else {
-                throw ControlError(.forbidden, "Origin: only pages of this address may call it")
+                throw ControlError(.forbidden, "Origin: only pages of this address may call the control API")
             }
         }
     }

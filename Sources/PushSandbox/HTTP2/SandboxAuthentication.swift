@@ -50,7 +50,7 @@ struct SandboxAuthentication: Sendable {
         if current?.issuedAt != token.issuedAt {
             if let current, now.timeIntervalSince(current.firstUse) < Self.tokenUpdateInterval {
                 throw Refusal(
-                    reason: .tooManyProviderTokenUpdates, why: "the token before it is not 20 minutes in use yet")
+                    reason: .tooManyProviderTokenUpdates, why: "the previous token was used for less than 20 minutes")
             }
             current = (token.issuedAt, now)
         }
@@ -95,8 +95,8 @@ struct SandboxAuthentication: Sendable {
             throw Refusal(reason: .unrelatedKeyIDInToken, why: "the connection's key is \(keyID)")
         }
         guard token.teamID == keys.teamID else { throw invalid("iss is another team") }
-        guard let key = keys.keys[token.keyID] else { throw invalid("kid is no key of this sandbox") }
-        guard token.isSigned(by: key.key) else { throw invalid("the signature is not the key's") }
+        guard let key = keys.keys[token.keyID] else { throw invalid("kid is not a key of this sandbox") }
+        guard token.isSigned(by: key.key) else { throw invalid("the signature does not match the key") }
         guard !key.isForProduction else {
             throw Refusal(reason: .badEnvironmentKeyIDInToken, why: "the key is for production")
         }

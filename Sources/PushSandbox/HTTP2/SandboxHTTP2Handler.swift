@@ -120,7 +120,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
         if error is any NIOHTTP2Error {
-            logger.debug("HTTP/2 client in error", metadata: ["error": "\(error)"])
+            logger.debug("HTTP/2 protocol error by the client", metadata: ["error": "\(error)"])
             // After a connection error, the library has sent GOAWAY. A stream error ends only that stream.
             guard writes.isEndedByLibrary else { return }
             end(context) { context.close(promise: nil) }
@@ -402,11 +402,11 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
         let deviations = connection.authentication.takeDeviations()
         if !deviations.isEmpty {
             logger.warning(
-                "The provider token leaves the standard's form; accepted, but not with --strict",
+                "provider token deviates from the standard's form; --strict would reject it",
                 metadata: ["deviations": "\(deviations.map(\.rawValue).joined(separator: "; "))"])
         }
         guard let token = decision.refusedToken, !hasWarned else { return }
         hasWarned = true
-        logger.warning("Provider token refused", metadata: ["reason": "\(token.reason)", "why": "\(token.why)"])
+        logger.warning("provider token rejected", metadata: ["reason": "\(token.reason)", "why": "\(token.why)"])
     }
 }

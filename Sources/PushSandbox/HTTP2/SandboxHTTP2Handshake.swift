@@ -67,7 +67,7 @@ final class SandboxHTTP2Handshake: ChannelInboundHandler {
             if client.applicationProtocol == Self.protocolName {
                 begin(context: context)
             } else if configuration.strict {
-                refuse(.noALPN, "The client does not offer h2 by ALPN, which --strict demands.", context: context)
+                refuse(.noALPN, "The client does not offer h2 by ALPN, which --strict requires.", context: context)
             } else {
                 awaitPreface(context: context)
             }

@@ -30,7 +30,7 @@ final class ClientHandshake: ChannelInboundHandler {
     private var timer: Scheduled<Void>?
     private var isDone = false
     /// The reason to report if TLS does not come up.
-    private var failure = "The client closed the connection before TLS was up."
+    private var failure = "The client closed the connection before the TLS handshake was complete."
 
     init(_ listener: ListenerKind, connection: Int, timeout: TimeAmount, state: SharedState, logger: Logger) {
         self.listener = listener
@@ -43,7 +43,7 @@ final class ClientHandshake: ChannelInboundHandler {
     func handlerAdded(context: ChannelHandlerContext) {
         timer = context.eventLoop.assumeIsolated().scheduleTask(in: timeout) {
             self.logger.debug("TLS handshake not completed in time")
-            self.failure = "TLS was not up in time."
+            self.failure = "The TLS handshake was not complete in time."
             context.closeWithoutTLS()
         }
     }

@@ -77,7 +77,8 @@ struct DeviceRegistry: Sendable {
     ) throws(LimitReached) -> SandboxDevice {
         let index = indices[token] ?? devices.count
         guard index < Self.limit else {
-            throw LimitReached(text: "there are \(Self.limit) devices already, and no more can be made")
+            throw LimitReached(
+                text: "there are \(Self.limit) devices, which is the limit; restart the sandbox to remove them")
         }
         let device = SandboxDevice(
             id: index + 1, token: token, topic: topic, environment: environment, expiresAt: expiresAt, createdAt: now,

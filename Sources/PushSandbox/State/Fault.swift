@@ -196,8 +196,8 @@ extension Fault: Encodable {
         }
         for field in Field.allCases.drop(while: { $0 != .status }) where body.has(field) && !fields.contains(field) {
             let owners = names.filter { $0.fields(over: gateway)?.contains(field) == true }.map(\.rawValue)
-            let hint = owners.isEmpty ? "" : ", but with \(owners.joined(separator: ", "))"
-            throw ControlError("\(field.rawValue): not with the action \(name.rawValue)\(hint)")
+            let hint = owners.isEmpty ? "" : ", only with \(owners.joined(separator: ", "))"
+            throw ControlError("\(field.rawValue): not allowed with the action \(name.rawValue)\(hint)")
         }
         let action: Action =
             switch gateway {
@@ -218,7 +218,7 @@ extension Fault: Encodable {
         case .delay: return .delay(try required(delay))
         case .probe:
             guard !body.has(.token) else {
-                throw ControlError("token: not with the action probe: a probe has no token")
+                throw ControlError("token: not allowed with the action probe, because a probe has no token")
             }
             let answers = SandboxConfiguration.ProbeResponse.allCases
             guard let answer = try body.string(.answer).flatMap(SandboxConfiguration.ProbeResponse.init) else {
@@ -227,7 +227,7 @@ extension Fault: Encodable {
             }
             let status = try body.integer(.status, in: 0...255).map { BinaryStatus(rawValue: UInt8($0)) }
             guard status == nil || answer == .unidentified else {
-                throw ControlError("status: with the action probe only if answer is unidentified")
+                throw ControlError("status: allowed with the action probe only if answer is unidentified")
             }
             return .probe(answer, status ?? SandboxState.unidentifiedStatus)
         // The names after `status` belong to HTTP/2 and were rejected before.
@@ -296,14 +296,14 @@ extension Fault: Encodable {
         let known = reason.flatMap(ProviderReason.init)
         guard let status = try body.integer(.status, in: 300...599) ?? known?.status else {
             throw ControlError(
-                "status: must be given with the action status, from 300 to 599, or a reason that Apple has")
+                "status: must be given with the action status, from 300 to 599, unless reason is one of Apple's")
         }
         let timestamp = try body.integer(.timestamp, in: 0...Int.max).map(Int64.init)
         if let reason {
             return .refuse(ProviderRefusal(status: status, reason: reason, timestamp: timestamp), delay: delay)
         }
         guard timestamp == nil else {
-            throw ControlError("timestamp: only with a reason; without one the answer has no body")
+            throw ControlError("timestamp: only with a reason; without one the response has no body")
         }
         return .status(status, delay: delay)
     }
@@ -394,7 +394,8 @@ struct FaultTable: Sendable {
     @discardableResult
     mutating func add(_ fault: Fault) throws(LimitReached) -> Fault {
         guard waiting.count < Self.limit else {
-            throw LimitReached(text: "\(Self.limit) faults wait already, and no more can be made")
+            throw LimitReached(
+                text: "\(Self.limit) faults are waiting, which is the limit; delete them with DELETE /faults")
         }
         lastID += 1
         var fault = fault

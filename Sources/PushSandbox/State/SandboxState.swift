@@ -44,7 +44,7 @@ struct SandboxState: Sendable {
     /// - Returns: The connection's number, from 1. `nil` if too many connections are open.
     mutating func admit(_ listener: ListenerKind, at now: Date) -> Int? {
         guard counts[listener].open < configuration.connectionLimit else {
-            let message = "\(configuration.connectionLimit) connections are open, which is the most."
+            let message = "\(configuration.connectionLimit) connections are open, which is the limit."
             refuse(nil, of: listener, .tooMany, message, at: now)
             return nil
         }

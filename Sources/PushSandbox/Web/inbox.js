@@ -1,8 +1,8 @@
 "use strict";
-// Shows what the control API has: what arrived, newest first; the simulated devices and browsers; the faults.
+// Shows the state that the control API returns: notifications (newest first), devices, browsers and faults.
 
 const page = 100;
-// Between polls, in milliseconds: a poll costs one small answer.
+// The time between polls in milliseconds. A poll costs one small response.
 const interval = 700;
 const limits = { http2: 4096, binary: 2048, webpush: 3993 };
 const protocols = { http2: "HTTP/2", binary: "binary", webpush: "Web Push" };
@@ -28,7 +28,7 @@ let since = 0;
 let chosen = null;
 let generation = 0;
 const answers = new Set(["accepted"]);
-// Notifications in the list, the newest.
+// The maximum number of notifications in the list. The newest are kept.
 const shownLimit = 500;
 
 function query() {
@@ -50,7 +50,7 @@ async function poll() {
   parts.set("limit", page);
   const answer = await callJSON("GET", "/notifications?" + parts);
   if (current !== generation) return false;
-  // The inbox was emptied, or the sandbox started again.
+  // The inbox was emptied, or the sandbox was restarted.
   if (answer.next < since) {
     restart();
     return true;
@@ -94,7 +94,7 @@ function add(notification, isFresh) {
   top.append(element("span", "", isBrowser ? "a browser" : notification.topic ?? "no topic"), element("time", "", timeText(notification.received_at)));
   banner.append(top);
   const content = parsed(notification);
-  // A declarative message of Web Push has the same under other names.
+  // A declarative Web Push message has the same content under other names.
   const shown = content?.notification;
   const aps = content?.aps ?? (shown ? { alert: shown, badge: shown.app_badge } : {});
   const alert = aps.alert;
@@ -119,7 +119,7 @@ function add(notification, isFresh) {
   if (byId("list").childElementCount > shownLimit) byId("list").lastElementChild.remove();
 }
 
-// A message for a real browser has come further meanwhile.
+// Fetches a message for a real browser again, because its delivery state may have changed.
 async function latest(notification) {
   if (!notification.delivery) return notification;
   const page = await callJSON("GET", `/notifications?limit=1&since=${notification.id - 1}`);
@@ -135,14 +135,14 @@ function choose(notification, banner) {
   byId("removed").textContent = "";
   byId("facts").replaceChildren(...facts([
     ["Answer", notification.answer, notification.answer === "accepted" ? "good" : "bad"],
-    ["Because", notification.message],
+    ["Reason", notification.message],
     ["Warning", notification.warning],
     ["Delivery", notification.delivery && [notification.delivery, notification.delivery_code].join(" ").trim()],
     ["Arrived", notification.received_at],
     ["Protocol", protocols[notification.protocol] + (notification.command === undefined ? "" : ", command " + notification.command)],
     ["Connection", notification.connection],
     ["Stream", notification.stream],
-    ["Logged in with", notification.authentication],
+    ["Authentication", notification.authentication],
     ["Token", notification.token],
     ["Topic", notification.topic],
     ["apns-id", notification.apns_id],
@@ -156,11 +156,11 @@ function choose(notification, banner) {
   const limit = notification.push_type === "voip" && notification.protocol === "http2" ? 5120 : limits[notification.protocol];
   const document_ = parsed(notification);
   byId("removal").hidden = notification.protocol === "webpush";
-  byId("size").textContent = bytes.length + " bytes of " + limit + (document_ !== null ? "" : notification.delivery ? "; encrypted" : "; this is no JSON");
+  byId("size").textContent = bytes.length + " bytes of " + limit + (document_ !== null ? "" : notification.delivery ? "; encrypted" : "; not JSON");
   byId("size").className = bytes.length > limit || document_ === null && !notification.delivery ? "bad" : "hint";
-  byId("pretty").textContent = document_ === null ? notification.payload ?? "(no UTF-8)" : JSON.stringify(document_, null, 2);
+  byId("pretty").textContent = document_ === null ? notification.payload ?? "(not UTF-8)" : JSON.stringify(document_, null, 2);
   byId("bytes").textContent = dump(bytes);
-  // On a narrow page it stands below.
+  // On a narrow page, the details are below the list.
   if (matchMedia("(max-width: 44rem)").matches) {
     byId("detail").scrollIntoView();
     byId("detail").focus({ preventScroll: true });
@@ -186,13 +186,13 @@ onClick("clear", async () => {
 });
 onClick("remove", async () => {
   await callJSON("DELETE", "/devices/" + chosen.token);
-  byId("removed").textContent = "Removed: from now on pushes to it are refused, and the feedback service tells of it.";
+  byId("removed").textContent = "Removed. Pushes to this device are rejected from now on, and the feedback service lists it.";
   await devices();
 });
 
 // MARK: Devices
 
-// Fills the list of devices or browsers with the newest of them, each with a button that ends it.
+// Shows the newest 50 devices or browsers, each with a button that removes it.
 async function showList(name, action, idOf) {
   const list = [];
   let next = 0;
@@ -206,7 +206,7 @@ async function showList(name, action, idOf) {
     const token = element("code", "", each.token);
     token.title = each.token;
     line.append(token);
-    if (each.channel_id) line.append(element("span", "hint", "a real one"));
+    if (each.channel_id) line.append(element("span", "hint", "real browser"));
     if (each.removed_at) {
       line.append(element("span", "bad", "removed"));
     } else {
@@ -243,19 +243,19 @@ onClick("copy", async () => {
 
 // MARK: Faults
 
-// What each action is called, with which protocols there is it (all, if that is not said), and what it takes beside what all
-// take: name, label, kind, example.
+// The label of each action, then its additional fields by protocol (name, label, type, example), then the protocols that
+// have the action. Without such a list, all protocols have it.
 const actions = {
-  status: ["answers with an error", {
+  status: ["responds with an error", {
     http2: [["reason", "Reason", "text", "Unregistered"]], binary: [["status", "Status", "number", "8"]],
     webpush: [["status", "Status", "number", "503"], ["retry_after", "Retry after seconds", "number", "5"]],
   }],
   close: ["closes the connection"],
   reset: ["resets the connection", "http2 binary"],
-  stop_reading: ["stops reading", { all: [["delay_ms", "For milliseconds", "number", "5000"]] }, "http2 binary"],
-  delay: ["answers late", { all: [["delay_ms", "By milliseconds", "number", "2000"]] }],
-  drop: ["takes it and says nothing"],
-  close_accepted: ["takes it and closes", "http2"],
+  stop_reading: ["stops reading", { all: [["delay_ms", "Duration in milliseconds", "number", "5000"]] }, "http2 binary"],
+  delay: ["responds late", { all: [["delay_ms", "Delay in milliseconds", "number", "2000"]] }],
+  drop: ["drops the notification"],
+  close_accepted: ["accepts the notification and closes", "http2"],
   goaway: ["sends GOAWAY", "http2"],
   stream_limit: ["limits the streams", { http2: [["limit", "Streams", "number", "10"]] }, "http2"],
   reset_stream: ["resets the stream", "http2"],
@@ -327,14 +327,14 @@ onClick("clear-faults", async () => {
   await faults();
 });
 
-// MARK: What changes by itself
+// MARK: Updates
 
-async function figures() {
+async function showStats() {
   const { http2, binary, webpush, feedback, inbox, refusals } = await callJSON("GET", "/stats");
   const accepted = [http2, binary, webpush].reduce((sum, part) => sum + (part.answers.accepted ?? 0), 0);
   const total = [http2, binary, webpush].flatMap((part) => Object.values(part.answers)).reduce((sum, count) => sum + count, 0);
   byId("figures").textContent = `${total} notifications, ${accepted} accepted · open connections: ${http2.connections.open} HTTP/2, `
-    + `${binary.connections.open} binary` + (inbox.dropped ? ` · ${inbox.dropped} forgotten, the inbox is full` : "")
+    + `${binary.connections.open} binary` + (inbox.dropped ? ` · ${inbox.dropped} dropped because the inbox is full` : "")
     + (refused([http2, binary, feedback]) ? ` · ${refused([http2, binary, feedback])} connections refused` : "");
   showRefusals(refusals);
 }
@@ -360,7 +360,7 @@ async function run() {
     try {
       if (!document.hidden) {
         while (await poll());
-        await figures();
+        await showStats();
         await faults();
         if (round % 5 === 0) {
           await devices();
@@ -371,7 +371,7 @@ async function run() {
       isLost = false;
     } catch {
       isLost = true;
-      showError(new Error("The sandbox does not answer; waiting for it."));
+      showError(new Error("The sandbox does not respond. Waiting for it."));
     }
     await new Promise((done) => setTimeout(done, interval));
   }

@@ -137,7 +137,8 @@ struct BrowserRegistry: Sendable {
         secret: String, origin: String, channel: PushChannel? = nil, applicationServerKey: [UInt8]? = nil, at now: Date
     ) throws(LimitReached) -> SandboxBrowser {
         guard browsers.count < limit else {
-            throw LimitReached(text: "there are \(limit) browsers already, and no more can be made")
+            throw LimitReached(
+                text: "there are \(limit) browsers, which is the limit; restart the sandbox to remove them")
         }
         let browser = SandboxBrowser(
             id: browsers.count + 1, secret: secret, origin: origin, channel: channel,

@@ -92,7 +92,7 @@ private final class PushSocketHandler: ChannelInboundHandler {
         socket.sockets.insert(context.channel, as: connection)
         let (handler, bound) = (NIOLoopBound(self, eventLoop: context.eventLoop), context.loopBound)
         helloTimer = context.eventLoop.scheduleTask(in: socket.helloTimeout) {
-            handler.value.close(bound.value, .policyViolation, "messageType: hello must come first, and at once")
+            handler.value.close(bound.value, .policyViolation, "messageType: hello did not arrive in time")
         }
     }
 
@@ -138,12 +138,12 @@ private final class PushSocketHandler: ChannelInboundHandler {
             }
             if case .hello = message { helloTimer?.cancel() }
             if answer?.status == 500 {
-                socket.logger.warning("A browser cannot subscribe: there are too many subscriptions already")
+                socket.logger.warning("browser subscription rejected: too many subscriptions")
             }
             if let answer { write(answer, context) }
             writeMessages(context)
         } catch {
-            socket.logger.warning("A browser's message is refused", metadata: ["error": "\(error.text)"])
+            socket.logger.warning("browser message rejected", metadata: ["error": "\(error.text)"])
             close(context, .policyViolation, error.text)
         }
     }

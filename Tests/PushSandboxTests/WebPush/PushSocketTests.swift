@@ -104,7 +104,7 @@ struct PushSocketTests {
             let port = sandbox.addresses.control.port
             let heard = try await raw(sandbox, Self.upgrade("/push", host: "localhost:\(port)"), toEnd: true)
             #expect(heard.hasPrefix("HTTP/1.1 101 "))
-            #expect(heard.hasSuffix("messageType: hello must come first, and at once"))
+            #expect(heard.hasSuffix("messageType: hello did not arrive in time"))
         }
         let browser = try await TestSandbox.with { sandbox in
             let browser = try await TestBrowser.connect(to: sandbox)
