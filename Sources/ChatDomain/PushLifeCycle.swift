@@ -18,7 +18,7 @@ package struct PushHistory: Sendable, Hashable {
     package var isSuspect: Bool { unanswered > 0 || refused > 0 }
 }
 
-/// The lanes of an app's queue, in the order in which due pushes are sent.
+/// The lanes of an app's queue, in the order in which leases take due pushes.
 package enum PushLane: Int, Sendable, Hashable, CaseIterable {
     /// Pushes of the chat, of other programs, and of notifications to few devices.
     case normal

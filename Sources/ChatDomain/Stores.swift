@@ -51,7 +51,7 @@ package protocol StoreUpkeep: Sendable {
     func tryWriting() async throws(ChatError)
     /// Deletes data that is older than `ages`, in steps:
     ///
-    /// - messages, and the addresses from which they were posted
+    /// - messages, and after ``RetentionAges/addresses`` the addresses from which they were posted
     /// - the read positions of members who left a room
     /// - settled pushes, feedback, and notifications without pushes
     /// - bans that have ended, and moderation records, except those that still hold back pushes
