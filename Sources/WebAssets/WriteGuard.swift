@@ -9,7 +9,7 @@ package final class WriteGuard: ChannelOutboundHandler, RemovableChannelHandler 
     package typealias OutboundOut = IOData
 
     private var progress = WriteProgress()
-    private var nextLook: Scheduled<Void>?
+    private var nextCheck: Scheduled<Void>?
     private let onClose: () -> Void
 
     /// - Parameter onClose: Called before the handler closes the connection.
@@ -24,23 +24,23 @@ package final class WriteGuard: ChannelOutboundHandler, RemovableChannelHandler 
 
     package func flush(context: ChannelHandlerContext) {
         context.flush()
-        guard nextLook == nil, let waiting = Self.waitingBytes(context), waiting > 0 else { return }
+        guard nextCheck == nil, let waiting = Self.waitingBytes(context), waiting > 0 else { return }
         progress.began(waiting: waiting)
-        scheduleLook(context)
+        scheduleCheck(context)
     }
 
     package func handlerRemoved(context: ChannelHandlerContext) {
-        nextLook?.cancel()
-        nextLook = nil
+        nextCheck?.cancel()
+        nextCheck = nil
     }
 
-    private func scheduleLook(_ context: ChannelHandlerContext) {
-        nextLook = context.eventLoop.assumeIsolated().scheduleTask(in: TimeAmount(WriteProgress.interval)) {
-            self.nextLook = nil
+    private func scheduleCheck(_ context: ChannelHandlerContext) {
+        nextCheck = context.eventLoop.assumeIsolated().scheduleTask(in: TimeAmount(WriteProgress.interval)) {
+            self.nextCheck = nil
             guard let waiting = Self.waitingBytes(context) else { return }
-            switch self.progress.looked(waiting: waiting) {
-            case .rest: break
-            case .lookAgain: self.scheduleLook(context)
+            switch self.progress.checked(waiting: waiting) {
+            case .idle: break
+            case .checkAgain: self.scheduleCheck(context)
             case .close:
                 self.onClose()
                 context.close(promise: nil)
@@ -58,8 +58,8 @@ package final class WriteGuard: ChannelOutboundHandler, RemovableChannelHandler 
 package struct WriteProgress {
     package enum Action: Equatable {
         /// No bytes wait.
-        case rest
-        case lookAgain
+        case idle
+        case checkAgain
         case close
     }
 
@@ -69,7 +69,7 @@ package struct WriteProgress {
 
     /// The number of bytes written to the channel.
     private var queued = 0
-    /// The number of bytes that the socket had accepted at the last look.
+    /// The number of bytes that the socket had accepted at the last check.
     private var taken = 0
     private var idleTime = Duration.zero
 
@@ -86,13 +86,13 @@ package struct WriteProgress {
     }
 
     /// - Parameter waiting: The number of bytes that the socket has not accepted.
-    package mutating func looked(waiting: Int) -> Action {
-        guard waiting > 0 else { return .rest }
+    package mutating func checked(waiting: Int) -> Action {
+        guard waiting > 0 else { return .idle }
         if queued - waiting > taken {
             began(waiting: waiting)
-            return .lookAgain
+            return .checkAgain
         }
         idleTime += Self.interval
-        return idleTime < Self.limit ? .lookAgain : .close
+        return idleTime < Self.limit ? .checkAgain : .close
     }
 }

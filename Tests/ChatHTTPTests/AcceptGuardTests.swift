@@ -96,7 +96,7 @@ struct AcceptGuardTests {
         let spares = SpareFiles(free: { free.withLock(\.self) })
         #expect(spares.take() == true)
         let channel = try channel(spares)
-        free.withLock { $0 = SpareFiles.fewestFree - 1 }
+        free.withLock { $0 = SpareFiles.minFree - 1 }
         fail(channel)
         #expect(spares.take() == false)
         channel.embeddedEventLoop.advanceTime(by: .seconds(60))

@@ -95,13 +95,13 @@ struct WriteGuardTests {
         var progress = WriteProgress()
         progress.queued(100)
         progress.began(waiting: 100)
-        for _ in 0..<5 { #expect(progress.looked(waiting: 100) == .lookAgain) }
+        for _ in 0..<5 { #expect(progress.checked(waiting: 100) == .checkAgain) }
         // One byte was taken, and more were added.
         progress.queued(50)
-        #expect(progress.looked(waiting: 149) == .lookAgain)
-        for _ in 0..<5 { #expect(progress.looked(waiting: 149) == .lookAgain) }
-        #expect(progress.looked(waiting: 149) == .close)
-        #expect(progress.looked(waiting: 0) == .rest)
+        #expect(progress.checked(waiting: 149) == .checkAgain)
+        for _ in 0..<5 { #expect(progress.checked(waiting: 149) == .checkAgain) }
+        #expect(progress.checked(waiting: 149) == .close)
+        #expect(progress.checked(waiting: 0) == .idle)
     }
 
     @Test("A connection with too many requests that have no answer yet is closed, and counted")

@@ -71,7 +71,7 @@ struct AdminGuard: Sendable {
 
     private static let unknownToken = "Unknown token: it was revoked, has expired, or never existed"
     /// The maximum length of a token to look up, in characters.
-    private static let longestToken = 128
+    private static let maxTokenLength = 128
 
     /// - Parameters:
     ///   - scope: The scope that a token needs.
@@ -101,7 +101,7 @@ struct AdminGuard: Sendable {
     ) async throws(ChatError) -> Caller {
         // Check these first, because a token of the configuration may look like one of the database.
         if let credential, Self.isRight(credential, settings) { return .administrator }
-        if let credential, credential.hasPrefix(AccessToken.prefix), credential.utf8.count <= Self.longestToken {
+        if let credential, credential.hasPrefix(AccessToken.prefix), credential.utf8.count <= Self.maxTokenLength {
             // The lookup is one indexed read by the token's hash, and each connection has one at a time. It costs less
             // than a chat request.
             if let token = try await tokens.token(of: credential) {
@@ -181,13 +181,13 @@ struct AdminGuard: Sendable {
 /// Counts requests with tokens, by token name.
 final class TokenCalls: Sendable {
     /// The maximum number of names to count, because tokens are created and revoked without limit.
-    private static let most = 1000
+    private static let maxNames = 1000
 
     private let counts = Mutex<[String: Int64]>([:])
 
     func count(_ name: String) {
         counts.withLock { counts in
-            if counts[name] != nil || counts.count < Self.most { counts[name, default: 0] += 1 }
+            if counts[name] != nil || counts.count < Self.maxNames { counts[name, default: 0] += 1 }
         }
     }
 

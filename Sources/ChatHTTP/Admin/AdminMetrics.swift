@@ -294,7 +294,7 @@ private struct AppMetrics {
 /// An app's devices by day: for each value a list with one number per day.
 private struct UsageTable {
     /// The maximum number of values per kind. The remaining ones are counted together.
-    private static let mostValues = 20
+    private static let maxValues = 20
 
     private var devices: [Int]
     private var values: [DeviceDay.Kind: [DeviceDay.Value: [Int]]] = [:]
@@ -328,10 +328,10 @@ private struct UsageTable {
             if value == .others { others = counts }
         }
         texts.sort { ($1.counts.reduce(0, +), $0.text) < ($0.counts.reduce(0, +), $1.text) }
-        for (_, counts) in texts.dropFirst(Self.mostValues) { others = zip(others, counts).map(+) }
+        for (_, counts) in texts.dropFirst(Self.maxValues) { others = zip(others, counts).map(+) }
         return [
             "values": .array(
-                texts.prefix(Self.mostValues).map {
+                texts.prefix(Self.maxValues).map {
                     .object(["value": .string($0.text), "devices": Self.list($0.counts)])
                 }),
             "others": Self.list(others),

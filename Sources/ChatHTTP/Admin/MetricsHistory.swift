@@ -13,7 +13,7 @@ final class MetricsHistory: Sendable {
     /// The number of minutes to keep in memory. The file holds up to twice as many before it is rewritten.
     static let kept = 1440
     /// The maximum size of a file that is read, in bytes. A regular file has a third of that.
-    private static let longestFile = 1 << 20
+    private static let maxFileSize = 1 << 20
 
     /// The numbers from which a minute is computed. `sent`, `failed` and `messages` count from the start of the
     /// process. The others are current values.
@@ -137,7 +137,7 @@ final class MetricsHistory: Sendable {
 
     private func load(_ file: String) {
         var status = stat()
-        guard stat(file, &status) == 0, status.st_size <= Self.longestFile,
+        guard stat(file, &status) == 0, status.st_size <= Self.maxFileSize,
             let bytes = FileManager.default.contents(atPath: file)
         else { return }
         let found = bytes.split(separator: UInt8(ascii: "\n"))

@@ -21,7 +21,7 @@ struct ProcessUsage {
         if let files = Self.openFiles {
             text.single("process_open_fds", "gauge", "Open file descriptors.", files)
         }
-        if let files = Self.mostFiles {
+        if let files = Self.maxFiles {
             text.single("process_max_fds", "gauge", "Maximum number of open file descriptors.", files)
         }
     }
@@ -31,7 +31,7 @@ struct ProcessUsage {
         (try? FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd"))?.count
     }
 
-    static var mostFiles: Int? {
+    static var maxFiles: Int? {
         var limit = rlimit()
         guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return nil }
         return Int(clamping: limit.rlim_cur)

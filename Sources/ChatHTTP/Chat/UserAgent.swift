@@ -2,9 +2,9 @@
 /// system from another. There are few values, so they hardly identify a user.
 struct UserAgent: Sendable, Hashable {
     /// The number of bytes of the header to examine.
-    private static let longest = 512
+    private static let maxBytes = 512
     /// The maximum number of digits in a version.
-    private static let mostDigits = 4
+    private static let maxDigits = 4
 
     /// Each browser's mark before the version, and its name. The first match counts. Most browsers also name other
     /// browsers, so that sites serve them those browsers' pages.
@@ -26,11 +26,11 @@ struct UserAgent: Sendable, Hashable {
     let system: String?
 
     init(_ header: String) {
-        let text = String(decoding: header.utf8.prefix(Self.longest), as: UTF8.self)
+        let text = String(decoding: header.utf8.prefix(Self.maxBytes), as: UTF8.self)
         browser =
             Self.browsers.lazy.compactMap { mark, name -> String? in
                 guard let found = text.firstRange(of: mark) else { return nil }
-                let digits = text[found.upperBound...].prefix { $0.isASCII && $0.isNumber }.prefix(Self.mostDigits)
+                let digits = text[found.upperBound...].prefix { $0.isASCII && $0.isNumber }.prefix(Self.maxDigits)
                 return digits.isEmpty ? nil : "\(name) \(digits)"
             }.first
         system = Self.systems.first { text.contains($0.0) }?.1

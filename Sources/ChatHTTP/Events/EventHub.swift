@@ -301,12 +301,12 @@ final class EventHub: Service {
         await countMembers(of: uncounted)
         let wallTime = self.now()
         for stream in streams {
-            let (began, isUnderWay) = stream.lastWrite
+            let (began, isInProgress) = stream.lastWrite
             if case .member(let end?) = stream.admission, wallTime >= end {
                 stream.end(.reconnect, closesConnection: true)
-            } else if isUnderWay, now - began >= HTTPLimits.streamWriteTime {
+            } else if isInProgress, now - began >= HTTPLimits.streamWriteTime {
                 stream.end(.reconnect, closesConnection: true)
-            } else if !isUnderWay, now - began >= Self.heartbeat {
+            } else if !isInProgress, now - began >= Self.heartbeat {
                 stream.wake()
             }
         }

@@ -36,11 +36,11 @@ final class EventStream: Sendable, Hashable {
         var isWoken = false
         var waiter: CheckedContinuation<Void, Never>?
         var end: End?
-        /// Deleted messages that have not been written, up to ``mostDeleted``.
+        /// Deleted messages that have not been written, up to ``maxDeleted``.
         var deleted: [MessageID] = []
         /// The last receipt, and whether it has not been written.
         var receipt: (last: Receipt, isNew: Bool)?
-        var lastWrite: (began: Duration, isUnderWay: Bool)
+        var lastWrite: (began: Duration, isInProgress: Bool)
     }
 
     /// The client's right to read the room.
@@ -86,14 +86,14 @@ final class EventStream: Sendable, Hashable {
     var end: End? { state.withLock { $0.end } }
 
     /// The start of the last write, in ``MonotonicTime``, and whether it is still in progress.
-    var lastWrite: (began: Duration, isUnderWay: Bool) { state.withLock { $0.lastWrite } }
+    var lastWrite: (began: Duration, isInProgress: Bool) { state.withLock { $0.lastWrite } }
 
     /// The maximum number of deleted messages to remember. A stream that its client does not read keeps the newest.
-    private static let mostDeleted = 256
+    private static let maxDeleted = 256
 
     func noteDeleted(_ messages: [MessageID]) {
         state.withLock { state in
-            state.deleted = (state.deleted + messages).suffix(Self.mostDeleted)
+            state.deleted = (state.deleted + messages).suffix(Self.maxDeleted)
         }
         wake()
     }
@@ -139,7 +139,7 @@ final class EventStream: Sendable, Hashable {
     func end(_ end: End, closesConnection: Bool = false) {
         let isWriting = state.withLock { state in
             state.end = state.end ?? end
-            return state.lastWrite.isUnderWay
+            return state.lastWrite.isInProgress
         }
         if closesConnection, isWriting { close() }
         wake()
@@ -167,6 +167,6 @@ final class EventStream: Sendable, Hashable {
     }
 
     func endWrite() {
-        state.withLock { $0.lastWrite.isUnderWay = false }
+        state.withLock { $0.lastWrite.isInProgress = false }
     }
 }

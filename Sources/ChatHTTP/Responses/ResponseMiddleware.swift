@@ -94,7 +94,7 @@ final class RepeatedRefusals: Sendable {
     /// The maximum number of kinds to track. There are few; kinds above the limit share one counter.
     private static let kinds = 16
 
-    private let told = Mutex<[String: (time: Duration, untold: Int)]>([:])
+    private let reported = Mutex<[String: (time: Duration, unreported: Int)]>([:])
     private let interval: Duration
     private let clock: MonotonicTime
 
@@ -106,12 +106,12 @@ final class RepeatedRefusals: Sendable {
     /// - Returns: The number of failures to log, including this one. `nil` if none should be logged now.
     func count(_ kind: String) -> Int? {
         let now = clock.now()
-        return told.withLock { told in
-            let kind = told[kind] == nil && told.count >= Self.kinds ? "" : kind
-            let (time, untold) = told[kind] ?? (now - interval, 0)
+        return reported.withLock { reported in
+            let kind = reported[kind] == nil && reported.count >= Self.kinds ? "" : kind
+            let (time, unreported) = reported[kind] ?? (now - interval, 0)
             let isDue = now - time >= interval
-            told[kind] = isDue ? (now, 0) : (time, untold + 1)
-            return isDue ? untold + 1 : nil
+            reported[kind] = isDue ? (now, 0) : (time, unreported + 1)
+            return isDue ? unreported + 1 : nil
         }
     }
 
@@ -119,6 +119,6 @@ final class RepeatedRefusals: Sendable {
     ///
     /// - Returns: Whether there was a failure.
     func end(_ kind: String) -> Bool {
-        told.withLock { $0.removeValue(forKey: kind) != nil }
+        reported.withLock { $0.removeValue(forKey: kind) != nil }
     }
 }

@@ -75,9 +75,9 @@ final class AcceptGuard: ChannelDuplexHandler {
 ///
 /// libdispatch opens a file in `/proc` every second. It terminates the process if that fails.
 final class SpareFiles {
-    private static let most = 8
+    private static let maxReserved = 8
     /// The minimum number of free descriptors for accepting connections.
-    static let fewestFree = 4
+    static let minFree = 4
 
     private var descriptors: [CInt] = []
     private let free: () -> Int
@@ -89,14 +89,14 @@ final class SpareFiles {
 
     deinit { release() }
 
-    /// Reserves half of the free descriptors, up to ``most``.
+    /// Reserves half of the free descriptors, up to ``maxReserved``.
     ///
     /// - Returns: Whether enough descriptors are free to accept connections.
     func take() -> Bool {
         guard descriptors.isEmpty else { return true }
         let free = free()
-        guard free >= Self.fewestFree else { return false }
-        for _ in 0..<min(Self.most, free / 2) {
+        guard free >= Self.minFree else { return false }
+        for _ in 0..<min(Self.maxReserved, free / 2) {
             let descriptor = open("/dev/null", O_RDONLY | O_CLOEXEC)
             guard descriptor >= 0 else {
                 release()
@@ -113,8 +113,8 @@ final class SpareFiles {
     }
 
     static func free() -> Int {
-        guard let most = ProcessUsage.mostFiles, let used = ProcessUsage.openFiles else { return 0 }
-        return most - used
+        guard let limit = ProcessUsage.maxFiles, let used = ProcessUsage.openFiles else { return 0 }
+        return limit - used
     }
 }
 

@@ -159,7 +159,7 @@ package struct ChatServer: Service {
             ntfy: NtfyAPI(posting: posting, now: now),
             tokens: TokensAPI(store: stores.tokens, now: now, logger: logger),
             moderation: ModerationAPI(store: stores.moderation, settings: settings, now: now, logger: logger),
-            answers: ResponseMiddleware(
+            responses: ResponseMiddleware(
                 settings: settings, unavailable: RepeatedRefusals(clock: elapsed), metrics: metrics, logger: logger),
             foreignPages: ForeignPageGuard(settings: settings),
             administrators: AdminGuard(
@@ -222,10 +222,10 @@ private struct MetricsRecorder: Service {
     func run() async throws {
         await cancelWhenGracefulShutdown {
             // The time until the next full minute of the wall clock, which may be set at any time.
-            func rest() -> Int64 { 60_000 - metrics.now().milliseconds % 60_000 }
-            while (try? await sleep(.milliseconds(rest()))) != nil {
+            func timeToMinute() -> Int64 { 60_000 - metrics.now().milliseconds % 60_000 }
+            while (try? await sleep(.milliseconds(timeToMinute()))) != nil {
                 // The two clocks drift apart, so the wait may end just before the full minute.
-                if rest() < 1000 { continue }
+                if timeToMinute() < 1000 { continue }
                 await metrics.recordMinute()
             }
         }

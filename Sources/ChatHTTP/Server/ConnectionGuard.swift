@@ -29,13 +29,13 @@ final class ConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     private var early: EarlyResponse?
     /// The number of requests whose responses have not ended. All but the last are pipelined: the client sent the next
     /// one without waiting.
-    private var unanswered = 0
+    private var openRequests = 0
 
     /// A response that began before its request was read completely. The connection closes once both are complete. A
     /// proxy may abandon such a request and send the next one in its place (HAProxy 2.6, for clients of HTTP/2), which
     /// the relay would read as the rest of the first.
     private enum EarlyResponse {
-        case underWay, written
+        case inProgress, written
     }
 
     init(connections: ConnectionCounter) {
@@ -52,7 +52,7 @@ final class ConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
         let options = context.channel.syncOptions
         // Every connection keeps its read buffer, even one that sends nothing more.
         try? options?.setOption(.recvAllocator, value: HTTPLimits.readBuffer)
-        try? options?.setOption(.writeBufferWaterMark, value: HTTPLimits.answerBuffer)
+        try? options?.setOption(.writeBufferWaterMark, value: HTTPLimits.responseBuffer)
         // Without this option Linux buffers up to four megabytes of responses for a client that reads nothing.
         try? options?.setOption(.tcpOption(.init(rawValue: TCP_NOTSENT_LOWAT)), value: HTTPLimits.unsentBytes)
         if context.channel.isActive { begin(context) }
@@ -84,8 +84,8 @@ final class ConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
         case .head(var head):
             stopTimer()
             if head.replaceCostlyText() { data = wrapInboundOut(.head(head)) }
-            unanswered += 1
-            guard unanswered <= HTTPLimits.pipelinedRequests else { return refuse(.pipelinedRequests, context) }
+            openRequests += 1
+            guard openRequests <= HTTPLimits.pipelinedRequests else { return refuse(.pipelinedRequests, context) }
             progress.began()
         case .body(let bytes):
             guard progress.read(bytes.readableBytes) else { return refuse(.body, context) }
@@ -112,16 +112,16 @@ final class ConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
         switch unwrapOutboundIn(data) {
         case .head(let head) where head.status.kind == .informational: break
         case .head(var head):
-            stop.isAnswering = true
-            if progress.isReading, unanswered == 1 {
-                early = .underWay
+            stop.isResponding = true
+            if progress.isReading, openRequests == 1 {
+                early = .inProgress
                 head.headerFields[.connection] = "close"
                 data = wrapOutboundOut(.head(head))
             }
         case .body: break
         case .end:
-            stop.isAnswering = false
-            unanswered -= 1
+            stop.isResponding = false
+            openRequests -= 1
             if early != nil {
                 let written = promise ?? context.eventLoop.makePromise()
                 written.futureResult.assumeIsolated().whenComplete { _ in
@@ -229,13 +229,13 @@ extension Channel {
 struct StopProgress {
     var isStopping = false
     /// Whether the head of a response has been written and its end has not.
-    var isAnswering = false
-    private var wasAnswering = false
+    var isResponding = false
+    private var wasResponding = false
 
     /// Returns whether a response is in progress and already was at the previous call.
     mutating func isStuck() -> Bool {
-        defer { wasAnswering = isAnswering }
-        return isAnswering && wasAnswering
+        defer { wasResponding = isResponding }
+        return isResponding && wasResponding
     }
 }
 

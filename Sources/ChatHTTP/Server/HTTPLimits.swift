@@ -87,7 +87,7 @@ enum HTTPLimits {
     static let streamBuffer = ChannelOptions.Types.WriteBufferWaterMark(low: 1024, high: 4096)
     /// The bytes of responses that may wait in a connection. Above them the next response waits until the client has
     /// read some, and the requests behind it are not read. A single response may be larger.
-    static let answerBuffer = ChannelOptions.Types.WriteBufferWaterMark(low: 32 * 1024, high: 64 * 1024)
+    static let responseBuffer = ChannelOptions.Types.WriteBufferWaterMark(low: 32 * 1024, high: 64 * 1024)
     /// The bytes of responses that the kernel may hold unsent (`TCP_NOTSENT_LOWAT`).
     static let unsentBytes: ChannelOptions.Types.SocketOption.Value = 128 * 1024
     /// The maximum number of requests of one connection without a response. SwiftNIO stops reading after a few, but one

@@ -9,11 +9,11 @@ struct Routes {
     static func build(
         chat: ChatAPI, events: EventsAPI, admin: AdminAPI, metrics: AdminMetrics, pages: Pages, health: Health,
         posting: PostingAPI, gotify: GotifyAPI, ntfy: NtfyAPI, tokens: TokensAPI,
-        moderation: ModerationAPI, answers: ResponseMiddleware,
+        moderation: ModerationAPI, responses: ResponseMiddleware,
         foreignPages: ForeignPageGuard, administrators: AdminGuard
     ) -> RouterResponder<ChatContext> {
         let routes = Routes()
-        routes.router.add(middleware: answers)
+        routes.router.add(middleware: responses)
         routes.router.add(middleware: foreignPages)
 
         routes.add("/api.php", [.post: chat.answer])
@@ -26,7 +26,7 @@ struct Routes {
                 ? try await programStream(request, context) : try await events.stream(request, context)
         }
         // HEAD would open no stream but use up a ticket.
-        routes.add(Self.events, [.get: stream], answersHead: false)
+        routes.add(Self.events, [.get: stream], servesHead: false)
         routes.add("/events/ticket", [.post: events.ticket])
 
         /// - Parameter scopes: The scope that a token needs, by method. Methods not listed need `admin`.
@@ -112,16 +112,16 @@ struct Routes {
     /// that responds with 405.
     ///
     /// - Parameters:
-    ///   - answersHead: Whether the GET handler also serves HEAD.
+    ///   - servesHead: Whether the GET handler also serves HEAD.
     ///   - guarding: Wraps the handler of each method, known or not. By default, pages of other sites may only read.
     private func add(
-        _ path: String, _ handlers: [HTTPRequest.Method: Handler], answersHead: Bool = true,
+        _ path: String, _ handlers: [HTTPRequest.Method: Handler], servesHead: Bool = true,
         guarding: (_ method: HTTPRequest.Method, _ handler: @escaping Handler) -> Handler = {
             [.get, .head, .options].contains($0) ? $1 : ForeignPageGuard.refusingForeignPages($1)
         }
     ) {
         var handlers = handlers
-        if answersHead, handlers[.head] == nil { handlers[.head] = handlers[.get] }
+        if servesHead, handlers[.head] == nil { handlers[.head] = handlers[.get] }
         let allow = Self.methods.filter { handlers[$0] != nil }.map(\.rawValue).joined(separator: ", ")
         for method in Self.methods {
             let handler: Handler = handlers[method] ?? { _, _ in throw ErrorResponse.methodNotAllowed(allow: allow) }
