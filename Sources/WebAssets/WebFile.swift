@@ -51,7 +51,7 @@ package struct WebFile: Sendable {
         + "manifest-src 'self'; worker-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
     /// Returns the file, or 304 if the browser already has it.
-    package func answer(_ request: Request) -> Response {
+    package func response(to request: Request) -> Response {
         var headers: HTTPFields = [.contentType: type, .cacheControl: "no-cache", .eTag: tag]
         if isPage {
             headers[.contentSecurityPolicy] = Self.contentSecurityPolicy

@@ -151,7 +151,7 @@ struct AdminAPI: Sendable {
         note(receipt, caller, context)
         var headers: HTTPFields = [.location: "/v1/notifications/\(receipt.id)", .cacheControl: "no-store"]
         if receipt.isRepeat { headers[.idempotencyReplayed] = "true" }
-        return Responses.json(answer(receipt, to: notification), status: .accepted, headers: headers)
+        return Responses.json(summary(of: receipt, for: notification), status: .accepted, headers: headers)
     }
 
     /// `POST /v1/notifications:batch`: sends up to ``HTTPLimits/batch`` notifications, each with its own audience and
@@ -191,18 +191,18 @@ struct AdminAPI: Sendable {
         }
         var sent = requests.isEmpty ? [] : try await stores.notifications.send(requests)
         sent.reverse()
-        let answers = results.map { asked, result -> JSONValue in
+        let list = results.map { asked, result -> JSONValue in
             switch result ?? sent.removeLast() {
             case .success(let receipt):
                 note(receipt, caller, context)
-                return .object(answer(receipt, to: asked))
+                return .object(summary(of: receipt, for: asked))
             case .failure(let error): return .object(["error": .object(ErrorResponse(error).problem)])
             }
         }
-        return Responses.json(["results": .array(answers)])
+        return Responses.json(["results": .array(list)])
     }
 
-    private func answer(_ receipt: NotificationReceipt, to request: NotificationRequest?) -> JSONObject {
+    private func summary(of receipt: NotificationReceipt, for request: NotificationRequest?) -> JSONObject {
         var json = receipt.json
         if let request, let warning = format(request.app ?? .default).warning(pushType: request.pushType) {
             json["warning"] = .string(warning)

@@ -29,11 +29,11 @@ struct ChatAPI: Sendable {
     }
 
     /// `POST /api.php`
-    func answer(_ request: Request, _ context: ChatContext) async throws -> Response {
-        try await answer(read(request, context))
+    func execute(_ request: Request, _ context: ChatContext) async throws -> Response {
+        try await execute(read(request, context))
     }
 
-    private func answer(_ call: Call) async throws(ChatError) -> Response {
+    private func execute(_ call: Call) async throws(ChatError) -> Response {
         guard let command = Command(rawValue: try call.optional(.cmd) ?? "") else {
             let known = Command.allCases.map(\.rawValue).joined(separator: ", ")
             throw ChatError(.unknownCommand, "Unknown command: cmd must be one of \(known)", field: "cmd")

@@ -12,7 +12,7 @@ struct Pages: Sendable {
 
     func chat(_ request: Request, _ context: ChatContext) -> Response {
         let settings = settings()
-        return WebFiles.chat(textLimit: settings.textLimit, publicURL: settings.publicURL).answer(request)
+        return WebFiles.chat(textLimit: settings.textLimit, publicURL: settings.publicURL).response(to: request)
     }
 
     /// Returns the key with which pages subscribe to pushes (`applicationServerKey`).

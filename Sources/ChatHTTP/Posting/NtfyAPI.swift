@@ -72,13 +72,13 @@ struct NtfyAPI: Sendable {
             link: parameters[.click].flatMap { NotificationContent.isLink($0) ? $0 : nil },
             priority: priority.ofPushes, sound: priority.sound)
         let (receipt, room) = try await posting.post(draft, request, context)
-        var answer: JSONObject = [
+        var response: JSONObject = [
             "id": .string(String(receipt.message)), "time": .number(now().seconds), "event": .string("message"),
             "topic": .string(room.text), "message": .string(text), "priority": .number(priority.rawValue),
         ]
-        if let title { answer["title"] = .string(title) }
-        if let link = draft.link { answer["click"] = .string(link) }
-        return Responses.json(answer)
+        if let title { response["title"] = .string(title) }
+        if let link = draft.link { response["click"] = .string(link) }
+        return Responses.json(response)
     }
 
     /// `GET /ntfy/v1/health`

@@ -62,10 +62,10 @@ struct ErrorResponse: Error, Sendable {
     static let notFound = ErrorResponse(.notFound, code: "not_found", message: "There is nothing at this address")
 
     static func methodNotAllowed(allow: String) -> ErrorResponse {
-        var answer = ErrorResponse(
+        var response = ErrorResponse(
             .methodNotAllowed, code: "method_not_allowed", message: "This address accepts only \(allow)")
-        answer.allow = allow
-        return answer
+        response.allow = allow
+        return response
     }
 
     enum Form: Sendable {

@@ -31,36 +31,36 @@ struct ResponseMiddleware: RouterMiddleware {
             response = try await next(request.continued(on: context.channel), context)
         } catch let error as HTTPParserError {
             // The connection's handler responds with 400 and closes the connection.
-            metrics.answered(context.endpointPath, request.method, 400)
+            metrics.record(context.endpointPath, request.method, 400)
             throw error
         } catch {
             response = refuse(ErrorResponse(error), request, context)
         }
-        metrics.answered(context.endpointPath, request.method, response.status.code)
+        metrics.record(context.endpointPath, request.method, response.status.code)
         response.headers.append(HTTPField(name: .requestID, value: context.ids.request))
         response.headers.append(Self.noSniff)
         return request.method == .head ? response.createHeadResponse() : response
     }
 
-    private func refuse(_ answer: ErrorResponse, _ request: Request, _ context: ChatContext) -> Response {
+    private func refuse(_ error: ErrorResponse, _ request: Request, _ context: ChatContext) -> Response {
         let form = Self.form(request)
-        if answer.status == .contentTooLarge { metrics.limits.hit(.body) }
+        if error.status == .contentTooLarge { metrics.limits.hit(.body) }
         var metadata = context.ids.metadata([
             // Log the route's pattern, because the path may contain a whole token, and the query a udid.
             LogKeys.route: "\(context.endpointPath ?? "")",
-            LogKeys.status: "\(answer.status.code)",
+            LogKeys.status: "\(error.status.code)",
         ])
-        if answer.status.code >= 500 {
-            metadata[LogKeys.code] = "\(answer.code)"
-            metadata[LogKeys.cause] = "\(answer.cause ?? answer.message)"
+        if error.status.code >= 500 {
+            metadata[LogKeys.code] = "\(error.code)"
+            metadata[LogKeys.cause] = "\(error.cause ?? error.message)"
             // Log every internal error. Log temporary unavailability (503) once per interval, with the number of
             // failures.
-            let count = answer.status == .serviceUnavailable ? unavailable.count(answer.message) : 1
+            let count = error.status == .serviceUnavailable ? unavailable.count(error.message) : 1
             if let count, count > 1 { metadata[LogKeys.count] = "\(count)" }
             logger.log(level: count == nil ? .debug : .error, "request failed", metadata: metadata)
         } else {
-            metadata[LogKeys.reason] = "\(answer.message)"
-            if form != .text, form != .json, answer.status == .unauthorized || answer.status == .forbidden {
+            metadata[LogKeys.reason] = "\(error.message)"
+            if form != .text, form != .json, error.status == .unauthorized || error.status == .forbidden {
                 let client = ClientAddress.find(request, context, trusted: settings().trustedProxies)
                 metadata[LogKeys.address] = "\(client?.description ?? "unknown")"
                 logger.notice("call of the admin API refused", metadata: metadata)
@@ -68,9 +68,9 @@ struct ResponseMiddleware: RouterMiddleware {
                 logger.debug("request refused", metadata: metadata)
             }
         }
-        var answer = answer
-        answer.isChallenge = request.headers.first(.authorization) == nil
-        return answer.response(form)
+        var error = error
+        error.isChallenge = request.headers.first(.authorization) == nil
+        return error.response(form)
     }
 
     /// Returns the error form of the request's API: RFC 9457 for the admin API, the server's own form for Gotify and

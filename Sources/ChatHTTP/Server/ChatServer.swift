@@ -240,8 +240,8 @@ struct ChatResponder: HTTPResponder {
         guard request.uri.path == Routes.events else { return try await router.respond(to: request, context: context) }
         // Use a separate task. A task keeps the memory of all calls made in it, and a stream's connection would hold
         // some ten kilobytes for hours.
-        async let answer = router.respond(to: request, context: context)
-        return try await answer
+        async let response = router.respond(to: request, context: context)
+        return try await response
     }
 }
 

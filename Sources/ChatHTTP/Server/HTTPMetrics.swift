@@ -25,7 +25,7 @@ final class HTTPMetrics: Sendable {
         self.clock = clock
     }
 
-    func answered(_ route: String?, _ method: HTTPRequest.Method, _ status: Int) {
+    func record(_ route: String?, _ method: HTTPRequest.Method, _ status: Int) {
         let method = Self.methods.contains(method.rawValue) ? method.rawValue : "other"
         let kind = Kind(route: route ?? "", method: method, status: status)
         counts.withLock { $0[kind, default: 0] += 1 }

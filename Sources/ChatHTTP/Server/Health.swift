@@ -42,15 +42,15 @@ final class Health: Sendable {
 
     /// `/readyz`: 200 if the process can do its work, else 503 with each problem in a few words.
     func ready(_ request: Request, _ context: ChatContext) async -> Response {
-        await answer(isDetailed: false)
+        await report(isDetailed: false)
     }
 
     /// `/readyz` for an administrator, with the cause of each problem.
     func details(_ request: Request, _ context: ChatContext) async -> Response {
-        await answer(isDetailed: true)
+        await report(isDetailed: true)
     }
 
-    private func answer(isDetailed: Bool) async -> Response {
+    private func report(isDetailed: Bool) async -> Response {
         let checks = [databaseCheck(await databaseFailure())] + (await readiness())
         for check in checks { note(check) }
         let isReady = checks.allSatisfy { $0.problem == nil }

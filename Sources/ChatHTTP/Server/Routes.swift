@@ -16,8 +16,8 @@ struct Routes {
         routes.router.add(middleware: responses)
         routes.router.add(middleware: foreignPages)
 
-        routes.add("/api.php", [.post: chat.answer])
-        routes.add("/api", [.post: chat.answer])
+        routes.add("/api.php", [.post: chat.execute])
+        routes.add("/api", [.post: chat.execute])
         routes.add("/push_chat_service.php", [.post: chat.register])
         routes.add("/admin/apns_devices.json", [.post: chat.registerAsJSON])
         let programStream = administrators.guarding(events.programStream, .read)
@@ -84,7 +84,7 @@ struct Routes {
         let publishing = administrators.guarding(ntfy.publishJSON, .post, credential: NtfyAPI.credential)
         routes.add("/", [.get: pages.chat, .post: publishing]) { $1 }
         routes.add("/webpush/key", [.get: pages.pushKey])
-        for file in WebFiles.all { routes.add(file.path, [.get: { request, _ in file.answer(request) }]) }
+        for file in WebFiles.all { routes.add(file.path, [.get: { request, _ in file.response(to: request) }]) }
         // The tutorial's pages, served in development only.
         routes.add("/test/database.php", [.get: pages.testDatabase])
         for (path, page) in TestPages.all { routes.add(path, [.get: pages.test(page)]) }

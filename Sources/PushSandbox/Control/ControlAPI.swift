@@ -32,7 +32,7 @@ struct ControlAPI: Sendable {
         router.add(middleware: ControlGuard(host: configuration.host, allowed: configuration.allowedHosts))
         for file in pageFiles {
             router.get(RouterPath(file.path)) { request, _ in
-                var response = file.answer(request)
+                var response = file.response(to: request)
                 response.headers[.xContentTypeOptions] = "nosniff"
                 return response
             }
