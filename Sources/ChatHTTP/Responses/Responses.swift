@@ -18,7 +18,8 @@ enum Responses {
         .contentType: plainText, .contentLength: "3", .cacheControl: "no-store",
     ]
 
-    /// The success response of every command except `messages`: `OK` and a line feed, as in the tutorial's server.
+    /// The success response of commands without a result: `OK` and a line feed, as in the tutorial's server, or
+    /// `{"ok":true}`.
     static func ok(asJSON: Bool) -> Response {
         guard asJSON else {
             return Response(status: .ok, headers: okTextHeaders, body: ResponseBody(byteBuffer: okText))

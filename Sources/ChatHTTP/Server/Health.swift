@@ -7,7 +7,7 @@ package struct ReadinessCheck: Sendable, Hashable {
     package let name: String
     /// The problem in a few words, safe for the public. `nil` if there is none.
     package let problem: String?
-    /// The details of the problem, for the administrator and the log.
+    /// The details of the problem, for the log and for callers with the scope `figures`.
     package let cause: String?
 
     package init(name: String, problem: String? = nil, cause: String? = nil) {
@@ -45,7 +45,7 @@ final class Health: Sendable {
         await report(isDetailed: false)
     }
 
-    /// `/readyz` for an administrator, with the cause of each problem.
+    /// `/readyz` for a caller with the scope `figures`, with the cause of each problem.
     func details(_ request: Request, _ context: ChatContext) async -> Response {
         await report(isDetailed: true)
     }

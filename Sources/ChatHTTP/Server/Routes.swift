@@ -90,7 +90,7 @@ struct Routes {
         for (path, page) in TestPages.all { routes.add(path, [.get: pages.test(page)]) }
 
         routes.add("/healthz", [.get: health.alive])
-        // Only administrators may read the causes.
+        // Only callers with the scope `figures` may read the causes.
         let details = administrators.guarding(health.details, .figures)
         routes.add(
             "/readyz",

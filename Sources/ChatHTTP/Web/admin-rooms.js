@@ -163,7 +163,7 @@ async function showOrder() {
   const rest = (page) => (page.next ? [element("p", "hint", "There are older ones.")] : []);
   update(byId("bans"), bans.bans.length ? banTable(bans.bans, endedInList) : none(), ...rest(bans));
   update(byId("record"), record.moderation.length
-    ? table(["When", "What", "Room", "Subject", "By", "From"], record.moderation.map((entry) => [
+    ? table(["Time", "Action", "Room", "Subject", "By", "From"], record.moderation.map((entry) => [
       clock(entry.at), deeds[entry.action] ?? entry.action, entry.room, String(entry.subject ?? ""), entry.actor, entry.from,
     ])) : none(), ...rest(record));
 }

@@ -16,7 +16,7 @@ async function showTokens() {
   const box = element("div");
   if (!page.tokens.length) box.append(element("p", "hint", "There is none."));
   else {
-    box.append(table(["Name", "May", "Room", "To", "Expires", "Last used", "From", "Actions"], page.tokens.map((token) => [
+    box.append(table(["Name", "Scopes", "Room", "To", "Expires", "Last used", "From", "Actions"], page.tokens.map((token) => [
       token.name, token.scopes.join(", "), token.room ?? "any", audienceOf(token.to), endOf(token.expires_at, "never"),
       token.last_used_at ? clock(token.last_used_at) : "never", token.last_used_from,
       actions([["Revoke", token.name, "token-" + token.id, () => revoke(token)]]),

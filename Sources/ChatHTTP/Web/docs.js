@@ -77,7 +77,7 @@ function call(method, path, operation) {
 function parameters(list) {
   const table = element("table");
   const head = element("tr");
-  for (const name of ["Name", "In", "Type", "About"]) {
+  for (const name of ["Name", "In", "Type", "Description"]) {
     const cell = element("th", "", name);
     cell.scope = "col";
     head.append(cell);
