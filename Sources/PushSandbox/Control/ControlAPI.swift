@@ -13,10 +13,10 @@ struct ControlAPI: Sendable {
     static let bodyLimit = 64 << 10
     /// The maximum size of a topic in bytes.
     static let topicLimit = 255
-    private static let defaultPage = 100
-    private static let largestPage = 1000
+    private static let defaultPageSize = 100
+    private static let maxPageSize = 1000
     /// The maximum time for which a client may wait for notifications, in milliseconds.
-    private static let longestWait = 300_000
+    private static let maxWait = 300_000
 
     let state: SharedState
     let configuration: SandboxConfiguration
@@ -135,10 +135,10 @@ struct ControlAPI: Sendable {
     private static func waitingTime(_ text: Substring) throws(ControlError) -> Duration {
         for (suffix, milliseconds) in [("ms", 1), ("s", 1000), ("m", 60_000)] where text.hasSuffix(suffix) {
             let number = Int(text.dropLast(suffix.count)) ?? 0
-            guard (1...longestWait / milliseconds).contains(number) else { break }
+            guard (1...maxWait / milliseconds).contains(number) else { break }
             return .milliseconds(number * milliseconds)
         }
-        throw ControlError("wait: must be a time from 1ms to \(longestWait / 1000)s, such as 10s")
+        throw ControlError("wait: must be a time from 1ms to \(maxWait / 1000)s, such as 10s")
     }
 
     // MARK: Devices
@@ -238,7 +238,7 @@ struct ControlAPI: Sendable {
     private func page(_ request: Request) throws(ControlError) -> (since: Int, limit: Int) {
         (
             try integer("since", of: request, in: 0 ... .max, default: 0),
-            try integer("limit", of: request, in: 1...Self.largestPage, default: Self.defaultPage)
+            try integer("limit", of: request, in: 1...Self.maxPageSize, default: Self.defaultPageSize)
         )
     }
 
@@ -255,7 +255,7 @@ struct ControlAPI: Sendable {
 
     static func token(_ text: some StringProtocol, field: String) throws(ControlError) -> [UInt8] {
         guard let token = TokenText.bytes(of: text) else {
-            throw ControlError("\(field): must be 1 to \(TokenText.longest) bytes in hexadecimal digits")
+            throw ControlError("\(field): must be 1 to \(TokenText.maxSize) bytes in hexadecimal digits")
         }
         return token
     }

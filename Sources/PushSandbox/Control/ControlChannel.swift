@@ -30,7 +30,7 @@ struct ControlChannel: ServerChildChannel {
     func setup(channel: any Channel, logger: Logger) -> EventLoopFuture<Value> {
         channel.eventLoop.makeCompletedFuture {
             let upgrader = NIOTypedWebSocketServerUpgrader<HTTP?>(
-                maxFrameSize: PushSocket.largestMessage,
+                maxFrameSize: PushSocket.maxMessageSize,
                 shouldUpgrade: { channel, request in
                     let offered = request.headers[canonicalForm: "Sec-WebSocket-Protocol"]
                     let chosen = offered.first { $0 == Self.subprotocol }

@@ -44,7 +44,7 @@ struct CertificateIssuer {
     /// The maximum for a server certificate on the strictest platform, which is Apple's.
     private static let leafValidity = 825 * day
     /// Certificates that expire sooner than this are replaced at start.
-    private static let renewal = 30 * day
+    private static let renewalPeriod = 30 * day
     /// The time by which certificates are backdated, for clients whose clock is behind.
     private static let backdating = day
 
@@ -136,10 +136,10 @@ struct CertificateIssuer {
     }
 
     /// Whether this authority issued the certificate, and it is valid now and for at least 30 more days.
-    func isGood(_ certificate: Certificate) -> Bool {
+    func isValid(_ certificate: Certificate) -> Bool {
         certificate.issuer == authority.certificate.subject
             && authority.certificate.publicKey.isValidSignature(certificate.signature, for: certificate)
-            && certificate.notValidBefore <= now && certificate.notValidAfter >= now + Self.renewal
+            && certificate.notValidBefore <= now && certificate.notValidAfter >= now + Self.renewalPeriod
     }
 
     /// Issues a certificate below the authority. Tests call this with other extensions.

@@ -51,7 +51,7 @@ struct CredentialSet {
         }
         /// Returns the existing leaf certificate, if it is valid for at least 30 more days and passes `isRight`.
         func leaf(_ name: String, where isRight: (Identity) -> Bool) -> Identity? {
-            Self.identity(read(name)).flatMap { issuer.isGood($0.certificate) && isRight($0) ? $0 : nil }
+            Self.identity(read(name)).flatMap { issuer.isValid($0.certificate) && isRight($0) ? $0 : nil }
         }
         if leaf(File.serverName, where: { Self.names($0, host: host) }) == nil {
             add(File.serverName, try issuer.server(host: host).pem)
@@ -86,7 +86,7 @@ struct CredentialSet {
             let authority = identity(certificate + [0x0A] + key)
         else { return nil }
         let issuer = CertificateIssuer(authority: authority, now: now)
-        return issuer.isGood(authority.certificate) ? issuer : nil
+        return issuer.isValid(authority.certificate) ? issuer : nil
     }
 
     /// Whether the certificate has all names for this host.

@@ -21,7 +21,7 @@ final class FeedbackHandler: ChannelInboundHandler {
     private let logger: Logger
     private var reading: FeedbackList.Reading?
     private var written = 0
-    private var isWhole = false
+    private var isComplete = false
     private var timer: Scheduled<Void>?
 
     init(state: SharedState, logger: Logger) {
@@ -40,7 +40,7 @@ final class FeedbackHandler: ChannelInboundHandler {
                 ])
             writePiece(context: context)
         case ChannelEvent.inputClosed:
-            if isWhole {
+            if isComplete {
                 finish()
                 context.closeWithoutTLS()
             } else {
@@ -72,7 +72,7 @@ final class FeedbackHandler: ChannelInboundHandler {
         // If the client closes after us and without TLS's close_notify, only this event shows it: once both directions
         // are shut, no other event reports the client's end. A reset was reported as an error before, and has cleared
         // `reading`.
-        if isWhole { finish() }
+        if isComplete { finish() }
         context.fireChannelInactive()
     }
 
@@ -85,7 +85,7 @@ final class FeedbackHandler: ChannelInboundHandler {
             context.closeWithoutTLS()
         }
         guard let tuples = reading?.tuples, written < tuples.count else {
-            isWhole = true
+            isComplete = true
             context.close(mode: .output, promise: nil)
             return
         }

@@ -11,13 +11,13 @@ struct FeedbackList: Sendable {
         var topic: String
         var tuples: [FeedbackTuple]
         /// The number of the first tuple after this list, for ``FeedbackList/clear(_:)``.
-        fileprivate var through: Int
+        fileprivate var end: Int
     }
 
-    /// A topic's tuples. The first one has the number ``read``, which is the count of all removed tuples.
+    /// A topic's tuples. The first one has the number ``removedCount``, which is the count of all removed tuples.
     private struct Topic {
         var tuples: [FeedbackTuple] = []
-        var read = 0
+        var removedCount = 0
     }
 
     private var topics: [String: Topic] = [:]
@@ -26,7 +26,7 @@ struct FeedbackList: Sendable {
     mutating func append(_ tuple: FeedbackTuple, topic: String) {
         if count >= Self.limit, topics[topic]?.tuples.isEmpty == false {
             topics[topic]?.tuples.removeFirst()
-            topics[topic]?.read += 1
+            topics[topic]?.removedCount += 1
             count -= 1
         }
         guard count < Self.limit else { return }
@@ -36,16 +36,16 @@ struct FeedbackList: Sendable {
 
     func reading(topic: String) -> Reading {
         let list = topics[topic] ?? Topic()
-        return Reading(topic: topic, tuples: list.tuples, through: list.read + list.tuples.count)
+        return Reading(topic: topic, tuples: list.tuples, end: list.removedCount + list.tuples.count)
     }
 
     /// Removes the tuples of a reading. Tuples that were added since then stay. Tuples that another reader has cleared
     /// are skipped.
     mutating func clear(_ reading: Reading) {
         guard let list = topics[reading.topic] else { return }
-        let gone = min(max(0, reading.through - list.read), list.tuples.count)
+        let gone = min(max(0, reading.end - list.removedCount), list.tuples.count)
         topics[reading.topic]?.tuples.removeFirst(gone)
-        topics[reading.topic]?.read += gone
+        topics[reading.topic]?.removedCount += gone
         count -= gone
     }
 }

@@ -15,7 +15,7 @@ struct SandboxAuthentication: Sendable {
     struct Refusal: Error, Hashable {
         var reason: ProviderReason
         /// The details for the log.
-        var why: String
+        var details: String
     }
 
     private let keys: SandboxKeyring
@@ -28,7 +28,7 @@ struct SandboxAuthentication: Sendable {
     /// The token in use, and the time of its first use.
     private var current: (issuedAt: Int64, firstUse: Date)?
     /// The header value that a fault has made expire.
-    private var expired: String?
+    private var expiredValue: String?
     private var deviations: [ProviderToken.Deviation]?
 
     init(keys: SandboxKeyring, isStrict: Bool) {
@@ -40,17 +40,18 @@ struct SandboxAuthentication: Sendable {
     /// - Returns: The key id.
     mutating func check(_ value: String?, at now: Date) throws(Refusal) -> String {
         guard let value else {
-            throw Refusal(reason: .missingProviderToken, why: "neither a client certificate nor a provider token")
+            throw Refusal(reason: .missingProviderToken, details: "neither a client certificate nor a provider token")
         }
         let token = try read(value).get()
         let seconds = Int64(now.timeIntervalSince1970)
-        guard abs(seconds - token.issuedAt) <= Self.tokenLifetime, value != expired else {
-            throw Refusal(reason: .expiredProviderToken, why: "iat is \(seconds - token.issuedAt) seconds ago")
+        guard abs(seconds - token.issuedAt) <= Self.tokenLifetime, value != expiredValue else {
+            throw Refusal(reason: .expiredProviderToken, details: "iat is \(seconds - token.issuedAt) seconds ago")
         }
         if current?.issuedAt != token.issuedAt {
             if let current, now.timeIntervalSince(current.firstUse) < Self.tokenUpdateInterval {
                 throw Refusal(
-                    reason: .tooManyProviderTokenUpdates, why: "the previous token was used for less than 20 minutes")
+                    reason: .tooManyProviderTokenUpdates,
+                    details: "the previous token was used for less than 20 minutes")
             }
             current = (token.issuedAt, now)
         }
@@ -61,7 +62,7 @@ struct SandboxAuthentication: Sendable {
 
     /// Makes the token in use expire, and accepts the next different token at any time.
     mutating func expire(_ value: String?) {
-        expired = value
+        expiredValue = value
         current = nil
     }
 
@@ -80,7 +81,7 @@ struct SandboxAuthentication: Sendable {
     }
 
     private func verify(_ value: String) throws(Refusal) -> ProviderToken {
-        func invalid(_ why: String) -> Refusal { Refusal(reason: .invalidProviderToken, why: why) }
+        func invalid(_ details: String) -> Refusal { Refusal(reason: .invalidProviderToken, details: details) }
         let scheme = value.prefix(ProviderHeader.bearer.count)
         guard scheme.lowercased() == ProviderHeader.bearer else {
             throw invalid("authorization does not begin with bearer")
@@ -92,13 +93,13 @@ struct SandboxAuthentication: Sendable {
             throw invalid(error.description)
         }
         if let keyID, token.keyID != keyID {
-            throw Refusal(reason: .unrelatedKeyIDInToken, why: "the connection's key is \(keyID)")
+            throw Refusal(reason: .unrelatedKeyIDInToken, details: "the connection's key is \(keyID)")
         }
         guard token.teamID == keys.teamID else { throw invalid("iss is another team") }
         guard let key = keys.keys[token.keyID] else { throw invalid("kid is not a key of this sandbox") }
         guard token.isSigned(by: key.key) else { throw invalid("the signature does not match the key") }
         guard !key.isForProduction else {
-            throw Refusal(reason: .badEnvironmentKeyIDInToken, why: "the key is for production")
+            throw Refusal(reason: .badEnvironmentKeyIDInToken, details: "the key is for production")
         }
         if isStrict, let deviation = token.deviations.first { throw invalid(deviation.rawValue) }
         return token

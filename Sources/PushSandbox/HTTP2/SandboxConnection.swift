@@ -56,7 +56,7 @@ struct SandboxDecision: Sendable {
     var isAuthenticated = false
     var outcome = Outcome.neutral
     /// The reason for rejecting a provider token, and the details for the log.
-    var refusedToken: (reason: String, why: String)?
+    var rejectedToken: (reason: String, details: String)?
 
     init(effect: Effect? = nil) {
         self.effect = effect

@@ -44,21 +44,21 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
     private var phase = Phase.open
     private var streams: [HTTP2StreamID: Stream] = [:]
     private var silentStreams = 0
-    private var mostStreams = 0
+    private var maxStreams = 0
     private var highestStream: HTTP2StreamID = 0
     /// The last stream that GOAWAY promised to process. `nil` before the first GOAWAY.
     private var lastStream: HTTP2StreamID?
     private var isLingerOver = false
     /// Frames that were read together with the one that paused the connection. Nothing is read from the socket during
     /// the pause.
-    private var held: [HTTP2Frame] = []
+    private var heldFrames: [HTTP2Frame] = []
     private var windowToOpen = 0
     private var isReadHeldBack = false
     private var hasWarned = false
     private var lastRead = NIODeadline.uptimeNanoseconds(0)
     private var idleTimer: Scheduled<Void>?
     /// Whether the pause ends after some time.
-    private var resumes = false
+    private var pauseEnds = false
 
     init(
         connection: SandboxConnection, limit: StreamLimit, writes: WriteBuffer, configuration: SandboxConfiguration,
@@ -86,7 +86,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
         let frame = unwrapInboundIn(data)
         switch phase {
         case .open, .draining: receive(frame, context)
-        case .paused: held.append(frame)
+        case .paused: heldFrames.append(frame)
         case .ended: break
         }
     }
@@ -108,7 +108,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
         case is SandboxStopping:
             stop(context)
         case ChannelEvent.inputClosed:
-            if phase == .paused, resumes { break }
+            if phase == .paused, pauseEnds { break }
             // After our own close_notify, the end of the client's data is the last event. NIOSSL would keep waiting for
             // its close_notify.
             if phase == .ended { context.closeWithoutTLS() }
@@ -133,7 +133,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
     func channelInactive(context: ChannelHandlerContext) {
         phase = .ended
         streams = [:]
-        held = []
+        heldFrames = []
         idleTimer?.cancel()
         idleTimer = nil
         logger.debug("HTTP/2 connection closed")
@@ -149,11 +149,11 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
     }
 
     func channelWritabilityChanged(context: ChannelHandlerContext) {
-        readOn(context)
+        resumeReading(context)
         context.fireChannelWritabilityChanged()
     }
 
-    private func readOn(_ context: ChannelHandlerContext) {
+    private func resumeReading(_ context: ChannelHandlerContext) {
         guard isReadHeldBack, phase != .paused, context.channel.isWritable else { return }
         isReadHeldBack = false
         context.read()
@@ -194,7 +194,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
             return
         }
         streams[stream] = Stream(request: SandboxRequest(headers))
-        mostStreams = max(mostStreams, streams.count)
+        maxStreams = max(maxStreams, streams.count)
     }
 
     private func forget(_ stream: HTTP2StreamID) {
@@ -212,7 +212,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
     ) {
         let decision = state.decide(logger) { state, now in
             state.decide(
-                request, stream: Int(stream), openStreams: mostStreams, on: &connection, at: now, faults: faults)
+                request, stream: Int(stream), maxStreams: maxStreams, on: &connection, at: now, faults: faults)
         }
         warn(decision)
         announce(limit.decided(isAuthenticated: decision.isAuthenticated, outcome: decision.outcome), context)
@@ -340,7 +340,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
         guard phase != .ended else { return }
         phase = .ended
         flush(context)
-        held = []
+        heldFrames = []
         close()
     }
 
@@ -357,23 +357,23 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
         phase = .paused
         writes.pause()
         guard let milliseconds else { return }
-        resumes = true
+        pauseEnds = true
         after(milliseconds, context) { [self] in
             guard phase == .paused else { return }
-            resumes = false
+            pauseEnds = false
             phase = .open
-            let frames = held
-            held = []
+            let frames = heldFrames
+            heldFrames = []
             for (index, frame) in frames.enumerated() {
                 receive(frame, context)
                 if phase == .paused {
-                    held = Array(frames[(index + 1)...])
+                    heldFrames = Array(frames[(index + 1)...])
                     break
                 }
                 if phase == .ended { break }
             }
             if phase == .open || phase == .draining { writes.resume() }
-            readOn(context)
+            resumeReading(context)
         }
     }
 
@@ -405,8 +405,8 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
                 "provider token deviates from the standard's form; --strict would reject it",
                 metadata: ["deviations": "\(deviations.map(\.rawValue).joined(separator: "; "))"])
         }
-        guard let token = decision.refusedToken, !hasWarned else { return }
+        guard let token = decision.rejectedToken, !hasWarned else { return }
         hasWarned = true
-        logger.warning("provider token rejected", metadata: ["reason": "\(token.reason)", "why": "\(token.why)"])
+        logger.warning("provider token rejected", metadata: ["reason": "\(token.reason)", "why": "\(token.details)"])
     }
 }

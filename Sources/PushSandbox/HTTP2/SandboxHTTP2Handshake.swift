@@ -24,10 +24,10 @@ final class SandboxHTTP2Handshake: ChannelInboundHandler {
     static let protocolName = "h2"
     /// The number of frames of one kind in 30 seconds above which the library ends a connection. It is far more than a
     /// working client sends. The library stores a time for each such frame.
-    private static let frameRate = 20_000
+    private static let maxFrameRate = 20_000
     /// The number of reset streams whose late frames are ignored. More than may be open at the same time.
-    private static let resetStreams = 4096
-    private static let emptyFrames = 16
+    private static let maxResetStreams = 4096
+    private static let maxEmptyFrames = 16
     /// The maximum size of a request's headers in bytes.
     private static let headerLimit = 16 << 10
 
@@ -186,17 +186,17 @@ final class SandboxHTTP2Handshake: ChannelInboundHandler {
             HTTP2Setting(parameter: .maxConcurrentStreams, value: streams | WriteBuffer.headroom),
             HTTP2Setting(parameter: .maxHeaderListSize, value: headerLimit),
         ]
-        configuration.maximumSequentialEmptyDataFrames = emptyFrames
-        configuration.maximumRecentlyResetStreams = resetStreams
-        configuration.maximumConnectionGlitches = frameRate
-        configuration.controlFrameRateLimit.maximumCount = frameRate
+        configuration.maximumSequentialEmptyDataFrames = maxEmptyFrames
+        configuration.maximumRecentlyResetStreams = maxResetStreams
+        configuration.maximumConnectionGlitches = maxFrameRate
+        configuration.controlFrameRateLimit.maximumCount = maxFrameRate
         return configuration
     }
 
     private static var streamConfiguration: NIOHTTP2Handler.StreamConfiguration {
         var configuration = NIOHTTP2Handler.StreamConfiguration()
-        configuration.streamResetFrameRateLimit.maximumCount = frameRate
-        configuration.streamErrorRateLimit.maximumCount = frameRate
+        configuration.streamResetFrameRateLimit.maximumCount = maxFrameRate
+        configuration.streamErrorRateLimit.maximumCount = maxFrameRate
         return configuration
     }
 }

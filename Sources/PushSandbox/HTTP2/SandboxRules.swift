@@ -38,7 +38,7 @@ struct SandboxRules {
     }
 
     /// Returns the request's own id. `nil` if it is missing or malformed, so that a response cannot repeat it.
-    static func answerID(_ request: SandboxRequest) -> String? {
+    static func responseID(_ request: SandboxRequest) -> String? {
         request.id.flatMap { ProviderHeader.isID($0) ? $0 : nil }
     }
 
@@ -131,7 +131,7 @@ struct SandboxRules {
     /// - Parameter device: The device with the request's token. `nil` if the sandbox does not know it.
     func checkDevice(_ device: SandboxDevice?, topic: String, _ type: PushType) throws(ProviderRefusal) {
         guard let device else {
-            if configuration.strict || DeviceRegistry.isImpossible(request.token) { throw .init(.badDeviceToken) }
+            if configuration.strict || DeviceRegistry.isAllZeros(request.token) { throw .init(.badDeviceToken) }
             return
         }
         if device.environment != .development { throw .init(.badDeviceToken) }

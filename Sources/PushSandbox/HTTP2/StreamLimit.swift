@@ -4,9 +4,9 @@
 /// authenticated request (Apple, "Establishing a connection to APNs").
 struct StreamLimit: Sendable, Hashable {
     /// The limit before the client has acknowledged any.
-    static let unacknowledged = 10_000
+    static let initialLimit = 10_000
     /// The maximum number of unacknowledged changes. Above it, a change waits until the client has acknowledged one.
-    static let changes = 100
+    static let maxUnacknowledged = 100
 
     private let full: Int
     private let lowers: Bool
@@ -15,9 +15,9 @@ struct StreamLimit: Sendable, Hashable {
     private var fault: Int?
     /// The limit that was announced last.
     private(set) var announced: Int
-    private var acknowledged = StreamLimit.unacknowledged
+    private var acknowledged = StreamLimit.initialLimit
     /// The limits that were announced but not acknowledged, oldest first.
-    private var waiting: [Int]
+    private var unacknowledged: [Int]
 
     /// - Parameter lowers: Whether a rejected notification lowers the limit to 1 until one is accepted.
     init(full: Int, lowers: Bool, isAuthenticated: Bool) {
@@ -25,18 +25,18 @@ struct StreamLimit: Sendable, Hashable {
         self.lowers = lowers
         self.isAuthenticated = isAuthenticated
         announced = isAuthenticated ? full : 1
-        waiting = [announced]
+        unacknowledged = [announced]
     }
 
     /// The number of open streams from which a new stream is refused. While a change is not acknowledged, either limit
     /// may apply, so this is the highest.
-    var enforced: Int { waiting.reduce(acknowledged, max) }
+    var enforced: Int { unacknowledged.reduce(acknowledged, max) }
 
     /// Records that the client has acknowledged the oldest unacknowledged limit.
     /// - Returns: A limit to announce. `nil` if there is none.
     mutating func acknowledge() -> Int? {
-        guard !waiting.isEmpty else { return nil }
-        acknowledged = waiting.removeFirst()
+        guard !unacknowledged.isEmpty else { return nil }
+        acknowledged = unacknowledged.removeFirst()
         return change()
     }
 
@@ -61,9 +61,9 @@ struct StreamLimit: Sendable, Hashable {
 
     private mutating func change() -> Int? {
         let wanted = fault ?? (isAuthenticated && !isLowered ? full : 1)
-        guard wanted != announced, waiting.count < Self.changes else { return nil }
+        guard wanted != announced, unacknowledged.count < Self.maxUnacknowledged else { return nil }
         announced = wanted
-        waiting.append(wanted)
+        unacknowledged.append(wanted)
         return wanted
     }
 }

@@ -61,11 +61,11 @@ struct DeviceRegistry: Sendable {
     }
 
     /// Whether the token is all zeros. No device has such a token, with Apple either.
-    static func isImpossible(_ token: [UInt8]) -> Bool { token.allSatisfy { $0 == 0 } }
+    static func isAllZeros(_ token: [UInt8]) -> Bool { token.allSatisfy { $0 == 0 } }
 
     /// Whether notifications to this token reach the topic's app. `nil` if the token is unknown.
     func isInstalled(_ token: [UInt8], topic: String?, at now: Date) -> Bool? {
-        guard let device = self[token] else { return Self.isImpossible(token) ? false : nil }
+        guard let device = self[token] else { return Self.isAllZeros(token) ? false : nil }
         return device.environment == .development && device.removedAt == nil && device.topic == topic
             && device.expiresAt.map { $0 > now } != false
     }
@@ -136,19 +136,19 @@ struct DeviceRate: Sendable {
 /// Parses device tokens.
 enum TokenText {
     /// The maximum size of a token in bytes. Apple never named a larger one.
-    static let longest = BinaryNotification.longestToken
+    static let maxSize = BinaryNotification.longestToken
 
     /// Parses a token in any form that Apple's documents print: with spaces, angle brackets, and digits in either case.
-    /// - Returns: The token. `nil` unless the text is 1 to ``longest`` bytes in hexadecimal digits.
+    /// - Returns: The token. `nil` unless the text is 1 to ``maxSize`` bytes in hexadecimal digits.
     static func bytes(of text: some StringProtocol) -> [UInt8]? {
         // A byte takes three characters if spaces separate the bytes. Allow four.
-        guard text.utf8.count <= 4 * longest else { return nil }
+        guard text.utf8.count <= 4 * maxSize else { return nil }
         var digits: [UInt8] = []
         for character in text.utf8 where !" <>".utf8.contains(character) {
             guard let digit = character.hexDigit else { return nil }
             digits.append(digit)
         }
-        guard digits.count % 2 == 0, (1...longest).contains(digits.count / 2) else { return nil }
+        guard digits.count % 2 == 0, (1...maxSize).contains(digits.count / 2) else { return nil }
         return stride(from: 0, to: digits.count, by: 2).map { digits[$0] << 4 | digits[$0 + 1] }
     }
 }

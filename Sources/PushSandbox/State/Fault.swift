@@ -119,13 +119,13 @@ struct Fault: Sendable, Hashable {
 
 extension Fault: Encodable {
     /// The maximum delay in milliseconds.
-    private static let longestDelay = 60_000
+    private static let maxDelay = 60_000
     /// The maximum of `after`, `times` and `every`.
-    private static let largestCount = 1_000_000
+    private static let maxCount = 1_000_000
     /// The maximum of `retry_after`: one day, in seconds.
-    private static let longestRetryAfter = 86_400
+    private static let maxRetryAfter = 86_400
     /// The maximum size of a reason in bytes.
-    private static let longestReason = 100
+    private static let maxReasonSize = 100
     /// Error codes of HTTP/2 (RFC 9113 §7).
     private static let internalErrorCode = 2
     private static let refusedStreamCode = 7
@@ -187,9 +187,9 @@ extension Fault: Encodable {
             throw ControlError("protocol: \(GatewayProtocol.rule)")
         }
         let token = try body.token(.token)
-        let after = try body.integer(.after, in: 0...Self.largestCount)
-        let times = try body.integer(.times, in: 1...Self.largestCount)
-        let every = try body.integer(.every, in: 1...Self.largestCount)
+        let after = try body.integer(.after, in: 0...Self.maxCount)
+        let times = try body.integer(.times, in: 1...Self.maxCount)
+        let every = try body.integer(.every, in: 1...Self.maxCount)
         let names = Name.allCases.filter { $0.fields(over: gateway) != nil }
         guard let name = try body.string(.action).flatMap(Name.init), let fields = name.fields(over: gateway) else {
             throw ControlError("action: must be one of \(names.map(\.rawValue).joined(separator: ", "))")
@@ -209,7 +209,7 @@ extension Fault: Encodable {
     }
 
     private static func binary(_ name: Name, _ body: ControlBody<Field>) throws(ControlError) -> Binary {
-        let delay = try body.integer(.delay, in: 0...longestDelay)
+        let delay = try body.integer(.delay, in: 0...maxDelay)
         switch name {
         case .close: return .close
         case .reset: return .reset
@@ -242,7 +242,7 @@ extension Fault: Encodable {
     }
 
     private static func http2(_ name: Name, _ body: ControlBody<Field>) throws(ControlError) -> HTTP2 {
-        let delay = try body.integer(.delay, in: 0...longestDelay)
+        let delay = try body.integer(.delay, in: 0...maxDelay)
         let code = try body.integer(.code, in: 0...Int(UInt32.max))
         switch name {
         case .status: return try status(body, delay: delay ?? 0)
@@ -259,7 +259,7 @@ extension Fault: Encodable {
             }
             return .goAway(reason: try reason(body), lastStream: last, code: code ?? 0)
         case .streamLimit:
-            let limit = try body.integer(.limit, in: 0...StreamLimit.unacknowledged)
+            let limit = try body.integer(.limit, in: 0...StreamLimit.initialLimit)
             return .limitStreams(limit ?? 1, milliseconds: delay)
         case .resetStream: return .resetStream(code: code ?? internalErrorCode)
         case .refuseStream: return .resetStream(code: refusedStreamCode)
@@ -269,7 +269,7 @@ extension Fault: Encodable {
     }
 
     private static func webPush(_ name: Name, _ body: ControlBody<Field>) throws(ControlError) -> WebPush {
-        let delay = try body.integer(.delay, in: 0...longestDelay)
+        let delay = try body.integer(.delay, in: 0...maxDelay)
         switch name {
         case .close: return .close
         case .drop: return .drop
@@ -280,14 +280,14 @@ extension Fault: Encodable {
             guard let status = try body.integer(.status, in: 300...599) else {
                 throw ControlError("status: must be given with the action status, from 300 to 599")
             }
-            let retryAfter = try body.integer(.retryAfter, in: 0...longestRetryAfter)
+            let retryAfter = try body.integer(.retryAfter, in: 0...maxRetryAfter)
             return .status(status, retryAfter: retryAfter, delay: delay ?? 0)
         }
     }
 
     private static func required(_ delay: Int?) throws(ControlError) -> Int {
         if let delay { return delay }
-        throw ControlError("delay_ms: must be given with the action delay, from 0 to \(longestDelay)")
+        throw ControlError("delay_ms: must be given with the action delay, from 0 to \(maxDelay)")
     }
 
     /// Parses an HTTP/2 error. A reason of Apple's implies its status. Any other reason needs a status.
@@ -312,9 +312,9 @@ extension Fault: Encodable {
     private static func reason(_ body: ControlBody<Field>) throws(ControlError) -> String? {
         guard let reason = try body.string(.reason) else { return nil }
         let isPlain = reason.utf8.allSatisfy { (0x20..<0x7F).contains($0) && $0 != 0x22 && $0 != 0x5C }
-        guard isPlain, (1...longestReason).contains(reason.utf8.count) else {
+        guard isPlain, (1...maxReasonSize).contains(reason.utf8.count) else {
             throw ControlError(
-                "reason: must be 1 to \(longestReason) printable ASCII characters, without quotes and backslashes")
+                "reason: must be 1 to \(maxReasonSize) printable ASCII characters, without quotes and backslashes")
         }
         return reason
     }

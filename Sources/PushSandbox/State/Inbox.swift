@@ -228,7 +228,7 @@ struct Inbox: Sendable {
     }
 
     /// Records the delivery state of a message, if the inbox still has it.
-    mutating func note(_ progress: InboxEntry.Delivery.Progress, code: Int? = nil, of id: Int) {
+    mutating func recordDelivery(_ progress: InboxEntry.Delivery.Progress, code: Int? = nil, of id: Int) {
         let index = first + id - (lastID - count + 1)
         guard index >= first, index < entries.count else { return }
         entries[index]?.delivery = .init(progress: progress, code: code)
@@ -247,7 +247,7 @@ struct Inbox: Sendable {
         since: Int = 0, filter: InboxFilter = InboxFilter(), limit: Int = .max
     ) -> (entries: [InboxEntry], next: Int) {
         var page: [InboxEntry] = []
-        for case let entry? in entries[places(since: since)] where filter.matches(entry) {
+        for case let entry? in entries[indices(since: since)] where filter.matches(entry) {
             page.append(entry)
             if page.count == limit { return (page, entry.id) }
         }
@@ -256,11 +256,11 @@ struct Inbox: Sendable {
 
     /// Returns the number of matching notifications with an id above `since`.
     func count(since: Int, filter: InboxFilter) -> Int {
-        entries[places(since: since)].count { $0.map(filter.matches) ?? false }
+        entries[indices(since: since)].count { $0.map(filter.matches) ?? false }
     }
 
     /// Returns the storage indices of the notifications with an id above `since`.
-    private func places(since: Int) -> Range<Int> {
+    private func indices(since: Int) -> Range<Int> {
         let oldest = lastID - count + 1
         return (first + min(max(0, since - oldest + 1), count))..<entries.count
     }

@@ -139,7 +139,7 @@ struct SandboxState: Sendable {
     mutating func decide(
         _ malformed: BinaryNotificationParser.Malformed, from peer: BinaryPeer, at now: Date
     ) -> BinaryDecision {
-        if malformed.isProbe, let decision = probed(by: malformed, from: peer, at: now) { return decision }
+        if malformed.isProbe, let decision = decideOnProbe(malformed, from: peer, at: now) { return decision }
         var status = malformed.status
         var isSilent = malformed.command == .simple
         if status == .protocolError {
@@ -160,8 +160,8 @@ struct SandboxState: Sendable {
 
     /// Responds to a probe as a fault or the configuration demands.
     /// - Returns: The decision. `nil` if the probe gets the same response as from Apple's gateway.
-    private mutating func probed(
-        by probe: BinaryNotificationParser.Malformed, from peer: BinaryPeer, at now: Date
+    private mutating func decideOnProbe(
+        _ probe: BinaryNotificationParser.Malformed, from peer: BinaryPeer, at now: Date
     ) -> BinaryDecision? {
         var (answer, status) = (configuration.probeResponse, Self.unidentifiedStatus)
         if case .binary(.probe(let other, let named))? = faults.trigger(token: [], over: .binary, isProbe: true) {
@@ -275,15 +275,16 @@ struct SandboxState: Sendable {
 
     /// Decides on a complete request, records it, and returns the next action of its connection.
     /// - Parameters:
-    ///   - openStreams: The maximum number of streams that the connection has had open at the same time.
+    ///   - maxStreams: The maximum number of streams that the connection has had open at the same time.
     ///   - applies: Whether faults apply. `false` if a fault has postponed this request before.
     mutating func decide(
-        _ request: SandboxRequest, stream: Int, openStreams: Int = 0, on connection: inout SandboxConnection,
+        _ request: SandboxRequest, stream: Int, maxStreams: Int = 0, on connection: inout SandboxConnection,
         at now: Date, faults applies: Bool = true
     ) -> SandboxDecision {
-        counts.http2.mostStreams = max(counts.http2.mostStreams, openStreams)
-        var notification = Received(
-            request: request, stream: stream, id: SandboxRules.answerID(request) ?? connection.newID(), receivedAt: now)
+        counts.http2.maxStreams = max(counts.http2.maxStreams, maxStreams)
+        var notification = CheckedRequest(
+            request: request, stream: stream, id: SandboxRules.responseID(request) ?? connection.newID(),
+            receivedAt: now)
         if connection.isStopping {
             return refuse(notification, ProviderRefusal(.shutdown), on: connection)
         }
@@ -294,7 +295,7 @@ struct SandboxState: Sendable {
     }
 
     /// A request that is being checked, with the results of the checks.
-    private struct Received {
+    private struct CheckedRequest {
         let request: SandboxRequest
         let stream: Int
         let id: String
@@ -302,11 +303,11 @@ struct SandboxState: Sendable {
         var topic: String?
         var authentication: String?
         /// The detailed reason for rejecting a provider token, for the log.
-        var why: String?
+        var tokenProblem: String?
     }
 
     private mutating func apply(
-        _ fault: Fault.HTTP2, to notification: inout Received, on connection: inout SandboxConnection
+        _ fault: Fault.HTTP2, to notification: inout CheckedRequest, on connection: inout SandboxConnection
     ) -> SandboxDecision {
         switch fault {
         case .refuse(var refusal, let delay):
@@ -358,7 +359,8 @@ struct SandboxState: Sendable {
 
     /// Applies the rules.
     private mutating func process(
-        _ notification: inout Received, on connection: inout SandboxConnection, effect: SandboxDecision.Effect? = nil
+        _ notification: inout CheckedRequest, on connection: inout SandboxConnection,
+        effect: SandboxDecision.Effect? = nil
     ) -> SandboxDecision {
         do throws(ProviderRefusal) {
             try check(&notification, on: &connection)
@@ -373,7 +375,7 @@ struct SandboxState: Sendable {
     }
 
     private mutating func check(
-        _ notification: inout Received, on connection: inout SandboxConnection
+        _ notification: inout CheckedRequest, on connection: inout SandboxConnection
     ) throws(ProviderRefusal) {
         let rules = SandboxRules(
             request: notification.request, certificate: connection.certificate, configuration: configuration,
@@ -388,7 +390,7 @@ struct SandboxState: Sendable {
                     notification.request.authorization, at: notification.receivedAt)
                 notification.authentication = "token " + key
             } catch {
-                notification.why = error.why
+                notification.tokenProblem = error.details
                 throw ProviderRefusal(error.reason)
             }
         }
@@ -404,7 +406,7 @@ struct SandboxState: Sendable {
     }
 
     private mutating func refuse(
-        _ notification: Received, _ refusal: ProviderRefusal, on connection: SandboxConnection,
+        _ notification: CheckedRequest, _ refusal: ProviderRefusal, on connection: SandboxConnection,
         effect: SandboxDecision.Effect? = nil
     ) -> SandboxDecision {
         var decision = record(notification, .rejected(refusal), on: connection, effect: effect)
@@ -412,14 +414,14 @@ struct SandboxState: Sendable {
         decision.isAuthenticated = notification.authentication != nil
         decision.outcome =
             (400..<500).contains(refusal.status) && ![410, 429].contains(refusal.status) ? .refused : .neutral
-        decision.refusedToken = notification.why.map { (refusal.reason, $0) }
+        decision.rejectedToken = notification.tokenProblem.map { (refusal.reason, $0) }
         return decision
     }
 
     /// Records the request.
     /// - Returns: A decision without a response.
     private mutating func record(
-        _ notification: Received, _ answer: InboxEntry.Response, on connection: SandboxConnection,
+        _ notification: CheckedRequest, _ answer: InboxEntry.Response, on connection: SandboxConnection,
         effect: SandboxDecision.Effect? = nil
     ) -> SandboxDecision {
         counts.http2.answers.count(answer)
@@ -443,7 +445,7 @@ struct SandboxState: Sendable {
         counts.webPush.answers.count(answer)
         inbox.append { id in
             InboxEntry(
-                id: id, connection: nil, topic: nil, token: push.token, payload: (try? push.text?.get()) ?? [],
+                id: id, connection: nil, topic: nil, token: push.token, payload: (try? push.payload?.get()) ?? [],
                 receivedAt: now, answer: answer, details: .webPush(headers: push.shownHeaders))
         }
     }

@@ -73,13 +73,13 @@ struct SandboxStats: Sendable, Hashable, Encodable {
         var answers = Responses()
         var connections = Connections(noALPN: 0, noPreface: 0)
         /// The most streams that one connection had open at the same time.
-        var mostStreams = 0
+        var maxStreams = 0
         /// The number of streams that were refused because they exceeded the client's limit.
         var streamsOverLimit = 0
 
         enum CodingKeys: String, CodingKey {
             case answers, connections
-            case mostStreams = "most_streams"
+            case maxStreams = "most_streams"
             case streamsOverLimit = "streams_over_limit"
         }
     }

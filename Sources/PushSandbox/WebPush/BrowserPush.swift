@@ -8,12 +8,12 @@ import WebPushWire
 /// The order of the checks is ours. `docs/sandbox.md` has the rules as a table.
 struct BrowserPush: Sendable {
     /// The maximum TTL in seconds, as with Mozilla's service. A longer TTL is shortened to this.
-    static let longestTTL = 30 * 86_400
-    private static let longestTopic = 32
+    static let maxTTL = 30 * 86_400
+    private static let maxTopicSize = 32
     /// The maximum validity of a VAPID token in seconds (RFC 8292 §2).
     private static let tokenLifetime: Int64 = 24 * 3600
     /// The number of characters of a header that the inbox keeps.
-    private static let keptHeader = 200
+    private static let maxHeaderLength = 200
 
     /// The origin of the push service: scheme, host and port.
     let origin: String
@@ -22,7 +22,7 @@ struct BrowserPush: Sendable {
     let headers: HTTPFields
     /// The payload for the inbox (``SandboxBrowser/read(_:)``). `nil` if the body is too long, or if there is no such
     /// browser.
-    let text: Result<[UInt8], WebPushError>?
+    let payload: Result<[UInt8], WebPushError>?
 
     /// The SHA-256 of the endpoint that was called.
     var token: [UInt8] { SandboxBrowser.token(of: origin + BrowserRegistry.path + secret) }
@@ -31,7 +31,7 @@ struct BrowserPush: Sendable {
     var shownHeaders: [String: String] {
         var shown: [String: String] = [:]
         for name in [HTTPField.Name.ttl, .urgency, .topic] {
-            shown[name.canonicalName] = headers[name].map { String($0.prefix(Self.keptHeader)) }
+            shown[name.canonicalName] = headers[name].map { String($0.prefix(Self.maxHeaderLength)) }
         }
         return shown
     }
@@ -45,7 +45,7 @@ struct BrowserPush: Sendable {
         let ttl = try lifetime()
         try checkHeaders()
         try checkAuthorization(browser, at: now)
-        switch text {
+        switch payload {
         case nil:
             throw WebPushRefusal(413, 104, "the body must have at most \(MessageEncryption.largestBody) bytes")
         case .failure(let error): throw WebPushRefusal(400, 110, "\(error)")
@@ -60,7 +60,7 @@ struct BrowserPush: Sendable {
             throw WebPushRefusal(400, 112, "TTL: must be a whole number of seconds from 0")
         }
         // A number that does not fit counts as the maximum (RFC 8030 §5.2).
-        return min(Int(value) ?? Self.longestTTL, Self.longestTTL)
+        return min(Int(value) ?? Self.maxTTL, Self.maxTTL)
     }
 
     private func checkHeaders() throws(WebPushRefusal) {
@@ -70,11 +70,11 @@ struct BrowserPush: Sendable {
         }
         let topic = headers[values: .topic]
         let isTopic = topic.allSatisfy {
-            (1...Self.longestTopic).contains($0.utf8.count) && $0.utf8.allSatisfy(\.isURLSafe)
+            (1...Self.maxTopicSize).contains($0.utf8.count) && $0.utf8.allSatisfy(\.isURLSafe)
         }
         guard topic.count <= 1, isTopic else {
             throw WebPushRefusal(
-                400, 113, "Topic: must be 1 to \(Self.longestTopic) letters, digits, hyphens and underscores")
+                400, 113, "Topic: must be 1 to \(Self.maxTopicSize) letters, digits, hyphens and underscores")
         }
         guard headers[values: .contentEncoding] == [MessageEncryption.coding] else {
             throw WebPushRefusal(400, 110, "Content-Encoding: must be \(MessageEncryption.coding), and nothing else")

@@ -43,10 +43,10 @@ struct PushService: Sendable {
         let browser = state.withLock { $0.browsers[secret] }
         let body = try await Self.body(of: request)
         // Decrypt outside the lock.
-        let text = body.flatMap { body in
+        let payload = body.flatMap { body in
             browser.map { browser in Result { () throws(WebPushError) in try browser.read(body) } }
         }
-        let push = BrowserPush(origin: origin, secret: secret, headers: request.headers, text: text)
+        let push = BrowserPush(origin: origin, secret: secret, headers: request.headers, payload: payload)
         var decision = state.decide(logger) { state, now in state.decide(push, at: now) }
         if case .postpone(let milliseconds) = decision {
             try await Task.sleep(for: .milliseconds(milliseconds))

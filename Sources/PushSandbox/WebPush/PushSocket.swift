@@ -33,9 +33,9 @@ final class PushSockets: Sendable {
 /// documentation).
 struct PushSocket: Sendable {
     /// The maximum size of a browser's message, and of each of its frames, in bytes.
-    static let largestMessage = 64 << 10
+    static let maxMessageSize = 64 << 10
     /// The maximum number of frames of a browser's message.
-    private static let mostFrames = 100
+    private static let maxFrames = 100
 
     fileprivate let state: SharedState
     fileprivate let sockets: PushSockets
@@ -60,8 +60,8 @@ struct PushSocket: Sendable {
         try pipeline.addHandler(BackPressureHandler())
         try pipeline.addHandler(
             NIOWebSocketFrameAggregator(
-                minNonFinalFragmentSize: 1, maxAccumulatedFrameCount: Self.mostFrames,
-                maxAccumulatedFrameSize: Self.largestMessage))
+                minNonFinalFragmentSize: 1, maxAccumulatedFrameCount: Self.maxFrames,
+                maxAccumulatedFrameSize: Self.maxMessageSize))
         try pipeline.addHandler(PushSocketHandler(self))
     }
 }

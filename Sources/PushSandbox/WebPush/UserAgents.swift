@@ -44,7 +44,7 @@ struct UserAgents: Sendable {
         /// The ids of the messages that were acknowledged last. The worker may fail with them later.
         var acknowledged: [Int] = []
         /// The position of the latest disconnection in the order of all disconnections.
-        var leftAt = 0
+        var lastDeparture = 0
     }
 
     private var userAgents: [String: UserAgent] = [:]
@@ -73,7 +73,7 @@ struct UserAgents: Sendable {
         }
         departures += 1
         userAgents[name]?.connection = nil
-        userAgents[name]?.leftAt = departures
+        userAgents[name]?.lastDeparture = departures
         // It would come back without its name: Firefox sends the name only if it has subscriptions.
         if userAgents[name]?.channels.isEmpty == true { userAgents[name] = nil }
     }
@@ -101,10 +101,10 @@ struct UserAgents: Sendable {
             name = fresh
             if userAgents.count >= Self.limit,
                 let oldest = userAgents.filter({ $0.value.connection == nil }).min(by: {
-                    $0.value.leftAt < $1.value.leftAt
+                    $0.value.lastDeparture < $1.value.lastDeparture
                 })
             {
-                oldest.value.messages.forEach { inbox.note(.unregistered, of: $0.id) }
+                oldest.value.messages.forEach { inbox.recordDelivery(.unregistered, of: $0.id) }
                 forgotten = Array(oldest.value.channels.values)
                 userAgents[oldest.key] = nil
             }
@@ -147,7 +147,7 @@ struct UserAgents: Sendable {
             // For a connected browser, messages do not expire: they are on their way, even if they are late.
             end(.expired, of: name, inbox: &inbox) { $0.expiresAt <= now }
             guard message.expiresAt > now else {
-                inbox.note(.expired, of: message.id)
+                inbox.recordDelivery(.expired, of: message.id)
                 return nil
             }
         }
@@ -155,7 +155,7 @@ struct UserAgents: Sendable {
             end(.dropped, of: name, inbox: &inbox) { $0.id == oldest.id }
         }
         userAgents[name]?.messages.append(message)
-        inbox.note(.waiting, of: message.id)
+        inbox.recordDelivery(.waiting, of: message.id)
         return connection
     }
 
@@ -164,7 +164,7 @@ struct UserAgents: Sendable {
         guard let name = name(over: connection), let messages = userAgents[name]?.messages else { return [] }
         for index in messages.indices where !messages[index].isSent {
             userAgents[name]?.messages[index].isSent = true
-            inbox.note(.sent, of: messages[index].id)
+            inbox.recordDelivery(.sent, of: messages[index].id)
         }
         return messages.filter { !$0.isSent }
     }
@@ -178,14 +178,14 @@ struct UserAgents: Sendable {
         if let count = userAgents[name]?.acknowledged.count, count > Self.messageLimit {
             userAgents[name]?.acknowledged.removeFirst()
         }
-        inbox.note(.acknowledged, code: acknowledgement.code, of: message.id)
+        inbox.recordDelivery(.acknowledged, code: acknowledgement.code, of: message.id)
     }
 
     /// Records that the worker failed with a message. The message is not sent again, because the browser has it.
     mutating func fail(_ failure: BrowserMessage.Acknowledgement, by name: String, inbox: inout Inbox) {
         acknowledge(failure, by: name, inbox: &inbox)
         guard let id = userAgents[name]?.acknowledged.last(where: { "\($0)" == failure.version }) else { return }
-        inbox.note(.failed, code: failure.code, of: id)
+        inbox.recordDelivery(.failed, code: failure.code, of: id)
     }
 
     /// Removes messages, and records the reason in the inbox.
@@ -194,7 +194,7 @@ struct UserAgents: Sendable {
     ) {
         userAgents[name]?.messages.removeAll { message in
             guard ends(message) else { return false }
-            inbox.note(progress, of: message.id)
+            inbox.recordDelivery(progress, of: message.id)
             return true
         }
     }
@@ -265,7 +265,7 @@ extension SandboxState {
     /// Stores a message that was accepted and recorded, if it is for a real browser.
     /// - Returns: The connection over which to send the message at once. `nil` if there is none.
     mutating func keep(_ push: BrowserPush, ttl: Int, at now: Date) -> Int? {
-        guard let channel = browsers[push.secret]?.channel, case .success(let body)? = push.text else { return nil }
+        guard let channel = browsers[push.secret]?.channel, case .success(let body)? = push.payload else { return nil }
         let message = UserAgents.Message(
             id: inbox.lastID, channel: channel.id, topic: push.headers[.topic], ttl: ttl,
             expiresAt: now + TimeInterval(ttl), body: body)

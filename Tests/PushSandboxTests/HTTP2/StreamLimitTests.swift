@@ -10,7 +10,7 @@ struct StreamLimitTests {
     func token() {
         var limit = StreamLimit(full: 500, lowers: false, isAuthenticated: false)
         #expect(limit.announced == 1)
-        #expect(limit.enforced == StreamLimit.unacknowledged)
+        #expect(limit.enforced == StreamLimit.initialLimit)
         #expect(limit.acknowledge() == nil)
         #expect(limit.enforced == 1)
         #expect(limit.decided(isAuthenticated: false, outcome: .refused) == nil)
@@ -41,7 +41,7 @@ struct StreamLimitTests {
             let outcome: SandboxDecision.Outcome = number.isMultiple(of: 2) ? .refused : .accepted
             if limit.decided(isAuthenticated: true, outcome: outcome) != nil { announced += 1 }
         }
-        #expect(announced == StreamLimit.changes - 1)
+        #expect(announced == StreamLimit.maxUnacknowledged - 1)
     }
 
     @Test("The sandbox announces 1, then the limit, and never finds more streams open than that")
@@ -55,7 +55,7 @@ struct StreamLimitTests {
             #expect(try await client.limits() == [1, 20])
             #expect(try await client.flood(500, client.headers()) == [200: 500])
             let stats = sandbox.state.withLock { $0.stats.http2 }
-            #expect((1...20).contains(stats.mostStreams))
+            #expect((1...20).contains(stats.maxStreams))
             #expect(stats.streamsOverLimit == 0)
             let certificate = try await sandbox.provider(certificate: .client)
             #expect(try await certificate.push().status == 200)
@@ -111,7 +111,7 @@ struct StreamLimitTests {
             #expect(try await client.flood(count, client.headers(), body: body) == [200: count])
             let stats = sandbox.state.withLock { $0.stats.http2 }
             #expect(stats.answers.accepted == count + 1)
-            #expect((1...1000).contains(stats.mostStreams))
+            #expect((1...1000).contains(stats.maxStreams))
             #expect(stats.streamsOverLimit == 0)
         }
     }

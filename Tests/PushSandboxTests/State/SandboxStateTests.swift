@@ -2,8 +2,8 @@ import Foundation
 import NIOCore
 import Testing
 
-@testable import PushSandbox
 @testable import APNSWire
+@testable import PushSandbox
 
 @Suite("Decisions")
 struct SandboxStateTests {

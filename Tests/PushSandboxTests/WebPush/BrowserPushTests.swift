@@ -41,7 +41,7 @@ private struct Sender {
         let browser = browser
         return BrowserPush(
             origin: Self.origin, secret: secret, headers: headers,
-            text: isTooLong ? nil : Result { () throws(WebPushError) in try browser.read(body) })
+            payload: isTooLong ? nil : Result { () throws(WebPushError) in try browser.read(body) })
     }
 
     mutating func decide(_ push: BrowserPush) -> WebPushDecision { state.decide(push, at: Self.now) }
@@ -155,8 +155,8 @@ struct BrowserPushTests {
         var headers: HTTPFields = [.ttl: "1", .contentEncoding: "aes128gcm"]
         headers[.authorization] = try sender.authorization(VAPIDKey())
         let body = try MessageEncryption.encrypt([], for: open.keys())
-        let text = Result { () throws(WebPushError) in try open.read(body) }
-        let push = BrowserPush(origin: Sender.origin, secret: "open", headers: headers, text: text)
+        let payload = Result { () throws(WebPushError) in try open.read(body) }
+        let push = BrowserPush(origin: Sender.origin, secret: "open", headers: headers, payload: payload)
         #expect(sender.decide(push) == .accept(ttl: 1))
     }
 

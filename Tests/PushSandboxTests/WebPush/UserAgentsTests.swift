@@ -61,7 +61,7 @@ private struct Service {
         return state.decide(
             BrowserPush(
                 origin: Self.origin, secret: secret, headers: headers,
-                text: Result { () throws(WebPushError) in try browser.read(body) }), at: now)
+                payload: Result { () throws(WebPushError) in try browser.read(body) }), at: now)
     }
 
     /// The texts of the messages that are to go over the connection, and their versions.
