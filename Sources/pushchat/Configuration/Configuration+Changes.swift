@@ -2,15 +2,15 @@ import ChatDomain
 
 /// A setting that differs between two configurations.
 struct SettingChange: Sendable, Hashable {
-    /// `http.port`, `apps.default.topic`; `apps.news` for an app that came or went.
+    /// `http.port`, `apps.default.topic`. `apps.news` for an app that was added or removed.
     let setting: String
-    /// It takes effect only when the process starts again.
+    /// Whether the change takes effect only after a restart.
     let needsRestart: Bool
 }
 
 extension Configuration {
-    /// What is different in `new`, in the table's order. The contents of files are not compared: a renewed
-    /// certificate under the same path is no change.
+    /// The settings that differ in `new`, in the order of the table. Does not compare the contents of files: a renewed
+    /// certificate under the same path is not a change.
     func changes(to new: Configuration) -> [SettingChange] {
         var changes = Self.differences(SettingsTable.relay, self, new, app: nil)
         for app in apps {
@@ -27,7 +27,8 @@ extension Configuration {
         return changes
     }
 
-    /// This configuration with everything of `new` that a running process can take over: what needs a restart stays.
+    /// This configuration with every setting of `new` that a running process can apply. Settings that need a restart
+    /// keep their value.
     func adopting(_ new: Configuration) -> Configuration {
         var result = self
         for setting in SettingsTable.relay where !setting.needsRestart { setting.copy(new, &result) }
@@ -35,8 +36,8 @@ extension Configuration {
         return result
     }
 
-    /// The app named `default` has another name in `new`, or is gone. What belongs to it is then the default app's, and the start
-    /// gives it to that.
+    /// Whether `new` has no app named `default`, because it was renamed or removed. Its devices and pushes then belong
+    /// to the default app of `new`, and the next start assigns them to it.
     private func losesDefault(in new: Configuration) -> Bool {
         app(.default) != nil && new.app(.default) == nil
     }

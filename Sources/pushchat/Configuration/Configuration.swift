@@ -1,23 +1,24 @@
 import ChatDomain
 import Logging
 
-// Every setting stands in this file: its default where its property is declared, its name, kind, check and help in the
-// table. A new setting is a property and a row.
+// This file declares every setting: its default at the property, and its name, kind, check and description in the
+// table. To add a setting, add a property and a row.
 
-/// The relay's settings, checked, with their defaults.
+/// The relay's checked settings, with their defaults.
 struct Configuration: Sendable {
-    /// Which of Apple's gateways, and which block of the file. `development` unless set: it listens on loopback only, so
-    /// that nothing is open to others by accident.
+    /// Selects Apple's gateways and a block of the file. The default is `development`, which listens on loopback only,
+    /// so that no relay is open to others by accident.
     enum Environment: String, Sendable, CaseIterable {
         case development, production
     }
 
-    /// Who may register devices and join rooms: anyone, or clients with a token that the operator's own system has signed.
+    /// The clients that may register devices and join rooms: all, or those with a token that the operator's own system
+    /// has signed.
     enum Registration: String, Sendable, CaseIterable {
         case open, session
     }
 
-    /// Whether it is kept what apps say of themselves, and when devices were seen.
+    /// Whether the relay stores the versions, systems and models that apps report, and when devices were last seen.
     enum Analytics: String, Sendable, CaseIterable {
         case on, off
     }
@@ -25,45 +26,46 @@ struct Configuration: Sendable {
     struct HTTP: Sendable, Equatable {
         var host: String
         var port = 44447
-        /// PEM; nil for plain HTTP.
+        /// The path of a PEM file. `nil` for plain HTTP.
         var certificate: String?
-        /// PEM; nil if the key is in the certificate's file.
+        /// The path of a PEM file. `nil` if the certificate's file contains the key.
         var key: String?
-        /// In CIDR notation.
+        /// Addresses and networks in CIDR notation.
         var trustedProxies: [String] = []
-        /// Nil for no limit.
+        /// `nil` for no limit.
         var ratePerAddress: RequestRate?
         var ratePerMember: RequestRate?
-        /// `https://…`, without a path: where browsers reach the relay.
+        /// The address at which browsers reach the relay: `https://…`, without a path.
         var publicURL: String?
-        /// Joins to rooms that nobody is in; nil for no limit.
+        /// The limit for joins to rooms without members. `nil` for no limit.
         var joinsPerAddress: RequestRate?
 
-        /// ``publicURL`` where others reach it too, and not only this machine: with HTTPS.
+        /// ``publicURL`` if it uses HTTPS. `nil` otherwise, because only this machine can use an address with plain
+        /// HTTP.
         var secureURL: String? { publicURL.flatMap { $0.hasPrefix("https://") ? $0 : nil } }
 
-        /// The files for TLS; nil for plain HTTP.
+        /// The paths of the files for TLS. `nil` for plain HTTP.
         var tls: (certificate: String, key: String)? {
             certificate.map { ($0, key ?? $0) }
         }
     }
 
     struct Database: Sendable, Equatable {
-        /// SQLite's file; with ``url``, the files that a relay has for itself stand beside it.
+        /// The SQLite file. With ``url``, the relay keeps its own files next to this path.
         var path = "pushchat.db"
-        /// Of PostgreSQL; nil for SQLite.
+        /// The URL of a PostgreSQL database. `nil` for SQLite.
         var url: Secret?
-        /// Nil: where the server puts the user's tables.
+        /// The schema of the relay's tables. `nil` for the schema in which the server creates the user's tables.
         var schema: String?
         var connections = 8
     }
 
     struct Admin: Sendable, Equatable {
-        /// Each as good as the other; several while one is exchanged.
+        /// Equally valid tokens. There are several while the operator exchanges one.
         var tokens: [Secret] = []
     }
 
-    /// How session tokens are verified: with any of the keys.
+    /// The keys and rules that verify session tokens. A token is valid if any of the keys verifies it.
     struct Session: Sendable, Equatable {
         var secret: Secret?
         var key: String?
@@ -75,21 +77,21 @@ struct Configuration: Sendable {
     }
 
     struct Push: Sendable, Equatable {
-        /// Nil for no sound.
+        /// `nil` for no sound.
         var sound: String? = "default"
-        /// Bytes of UTF-8.
+        /// The limit in bytes of UTF-8.
         var textLimit = MessageText.roomyLimit
-        /// Nil for ever.
+        /// `nil` if messages never expire.
         var expiration: Duration?
         /// `mailto:…` or `https://…`.
         var contact: String?
     }
 
-    /// Pushes to browsers.
+    /// Settings of pushes to browsers.
     struct WebPush: Sendable, Equatable {
-        /// `host` or `host:port`.
+        /// Each is `host` or `host:port`.
         var hosts: [String] = []
-        /// PEM.
+        /// The path of a PEM file.
         var trust: String?
     }
 
@@ -99,7 +101,7 @@ struct Configuration: Sendable {
 
     struct Messages: Sendable, Equatable {
         var retention: Duration = .days(30)
-        /// The history of rooms for which the operator has chosen none.
+        /// The history of rooms for which the operator has not chosen one.
         var history = RoomHistory.joined
     }
 
@@ -121,43 +123,44 @@ struct Configuration: Sendable {
     var moderation = Retention(retention: .days(365))
     var analytics = Analytics.on
     var log = Log()
-    /// In the order of the file; never empty.
+    /// The apps in the order of the file. Never empty.
     var apps: [AppConfiguration]
 
-    /// The file that was read, as an absolute path; nil if there was none.
+    /// The absolute path of the file that was read. `nil` if there was none.
     var file: String?
-    /// Where the settings that are not at their default came from.
+    /// The sources of the settings that do not have their default value.
     var origins: [SettingKey: SettingOrigin] = [:]
-    /// Secrets that stand in the file themselves, also where something overrides them.
+    /// Secrets that the configuration file itself contains, including those that another source overrides.
     var secretsInFile: [SettingKey] = []
-    /// The files that secrets were read from.
+    /// The files from which secrets were read.
     var secretFiles: [(setting: SettingKey, path: String)] = []
-    /// Sentences about a configuration file that others can write and that was read all the same.
+    /// Sentences about a configuration file that was read although other users can write it.
     var warnings: [String] = []
 
-    /// The defaults, with the one app named `default`.
+    /// The defaults, with one app named `default`.
     init(environment: Environment) {
         self.environment = environment
         switch environment {
         case .development:
             http = HTTP(host: "127.0.0.1")
         case .production:
-            // High enough for people, also for many of them behind one address; too low for a script that floods a room.
+            // High enough for people, even many behind one address. Too low for a script that floods a room.
             http = HTTP(
                 host: "0.0.0.0", ratePerAddress: RequestRate(count: 50, unit: .second, burst: 500),
                 ratePerMember: RequestRate(count: 5, unit: .second, burst: 50),
-                // Who opens a room of its own needs a few in a day; who guesses codes needs thousands in an hour.
+                // Opening one's own rooms takes a few joins a day. Guessing codes takes thousands an hour.
                 joinsPerAddress: RequestRate(count: 200, unit: .hour, burst: 100))
         }
         apps = [AppConfiguration(name: .default, environment: environment)]
     }
 
-    /// The app of members that send no `appid`: the one named `default`, or else the first of the file.
+    /// The app of members that send no `appid`: the one named `default`, or else the first in the file.
     var defaultApp: AppName {
         apps.contains { $0.name == .default } ? .default : apps[0].name
     }
 
-    /// Listens on loopback, with no proxy in front that would bring requests from elsewhere.
+    /// Whether requests can come only from this machine: in development, on loopback, with no proxy that forwards
+    /// requests from elsewhere.
     var isLoopbackOnly: Bool {
         (http.host == "localhost" || http.host == "::1" || http.host.hasPrefix("127.")) && http.trustedProxies.isEmpty
             && environment == .development
@@ -168,7 +171,7 @@ struct Configuration: Sendable {
     }
 }
 
-/// One app: its topic, its gateway and its credentials there.
+/// One app: its topic, its gateway and its credentials for that gateway.
 struct AppConfiguration: Sendable, Equatable {
     /// Apple's two protocols.
     enum Gateway: String, Sendable, CaseIterable {
@@ -177,37 +180,37 @@ struct AppConfiguration: Sendable, Equatable {
 
     let name: AppName
     var gateway: Gateway
-    /// Nil for the certificate's. Required with a key, which has none.
+    /// `nil` for the certificate's topic. Required with a key, because a key has no topic.
     var topic: String?
     var host: String
     var port: Int
     var feedbackHost: String
     var feedbackPort: Int
-    /// Nil: the feedback service is not read.
+    /// `nil` if the relay does not read the feedback service.
     var feedbackInterval: Duration? = .hours(1)
-    /// PEM or PKCS#12.
+    /// The path of a PEM or PKCS#12 file.
     var certificate: String?
-    /// PEM; nil if the key is in the certificate's file.
+    /// The path of a PEM file. `nil` if the certificate's file contains the key.
     var certificateKey: String?
     var passphrase: Secret?
-    /// Provider token key, `.p8`.
+    /// The path of the `.p8` file with the key that signs provider tokens.
     var key: String?
-    /// Ten letters and digits, as Apple gives them.
+    /// Ten letters and digits that Apple assigns.
     var keyID: String?
     var teamID: String?
-    /// PEM.
+    /// The path of a PEM file.
     var trust: String?
     var connections = 2
-    /// Bytes.
+    /// The limit in bytes.
     var payloadLimit: Int
     var command = 2
     var settleTime: Duration = .seconds(5)
     var answerTimeout: Duration = .seconds(30)
 
-    /// The defaults: Apple's hosts and ports (apns-binary.md §1, apns-http2.md §1) and payload limits (apns-binary.md §6).
+    /// The defaults: Apple's hosts, ports and payload limits.
     ///
-    /// Source: developer.apple.com, "Sending notification requests to APNs", as of November 2026; for `binary` the last edition,
-    /// of 2018, of "Local and Remote Notification Programming Guide".
+    /// Source: developer.apple.com, "Sending notification requests to APNs", as of November 2026; for `binary` the last
+    /// edition, of 2018, of "Local and Remote Notification Programming Guide".
     init(name: AppName, environment: Configuration.Environment, gateway: Gateway = .http2) {
         self.name = name
         self.gateway = gateway
@@ -226,43 +229,48 @@ struct AppConfiguration: Sendable, Equatable {
         feedbackPort = 2196
     }
 
-    /// Whether a gateway that runs with this configuration can go on with another one: what differs is used for new connections.
+    /// Whether a gateway that runs with this configuration can continue with `other`. The settings that are not
+    /// compared apply to new connections.
     func hasGateway(of other: AppConfiguration) -> Bool {
         gateway == other.gateway && connections == other.connections && payloadLimit == other.payloadLimit
             && command == other.command && settleTime == other.settleTime && answerTimeout == other.answerTimeout
     }
 
-    /// Whether the gateway is Apple's and of the protocol that Apple has given up (apns-binary.md §10).
+    /// Whether the app uses Apple's gateway with the binary protocol.
+    ///
+    /// Apple stopped supporting that protocol on 2021-03-31 (Apple, News, 9 October 2020).
     var isRetired: Bool { gateway == .binary && host.hasSuffix(".push.apple.com") }
     static let retirement =
-        "Apple has not answered the binary protocol since 2021-03-31; nothing will be delivered there"
+        "Apple has not supported the binary protocol since 2021-03-31, so no push will be delivered; use http2"
 
-    /// Without credentials, pushes are accepted and queued, not sent.
+    /// Whether the app has a certificate or a key that its gateway can use. Without one, pushes are queued and not
+    /// sent.
     var hasCredentials: Bool { certificate != nil || (gateway == .http2 && key != nil) }
     static let noCredentials =
-        "no certificate and no key: messages are accepted and queued, and sent once there is one"
+        "no certificate and no key: messages are accepted and queued; they are sent when one is configured"
 
-    /// The first rule that settings break together: the setting that the message is about, and the message.
+    /// The first rule that a combination of settings breaks: the setting that the message is about, and the message.
     var contradiction: (setting: String, message: String)? {
         guard key != nil else { return nil }
         let message: String? =
             switch gateway {
             case .binary where certificate == nil:
-                "is a provider token key (.p8), which only the gateway http2 takes; set `gateway: http2` or a "
+                "is a provider token key (.p8), which only the gateway http2 accepts; set `gateway: http2` or a "
                     + "`certificate`, or remove `key`"
             case .binary: nil
             case .http2 where keyID == nil:
-                "needs key_id beside it: the ten letters and digits in the name of the file from Apple"
+                "requires key_id: the ten letters and digits in the name of the file from Apple"
             case .http2 where teamID == nil:
-                "needs team_id beside it: Apple shows it under Membership in the developer account"
+                "requires team_id: Apple shows it under Membership in the developer account"
             case .http2 where topic == nil:
-                "needs topic beside it: the app's bundle id, for example com.example.PushChat"
+                "requires topic: the app's bundle id, for example com.example.PushChat"
             case .http2: nil
             }
         return message.map { ("key", $0) }
     }
 
-    /// The id in the name that Apple gives a key's file, `AuthKey_ABC123DEFG.p8`.
+    /// The key id in the name that Apple gives to the file of a key, `AuthKey_ABC123DEFG.p8`. `nil` if the file has
+    /// another name.
     static func keyID(ofFile path: String) -> String? {
         let name = path.split(separator: "/").last ?? ""
         guard name.hasPrefix("AuthKey_"), name.hasSuffix(".p8") else { return nil }
@@ -271,7 +279,7 @@ struct AppConfiguration: Sendable, Equatable {
     }
 }
 
-/// A text that must not be shown: printed, interpolated or dumped it reads `(secret)`.
+/// A text that must not be shown. Printed, interpolated or dumped, it reads `(secret)`.
 struct Secret: Sendable, Equatable, CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
     static let shown = "(secret)"
 
@@ -291,13 +299,13 @@ extension Duration {
     static func hours(_ count: Int) -> Duration { .seconds(count * 3600) }
 }
 
-/// Every setting: the file's keys, the variables' names, the checks, what `pushchat config` shows and the table in
-/// docs/configuration.md all come from here.
+/// Every setting. The keys of the file, the names of the variables, the checks, the output of `pushchat config` and the
+/// table in docs/configuration.md are made from this table.
 enum SettingsTable {
     private typealias Relay = Setting<Configuration>
     private typealias App = Setting<AppConfiguration>
 
-    /// Settings of the whole relay, by the path of their keys.
+    /// Settings of the whole relay, in the order of the reference. The names are the paths of their keys.
     static let relay: [Setting<Configuration>] = [
         Relay(
             "environment", \.environment, .choice, needsRestart: true,
@@ -305,162 +313,171 @@ enum SettingsTable {
         Relay("http.host", \.http.host, .host(example: "127.0.0.1"), needsRestart: true, "the address to listen on"),
         Relay(
             "http.port", \.http.port, .number(0...65_535), needsRestart: true,
-            "the port to listen on; 0 for any that is free"),
+            "the port to listen on; 0 for any free port"),
         Relay(
             "http.certificate", \.http.certificate, SettingKind.file("a PEM file").optional(), needsRestart: true,
-            "the server's certificate with its chain; without it the server speaks plain HTTP, for a proxy in front"),
+            "the server's certificate with its chain; without it, the relay speaks plain HTTP, for use behind a "
+                + "proxy"),
         Relay(
             "http.key", \.http.key, SettingKind.file("a PEM file").optional(), needsRestart: true,
-            "the certificate's key, if it is in a file of its own"),
+            "the certificate's key, if it is in a separate file"),
         Relay(
             "http.trusted_proxies", \.http.trustedProxies, .addressRanges,
-            "`Forwarded` and `X-Forwarded-For` count only from these"),
+            "the proxies from which the relay accepts `Forwarded` and `X-Forwarded-For`"),
         Relay(
             "http.rate_per_address", \.http.ratePerAddress, SettingKind.rateLimit.optional(none: "off"),
-            "requests from one address; above, the answer is 429"),
+            "the limit for requests from one address; above it, the response is 429"),
         Relay(
             "http.rate_per_member", \.http.ratePerMember, SettingKind.rateLimit.optional(none: "off"),
-            "requests of one udid; above, the answer is 429"),
+            "the limit for requests of one udid; above it, the response is 429"),
         Relay(
             "http.joins_per_address", \.http.joinsPerAddress, SettingKind.rateLimit.optional(none: "off"),
-            "joins from one address to rooms that nobody is in, which may be guesses of a code; above, every join is "
-                + "answered 429"),
+            "the limit for joins from one address to empty rooms, which may be guesses of a code; above it, the "
+                + "response to every join is 429"),
         Relay(
             "http.public_url", \.http.publicURL, SettingKind.publicURL.optional(),
-            "where browsers reach the relay: a click on a notification and invitations lead there, Safari shows "
-                + "notifications by itself, and `pushchat check` looks at it"),
+            "the address at which browsers reach the relay: notifications and invitations link to it, Safari shows "
+                + "notifications without a service worker, and `pushchat check` tests it"),
         Relay(
             "database.path", \.database.path, .path, needsRestart: true,
-            "the SQLite file; created if it does not exist. With `database.url`, what this relay keeps for itself "
-                + "stands beside it"),
+            "the SQLite file; the relay creates it if it does not exist. With `database.url`, the relay keeps its own "
+                + "files next to this path"),
         Relay(
             "database.url", \.database.url, SettingKind.postgres.optional(), isSecret: true, needsRestart: true,
-            "the PostgreSQL database that is used instead, which several relays may share"),
+            "the PostgreSQL database to use instead; several relays may share it"),
         Relay(
             "database.schema", \.database.schema, SettingKind.schema.optional(), needsRestart: true,
-            "in which schema its tables are, created if it does not exist; unless set, the user's first, mostly "
-                + "`public`"),
+            "the schema of the relay's tables in PostgreSQL; the relay creates it if it does not exist. Unless set, "
+                + "the user's first schema, usually `public`"),
         Relay(
             "database.connections", \.database.connections, .number(3...100), needsRestart: true,
-            "how many connections the relay opens to it at the most, and one more"),
+            "the maximum number of connections to PostgreSQL; the relay opens one more to listen"),
         Relay(
             "admin.token", \.admin.tokens, .tokens, isSecret: true,
-            "the bearer token of `/v1`, or several that are equally good; without it only this machine may call, in "
-                + "production nobody"),
+            "the bearer token of `/v1`, or several equally valid ones; without it, `/v1` accepts calls from this "
+                + "machine only, and in production none"),
         Relay(
             "registration", \.registration, .choice,
-            "who may register devices and chat: `open` for anyone, `session` for clients with a token that your system "
-                + "signed"),
+            "the clients that may register devices and chat: `open` for all, `session` for those with a token that "
+                + "your system signed"),
         Relay(
             "session.secret", \.session.secret, SettingKind.visibleASCII(shortest: 32).optional(), isSecret: true,
-            "the secret that signs those tokens (HS256); `session` needs at least one of this and the next two"),
+            "the secret that signs session tokens (HS256); `registration: session` requires at least one of this and "
+                + "the next two"),
         Relay(
             "session.key", \.session.key, SettingKind.file("a PEM file").optional(),
-            "the public key, or a certificate, that verifies them (ES256, RS256)"),
+            "the public key, or a certificate, that verifies session tokens (ES256, RS256)"),
         Relay(
             "session.jwks", \.session.keySet, SettingKind.file("a JSON file").optional(),
-            "a JSON Web Key Set that verifies them (HS256, ES256, RS256)"),
+            "a JSON Web Key Set that verifies session tokens (HS256, ES256, RS256)"),
         Relay(
             "session.audience", \.session.audience, SettingKind.claim(example: "pushchat").optional(),
-            "the `aud` that a token must have; without it a token must have none"),
+            "the `aud` that a session token must have; unless set, a token must have none"),
         Relay(
             "session.issuer", \.session.issuer, SettingKind.claim(example: "https://example.com").optional(),
-            "the `iss` that a token must have; without it any"),
+            "the `iss` that a session token must have; unless set, any or none is valid"),
         Relay(
-            // At most so long that a payload of 256 bytes still has room for a text.
+            // The limit of 100 bytes leaves room for a text in a payload of 256 bytes.
             "push.sound", \.push.sound,
             SettingKind.printable("the name of a sound file, at most 100 bytes, for example `beep.caf`", limit: 100)
                 .optional(none: "none"),
-            "a sound file in the app, or `default`, for chat messages"),
+            "the sound of chat messages: a sound file in the app, or `default`"),
         Relay(
             "push.text_limit", \.push.textLimit, .number(1...MessageText.highestLimit, unit: "bytes"),
-            "the longest text of a chat message; unless set, 190 where an app uses `binary`"),
+            "the maximum length of a chat message; unless set, 190 if an app uses `binary`"),
         Relay(
             "push.expiration", \.push.expiration,
             SettingKind.duration(.seconds(60) ... .days(365), example: "1 day").optional(none: "none"),
-            "how long a chat message is worth sending, for the relay and for Apple"),
+            "the time after which an undelivered chat message expires, in the relay and at Apple"),
         Relay(
             "push.contact", \.push.contact, SettingKind.contact.optional(),
-            "whom the operators of browsers' push services may ask; without it `http.public_url`; Apple's wants one of "
-                + "them"),
+            "the address at which operators of browsers' push services can reach you; unless set, `http.public_url` if "
+                + "it uses HTTPS. Apple's service requires one of the two"),
         Relay(
             "webpush.hosts", \.webPush.hosts, .pushHosts,
-            "push services beside those of the browsers' vendors, for UnifiedPush say; they may be in your own network"),
+            "push services besides those of the browser vendors, for example for UnifiedPush; they may be in your own "
+                + "network"),
         Relay(
             "webpush.trust", \.webPush.trust, SettingKind.file("a PEM file").optional(),
-            "authorities to trust for push services beside the system's, for a sandbox"),
-        Relay("messages.retention", \.messages.retention, .retention, "how long the chat's messages are kept"),
+            "certificate authorities to trust for push services besides the system's, for example a sandbox's"),
+        Relay("messages.retention", \.messages.retention, .retention, "the time for which chat messages are kept"),
         Relay(
             "messages.history", \.messages.history, .choice,
-            "what members may read that join from then on: what is posted after they have joined, or all that is kept; "
-                + "`pushchat rooms history` chooses for one room"),
+            "the messages that members may read if they join from then on: those since they joined (`joined`), or all "
+                + "that are kept (`all`); `pushchat rooms history` sets it for one room"),
         Relay(
             "queue.retention", \.queue.retention, .retention,
-            "how long pushes are kept after they were sent or refused"),
+            "the time for which pushes are kept after they were sent or rejected"),
         Relay(
             "moderation.retention", \.moderation.retention, .retention,
-            "how long bans that have ended, and the record of what was done to keep order, are kept"),
+            "the time for which ended bans and the record of moderation are kept"),
         Relay(
             "analytics", \.analytics, .choice,
-            "whether it is kept which versions, systems and models are used, and when; `off` also deletes what was kept"
-        ),
-        Relay("log.format", \.log.format, .choice, "lines for people or for programs, on standard error"),
-        Relay("log.level", \.log.level, .choice, "the least important level that is logged"),
+            "whether the relay stores which app versions, systems and models are in use, and when; `off` also deletes "
+                + "what it has stored"),
+        Relay(
+            "log.format", \.log.format, .choice,
+            "the format of the log on standard error: `text` for people, `json` for programs"),
+        Relay("log.level", \.log.level, .choice, "the least severe level that is logged"),
     ]
 
-    /// Settings of each app, by their key inside `apps.NAME`. `gateway` is first: other defaults depend on it.
+    /// Settings of each app, named by their key inside `apps.NAME`. `gateway` is first because the defaults of other
+    /// settings depend on it.
     static let app: [Setting<AppConfiguration>] = [
         App(
             "gateway", \.gateway, .choice,
-            "Apple's protocol: `http2`, or the `binary` one of before 2021"),
+            "Apple's protocol: `http2`, or `binary`, which Apple stopped supporting in 2021"),
         App(
             "topic", \.topic, SettingKind.bundleID.optional(),
-            "the app's bundle id; without it the certificate's; a `key` needs it"),
-        App("host", \.host, .host(example: "api.push.apple.com"), "the gateway; Apple's other one with `binary`"),
-        App("port", \.port, .number(1...65_535), "its port; 2195 with `binary`"),
+            "the app's bundle id; unless set, the one in the certificate. A `key` requires it"),
+        App(
+            "host", \.host, .host(example: "api.push.apple.com"),
+            "the gateway's host; the default with `binary` is Apple's binary gateway"),
+        App("port", \.port, .number(1...65_535), "the gateway's port; the default with `binary` is 2195"),
         App(
             "feedback_host", \.feedbackHost, .host(example: "feedback.push.apple.com"),
-            "the feedback service; where `host` is set, that host"),
-        App("feedback_port", \.feedbackPort, .number(1...65_535), "its port"),
+            "the host of the feedback service; unless set, the value of `host` if that is set"),
+        App("feedback_port", \.feedbackPort, .number(1...65_535), "the port of the feedback service"),
         App(
             "feedback_interval", \.feedbackInterval,
             SettingKind.duration(.seconds(1) ... .days(7), example: "1 hour").optional(none: "off"),
-            "how often the feedback service is read, with `binary`"),
+            "the interval at which the relay reads the feedback service, with `binary`"),
         App(
             "certificate", \.certificate, SettingKind.file("a PEM or PKCS#12 file").optional(),
-            "the client certificate; without it and without `key` pushes are queued, not sent"),
+            "the client certificate; without it and without `key`, pushes are queued and not sent"),
         App(
             "certificate_key", \.certificateKey, SettingKind.file("a PEM file").optional(),
-            "the certificate's key, if it is in a file of its own"),
+            "the certificate's key, if it is in a separate file"),
         App(
             "passphrase", \.passphrase, SettingKind.passphrase.optional(), isSecret: true,
-            "of the key or the PKCS#12 file"),
+            "the passphrase of the key or of the PKCS#12 file"),
         App(
             "key", \.key, SettingKind.file("a .p8 file").optional(),
-            "the key that signs provider tokens, for `http2`; used instead of `certificate`"),
+            "the key that signs provider tokens, for `http2`; if set, the relay uses it instead of `certificate`"),
         App(
             "key_id", \.keyID, SettingKind.appleID(example: "ABC123DEFG").optional(),
-            "the key's id; without it the one in the file's name"),
+            "the key's id; unless set, the one in the file's name"),
         App(
             "team_id", \.teamID, SettingKind.appleID(example: "DEF123GHIJ").optional(),
             "the id of the team that owns the key"),
         App(
             "trust", \.trust, SettingKind.file("a PEM file").optional(),
-            "authorities to trust beside the system's, for a sandbox"),
+            "certificate authorities to trust for the gateway besides the system's, for example a sandbox's"),
         App(
             "connections", \.connections, .number(1...64),
-            "connections to the gateway: so many with `binary`, at most so many with `http2`"),
+            "the number of connections to the gateway with `binary`, the maximum with `http2`"),
         App(
             "payload_limit", \.payloadLimit, .number(256...4096, unit: "bytes"),
-            "the largest payload that the gateway accepts; with `binary` 2048, and 256 before iOS 8"),
+            "the largest payload that the gateway accepts; the default with `binary` is 2048. Devices before iOS 8 "
+                + "accept 256"),
         App(
             "command", \.command, .number(0...2),
-            "the binary protocol's command; with 0 the gateway does not report refused pushes, with 1 and 2 it does"),
+            "the command of the binary protocol; the gateway reports rejected pushes with 1 and 2, not with 0"),
         App(
             "settle", \.settleTime, .duration(.seconds(1) ... .seconds(60), example: "5s"),
-            "how long the binary gateway must be silent until a push counts as accepted"),
+            "the time for which the binary gateway must be silent before a push counts as accepted"),
         App(
             "answer_timeout", \.answerTimeout, .duration(.seconds(1) ... .seconds(300), example: "30s"),
-            "how long the HTTP/2 gateway may take to answer a push until it is repeated"),
+            "the time in which the HTTP/2 gateway must respond to a push; after that, the relay retries it"),
     ]
 }

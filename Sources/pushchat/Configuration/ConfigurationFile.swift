@@ -1,17 +1,17 @@
 import ChatDomain
 import Yams
 
-/// The YAML file, as layers: the settings at the top, and those in the blocks `development` and `production`.
+/// The YAML file as layers: the settings at the top, and those in the blocks `development` and `production`.
 struct ConfigurationFile {
-    /// As it was asked for, not its absolute path: for messages.
+    /// The name that the user gave, for messages. Not the absolute path.
     private let name: String
     private let folder: String
     private(set) var top: SettingLayer
-    /// Each environment's block, if there is one.
+    /// The blocks of the environments that have one.
     private(set) var blocks: [Configuration.Environment: SettingLayer] = [:]
     private(set) var problems: [ConfigurationError.Problem] = []
 
-    /// - Parameter trust: the trust that the file needs, because the user did not name it. `nil` if it needs none.
+    /// - Parameter trust: The trust that the file needs, because the user did not name it. `nil` if it needs none.
     init(name: String, path: String, trust: FileTrust?) {
         self.name = name
         folder = FilePath.folder(of: path)
@@ -22,17 +22,17 @@ struct ConfigurationFile {
         top = layer
     }
 
-    /// The document's map; nil if there is nothing in it, or nothing readable.
+    /// The map at the document's root. `nil` if the document is empty or cannot be read.
     private mutating func readRoot(_ path: String, _ trust: FileTrust?) -> Node.Mapping? {
         do {
             let text = try ReadableFile.text(path, limit: SettingLimits.file, trust: trust)
-            // Blank lines, because Yams keeps a pointer into the text, which Swift stores elsewhere if it is very short.
+            // Append blank lines. Yams keeps a pointer into the text, and Swift stores very short texts elsewhere.
             let padded = text + String(repeating: "\n", count: 16)
             guard let root = try Parser(yaml: padded, encoding: .utf8).singleRoot() else { return nil }
             return section(root, path: [])
         } catch let error as ReadableFile.Problem {
             let remedy =
-                error.isDoubtful ? "if you trust it, name it: --config \(name)" : "correct it, or name another"
+                error.isDoubtful ? "if you trust it, name it: --config \(name)" : "correct it, or name another file"
             report(name, "the configuration file is \(path), \(error); \(remedy)")
         } catch let error as YamlError {
             report(error)
@@ -42,17 +42,17 @@ struct ConfigurationFile {
         return nil
     }
 
-    /// A node that has to be a map; nil if it is empty, or is none, which is a problem.
+    /// The map in a node. `nil` if the node is empty. `nil` if it is not a map, which is reported as a problem.
     private mutating func section(_ node: Node, path: [String]) -> Node.Mapping? {
         if let map = node.mapping { return map }
         if !Self.isNull(node) {
             let what = path.isEmpty ? "the file" : path.joined(separator: ".")
-            report(node, "\(what) must be a map: lines of `key: value` that are indented alike")
+            report(node, "\(what) must be a map: lines of `key: value` with the same indentation")
         }
         return nil
     }
 
-    /// - Parameter inBlock: the map is that of an environment, or below it.
+    /// - Parameter inBlock: Whether the map is the block of an environment or inside it.
     private mutating func readSection(
         _ map: Node.Mapping, path: [String], inBlock: Bool, into layer: inout SettingLayer
     ) {
@@ -65,7 +65,7 @@ struct ConfigurationFile {
             if !seen.insert(key).inserted {
                 report(keyNode, "\(name) is given twice; remove one")
             } else if inBlock, environment != nil || name == "environment" {
-                report(keyNode, "\(key) cannot stand inside the block of an environment; move it out")
+                report(keyNode, "\(key) is not allowed in the block of an environment; move it out")
             } else if let environment {
                 var block = SettingLayer(folder: folder)
                 if let map = section(value, path: path) {
@@ -110,7 +110,7 @@ struct ConfigurationFile {
         _ path: [String], app: AppName?, _ keyNode: Node, _ node: Node, into layer: inout SettingLayer
     ) {
         let name = path.joined(separator: ".")
-        // `http.port:` in one word is another key than `port:` below `http:`.
+        // The single key `http.port:` differs from `port:` below `http:`.
         guard path.last?.contains(".") == false, let known = SettingName.named(name, inApp: app != nil) else {
             let shown = SettingKey(app: app, name: LogText.cut(name, limit: SettingValue.maximumShown))
             report(keyNode, "\(shown) is not a setting" + SettingName.suggestion(for: name, app: app))
@@ -136,7 +136,7 @@ struct ConfigurationFile {
         return .file(name, line: mark?.line ?? 1, column: mark?.column ?? 1)
     }
 
-    /// `key:`, `key: ~`, `key: null`; a text in quotation marks is one.
+    /// Whether the node is `key:`, `key: ~` or `key: null`. In quotation marks, these are texts.
     private static func isNull(_ node: Node) -> Bool {
         node.scalar != nil && node.tag == Tag(.null)
     }

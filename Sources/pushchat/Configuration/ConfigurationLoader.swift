@@ -1,24 +1,25 @@
 import ChatDomain
 import Foundation
 
-/// Where a configuration is read from. Each source overrides those before it: the file, its block of the environment, the
+/// The sources of a configuration. Each overrides those before it: the file, its block for the environment, the
 /// variables, the flags.
 struct ConfigurationSources: Sendable {
-    /// Where a file is searched when none is named; the first that exists is read.
+    /// The files to look for if the user names none. The relay reads the first that exists.
     static let searched = ["pushchat.yaml", "/etc/pushchat/pushchat.yaml"]
 
-    /// `--config`: must be there. Nil to search.
+    /// The file of `--config`, which must exist. `nil` to search for one.
     var file: String?
     var flags: [ConfigurationFlag] = []
     var variables = ProcessInfo.processInfo.environment
-    /// An absolute path: relative paths start here, except those in the file, which start at the file's folder.
+    /// An absolute path, to which relative paths refer. Relative paths in the file refer to the file's folder instead.
     var workingDirectory = FileManager.default.currentDirectoryPath
     var searched = Self.searched
-    /// The trust that `./pushchat.yaml` needs if it was found by the search. Only root can write in /etc, so a file there
+    /// The trust that `./pushchat.yaml` needs if the search found it. Only root can write in /etc, so a file there
     /// needs none.
     var trust = FileTrust.current
 
-    /// The file to read, by its name for messages and its absolute path, and the trust that it needs. `nil` for none.
+    /// The file to read: its name for messages, its absolute path, and the trust that it needs. `nil` if there is no
+    /// file. The trust is `nil` if the file needs none.
     fileprivate var chosenFile: (name: String, path: String, trust: FileTrust?)? {
         let name =
             file
@@ -27,7 +28,7 @@ struct ConfigurationSources: Sendable {
                     try ReadableFile.check(FilePath.absolute(name, in: workingDirectory))
                     return true
                 } catch {
-                    // Of one that exists and cannot be read, reading it tells the reason.
+                    // Choose a file that exists but cannot be read. Reading it reports the reason.
                     return !error.isMissing
                 }
             }
@@ -38,12 +39,12 @@ struct ConfigurationSources: Sendable {
     }
 }
 
-/// A setting that was given on the command line.
+/// A setting from the command line.
 struct ConfigurationFlag: Sendable {
     /// `http.port`, `apps.default.certificate`.
     let setting: String
     let value: String
-    /// As the user typed it, `--port`: for messages and for `pushchat config`.
+    /// The flag as the user typed it, `--port`. For messages and for `pushchat config`.
     let name: String
 
     init(_ setting: String, _ value: String, name: String) {
@@ -52,7 +53,7 @@ struct ConfigurationFlag: Sendable {
         self.name = name
     }
 
-    /// `apps.com.example.topic` is the topic of the app `com.example`.
+    /// The app and the name of the setting. `apps.com.example.topic` is the topic of the app `com.example`.
     fileprivate var parts: (app: AppName?, name: String) {
         let prefix = "apps."
         guard setting.hasPrefix(prefix), let dot = setting.lastIndex(of: "."),
@@ -62,13 +63,13 @@ struct ConfigurationFlag: Sendable {
     }
 }
 
-/// Everything that is wrong with a configuration; the process does not start with it.
+/// All problems of a configuration. The process does not start with such a configuration.
 struct ConfigurationError: Error, Sendable, Equatable, CustomStringConvertible {
-    /// One wrong thing.
+    /// One problem.
     struct Problem: Sendable, Equatable, CustomStringConvertible {
-        /// `pushchat.yaml:12:3`, `PUSHCHAT_HTTP_PORT`, `--port`; nil if none can be named.
+        /// `pushchat.yaml:12:3`, `PUSHCHAT_HTTP_PORT`, `--port`. `nil` if no position is known.
         let position: String?
-        /// The setting, the value, the rule, and what to do.
+        /// The setting, the value, the rule, and the remedy.
         let message: String
 
         init(at position: String?, _ message: String) {
@@ -86,27 +87,27 @@ struct ConfigurationError: Error, Sendable, Equatable, CustomStringConvertible {
     /// At least one, in the order in which the sources are read.
     let problems: [Problem]
 
-    /// A line each.
+    /// The problems, one on each line.
     var description: String { problems.map(\.description).joined(separator: "\n") }
 }
 
-/// The settings of one source as they were written, not yet checked.
+/// The settings of one source as the user wrote them, not yet checked.
 struct SettingLayer: Sendable {
     struct Entry: Sendable {
         let key: SettingKey
-        /// Nil was written as nothing (`topic:`): the default applies again.
+        /// `nil` if the user wrote no value (`topic:`). The default then applies again.
         let value: SettingValue?
-        /// The value is the path of a file with the secret.
+        /// Whether the value is the path of a file with the secret.
         let isFile: Bool
         let origin: SettingOrigin
     }
 
-    /// Relative paths start here.
+    /// The folder to which relative paths refer.
     let folder: String
-    /// False for the block of the environment that is not chosen: it is checked, and has no effect.
+    /// Whether the settings take effect. `false` for the block of the other environment, which is only checked.
     var applies = true
     private(set) var entries: [Entry] = []
-    /// Apps in the order in which they are named, also those without any setting.
+    /// Apps in the order in which the source names them, including those without settings.
     private(set) var apps: [AppName] = []
 
     init(folder: String) {
@@ -123,7 +124,7 @@ struct SettingLayer: Sendable {
             Entry(key: SettingKey(app: app, name: name.setting), value: value, isFile: name.isFile, origin: origin))
     }
 
-    /// A setting must not be given twice in one layer, as itself and as a file.
+    /// Problems of settings that one layer gives both directly and as a file.
     fileprivate var contradictions: [ConfigurationError.Problem] {
         var seen: [SettingKey: Entry] = [:]
         var problems: [ConfigurationError.Problem] = []
@@ -133,7 +134,7 @@ struct SettingLayer: Sendable {
                 problems.append(
                     .init(
                         at: file.origin,
-                        "\(entry.key) is given as itself (\(plain.origin)) and as a file (\(file.origin)); "
+                        "\(entry.key) is given directly (\(plain.origin)) and as a file (\(file.origin)); "
                             + "remove one of them"))
             }
             seen[entry.key] = entry
@@ -144,7 +145,8 @@ struct SettingLayer: Sendable {
 
 extension Configuration {
     /// Reads and checks all sources.
-    /// - Throws: everything that is wrong, not only the first.
+    ///
+    /// - Throws: An error with all problems, not only the first.
     static func load(_ sources: ConfigurationSources = ConfigurationSources()) throws(ConfigurationError)
         -> Configuration
     {
@@ -155,13 +157,13 @@ extension Configuration {
     }
 }
 
-/// Lays the sources over each other, and the result over the defaults.
+/// Merges the sources, and applies the result to the defaults.
 private struct ConfigurationLoader {
     private typealias Entry = (layer: SettingLayer, entry: SettingLayer.Entry)
 
     private let sources: ConfigurationSources
     private let file: String?
-    /// The later override the earlier.
+    /// The layers, in which later ones override earlier ones.
     private let layers: [SettingLayer]
     private let entries: [Entry]
     private(set) var problems: [ConfigurationError.Problem] = []
@@ -169,7 +171,7 @@ private struct ConfigurationLoader {
     private var secretsInFile: [SettingKey] = []
     private var secretFiles: [(setting: SettingKey, path: String)] = []
     private let warnings: [String]
-    /// Settings whose value broke a rule; what depends on them is not reported as well.
+    /// Settings whose value broke a rule. Problems that follow from them are not reported.
     private var refused: Set<SettingKey> = []
     private let environment: Configuration.Environment
 
@@ -190,7 +192,7 @@ private struct ConfigurationLoader {
         problems = (file?.problems ?? []) + variables.problems
         let flags = Self.layer(of: sources.flags, folder: sources.workingDirectory, problems: &problems)
 
-        // The environment is needed before the rest: it chooses a block, and defaults.
+        // Determine the environment first, because it selects a block and the defaults.
         environment = Self.environment(
             Self.entries(of: top + [variables.layer, flags]), sources.variables, &origins, &problems)
         for index in blocks.indices { blocks[index].value.applies = blocks[index].key == environment }
@@ -223,7 +225,7 @@ private struct ConfigurationLoader {
     ) -> Configuration.Environment {
         let key = SettingKey(name: "environment")
         if let index = winner(key, entries), let value = entries[index].entry.value {
-            // A wrong one is reported with the other settings.
+            // A wrong value is reported with the other settings.
             guard case .text(let text) = value else { return .development }
             return Configuration.Environment(rawValue: text) ?? .development
         }
@@ -250,7 +252,7 @@ private struct ConfigurationLoader {
         layers.flatMap { layer in layer.entries.map { (layer, $0) } }
     }
 
-    /// The index of the entry that overrides all others of the setting.
+    /// The index of the entry that overrides all others of the setting. `nil` if no source in effect has the setting.
     private static func winner(_ key: SettingKey, _ entries: [Entry]) -> Int? {
         entries.lastIndex { $0.layer.applies && $0.entry.key == key }
     }
@@ -263,7 +265,7 @@ private struct ConfigurationLoader {
 
         let names = Self.apps(of: layers.filter(\.applies))
         configuration.apps = (names.isEmpty ? [.default] : names).map { appConfiguration($0) }
-        // Those of the other environment are only checked.
+        // Apps of the other environment are only checked.
         for name in Self.apps(of: layers) where !names.contains(name) { _ = appConfiguration(name) }
         if origins[SettingKey(name: "push.text_limit")] == nil,
             configuration.apps.contains(where: { $0.gateway == .binary })
@@ -280,7 +282,7 @@ private struct ConfigurationLoader {
 
     private mutating func appConfiguration(_ name: AppName) -> AppConfiguration {
         var defaults = AppConfiguration(name: name, environment: environment)
-        // The gateway is needed before the app's other settings: it chooses their defaults.
+        // Determine the gateway before the app's other settings, because it selects their defaults.
         if let index = Self.winner(SettingKey(app: name, name: "gateway"), entries),
             case .text(let text) = entries[index].entry.value, let gateway = AppConfiguration.Gateway(rawValue: text)
         {
@@ -288,7 +290,7 @@ private struct ConfigurationLoader {
         }
         var app = defaults
         apply(SettingsTable.app, app: name, defaults: defaults, to: &app)
-        // A sandbox's certificate is not for Apple.
+        // Never send the certificate of a sandbox to Apple's feedback service.
         if origins[SettingKey(app: name, name: "host")] != nil,
             origins[SettingKey(app: name, name: "feedback_host")] == nil
         {
@@ -298,7 +300,7 @@ private struct ConfigurationLoader {
         return app
     }
 
-    /// Checks all entries of these settings, and sets those that nothing overrides.
+    /// Checks all entries of these settings, and sets the values that no other entry overrides.
     private mutating func apply<Root>(
         _ settings: [Setting<Root>], app: AppName?, defaults: Root, to root: inout Root
     ) {
@@ -330,45 +332,47 @@ private struct ConfigurationLoader {
         }
     }
 
-    /// The value itself, also where it is in a file. Of one that is overridden only the path is checked.
+    /// The value of an entry, read from the file if it is in one. If another entry overrides it, only its path is
+    /// checked.
     private func value(of entry: SettingLayer.Entry, _ context: SettingContext) throws(InvalidValue) -> SettingValue? {
         guard entry.isFile, let value = entry.value else { return entry.value }
         let path = try SettingKind<String>.path.parse(value, context)
         guard context.checksFiles else { return nil }
         do throws(ReadableFile.Problem) {
             let text = try ReadableFile.text(path, limit: SettingLimits.secretFile)
-            // Editors and `echo` put a line break behind it.
+            // Editors and `echo` append a line break.
             return .text(text.hasSuffix("\r\n") || text.hasSuffix("\n") ? String(text.dropLast()) : text)
         } catch {
             throw InvalidValue(
-                message: "is to be read from \(LogText.cut(path, limit: SettingLimits.value)), \(error); "
-                    + "it must be a file with nothing but the secret")
+                message: "cannot be read from \(LogText.cut(path, limit: SettingLimits.value)), \(error); "
+                    + "the file must contain only the secret")
         }
     }
 
-    /// Checks the rules that several settings make together.
+    /// Checks the rules that several settings form together.
     private mutating func checkTogether(_ configuration: Configuration) {
         if configuration.http.key != nil, configuration.http.certificate == nil {
             report(
-                "http.key", "needs http.certificate beside it; set that, or remove the key",
+                "http.key", "requires http.certificate; set it, or remove the key",
                 unless: ["http.certificate"])
         }
         if configuration.registration == .session, !configuration.session.hasKeys {
             report(
-                "registration", "is session, which needs session.secret, session.key or session.jwks; set one of them",
+                "registration",
+                "is session, which requires session.secret, session.key or session.jwks; set one of them",
                 unless: ["registration", "session.secret", "session.key", "session.jwks"])
         }
         if configuration.apps.count > SettingLimits.apps {
             let count = configuration.apps.count
-            problems.append(.init(at: file, "apps has \(count) entries, but must have at most \(SettingLimits.apps)"))
+            problems.append(.init(at: file, "apps has \(count) apps, but may have at most \(SettingLimits.apps)"))
         }
         if configuration.app(.web) != nil {
-            problems.append(.init(at: file, "apps.\(AppName.web) is a name for browsers; give the app another one"))
+            problems.append(.init(at: file, "apps.\(AppName.web) is reserved for browsers; give the app another name"))
         }
         for app in configuration.apps {
             if app.certificateKey != nil, app.certificate == nil {
                 report(
-                    "certificate_key", of: app.name, "needs certificate beside it; set that, or remove the key",
+                    "certificate_key", of: app.name, "requires certificate; set it, or remove the key",
                     unless: ["certificate"])
             }
             if let (setting, message) = app.contradiction {
@@ -379,7 +383,8 @@ private struct ConfigurationLoader {
         }
     }
 
-    /// - Parameter causes: settings that, if one was refused, have been reported as the reason.
+    /// - Parameter causes: Settings that would explain the problem. If one of them was refused, the problem is not
+    ///   reported, because that refusal already is.
     private mutating func report(_ name: String, of app: AppName? = nil, _ message: String, unless causes: [String]) {
         guard !causes.contains(where: { refused.contains(SettingKey(app: app, name: $0)) }) else { return }
         let key = SettingKey(app: app, name: name)

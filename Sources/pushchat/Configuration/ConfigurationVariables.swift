@@ -2,13 +2,13 @@ import ChatDomain
 
 /// The environment variables `PUSHCHAT_…`, as a layer.
 struct ConfigurationVariables {
-    /// Every variable of the relay begins so.
+    /// The prefix of all the relay's variables.
     static let prefix = "PUSHCHAT_"
-    /// The tutorial's variable, used when no other source sets the environment.
+    /// The tutorial's variable. It selects the environment if no other source does.
     static let fallbackEnvironment = "APPLICATION_ENV"
-    /// Those that choose the environment.
+    /// Variables that select the environment.
     static let ofEnvironment: Set<String> = [prefix + "ENVIRONMENT", fallbackEnvironment]
-    /// What commands bring to a relay: no settings. `--token` of a program, `--session` of a member.
+    /// Variables for commands that call a relay, not settings: `--token` of a program, `--session` of a member.
     static let (token, session) = (prefix + "TOKEN", prefix + "SESSION")
 
     private(set) var layer: SettingLayer
@@ -16,7 +16,8 @@ struct ConfigurationVariables {
     /// The apps of the file, and `default`.
     private let apps: [AppName]
 
-    /// - Parameter apps: those that the file names: `PUSHCHAT_APPS_MY_APP_TOPIC` is the topic of `my-app` if there is one.
+    /// - Parameter apps: The apps that the file names. `PUSHCHAT_APPS_MY_APP_TOPIC` is the topic of `my-app` if the
+    ///   file has that app.
     init(_ variables: [String: String], apps: [AppName], folder: String) {
         self.apps = apps.contains(.default) ? apps : apps + [.default]
         layer = SettingLayer(folder: folder)
@@ -25,12 +26,12 @@ struct ConfigurationVariables {
             && ![Self.token, Self.session].contains(name)
         {
             guard let (app, setting) = setting(name) else { continue }
-            // An empty variable counts as not set, because compose files pass on variables that are not set as empty ones.
+            // Ignore empty variables, because compose files pass on unset variables as empty ones.
             if !value.isEmpty { layer.add(setting, of: app, .text(value), from: .variable(name)) }
         }
     }
 
-    /// Nil with a problem.
+    /// The app and the setting of a variable. `nil` after reporting a problem.
     private mutating func setting(_ name: String) -> (AppName?, SettingName)? {
         let part = name.dropFirst(Self.prefix.count)
         if let known = SettingName.relay.first(where: { $0.variable == part }) { return (nil, known) }
@@ -39,8 +40,10 @@ struct ConfigurationVariables {
         return nil
     }
 
-    /// Where the name can be split in several ways, at an app that is known; else where the setting's name is longest.
-    /// - Parameter rest: what follows `PUSHCHAT_APPS_`.
+    /// The app and the setting of an app's variable. If the name can be split in several ways, prefers a known app, and
+    /// else the longest name of a setting.
+    ///
+    /// - Parameter rest: The part of the name after `PUSHCHAT_APPS_`.
     private mutating func appSetting(_ name: String, _ rest: Substring) -> (AppName?, SettingName)? {
         let splits = SettingName.app.compactMap { known -> (app: Substring, setting: SettingName)? in
             let suffix = "_" + known.variable
@@ -68,7 +71,7 @@ struct ConfigurationVariables {
             problems.append(
                 .init(
                     at: name,
-                    "sets \(split.setting.text) of an app that is not known; name the app under apps in the "
+                    "sets \(split.setting.text) of an unknown app; add the app under apps in the "
                         + "configuration file"))
         }
         return nil
@@ -78,13 +81,14 @@ struct ConfigurationVariables {
         let part = String(name.dropFirst(Self.prefix.count))
         let relay = SettingName.relay.map(\.variable)
         let all = relay + apps.flatMap { app in SettingName.app.map { SettingName.variable("apps.\(app).\($0.text)") } }
-        // `HTTP_PORT` for `PORT`.
+        // Suggests `HTTP_PORT` for `PORT`.
         let suggestion = Suggestion.nearest(to: part, among: all) ?? relay.only { $0.hasSuffix("_" + part) }
         let advice = suggestion.map { "did you mean \(Self.prefix)\($0)?" } ?? "unset it"
         problems.append(.init(at: name, "is not a variable that this version knows; \(advice)"))
     }
 
-    /// A word without `_`, in lower case, names an app that the file does not; not if it looks like a misspelled `default`.
+    /// An app that the file does not name, from a word in lower case without `_`. `nil` if the word looks like a
+    /// misspelled `default`.
     private func newApp(_ part: Substring) -> AppName? {
         let name = part.lowercased()
         guard AppName.isValid(name), name.unicodeScalars.allSatisfy(\.isLetterOrDigit),
@@ -93,8 +97,8 @@ struct ConfigurationVariables {
         return AppName(name)
     }
 
-    /// What Kubernetes and Docker set in every container beside a service whose name begins with `pushchat`:
-    /// `PUSHCHAT_SERVICE_HOST`, `PUSHCHAT_PORT=tcp://…`, `PUSHCHAT_RELAY_PORT_44447_TCP_ADDR`.
+    /// Whether Kubernetes or Docker set the variable. They do so in every container beside a service whose name begins
+    /// with `pushchat`: `PUSHCHAT_SERVICE_HOST`, `PUSHCHAT_PORT=tcp://…`, `PUSHCHAT_RELAY_PORT_44447_TCP_ADDR`.
     private static func isServiceLink(_ name: String, _ value: String) -> Bool {
         let parts = name.dropFirst(prefix.count).split(separator: "_")
         if parts.last == "PORT", value.contains("://") { return true }

@@ -2,7 +2,7 @@ import ChatDomain
 
 /// Durations as people write them: `30 days`, `7d`, `1h 30m`, `90s`, `500ms`.
 enum DurationText {
-    /// Milliseconds of each unit, the largest first.
+    /// The units with their milliseconds, the largest first.
     private static let units: [(names: Set<String>, singular: String, plural: String, milliseconds: Int64)] = [
         (["d", "day", "days"], "day", "days", 86_400_000),
         (["h", "hour", "hours"], "hour", "hours", 3_600_000),
@@ -11,8 +11,8 @@ enum DurationText {
         (["ms", "millisecond", "milliseconds"], "ms", "ms", 1),
     ]
 
-    /// Whole numbers, each with its unit; nil for anything else, a number without a unit too, and for what no
-    /// `Int64` of milliseconds holds.
+    /// Parses whole numbers, each with its unit. `nil` for any other text, for example a number without a unit, and if
+    /// the milliseconds do not fit into an `Int64`.
     static func duration(_ text: String) -> Duration? {
         var rest = Substring(text)
         var total: Int64 = 0
@@ -34,7 +34,7 @@ enum DurationText {
         return parts > 0 ? .milliseconds(total) : nil
     }
 
-    /// In the largest unit that leaves no rest: `30 days`, `1 hour`, `90 seconds`.
+    /// The duration as a whole number of its largest possible unit: `30 days`, `1 hour`, `90 seconds`.
     static func text(_ duration: Duration) -> String {
         let milliseconds = duration.milliseconds
         guard milliseconds != 0 else { return "0 seconds" }
@@ -46,7 +46,7 @@ enum DurationText {
     }
 
     private static func milliseconds(of unit: String) -> Int64? {
-        // Read, and not written.
+        // Weeks are accepted as input, but never printed.
         if ["w", "week", "weeks"].contains(unit) { return 7 * 86_400_000 }
         return units.first { $0.names.contains(unit) }?.milliseconds
     }

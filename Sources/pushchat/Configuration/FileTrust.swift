@@ -1,10 +1,11 @@
 import Foundation
 import Synchronization
 
-/// Decides whether a command believes a file that its user did not name: only the user and root may be able to write it.
+/// Decides whether a command trusts a file that its user did not name. It does if only the user and root can write the
+/// file.
 ///
-/// The configuration says where the admin token is sent. Another user who could write it would lead the token to a listener
-/// of their own.
+/// The configuration contains the address to which commands send the admin token. Another user who could write the file
+/// could direct the token to a listener under their control.
 struct FileTrust: Sendable {
     /// The system's facts about a file or a folder.
     struct Facts: Sendable {
@@ -12,7 +13,8 @@ struct FileTrust: Sendable {
         var group: gid_t
         var mode: mode_t
         var links = 1
-        /// Whether there is an access control list. It can let others write although the mode names only the group.
+        /// Whether there is an access control list. It can let others write although the mode grants writing only to
+        /// the group.
         var hasAccessList = false
 
         init(
@@ -22,7 +24,7 @@ struct FileTrust: Sendable {
             (self.links, self.hasAccessList) = (links, hasAccessList)
         }
 
-        /// - Parameter descriptor: an open file or folder.
+        /// - Parameter descriptor: An open file or folder.
         init?(descriptor: Int32) {
             var facts = stat()
             guard fstat(descriptor, &facts) == 0 else { return nil }
@@ -34,7 +36,7 @@ struct FileTrust: Sendable {
         /// Finds the C function by its name, because the module Glibc lacks <sys/xattr.h>.
         private static func hasAccessList(_ descriptor: Int32) -> Bool {
             typealias Call = @convention(c) (Int32, UnsafePointer<CChar>, UnsafeMutableRawPointer?, Int) -> Int
-            // A system without the function counts as one with a list.
+            // A system without the function is treated as one with a list.
             guard let symbol = dlsym(nil, "fgetxattr") else { return true }
             return unsafeBitCast(symbol, to: Call.self)(descriptor, "system.posix_acl_access", nil, 0) > 0
         }
@@ -52,7 +54,7 @@ struct FileTrust: Sendable {
 
     /// The caller, the user who called sudo, and root.
     let users: Set<uid_t>
-    /// Whether the group has no member but one of ``users``.
+    /// Whether the group has no member other than one of ``users``.
     let isPrivateGroup: @Sendable (gid_t) -> Bool
 
     /// The trust of this process.
@@ -62,20 +64,21 @@ struct FileTrust: Sendable {
         return FileTrust(users: users) { group in isPrivate(group, of: users) }
     }()
 
-    /// Whether other users than the owner can write.
+    /// Whether users other than the owner and those in ``users`` can write.
     func canOthersWrite(_ facts: Facts) -> Bool {
         if facts.mode & S_IWOTH != 0 { return true }
         return facts.mode & S_IWGRP != 0 && (facts.hasAccessList || !isPrivateGroup(facts.group))
     }
 
-    /// The reason not to believe the file, as a continuation of its path. `nil` if it is believed.
+    /// The reason not to trust the file, as a continuation of its path. `nil` if the file is trusted.
     func objection(to file: Facts) -> String? {
         if !users.contains(file.owner) { return "\(file.description): it must belong to you or to root" }
         return canOthersWrite(file) ? "\(file.description): others can write it (chmod go-w)" : nil
     }
 
-    /// The reason not to believe a file in this folder. `nil` if only trusted users can put another file in its place.
-    /// - Parameter entry: the file, `nil` if the folder has a link to it.
+    /// The reason not to trust a file in this folder. `nil` if only trusted users can put another file in its place.
+    ///
+    /// - Parameter entry: The file. `nil` if the folder contains a link to it.
     func objection(toFolder folder: Facts, entry: Facts?) -> String? {
         if !users.contains(folder.owner) { return "\(folder.description): it must belong to you or to root" }
         guard canOthersWrite(folder) else { return nil }
@@ -86,12 +89,14 @@ struct FileTrust: Sendable {
 
     // MARK: Groups
 
-    /// Users to look at for one that shares a group. More than that count as one that does.
+    /// The maximum number of users to look at for one that shares the group. If there are more, the group counts as
+    /// shared.
     private static let userLimit = 100_000
-    /// The system's functions for users and groups share static memory.
+    /// Serializes lookups, because the system's functions for users and groups share static memory.
     private static let lookups = Mutex(())
 
-    /// Whether the group is the own one of a user: with the user's name, the user's primary group, and without other members.
+    /// Whether the group is a user's private group: it has the user's name, is the user's primary group, and has no
+    /// other members.
     private static func isPrivate(_ group: gid_t, of users: Set<uid_t>) -> Bool {
         lookups.withLock { _ in
             guard let found = getgrgid(group), let members = found.pointee.gr_mem else { return false }

@@ -2,7 +2,7 @@ import Foundation
 
 /// Paths as text.
 enum FilePath {
-    /// The path from the root, without `.` and empty parts; `..` stays, because what it means depends on links.
+    /// The path from the root, without `.` and empty parts. Keeps `..`, because its meaning depends on links.
     static func absolute(_ path: String, in folder: String = FileManager.default.currentDirectoryPath) -> String {
         let whole = path.hasPrefix("/") ? path : folder + "/" + path
         return "/" + whole.split(separator: "/").filter { $0 != "." }.joined(separator: "/")
@@ -14,12 +14,12 @@ enum FilePath {
     }
 }
 
-/// A regular file that is read whole, up to a limit.
+/// Reads whole regular files, up to a limit.
 enum ReadableFile {
-    /// What is wrong with a file, in words that follow its path: "which does not exist".
+    /// A problem with a file, in words that follow its path: "which does not exist".
     struct Problem: Error, Sendable, CustomStringConvertible {
         let description: String
-        /// There is no such file, as opposed to one that cannot be read.
+        /// Whether the file does not exist, as opposed to one that cannot be read.
         let isMissing: Bool
         /// Whether the file could be read, but other users can write it.
         let isDoubtful: Bool
@@ -31,29 +31,30 @@ enum ReadableFile {
         }
     }
 
-    /// Opens and closes it: throws unless it is a regular file that this process may read and that is not empty.
+    /// Opens and closes the file. Throws unless it is a regular file that this process may read and that is not empty.
     static func check(_ path: String) throws(Problem) {
         let (descriptor, size) = try open(path)
         close(descriptor)
         guard size > 0 else { throw Problem("which is empty") }
     }
 
-    /// The objection of ``FileTrust`` to the file, as a continuation of its path. `nil` if there is none, or no file.
+    /// The objection of ``FileTrust`` to the file, as a continuation of its path. `nil` if there is no objection, or if
+    /// the file cannot be opened.
     static func objection(to path: String, _ trust: FileTrust) -> String? {
         guard let (descriptor, _) = try? open(path) else { return nil }
         defer { close(descriptor) }
         return FileTrust.Facts(descriptor: descriptor).flatMap { trust.objection(to: $0) }
     }
 
-    /// Whether users who neither own it nor are of its group may read it.
+    /// Whether users that neither own the file nor belong to its group may read it.
     static func isReadableByAll(_ path: String) -> Bool {
         var facts = stat()
         return stat(path, &facts) == 0 && facts.st_mode & S_IROTH != 0
     }
 
     /// - Parameters:
-    ///   - limit: bytes.
-    ///   - trust: refuses a file that it does not believe. `nil` to read any.
+    ///   - limit: The maximum number of bytes.
+    ///   - trust: Refuses a file that it does not trust. `nil` to read any file.
     static func read(_ path: String, limit: Int, trust: FileTrust? = nil) throws(Problem) -> [UInt8] {
         let descriptor = if let trust { try open(path, trust).descriptor } else { try open(path).descriptor }
         defer { close(descriptor) }
@@ -76,15 +77,16 @@ enum ReadableFile {
         return text
     }
 
-    /// Never waits: a pipe without a writer is opened and refused.
+    /// Opens a file without waiting. A pipe without a writer is opened and then refused.
     private static func open(_ path: String) throws(Problem) -> (descriptor: Int32, size: Int) {
         guard !path.utf8.contains(0) else { throw Problem("which is not a path: it contains a zero byte") }
         return try opened(Foundation.open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC))
     }
 
-    /// The same for a file that must be trusted.
+    /// Opens a file that must be trusted.
     ///
-    /// Checks open descriptors instead of paths, so that no other user can exchange the file between check and reading.
+    /// Checks open descriptors instead of paths, so that no other user can exchange the file between the check and the
+    /// reading.
     private static func open(_ path: String, _ trust: FileTrust) throws(Problem) -> (descriptor: Int32, size: Int) {
         let target = try resolved(path)
         let entry = try resolved(FilePath.folder(of: path)) + "/" + (path.split(separator: "/").last ?? "")
@@ -97,7 +99,8 @@ enum ReadableFile {
             else { throw Problem("which cannot be opened: \(reason(errno))") }
             if let objection = trust.objection(to: file) { throw Problem("which \(objection)", isDoubtful: true) }
             try refuse(trust.objection(toFolder: folder, entry: file))
-            // A link: whoever can put another one in its place chooses the file.
+            // The path is a link. A user that can replace the link chooses the file, so check the link's folder as
+            // well.
             if entry != target {
                 let linking = try opened(folder: FilePath.folder(of: entry))
                 defer { close(linking) }
@@ -117,7 +120,7 @@ enum ReadableFile {
         if let objection { throw Problem("which is in a folder that \(objection)", isDoubtful: true) }
     }
 
-    /// The path without links.
+    /// The path with all links resolved.
     private static func resolved(_ path: String) throws(Problem) -> String {
         guard let text = realpath(path, nil) else { throw failure(errno) }
         defer { free(text) }
@@ -130,7 +133,7 @@ enum ReadableFile {
         return descriptor
     }
 
-    /// Checks what was opened.
+    /// Checks that an open file is regular, and returns its size. Closes any other.
     private static func opened(_ descriptor: Int32) throws(Problem) -> (descriptor: Int32, size: Int) {
         guard descriptor >= 0 else { throw failure(errno) }
         var facts = stat()

@@ -1,4 +1,4 @@
-/// How many requests may come: so many per unit of time in the long run, and a burst at once after a rest.
+/// A limit for requests: the long-term rate per unit of time, and the burst that may come at once after a pause.
 struct RequestRate: Sendable, Equatable, CustomStringConvertible {
     enum Unit: String, Sendable, CaseIterable {
         case second = "s"
@@ -14,22 +14,22 @@ struct RequestRate: Sendable, Equatable, CustomStringConvertible {
         }
     }
 
-    /// The highest count and burst: above, a limit limits nothing.
+    /// The highest count and burst. A higher limit would have no effect.
     static let highest = 1_000_000
 
     let count: Int
     let unit: Unit
-    /// Requests that may come at once, at least 1.
+    /// The number of requests that may come at once, at least 1.
     let burst: Int
 
     var perSecond: Double { Double(count) / unit.seconds }
 
-    /// The form that is read.
+    /// The form that ``init(parsing:)`` reads.
     var description: String { "\(count)/\(unit.rawValue) burst \(burst)" }
 }
 
 extension RequestRate {
-    /// Reads `10/s`, `10/s burst 50`, `600/min burst 100`, `1000/h`; without a burst it is the count.
+    /// Parses `10/s`, `10/s burst 50`, `600/min burst 100` or `1000/h`. Without a burst, the burst equals the count.
     init?(parsing text: String) {
         let words = text.split(whereSeparator: \.isWhitespace)
         guard words.count == 1 || (words.count == 3 && words[1] == "burst") else { return nil }

@@ -3,24 +3,25 @@ import ChatHTTP
 import Foundation
 import WebPushGateway
 
-/// One setting: its names, and how it is read, checked, shown and compared. `Root` is the part of the configuration that
-/// holds it: ``Configuration`` or ``AppConfiguration``.
+/// One setting: its names, and how to read, check, show and compare its value. `Root` is the part of the configuration
+/// that holds it: ``Configuration`` or ``AppConfiguration``.
 struct Setting<Root: Sendable>: Sendable {
-    /// `http.port`; inside an app only the last word.
+    /// `http.port`. Inside an app only the last word, `topic`.
     let name: String
     /// Completes "must be …".
     let rule: String
     let help: String
-    /// Never shown, and can be given as a file under the name with `_file`.
+    /// Whether the value is never shown. The user can then also name a file with the value, under the name with
+    /// `_file`.
     let isSecret: Bool
-    /// A change takes effect only when the process starts again; otherwise SIGHUP is enough.
+    /// Whether a change takes effect only after a restart. For other settings SIGHUP is enough.
     let needsRestart: Bool
 
-    /// Checks a value and sets it; nil sets what `defaults` has.
+    /// Checks a value and sets it. `nil` sets the value of `defaults`.
     let assign: @Sendable (SettingValue?, SettingContext, _ defaults: Root, inout Root) throws(InvalidValue) -> Void
-    /// The value in the form in which it can be written into the file; nil if there is none.
+    /// The value in the form that the configuration file takes. `nil` if there is no value.
     let text: @Sendable (Root) -> String?
-    /// Takes the value over from another root.
+    /// Copies the value from one root to another.
     let copy: @Sendable (_ from: Root, _ to: inout Root) -> Void
 
     init<Value: Sendable & Equatable>(
@@ -42,14 +43,14 @@ struct Setting<Root: Sendable>: Sendable {
         copy = { $1[keyPath: path] = $0[keyPath: path] }
     }
 
-    /// The names under which it can be given: its own and, for a secret, that of a file with the secret.
+    /// The names under which a user can give the setting: its own and, for a secret, that of a file with the secret.
     var names: [SettingName] {
         let own = SettingName(text: name, setting: name, rule: rule, isFile: false)
         return isSecret ? [own, SettingName(text: name + "_file", setting: name, rule: rule, isFile: true)] : [own]
     }
 }
 
-/// A name under which a setting can be given.
+/// A name under which a user can give a setting.
 struct SettingName: Sendable {
     let text: String
     let setting: String
@@ -65,14 +66,15 @@ struct SettingName: Sendable {
         (inApp ? app : relay).first { $0.text == text }
     }
 
-    /// `http.rate_per_member` as `HTTP_RATE_PER_MEMBER`.
+    /// `HTTP_RATE_PER_MEMBER` for `http.rate_per_member`.
     var variable: String { Self.variable(text) }
 
     static func variable(_ name: String) -> String {
         name.uppercased().replacing(".", with: "_").replacing("-", with: "_")
     }
 
-    /// `; did you mean …?` for a key that is not known, from its neighbours first, then from everywhere.
+    /// `; did you mean …?` for an unknown key. Looks for a similar name first among the keys of the same map, then
+    /// everywhere. Empty if there is none.
     static func suggestion(for name: String, app appName: AppName?) -> String {
         func endingWithName() -> String? { relay.map(\.text).only { $0.hasSuffix("." + name) } }
         let suggestion: String?
@@ -92,14 +94,14 @@ struct SettingName: Sendable {
 }
 
 extension Sequence {
-    /// The only element that meets the condition; nil if none or several do.
+    /// The only element that meets the condition. `nil` if none or several do.
     func only(where condition: (Element) -> Bool) -> Element? {
         let matches = filter(condition)
         return matches.count == 1 ? matches[0] : nil
     }
 }
 
-/// Which setting, of which app.
+/// A setting of the relay or, with an app, of that app.
 struct SettingKey: Sendable, Hashable, CustomStringConvertible {
     var app: AppName?
     var name: String
@@ -110,7 +112,7 @@ struct SettingKey: Sendable, Hashable, CustomStringConvertible {
     }
 }
 
-/// Where a value came from.
+/// The source of a value.
 enum SettingOrigin: Sendable, Hashable, CustomStringConvertible {
     case `default`
     case file(String, line: Int, column: Int)
@@ -126,21 +128,21 @@ enum SettingOrigin: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// As ``description``, with the column.
+    /// The same as ``description``, with the column in a file.
     var position: String {
         if case .file(let name, let line, let column) = self { return "\(name):\(line):\(column)" }
         return description
     }
 }
 
-/// A value before it was checked.
+/// A value that has not been checked yet.
 enum SettingValue: Sendable, Hashable {
     case text(String)
     case list([String])
 
     static let maximumShown = 60
 
-    /// In quotation marks, on one line, not too long: for messages.
+    /// The value for messages: in quotation marks, on one line, and shortened.
     var quoted: String {
         switch self {
         case .text(let text): LogText.quoted(text, limit: Self.maximumShown)
@@ -149,49 +151,50 @@ enum SettingValue: Sendable, Hashable {
     }
 }
 
-/// What checking a value may need to know.
+/// The facts that the check of a value may need.
 struct SettingContext: Sendable {
-    /// Relative paths start here.
+    /// The folder to which relative paths refer.
     let folder: String
-    /// Files must be there. Not checked for a value that another one overrides, or that is of the other environment.
+    /// Whether files must exist. `false` for a value that another one overrides, or that belongs to the other
+    /// environment.
     let checksFiles: Bool
 }
 
-/// Why a value was refused.
+/// The reason for which a value was refused.
 struct InvalidValue: Error, Sendable {
     /// Follows the setting's name: `is "80x", but must be …`, or `names /a/b.pem, which does not exist; …`.
     let message: String
 }
 
-/// Limits of the values, and of the files that hold them.
+/// Limits of values, and of the files that contain them.
 enum SettingLimits {
-    /// Bytes of one value: a path has no more.
+    /// The maximum bytes of one value. No path is longer.
     static let value = 4096
-    /// Bytes of a file with a secret.
+    /// The maximum bytes of a file with a secret.
     static let secretFile = 4096
-    /// Tokens of one setting.
+    /// The maximum number of tokens in one setting.
     static let tokens = 8
-    /// Bytes of a file with keys.
+    /// The maximum bytes of a file with keys.
     static let keyFile = 262_144
-    /// Entries of a list, networks of proxies for example.
+    /// The maximum number of items in a list, for example networks of proxies.
     static let list = 256
-    /// Bytes of the configuration file.
+    /// The maximum bytes of the configuration file.
     static let file = 262_144
-    /// Apps: each has connections of its own.
+    /// The maximum number of apps. Each has its own connections.
     static let apps = 100
 }
 
-/// What a setting takes: how its text becomes a value, and back.
+/// A kind of value: how to make a value from its text, and the text from a value.
 struct SettingKind<Value: Sendable & Equatable>: Sendable {
     /// Completes "must be …", with an example.
     let rule: String
     let parse: @Sendable (SettingValue, SettingContext) throws(InvalidValue) -> Value
-    /// The form that ``parse`` reads; nil if there is no value.
+    /// The form that ``parse`` reads. `nil` if there is no value.
     let text: @Sendable (Value) -> String?
 }
 
 extension SettingKind {
-    /// A kind for which the rule explains every wrong value.
+    /// Makes a kind whose rule explains every wrong value.
     init(
         rule: String, read: @escaping @Sendable (String) -> Value?, text: @escaping @Sendable (Value) -> String?
     ) {
@@ -205,7 +208,9 @@ extension SettingKind {
             }, text: text)
     }
 
-    /// The same, for a property that may be nil. `none` is the word for that in the file, if it has one.
+    /// The same kind for a property that may be `nil`.
+    ///
+    /// - Parameter none: The word in the file that stands for `nil`. `nil` if there is no such word.
     func optional(none: String? = nil) -> SettingKind<Value?> {
         let (kind, alternative) = (self, none.map { ", or `\($0)`" } ?? "")
         return SettingKind<Value?>(
@@ -245,7 +250,7 @@ extension SettingKind where Value == Duration {
 extension SettingKind where Value == RequestRate {
     static var rateLimit: Self {
         Self(
-            rule: "a rate per `s`, `min` or `h`, with a burst if wished, for example `10/s burst 50`",
+            rule: "a rate per `s`, `min` or `h`, with an optional burst, for example `10/s burst 50`",
             read: RequestRate.init(parsing:), text: \.description)
     }
 }
@@ -270,19 +275,20 @@ extension SettingKind where Value == Secret {
             }, text: { $0.text })
     }
 
-    /// What may stand in an `Authorization: Bearer` header.
-    /// - Parameter shortest: bytes.
+    /// A token for an `Authorization: Bearer` header.
+    ///
+    /// - Parameter shortest: The minimum length in bytes.
     static func visibleASCII(shortest: Int) -> Self {
         Self(
-            rule: "at least \(shortest) characters of printable ASCII without blanks, for example what "
-                + "`openssl rand -hex 32` prints",
+            rule: "at least \(shortest) characters of printable ASCII without spaces, for example the "
+                + "output of `openssl rand -hex 32`",
             shortest: shortest, isAllowed: { (0x21...0x7E).contains($0.value) })
     }
 
-    /// With what libpq takes in it: several hosts, parameters.
+    /// A URL in any form that libpq accepts, also with several hosts and with parameters.
     static var postgres: Self {
         let kind = Self(
-            rule: "a URL of PostgreSQL, for example `postgres://relay@db.example.org/pushchat`", shortest: 12,
+            rule: "a PostgreSQL URL, for example `postgres://relay@db.example.org/pushchat`", shortest: 12,
             isAllowed: { (0x21...0x7E).contains($0.value) })
         return Self(
             rule: kind.rule,
@@ -301,10 +307,10 @@ extension SettingKind where Value == Secret {
 }
 
 extension SettingKind where Value == [Secret] {
-    /// One or several, so that one can be exchanged while another is valid.
+    /// One or several tokens, so that the operator can exchange one while another is valid.
     static var tokens: Self {
         let kind = SettingKind<Secret>.visibleASCII(shortest: 16)
-        let rule = kind.rule + "; up to \(SettingLimits.tokens) as a list, or with blanks or line breaks between"
+        let rule = kind.rule + "; up to \(SettingLimits.tokens) as a list, or separated by spaces or line breaks"
         return Self(
             rule: rule,
             parse: { value, context throws(InvalidValue) in
@@ -323,7 +329,7 @@ extension SettingKind where Value == [Secret] {
 }
 
 extension SettingKind where Value == String {
-    /// - Parameter limit: bytes.
+    /// - Parameter limit: The maximum length in bytes.
     private static func text(
         _ rule: String, limit: Int, isAllowed: @escaping @Sendable (Unicode.Scalar) -> Bool
     ) -> Self {
@@ -340,14 +346,14 @@ extension SettingKind where Value == String {
     }
 
     static func claim(example: String) -> Self {
-        printable("a text as it stands in the token, for example `\(example)`", limit: 255)
+        printable("the text of the claim, for example `\(example)`", limit: 255)
     }
 
     static func appleID(example: String) -> Self {
         text("letters and digits, for example `\(example)`", limit: 64, isAllowed: \.isLetterOrDigit)
     }
 
-    /// `https://host`, or `http://` for this machine, whose pages browsers trust without TLS.
+    /// `https://host`, or `http://` for this machine. Browsers trust pages of their own machine without TLS.
     static var publicURL: Self {
         let rule = "the address of the relay for browsers, without a path, for example `https://chat.example.org`"
         return Self(
@@ -362,14 +368,14 @@ extension SettingKind where Value == String {
             }, text: { $0 })
     }
 
-    /// What a VAPID token may have as subject.
+    /// A subject of a VAPID token.
     static var contact: Self {
-        text("a URL of mailto or https, for example `mailto:you@example.org`", limit: 255) {
+        text("a `mailto:` or `https:` URL, for example `mailto:you@example.org`", limit: 255) {
             (0x21...0x7E).contains($0.value)
         }.checked { ($0.hasPrefix("mailto:") && $0.contains("@")) || $0.hasPrefix("https://") }
     }
 
-    /// The same, with one more rule.
+    /// The same kind with one more rule.
     private func checked(_ isValid: @escaping @Sendable (String) -> Bool) -> Self {
         let (kind, rule) = (self, rule)
         return Self(
@@ -394,14 +400,14 @@ extension SettingKind where Value == String {
         }
     }
 
-    /// An address or a name, not a URL.
+    /// An address or a host name, not a URL.
     static func host(example: String) -> Self {
         text("an address or a host name, without scheme and port, for example `\(example)`", limit: 253) {
             $0.isLetterOrDigit || ".-_:%".unicodeScalars.contains($0)
         }
     }
 
-    /// A file that need not be there.
+    /// The path of a file that need not exist.
     static var path: Self {
         Self(
             rule: "a path",
@@ -413,7 +419,7 @@ extension SettingKind where Value == String {
             }, text: { $0 })
     }
 
-    /// A file that must be there, readable and not empty.
+    /// The path of a file that must exist, be readable and not be empty.
     static func file(_ what: String) -> Self {
         Self(
             rule: "the path of \(what)",
@@ -438,12 +444,12 @@ extension SettingKind where Value == [String] {
     }
 
     static var pushHosts: Self {
-        list("hosts, with their port if it is not 443", example: "up.example.org, 192.0.2.1:8443") {
+        list("hosts, with a port if it is not 443", example: "up.example.org, 192.0.2.1:8443") {
             (try? EndpointRules(hosts: [$0])) != nil
         }
     }
 
-    /// A list, or a text with commas between.
+    /// A list, or a text with the items separated by commas.
     private static func list(
         _ what: String, example: String, isValid: @escaping @Sendable (String) -> Bool
     ) -> Self {
@@ -473,12 +479,12 @@ extension Unicode.Scalar {
         ("a"..."z").contains(self) || ("A"..."Z").contains(self) || ("0"..."9").contains(self)
     }
 
-    /// No control character of ASCII.
+    /// Whether the character is not a control character of ASCII.
     var isPrintable: Bool { value >= 0x20 && value != 0x7F }
 }
 
 extension StringProtocol {
-    /// Its number, if it has only digits of ASCII and an `Int` holds it.
+    /// The number, if the text has only ASCII digits and the number fits into an `Int`. `nil` otherwise.
     var wholeNumber: Int? {
         utf8.allSatisfy { (0x30...0x39).contains($0) } ? Int(self) : nil
     }
@@ -489,7 +495,7 @@ extension AppName {
 
     static let rule = "letters, digits, `.`, `-` and `_`, at most \(maximumLength), a letter or digit first"
 
-    /// Whether an app may have this name in the configuration.
+    /// Whether an app in the configuration may have this name.
     static func isValid(_ text: String) -> Bool {
         guard let first = text.unicodeScalars.first, first.isLetterOrDigit else { return false }
         return text.utf8.count <= maximumLength

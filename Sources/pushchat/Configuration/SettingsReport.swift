@@ -4,7 +4,7 @@ import ChatDomain
 struct SettingReport: Sendable, Equatable {
     /// `http.port`, `apps.default.topic`.
     let setting: String
-    /// As it can be written into the file; `(secret)` for a secret, nil for none.
+    /// The value in the form that the configuration file takes, `(secret)` for a secret. `nil` if there is no value.
     let value: String?
     /// `default`, `pushchat.yaml:12`, `PUSHCHAT_HTTP_PORT`, `--port`.
     let source: String
@@ -12,14 +12,14 @@ struct SettingReport: Sendable, Equatable {
     static let header = ["SETTING", "VALUE", "FROM"]
     var row: [String] { [setting, value ?? "-", source] }
 
-    /// Every object has the same members.
+    /// Every object has the same members, so that scripts need not test for them.
     var json: JSONValue {
         .object(["setting": .string(setting), "value": .optional(value), "source": .string(source)])
     }
 }
 
 extension Configuration {
-    /// Every setting in force, in the table's order, the apps in the file's.
+    /// Every setting in force, in the order of the table. The apps are in the order of the file.
     func describe() -> [SettingReport] {
         report(SettingsTable.relay, of: self, app: nil)
             + apps.flatMap { report(SettingsTable.app, of: $0, app: $0.name) }
@@ -38,7 +38,7 @@ extension Configuration {
 extension SettingsTable {
     /// The table of all settings in docs/configuration.md, without a line break at the end.
     static func markdown() -> String {
-        let header = ["setting", "default", "what it is", "takes", "after SIGHUP"]
+        let header = ["setting", "default", "description", "values", "after SIGHUP"]
         let relay = rows(relay, prefix: "") { Configuration(environment: $0) }
         let apps = rows(app, prefix: "apps.NAME.") { AppConfiguration(name: .default, environment: $0) }
         return ([header, header.map { _ in "---" }] + relay + apps)
@@ -53,7 +53,7 @@ extension SettingsTable {
                 setting.text(defaults(environment)).map { "`\($0)`" } ?? "none"
             }
             let (development, production) = (text(.development), text(.production))
-            // The environment itself is different in each.
+            // The environment's own value differs in each environment.
             let isSame = development == production || setting.name == "environment"
             return [
                 setting.names.map { "`\(prefix)\($0.text)`" }.joined(separator: " or "),

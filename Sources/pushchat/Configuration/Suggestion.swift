@@ -1,9 +1,10 @@
-/// The known word nearest to one that is not known.
+/// Finds the known word that is most similar to an unknown one.
 enum Suggestion {
-    /// Words with more characters are not compared: the time is the product of both lengths.
+    /// Longer words are not compared, because the time grows with the product of both lengths.
     private static let maximumLength = 100
 
-    /// Nil if none is near: one difference in three letters is a typing error, more is another word.
+    /// The nearest known word. `nil` if none is near: one difference in three letters is a typing error, more is
+    /// another word.
     static func nearest(to word: String, among known: some Sequence<String>) -> String? {
         let plain = normalised(word)
         guard plain.count <= maximumLength else { return nil }
@@ -19,7 +20,7 @@ enum Suggestion {
         return best?.word
     }
 
-    /// How many letters to put in, leave out, replace or swap with their neighbour.
+    /// The number of letters to insert, remove, replace, or swap with their neighbor.
     static func distance(_ left: [Character], _ right: [Character]) -> Int {
         var beforeLast: [Int] = []
         var last = Array(0...right.count)

@@ -1,12 +1,13 @@
 import Foundation
 
-/// An estimate of how hard a token is to guess. Nothing else protects it, because right tokens are accepted at any rate.
+/// An estimate of how hard a token is to guess. Only its strength protects a token, because the relay accepts right
+/// tokens at any rate.
 ///
-/// The estimate is the token's length times the bits of one character, as if each had been drawn at random from the kinds that
-/// occur: 10 digits, 26 small letters, 26 capitals, 32 other characters. Hexadecimal digits in one case are 16 kinds, not 36. So
-/// it is an upper bound: words that somebody knows are weaker.
+/// The estimate is the token's length times the bits of one character, as if each had been drawn at random from the
+/// kinds that occur: 10 digits, 26 small letters, 26 capitals, 32 other characters. Hexadecimal digits in one case are
+/// 16 kinds, not 36. The estimate is an upper bound: known words are weaker.
 enum TokenStrength {
-    /// Out of reach of any guessing.
+    /// The bits that put a token out of reach of any guessing.
     static let enough = 128.0
 
     static func bits(of token: String) -> Double {
@@ -15,7 +16,7 @@ enum TokenStrength {
         return Double(token.utf8.count) * log2(Double(alphabet(of: bytes)))
     }
 
-    /// The number of characters that each one was drawn from.
+    /// The number of characters from which each one was drawn.
     private static func alphabet(of bytes: Set<UInt8>) -> Int {
         var (count, rest) = (0, bytes)
         for kind in [digits, smallLetters, capitals] where !bytes.isDisjoint(with: kind) {
@@ -31,6 +32,6 @@ enum TokenStrength {
     private static let smallLetters = Set(UInt8(ascii: "a")...UInt8(ascii: "z"))
     private static let capitals = Set(UInt8(ascii: "A")...UInt8(ascii: "Z"))
     private static let hexDigits = Set("0123456789abcdef".utf8)
-    /// The other characters of printable ASCII, without the blank.
+    /// The number of other characters in printable ASCII, without the space.
     private static let others = 32
 }

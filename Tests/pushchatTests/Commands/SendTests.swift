@@ -106,8 +106,8 @@ import Testing
     @Test(
         "Flags say what to log in with, and a key needs its team and topic",
         arguments: [
-            (["--key", "AuthKey_ABC123DEFG.p8", "--topic", "t"], "key needs team_id beside it"),
-            (["--key", "AuthKey_ABC123DEFG.p8", "--team-id", "ABCDEFGHIJ"], "key needs topic beside it"),
+            (["--key", "AuthKey_ABC123DEFG.p8", "--topic", "t"], "key requires team_id"),
+            (["--key", "AuthKey_ABC123DEFG.p8", "--team-id", "ABCDEFGHIJ"], "key requires topic"),
             (["--certificate", "nowhere.p12"], "--certificate: apps.default.certificate names"),
             (["--certificate", "AuthKey_ABC123DEFG.p8", "--port", "0"], "--port: apps.default.port is \"0\""),
             ([], "app default has no certificate and no key: give --certificate or --key"),

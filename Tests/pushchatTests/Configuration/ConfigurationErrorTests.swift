@@ -79,8 +79,8 @@ import Testing
                 "admin: {token: two words}",
                 "1:16: admin.token has a value that is not shown here, but must be at least 16 characters of printable"
             ),
-            ("production: {environment: development}", "1:14: environment cannot stand inside the block"),
-            ("production: {development: {}}", "1:14: development cannot stand inside the block"),
+            ("production: {environment: development}", "1:14: environment is not allowed in the block"),
+            ("production: {development: {}}", "1:14: development is not allowed in the block"),
             ("development: {http: {port: x}}", "1:28: http.port is \"x\""),
             ("production: {http: {port: x}}", "1:27: http.port is \"x\""),
         ])
@@ -138,7 +138,7 @@ import Testing
         #expect(
             try folder.problems(file: "none.yaml") == [
                 "none.yaml: the configuration file is \(folder.path)/none.yaml, which does not exist; correct it, or name "
-                    + "another"
+                    + "another file"
             ])
         #expect(try folder.problems(file: ".").first?.contains("which is not a regular file") == true)
         try folder.write([0x61, 0xFF], to: "bytes.yaml")
@@ -183,9 +183,9 @@ import Testing
     @Test(
         "Settings that do not go together are refused",
         arguments: [
-            ("http: {key: a.pem}", "pushchat.yaml:1:13: http.key needs http.certificate beside it"),
-            ("registration: session", "pushchat.yaml:1:15: registration is session, which needs session.secret"),
-            ("apps: {a: {certificate_key: a.pem}}", "pushchat.yaml:1:29: apps.a.certificate_key needs certificate"),
+            ("http: {key: a.pem}", "pushchat.yaml:1:13: http.key requires http.certificate"),
+            ("registration: session", "pushchat.yaml:1:15: registration is session, which requires session.secret"),
+            ("apps: {a: {certificate_key: a.pem}}", "pushchat.yaml:1:29: apps.a.certificate_key requires certificate"),
         ])
     func together(yaml: String, expected: String) throws {
         try folder.write("x", to: "a.pem")
@@ -218,14 +218,14 @@ import Testing
             #expect(problems.count <= 1)
             return problems.first ?? ""
         }
-        #expect(try problem("key: a.p8, team_id: T, topic: a.b").contains("default.key needs key_id beside it"))
-        #expect(try problem("key: AuthKey_ABC123DEFG.p8, topic: a.b").contains("key needs team_id beside it"))
-        #expect(try problem("key: a.p8, key_id: K, team_id: T").contains("key needs topic beside it"))
+        #expect(try problem("key: a.p8, team_id: T, topic: a.b").contains("default.key requires key_id"))
+        #expect(try problem("key: AuthKey_ABC123DEFG.p8, topic: a.b").contains("key requires team_id"))
+        #expect(try problem("key: a.p8, key_id: K, team_id: T").contains("key requires topic"))
         #expect(try problem("gateway: binary, key: a.p8").contains("default.key is a provider token key (.p8)"))
         #expect(try problem("key: a.p8, key_id: \"-\"").contains("key_id"))
         #expect(try problem("key: AuthKey_ABC123DEFG.p8, team_id: T, topic: a.b") == "")
         let key = try folder.problems("", variables: ["PUSHCHAT_APPS_DEFAULT_KEY": "a.p8"])
-        #expect(key.first?.hasPrefix("PUSHCHAT_APPS_DEFAULT_KEY: apps.default.key needs key_id") == true)
+        #expect(key.first?.hasPrefix("PUSHCHAT_APPS_DEFAULT_KEY: apps.default.key requires key_id") == true)
     }
 
     @Test("The key's id is taken from the file's name, unless it is set")

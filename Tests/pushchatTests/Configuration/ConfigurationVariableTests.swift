@@ -118,7 +118,7 @@ import Testing
         let variables = ["PUSHCHAT_APPS_MY_NEW_TOPIC": "t"]
         #expect(
             try folder.problems(variables: variables) == [
-                "PUSHCHAT_APPS_MY_NEW_TOPIC: sets topic of an app that is not known; name the app under apps in the "
+                "PUSHCHAT_APPS_MY_NEW_TOPIC: sets topic of an unknown app; add the app under apps in the "
                     + "configuration file"
             ])
         #expect(try folder.load("apps: {my-new: {}}", variables: variables).apps[0].topic == "t")

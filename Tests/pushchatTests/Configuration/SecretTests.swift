@@ -50,12 +50,12 @@ import Testing
         #expect(try folder.load("apps: {a: {passphrase_file: p}}").apps[0].passphrase?.text == expected)
     }
 
-    @Test("Given as itself and as a file in one source, it is refused")
+    @Test("A secret that one source gives directly and as a file is refused")
     func both() throws {
         try folder.write("a-token-with-16-b", to: "token")
         #expect(
             try folder.problems("admin:\n  token: a-token-with-16-b\n  token_file: token\n") == [
-                "pushchat.yaml:3:15: admin.token is given as itself (pushchat.yaml:2) and as a file (pushchat.yaml:3); "
+                "pushchat.yaml:3:15: admin.token is given directly (pushchat.yaml:2) and as a file (pushchat.yaml:3); "
                     + "remove one of them"
             ])
         #expect(
