@@ -2,9 +2,9 @@
 // The operator's page: rooms, their members and messages, and moderation.
 
 // The number of bans to list: the largest page of the API.
-const mostBans = 500;
+const maxBans = 500;
 // Whether the relay supports removing, banning and deleting. An older one does not.
-let hasOrder = false;
+let canModerate = false;
 // Refreshes the room that was shown last, if it is still open.
 let refreshRoom = () => {};
 
@@ -31,26 +31,26 @@ async function showRoom(code, withTexts = false) {
   const room = new URLSearchParams({ room: code, limit: 50 });
   const [members, messages, bans] = await Promise.all([
     call("GET", "/v1/members?" + room), call("GET", "/v1/messages?" + room + "&reach=true" + (withTexts ? "&text=true" : "")),
-    hasOrder ? call("GET", "/v1/bans?" + new URLSearchParams({ room: code, limit: mostBans })) : { bans: [] },
+    canModerate ? call("GET", "/v1/bans?" + new URLSearchParams({ room: code, limit: maxBans })) : { bans: [] },
   ]);
   const again = (texts = withTexts) => lead(() => follow(() => showRoom(code, texts)));
   const box = element("div");
   box.append(element("h3", "", "Room " + code), roomButtons(code, withTexts, bans.bans, again));
   const active = bans.bans.filter(isActive);
   if (active.length) box.append(banTable(active, again));
-  box.append(table(["Member", "Token", "App", "Joined", "Fetched up to", "At", ...(hasOrder ? ["Actions"] : [])],
+  box.append(table(["Member", "Token", "App", "Joined", "Fetched up to", "At", ...(canModerate ? ["Actions"] : [])],
     members.members.map((member) => [
       member.name, member.token ? member.token.slice(0, 8) + "…" : "none", member.app, clock(member.joined_at),
       member.fetched_to ? "message " + member.fetched_to : "", clock(member.fetched_at),
-      ...(hasOrder ? [memberActions(member, code, again)] : []),
+      ...(canModerate ? [memberActions(member, code, again)] : []),
     ])));
   if (members.next) box.append(element("p", "hint", "There are more members."));
   box.append(table(["Message", "By", ...(withTexts ? ["Text"] : []), "Bytes", "Reached", "Fetched", "At",
-    ...(hasOrder ? ["Actions"] : [])],
+    ...(canModerate ? ["Actions"] : [])],
     messages.messages.map((message) => [
       link(String(message.id), () => follow(() => showMessage(message.id))), message.name + (message.program ? " (program)" : ""),
       ...(withTexts ? [said(message)] : []),
-      message.bytes, message.sent, message.fetched + " of " + message.readers, clock(message.sent_at), ...(hasOrder ? [actions([deletion(message, again)])] : []),
+      message.bytes, message.sent, message.fetched + " of " + message.readers, clock(message.sent_at), ...(canModerate ? [actions([deletion(message, again)])] : []),
     ])));
   if (messages.next) box.append(element("p", "hint", "There are older messages."));
   return [box, true];
@@ -67,7 +67,7 @@ function roomButtons(code, withTexts, bans, again) {
   box.append(button(withTexts ? "Hide texts" : "Show texts", () => again(!withTexts)));
   const closed = bans.find((ban) => ban.closed && isActive(ban));
   if (closed) box.append(button("Open the room", () => endBan(closed, again), "open-room"));
-  else if (hasOrder) {
+  else if (canModerate) {
     box.append(button("New code", () => recodeRoom(code), "recode-room"), button("Close the room", () => closeRoom(code, again), "close-room"));
   }
   return box;
@@ -124,7 +124,7 @@ function endBan(ban, then) {
 
 // Shows the result of an action in its list and in the record.
 async function finish(then) {
-  await Promise.all([then(), showOrder()]);
+  await Promise.all([then(), showModeration()]);
 }
 
 function banTable(bans, then) {
@@ -142,29 +142,29 @@ function endedInList() {
   return refreshRoom();
 }
 
-const deeds = {
+const actionNames = {
   remove: "removed", ban: "banned", unban: "ban ended", delete: "message deleted", close: "room closed", open: "room opened",
   recode: "new code",
 };
 
 // Lists the bans and the record. Hides the section if the relay does not support them.
-async function showOrder() {
+async function showModeration() {
   let bans, record;
   try {
-    [bans, record] = await Promise.all([call("GET", "/v1/bans?limit=" + mostBans), call("GET", "/v1/moderation?limit=50")]);
+    [bans, record] = await Promise.all([call("GET", "/v1/bans?limit=" + maxBans), call("GET", "/v1/moderation?limit=50")]);
   } catch (error) {
     showSection("order", "bans", error);
-    hasOrder &&= !byId("order").hidden;
+    canModerate &&= !byId("order").hidden;
     return;
   }
-  hasOrder = true;
+  canModerate = true;
   byId("order").hidden = false;
   const none = () => element("p", "hint", "None.");
   const rest = (page) => (page.next ? [element("p", "hint", "There are older ones.")] : []);
   update(byId("bans"), bans.bans.length ? banTable(bans.bans, endedInList) : none(), ...rest(bans));
   update(byId("record"), record.moderation.length
     ? table(["Time", "Action", "Room", "Subject", "By", "From"], record.moderation.map((entry) => [
-      clock(entry.at), deeds[entry.action] ?? entry.action, entry.room, String(entry.subject ?? ""), entry.actor, entry.from,
+      clock(entry.at), actionNames[entry.action] ?? entry.action, entry.room, String(entry.subject ?? ""), entry.actor, entry.from,
     ])) : none(), ...rest(record));
 }
 
@@ -209,8 +209,8 @@ byId("sure").addEventListener("close", () => {
 byId("sure-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const asked = question;
-  if (asked.isUnderWay) return;
-  asked.isUnderWay = true;
+  if (asked.isInProgress) return;
+  asked.isInProgress = true;
   byId("sure-problem").hidden = true;
   try {
     await asked.act(answers(asked));
@@ -219,7 +219,7 @@ byId("sure-form").addEventListener("submit", async (event) => {
     byId("sure-problem").hidden = question !== asked;
     return;
   } finally {
-    asked.isUnderWay = false;
+    asked.isInProgress = false;
   }
   if (question === asked) byId("sure").close();
   attempt(asked.then);

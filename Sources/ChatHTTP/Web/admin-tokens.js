@@ -2,13 +2,13 @@
 // The operator's page: programs' tokens.
 
 // The number of tokens to list.
-const mostTokens = 200;
+const maxTokens = 200;
 
 // Lists the tokens. Hides the section if the relay does not support them.
 async function showTokens() {
   let page;
   try {
-    page = await call("GET", "/v1/tokens?limit=" + mostTokens);
+    page = await call("GET", "/v1/tokens?limit=" + maxTokens);
   } catch (error) {
     return showSection("tokens", "token-list", error);
   }

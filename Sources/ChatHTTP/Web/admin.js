@@ -73,7 +73,7 @@ async function look() {
 
 // Fetches the lists once rather than periodically, because each call adds a line to the log.
 function showLists() {
-  return Promise.all([showUsage(), showTokens(), showOrder()]).catch(showError);
+  return Promise.all([showUsage(), showTokens(), showModeration()]).catch(showError);
 }
 
 document.addEventListener("visibilitychange", () => {
@@ -385,7 +385,7 @@ function messageOf(message) {
     const rest = message.fetched - message.fetched_by.length;
     box.append(element("p", "hint", "Fetched by " + message.fetched_by.join(", ") + (rest > 0 ? " and " + rest + " more" : "")));
   }
-  if (hasOrder) {
+  if (canModerate) {
     const [verb, , key, action] = deletion(message, () => lead(() => follow(() => showRoom(message.room))));
     box.append(button(verb, action, key));
   }

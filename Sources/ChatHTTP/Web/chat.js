@@ -41,23 +41,23 @@ function isGone(error) {
 
 // MARK: Login
 
-function complainAtLogin(text) {
+function showLoginError(text) {
   byId("login-error").textContent = text;
   byId("login-error").hidden = !text;
 }
 
 // Shows the login. The browser stays in its rooms.
-function goToDoor(code = "", reason = "") {
+function showLogin(code = "", reason = "") {
   byId("chat").hidden = true;
   byId("login").hidden = false;
   byId("back").hidden = rooms.length === 0;
   byId("name").value = current?.name ?? memory.get("name", "");
   byId("code").value = code;
-  complainAtLogin(reason);
+  showLoginError(reason);
 }
 
 byId("another").addEventListener("click", () => {
-  goToDoor();
+  showLogin();
   byId("code").focus();
 });
 
@@ -79,7 +79,7 @@ byId("login-form").addEventListener("submit", async (event) => {
   const [name, code] = [byId("name").value.trim(), composed(byId("code").value)];
   const room = rooms.find((room) => room.code === code) ?? recall({ udid: removedAs(code) ?? random(20), name, code });
   byId("enter").disabled = true;
-  complainAtLogin("");
+  showLoginError("");
   try {
     await call(room, { cmd: "join", token: "0", name, code });
     room.name = name;
@@ -89,9 +89,9 @@ byId("login-form").addEventListener("submit", async (event) => {
     rememberRemoved(room, false);
     open(room);
     byId("text").focus();
-    change(() => bring(room));
+    change(() => sendSubscription(room));
   } catch (error) {
-    complainAtLogin(error instanceof Refused ? error.message : "The server cannot be reached. Are you online?");
+    showLoginError(error instanceof Refused ? error.message : "The server cannot be reached. Are you online?");
   } finally {
     byId("enter").disabled = false;
   }
@@ -117,7 +117,7 @@ function open(room) {
   connect();
   seen();
   // Resend the messages that were in progress when the page was closed. The idempotency key makes that safe.
-  room.outbox.filter((item) => !item.problem && !item.isUnderWay).forEach((item) => deliver(item, room));
+  room.outbox.filter((item) => !item.problem && !item.isInProgress).forEach((item) => deliver(item, room));
 }
 
 // Deletes everything about a room that this browser has left.
@@ -142,7 +142,7 @@ function vacate(reason) {
   if (rooms.length && !reason) return open(rooms[0]);
   // A removed member must not rejoin with a single click.
   if (reason) memory.set("name", undefined);
-  goToDoor(reason ? "" : code, reason);
+  showLogin(reason ? "" : code, reason);
   byId("code").focus();
 }
 
@@ -514,7 +514,7 @@ byId("compose").addEventListener("submit", (event) => {
 // Sends a message with an idempotency key, so that a retry creates no second message.
 async function deliver(item, room) {
   item.problem = null;
-  item.isUnderWay = true;
+  item.isInProgress = true;
   showOutbox();
   remember(room);
   try {
@@ -525,7 +525,7 @@ async function deliver(item, room) {
     if (isGone(error)) return forget(room, reasons.left);
     item.problem = error instanceof Refused ? error.message : "Not sent: the server cannot be reached.";
   }
-  item.isUnderWay = false;
+  item.isInProgress = false;
   showOutbox();
   remember(room);
 }
@@ -534,7 +534,7 @@ async function deliver(item, room) {
 function settle(message) {
   const { outbox } = current;
   const item = outbox.find((item) => item.id === message.id)
-    ?? outbox.find((item) => item.isUnderWay && item.text.replaceAll("\r", "") === message.text.replaceAll("\r", ""));
+    ?? outbox.find((item) => item.isInProgress && item.text.replaceAll("\r", "") === message.text.replaceAll("\r", ""));
   if (item) drop(item, current);
 }
 
@@ -627,7 +627,7 @@ function arrive() {
     ? rooms.find((room) => room.code === composed(code))
     : rooms.find((room) => isNamed(room, hash)) ?? current ?? rooms.find((room) => room.udid === udid) ?? rooms[0];
   if (room) open(room);
-  else goToDoor(code ?? "");
+  else showLogin(code ?? "");
 }
 
 addEventListener("hashchange", () => location.hash && arrive());

@@ -68,13 +68,13 @@ async function subscribe() {
   }
   await subscribeWith(key);
   try {
-    await bringAll();
+    await sendSubscriptions();
   } catch (error) {
     if (error.code !== "conflict") throw error;
     // The relay has other keys for this endpoint and keeps them. Only a new endpoint helps.
     await subscription.unsubscribe();
     await subscribeWith(key);
-    await bringAll();
+    await sendSubscriptions();
   }
 }
 
@@ -94,8 +94,8 @@ async function subscribeWith(key) {
   }
 }
 
-async function bringAll() {
-  for (const room of rooms.slice()) await bring(room);
+async function sendSubscriptions() {
+  for (const room of rooms.slice()) await sendSubscription(room);
 }
 
 function isEqual(first, second) {
@@ -103,7 +103,7 @@ function isEqual(first, second) {
 }
 
 // Sends the subscription to the relay, as the target of a room's pushes.
-async function bring(room) {
+async function sendSubscription(room) {
   if (!subscription) return;
   try {
     await call(room, { cmd: "update", subscription: JSON.stringify(subscription) });

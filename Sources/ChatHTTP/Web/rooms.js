@@ -35,7 +35,7 @@ let current = null;
 // Restores a room. `draft` and `unread` last as long as the page. `was` is the room's hash in notifications under its old code.
 function recall({ udid, name, code, was }) {
   const { cursor = 0, messages = [], outbox = [] } = memory.get("room." + udid, {});
-  outbox.forEach((item) => delete item.isUnderWay);
+  outbox.forEach((item) => delete item.isInProgress);
   return { udid, name, code, was, cursor, messages, outbox, draft: "", unread: 0 };
 }
 
@@ -51,7 +51,7 @@ function rememberRooms() {
 
 // The number of rooms to remember from which this browser was removed. It rejoins as the same member, because a ban applies to
 // the member.
-const mostRemoved = 50;
+const maxRemoved = 50;
 
 function removedAs(code) {
   return memory.get("removed", []).find((room) => room.code === code)?.udid;
@@ -59,7 +59,7 @@ function removedAs(code) {
 
 function rememberRemoved({ udid, code }, isRemoved) {
   const others = memory.get("removed", []).filter((room) => room.code !== code);
-  memory.set("removed", [...others, ...(isRemoved ? [{ udid, code }] : [])].slice(-mostRemoved));
+  memory.set("removed", [...others, ...(isRemoved ? [{ udid, code }] : [])].slice(-maxRemoved));
 }
 
 // Applies a room's current code from the relay.
