@@ -50,7 +50,7 @@ struct RandomIDs: Sendable {
 /// The next actions of a connection after a request.
 struct SandboxDecision: Sendable {
     /// The response to write. `nil` if there is none. The stream then stays open, unless ``effect`` ends it.
-    var answer: SandboxResponse?
+    var response: SandboxResponse?
     var effect: Effect?
     /// Whether the client has authenticated itself.
     var isAuthenticated = false

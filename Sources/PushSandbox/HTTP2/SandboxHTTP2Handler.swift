@@ -225,23 +225,23 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
     ) {
         switch decision.effect {
         case nil:
-            if decision.answer == nil, streams[stream] != nil {
+            if decision.response == nil, streams[stream] != nil {
                 streams[stream]?.isSilent = true
                 silentStreams += 1
             }
-            answer(decision, on: stream, context)
+            respond(decision, on: stream, context)
         case .late(let milliseconds):
-            after(milliseconds, context) { [self] in answer(decision, on: stream, context) }
+            after(milliseconds, context) { [self] in respond(decision, on: stream, context) }
         case .postpone(let milliseconds):
             after(milliseconds, context) { [self] in
                 if streams[stream] != nil { decide(request, on: stream, faults: false, context) }
             }
         case .pause(let milliseconds):
             pause(milliseconds: milliseconds, context)
-            answer(decision, on: stream, context)
+            respond(decision, on: stream, context)
         case .limitStreams(let count, let milliseconds):
             announce(limit.set(byFault: count), context)
-            answer(decision, on: stream, context)
+            respond(decision, on: stream, context)
             if let milliseconds {
                 after(milliseconds, context) { [self] in announce(limit.set(byFault: nil), context) }
             }
@@ -250,7 +250,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
         case .goAway(let reason, let last, let code):
             let before = max(0, Int(stream) - 2)
             goAway(reason: reason, last: HTTP2StreamID(last ?? before), code: code, context)
-            answer(decision, on: stream, context)
+            respond(decision, on: stream, context)
         case .close:
             end(context) { context.close(promise: nil) }
         case .reset:
@@ -266,20 +266,20 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
         context.write(wrapOutboundOut(HTTP2Frame(streamID: stream, payload: payload)), promise: nil)
     }
 
-    private func answer(_ decision: SandboxDecision, on stream: HTTP2StreamID, _ context: ChannelHandlerContext) {
+    private func respond(_ decision: SandboxDecision, on stream: HTTP2StreamID, _ context: ChannelHandlerContext) {
         // The client may have reset the stream since.
-        guard let answer = decision.answer, streams[stream] != nil else { return }
+        guard let response = decision.response, streams[stream] != nil else { return }
         var headers = HPACKHeaders()
         headers.reserveCapacity(4)
-        headers.add(name: ":status", value: String(answer.status))
-        headers.add(name: ProviderHeader.id, value: answer.id, indexing: .nonIndexable)
-        if answer.status == 200 {
+        headers.add(name: ":status", value: String(response.status))
+        headers.add(name: ProviderHeader.id, value: response.id, indexing: .nonIndexable)
+        if response.status == 200 {
             headers.add(name: ProviderHeader.uniqueID, value: connection.newID(), indexing: .nonIndexable)
-        } else if answer.body != nil {
+        } else if response.body != nil {
             headers.add(name: "content-type", value: "application/json")
         }
-        write(.headers(.init(headers: headers, endStream: answer.body == nil)), on: stream, context)
-        if let body = answer.body {
+        write(.headers(.init(headers: headers, endStream: response.body == nil)), on: stream, context)
+        if let body = response.body {
             write(.data(.init(data: .byteBuffer(ByteBuffer(string: body)), endStream: true)), on: stream, context)
         }
     }

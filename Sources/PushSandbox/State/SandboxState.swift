@@ -322,13 +322,13 @@ struct SandboxState: Sendable {
             var decision = refuse(
                 notification, ProviderRefusal(status: status, body: []), on: connection,
                 effect: delay > 0 ? .late(milliseconds: delay) : nil)
-            decision.answer?.body = nil
+            decision.response?.body = nil
             return decision
         case .close:
             return record(notification, .closed, on: connection, effect: .close)
         case .closeAccepted:
             var decision = process(&notification, on: &connection, effect: .close)
-            decision.answer = nil
+            decision.response = nil
             return decision
         case .reset:
             return record(notification, .reset, on: connection, effect: .reset)
@@ -368,7 +368,7 @@ struct SandboxState: Sendable {
             return refuse(notification, error, on: connection, effect: effect)
         }
         var decision = record(notification, .accepted, on: connection, effect: effect)
-        decision.answer = SandboxResponse(id: notification.id)
+        decision.response = SandboxResponse(id: notification.id)
         decision.isAuthenticated = true
         decision.outcome = .accepted
         return decision
@@ -410,7 +410,7 @@ struct SandboxState: Sendable {
         effect: SandboxDecision.Effect? = nil
     ) -> SandboxDecision {
         var decision = record(notification, .rejected(refusal), on: connection, effect: effect)
-        decision.answer = SandboxResponse(id: notification.id, status: refusal.status, body: refusal.body)
+        decision.response = SandboxResponse(id: notification.id, status: refusal.status, body: refusal.body)
         decision.isAuthenticated = notification.authentication != nil
         decision.outcome =
             (400..<500).contains(refusal.status) && ![410, 429].contains(refusal.status) ? .refused : .neutral

@@ -33,12 +33,12 @@ struct PushService: Sendable {
         let router = Router(context: PushContext.self)
         router.add(middleware: PushErrorMiddleware())
         router.post("\(BrowserRegistry.path):secret") { request, context in
-            try await answer(request, secret: context.parameters.require("secret"), on: context.channel)
+            try await respond(to: request, secret: context.parameters.require("secret"), on: context.channel)
         }
         return router
     }
 
-    private func answer(_ request: Request, secret: String, on channel: any Channel) async throws -> Response {
+    private func respond(to request: Request, secret: String, on channel: any Channel) async throws -> Response {
         let origin = SandboxAddress(host: host, port: channel.localAddress?.port ?? 0).pushOrigin
         let browser = state.withLock { $0.browsers[secret] }
         let body = try await Self.body(of: request)

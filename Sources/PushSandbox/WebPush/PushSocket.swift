@@ -133,14 +133,14 @@ private final class PushSocketHandler: ChannelInboundHandler {
                 userAgent: SymmetricKey.randomBytes(16).hex,
                 secret: Base64URL.text(SymmetricKey.randomBytes(BrowserRegistry.secretSize)))
             let now = socket.state.now()
-            let answer = try socket.state.withLock { (state) throws(PushProtocolError) in
-                try state.answer(message, over: connection, origin: socket.origin, fresh: fresh, at: now)
+            let response = try socket.state.withLock { (state) throws(PushProtocolError) in
+                try state.respond(to: message, over: connection, origin: socket.origin, fresh: fresh, at: now)
             }
             if case .hello = message { helloTimer?.cancel() }
-            if answer?.status == 500 {
+            if response?.status == 500 {
                 socket.logger.warning("browser subscription rejected: too many subscriptions")
             }
-            if let answer { write(answer, context) }
+            if let response { write(response, context) }
             writeMessages(context)
         } catch {
             socket.logger.warning("browser message rejected", metadata: ["error": "\(error.text)"])

@@ -215,8 +215,8 @@ extension SandboxState {
     ///   - fresh: Values that were never used before.
     /// - Returns: The response. `nil` if the message needs none.
     /// - Throws: ``PushProtocolError``. The connection has to be closed.
-    mutating func answer(
-        _ message: BrowserMessage, over connection: Int, origin: String, fresh: Fresh, at now: Date
+    mutating func respond(
+        to message: BrowserMessage, over connection: Int, origin: String, fresh: Fresh, at now: Date
     ) throws(PushProtocolError) -> ServiceMessage? {
         let name = userAgents.name(over: connection)
         if case .hello(let known) = message {

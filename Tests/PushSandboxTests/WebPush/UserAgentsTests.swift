@@ -27,8 +27,8 @@ private struct Service {
 
     mutating func say(_ message: BrowserMessage, over connection: Int) throws -> ServiceMessage? {
         made += 1
-        return try state.answer(
-            message, over: connection, origin: Self.origin,
+        return try state.respond(
+            to: message, over: connection, origin: Self.origin,
             fresh: .init(userAgent: "ua\(made)", secret: "secret\(made)"),
             at: now)
     }
