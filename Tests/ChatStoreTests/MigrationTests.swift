@@ -395,7 +395,7 @@ struct MigrationTests {
         "A value that the other store cannot hold is named with its table, row and column, and nothing is kept",
         arguments: [
             ("UPDATE push_queue SET payload = x'7b00'", "table push_queue, message_id 1: payload has a zero byte"),
-            ("UPDATE push_queue SET payload = x'ff'", "table push_queue, message_id 1: payload is no UTF-8"),
+            ("UPDATE push_queue SET payload = x'ff'", "table push_queue, message_id 1: payload is not UTF-8"),
             ("UPDATE active_users SET nickname = 'a' || char(0)", "active_users, member_id 1: nickname has a zero"),
             ("UPDATE active_users SET time_joined = 'today'", "active_users, member_id 1: time_joined is no time"),
             (

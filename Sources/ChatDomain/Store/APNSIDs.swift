@@ -1,12 +1,13 @@
-/// Makes a push's UUID of its number: the same each time, without writing it down.
+/// Derives a push's UUID from its push id. The result is always the same, so the UUID need not be stored.
 ///
-/// No two numbers of one database have the same, because the number is only mixed and can be had back; databases differ by
-/// their random key. It hides nothing and proves nothing: the ids that Apple is sent reveal the key. Derive no secret from it.
+/// No two pushes of one database have the same UUID, because the mixing of the push id is reversible. Databases differ
+/// by their random key. The UUID hides nothing and proves nothing: the ids that Apple receives reveal the key. Derive
+/// no secret from the key.
 package struct APNSIDs: Sendable {
     private let high: UInt64
     private let key: UInt64
 
-    /// - Parameter bytes: sixteen.
+    /// - Parameter bytes: Sixteen random bytes, the key of the database.
     package init(key bytes: [UInt8]) {
         func number(_ bytes: ArraySlice<UInt8>) -> UInt64 { bytes.reduce(0) { $0 << 8 | UInt64($1) } }
         // Version 4 (RFC 9562 §5.4).
@@ -14,9 +15,9 @@ package struct APNSIDs: Sendable {
         key = number(bytes.dropFirst(8).prefix(8))
     }
 
-    /// Lower case.
+    /// The UUID of a push, in lower case.
     package func id(of pushID: Int64) -> String {
-        // 62 bits beside the variant; each step can be undone within them.
+        // The variant leaves 62 bits. Each step is reversible within them.
         let mask: UInt64 = 1 << 62 - 1
         var bits = (UInt64(bitPattern: pushID) ^ key) & mask
         bits = bits &* 0xBF58_476D_1CE4_E5B9 & mask

@@ -1,10 +1,10 @@
 import Foundation
 
 extension AccessToken {
-    /// Bytes of a secret: nobody guesses it, and a plain hash of it is enough.
+    /// The bytes of a secret. Enough that nobody can guess it and that a plain hash of it is safe to store.
     private static let secretSize = 32
 
-    /// A new secret: random bytes in base64url, after the prefix.
+    /// A new secret: the prefix, then random bytes in base64url.
     package static func makeSecret() -> String {
         var random = SystemRandomNumberGenerator()
         let bytes = (0..<secretSize).map { _ in UInt8.random(in: .min ... .max, using: &random) }
@@ -13,7 +13,7 @@ extension AccessToken {
             .replacing("=", with: "")
     }
 
-    /// A row of `api_tokens`; nil for one that another program has changed into one that grants nothing.
+    /// Reads a row of `api_tokens`. `nil` if another program has changed the row so that it grants nothing.
     package init?(
         id: Int64, name: String, scopes: String, room: String?, audience: String?, createdAt: Timestamp,
         expiresAt: Timestamp?, lastUsedAt: Timestamp?, lastUsedFrom: String?
@@ -30,7 +30,7 @@ extension AccessToken {
 }
 
 extension AccessGrant {
-    /// The scopes as they are stored: a JSON array, always in the same order.
+    /// The scopes in stored form: a JSON array, always in the same order.
     package var storedScopes: String {
         JSONValue.texts(Scope.allCases.filter(scopes.contains).map(\.rawValue)).description
     }

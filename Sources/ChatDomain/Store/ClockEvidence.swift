@@ -1,8 +1,8 @@
-/// What a database says of the time, for whoever doubts the wall clock.
+/// The times that a database knows, for checking the wall clock.
 package struct ClockEvidence: Sendable, Hashable {
-    /// The newest time that was stored up to a limit; `nil` if there is none.
+    /// The newest stored time up to a limit. `nil` if there is none.
     package var newest: Timestamp?
-    /// The clock of the database's server; `nil` where the database is a file.
+    /// The clock of the database server. `nil` if the database is a file.
     package var server: Timestamp?
 
     package init(newest: Timestamp? = nil, server: Timestamp? = nil) {
@@ -10,16 +10,19 @@ package struct ClockEvidence: Sendable, Hashable {
         self.server = server
     }
 
-    /// Finds the newest time up to a limit in a table whose ids mostly grow with the rows' times, in some dozen looks: no index
-    /// leads to a time. Where a wrong clock has written times that do not grow, it finds one of several.
-    /// - Parameter row: the last row up to an id, with its time; a row without a readable time is taken for a late one.
+    /// Finds the newest time up to a limit in a table whose ids mostly grow with the rows' times. No index covers the
+    /// times, so it searches by id and reads a few dozen rows. If a wrong clock has written times that do not grow, it
+    /// finds one of several.
+    ///
+    /// - Parameter row: Returns the last row up to an id, with its time. A row without a readable time counts as a late
+    ///   one.
     package static func newest<Failure>(
         upTo limit: Timestamp, _ row: (_ id: Int64) throws(Failure) -> (id: Int64, time: Timestamp?)?
     ) throws(Failure) -> Timestamp? {
         func isEarly(_ time: Timestamp?) -> Bool { time.map { $0 <= limit } ?? false }
         guard let last = try row(.max) else { return nil }
         if isEarly(last.time) { return last.time }
-        // All up to `low` is early or not there; the row `high` is late.
+        // All rows up to `low` are early or missing. The row `high` is late.
         var (low, high, newest) = (Int64.min, last.id, Timestamp?.none)
         while low < high - 1 {
             let middle = low + Int64(UInt64(bitPattern: high &- low) / 2)

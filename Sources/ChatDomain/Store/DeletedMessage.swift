@@ -1,12 +1,13 @@
-/// How `push_queue` marks the pushes of a message that its writer or the operator deleted: they have no payload any more.
+/// The mark in `push_queue` of the pushes of a message that its writer or the operator deleted: they have no payload
+/// any more.
 ///
-/// The deletion empties the payload of every push of the message, also of those that were sent. So the text is gone, and nothing
-/// sends or retries such a push, whoever makes it pending again. A message that retention removes leaves no mark: its pushes
-/// keep their payloads. Both databases run these conditions.
+/// The deletion empties the payload of every push of the message, including those that were sent. So the text is gone,
+/// and no dispatcher sends or retries such a push, even if another program makes it pending again. A message that
+/// retention removes leaves no mark: its pushes keep their payloads. Both databases run these conditions.
 package enum DeletedMessage {
-    /// Whether row `q` of `push_queue` has nothing to send. Another program may have inserted it so.
+    /// Whether row `q` of `push_queue` has nothing to send. Another program may have inserted such a row.
     package static let hasNoContent = "(q.payload = '' AND q.notification IS NULL)"
-    /// Whether row `q` is a push of a deleted message. `member` says that it is the chat's: SQLite sets `chat_message` to NULL
-    /// with the end of the message.
+    /// Whether row `q` is a push of a deleted message. `member` marks a push of the chat, because SQLite sets
+    /// `chat_message` to NULL when the message is deleted.
     package static let isOfOne = "(\(hasNoContent) AND (q.member IS NOT NULL OR q.chat_message IS NOT NULL))"
 }

@@ -1,4 +1,4 @@
-/// When something happened to a device that is known.
+/// The times of events that the database knows of a device.
 package struct KnownDeviceTimes: Sendable {
     fileprivate let registered: Timestamp
     fileprivate let deactivated: Timestamp?
@@ -12,11 +12,11 @@ package struct KnownDeviceTimes: Sendable {
 }
 
 extension DeviceRecord {
-    /// What of a file's columns a device is to have from it; nil where what is known of the device is of a later time than what
-    /// the file has. Where the file says no time, it is the file's.
+    /// The columns to take from an imported file. `nil` if the database knows something of the device that is newer than
+    /// the file's data. If the file gives no time of registration, its data count as the newer ones.
     package func columns(of columns: Set<Column>, over known: KnownDeviceTimes?) -> Set<Column>? {
         var columns = columns
-        // A time that the file leaves empty stays as it is.
+        // Keep the stored time if the file leaves it empty.
         if createdAt == nil { columns.remove(.created) }
         guard let known else { return columns }
         if let registeredAt {
@@ -29,14 +29,14 @@ extension DeviceRecord {
         } else {
             columns.remove(.registered)
         }
-        // What its app has said since is newer, too.
+        // The reports of the device's app since then are newer as well.
         if let seen = known.seen, let seenAt, seen > seenAt {
             columns.subtract([.appVersion, .osVersion, .deviceModel, .seen])
         }
         return columns
     }
 
-    /// What a device has from the file that was not known: what the file does not say is as with a registration.
+    /// The values of a device that is new in the database. Values that the file lacks are as with a registration.
     package func values(keepsUsage: Bool, now: Timestamp) -> Values {
         Values(
             user: user?.text, clientInfo: clientInfo, serverInfo: serverInfo,
@@ -45,7 +45,7 @@ extension DeviceRecord {
             reason: deactivatedReason)
     }
 
-    /// As a row has them.
+    /// The values as a row stores them.
     package struct Values: Sendable {
         package let user: String?
         package let clientInfo: String?

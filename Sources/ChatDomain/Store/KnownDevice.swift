@@ -1,4 +1,4 @@
-/// What is known of a device, to tell whether a request changes it.
+/// The stored facts about a device, to decide whether a request changes it.
 package struct KnownDevice: Sendable {
     package let id: Int64
     private let isActive: Bool
@@ -9,7 +9,7 @@ package struct KnownDevice: Sendable {
     private let client: ClientInfo
     private let tags: Set<String>
 
-    /// - Parameter tags: empty where the request says none.
+    /// - Parameter tags: The stored tags. May be empty if the request has no tags.
     package init(
         id: Int64, isActive: Bool, registered: Timestamp, user: String?, clientInfo: String?, serverInfo: String?,
         client: ClientInfo, tags: Set<String>
@@ -24,15 +24,15 @@ package struct KnownDevice: Sendable {
         self.tags = tags
     }
 
-    /// Whether a registration leaves all as it is: the device is active, was registered on the same day and within
-    /// ``DeviceRegistration/freshness``, and the edit changes nothing. A day begins with a registration of its own, because
-    /// devices are counted by day.
+    /// Whether a registration changes nothing: the device is active, was registered on the same day and within
+    /// ``DeviceRegistration/freshness``, and the edit changes nothing. The first registration of a day is always
+    /// stored, because devices are counted by day.
     package func isUnchanged(by edit: DeviceEdit, at now: Timestamp) -> Bool {
         isActive && registered > now - DeviceRegistration.freshness && registered.day >= now.day
             && changes(by: edit) == nil && client.updated(by: edit.client) == client
     }
 
-    /// What is to be written: the texts as they are afterwards, and the tags that come and go.
+    /// The changes to store: the texts after the edit, and the tags to add and to remove.
     package struct Changes: Sendable {
         package let user: String?
         package let clientInfo: String?
@@ -41,7 +41,8 @@ package struct KnownDevice: Sendable {
         package let oldTags: Set<String>
     }
 
-    /// Nil where the edit changes nothing. What the app says of itself is not part of it.
+    /// The changes of an edit. `nil` if it changes nothing. Does not compare the app's report of its version, system
+    /// and model.
     package func changes(by edit: DeviceEdit) -> Changes? {
         let wanted = edit.tags.map { Set($0.map(\.text)) } ?? tags
         let changes = Changes(
@@ -56,7 +57,7 @@ package struct KnownDevice: Sendable {
 }
 
 extension DeviceEdit.Change {
-    /// What is stored afterwards.
+    /// The stored value after the change.
     fileprivate func result(_ old: String?, _ text: (Value) -> String) -> String? {
         switch self {
         case .keep: old
@@ -66,17 +67,19 @@ extension DeviceEdit.Change {
     }
 }
 
-/// What a sign of life changes of what is kept of who uses the app.
+/// The changes that a sign of life makes to the usage statistics.
 package struct DeviceSighting: Sendable {
-    /// What the app says of itself, afterwards.
+    /// The app's report after the sighting.
     package let client: ClientInfo
-    /// What changes in the day's counts; an empty kind is for all devices, an empty value for those that did not say.
+    /// The changes in the day's counts. An empty kind counts all devices. An empty value counts devices that did not
+    /// report one.
     package let counts: [(kind: String, value: String, change: Int64)]
 
-    /// At once for what is said newly, else some minutes coarse: nil where there is nothing to write.
+    /// A new report of the app is stored at once, the time of a sighting only after ``DeviceRegistration/freshness``.
+    /// `nil` if there is nothing to store.
     package init?(_ client: ClientInfo, at now: Timestamp, last: Timestamp?, _ old: ClientInfo) {
         let new = old.updated(by: client)
-        // A clock that was set back counts nothing twice.
+        // If the clock was set back, count nothing twice.
         let isCounted = last.map { $0.day >= now.day } ?? false
         let isFresh = last.map { $0 > now - DeviceRegistration.freshness } ?? false
         guard !isCounted || !isFresh || new != old else { return nil }
@@ -93,7 +96,7 @@ package struct DeviceSighting: Sendable {
 }
 
 extension ClientInfo {
-    /// What the app says of itself, with what it does not say this time as it was. Without an address.
+    /// This report, updated with the values that `new` has. Values that `new` lacks stay. The result has no address.
     package func updated(by new: ClientInfo) -> ClientInfo {
         ClientInfo(
             appVersion: new.appVersion ?? appVersion, osVersion: new.osVersion ?? osVersion,
@@ -110,11 +113,11 @@ extension ClientInfo {
 }
 
 extension DeviceDay {
-    /// How all values after the first ``mostValues`` are stored. No device can say it: texts are kept without blanks at their
-    /// ends.
+    /// The stored form of all values after the first ``mostValues``. No device can report this value, because texts are
+    /// stored without spaces at their ends.
     package static let others = " others"
 
-    /// As the table `device_days` has it.
+    /// Reads a row of the table `device_days`.
     package init(day: String, app: String, kind: String, stored value: String, devices: Int) {
         self.init(
             day: day, app: AppName(app), kind: Kind(rawValue: kind),

@@ -1,23 +1,23 @@
-/// A table that `pushchat migrate` copies from one store into the other: both have it, with these columns.
+/// A table that `pushchat migrate` copies from one store into the other. Both stores have it, with these columns.
 package struct MigratedTable: Sendable {
     package struct Column: Sendable {
-        /// What a column holds. SQLite has times as text, flags as 0 and 1, and a payload as text or blob.
+        /// The type of a column. SQLite stores times as text, flags as 0 and 1, and a payload as text or blob.
         package enum Kind: Sendable {
             case number, text, bytes, flag, time
         }
 
         package let name: String
         package let kind: Kind
-        /// What is read of it, in SQL that both databases understand; mostly its name.
+        /// The expression to read, in SQL that both databases understand. Usually the column's name.
         package let source: String
     }
 
     package let name: String
-    /// Those of the primary key come first.
+    /// The columns, with those of the primary key first.
     package let columns: [Column]
-    /// How many columns are the primary key, by which rows are in order.
+    /// The number of columns in the primary key, by which rows are ordered.
     package let keys: Int
-    /// The database gives its rows numbers, and none a second time.
+    /// Whether the database numbers the rows, and never uses a number twice.
     package let isNumbered: Bool
 
     private init(
@@ -40,7 +40,8 @@ package struct MigratedTable: Sendable {
 
     package func index(of column: String) -> Int? { columns.firstIndex { $0.name == column } }
 
-    /// All tables, each after those that its rows name. What one store has beside them, it names itself.
+    /// All tables. Each comes after the tables that its rows refer to. Each store lists its additional tables and
+    /// columns itself.
     package static let all = [
         MigratedTable("queue_state", key: "id", numbers: "id", bytes: "id_key"),
         MigratedTable(
@@ -70,7 +71,8 @@ package struct MigratedTable: Sendable {
                 """,
             texts: "app push_type collapse_id idempotency_key work payload audience", flags: "skip_unchanged",
             times: "time_created time_cancelled",
-            // How far a cancellation has come the stores count differently. It begins anew: what was taken back stays so.
+            // The two stores count the progress of a cancellation differently, so the target starts the cancellation
+            // again. Pushes that are cancelled stay cancelled.
             sources: [
                 "work_after": "CASE WHEN work = 'cancel' THEN 0 ELSE work_after END",
                 "work_until": "CASE WHEN work = 'cancel' THEN 0 ELSE work_until END",
@@ -98,7 +100,7 @@ package struct MigratedTable: Sendable {
                 """,
             texts: "device_token payload app state reason hint push_type collapse_id apns_id", flags: "bulk",
             times: "time_queued time_sent time_settled",
-            // SQLite forgets a message that was deleted, by its foreign key; PostgreSQL keeps the number.
+            // SQLite's foreign key sets the id of a deleted message to NULL. PostgreSQL keeps the id.
             sources: [
                 "chat_message": "(SELECT m.message_id FROM messages m WHERE m.message_id = push_queue.chat_message)"
             ]),
@@ -114,9 +116,9 @@ package struct MigratedTable: Sendable {
         MigratedTable("vapid_key", key: "id", numbers: "id", texts: "private_key"),
     ]
 
-    /// What of a database's columns is neither copied nor left out on purpose, as `table` or `table.column`: a user has added
-    /// it.
-    /// - Parameter leftOut: what the store has for itself, in the same form.
+    /// Columns that are neither copied nor left out on purpose, as `table` or `table.column`: a user has added them.
+    ///
+    /// - Parameter leftOut: The tables and columns that the store does not copy, in the same form.
     package static func unknown(
         among columns: [(table: String, column: String)], leftOut: Set<String>
     ) -> [String] {
@@ -130,22 +132,22 @@ package struct MigratedTable: Sendable {
     }
 }
 
-/// A database whose rows are read in the form of ``RowWriter``.
+/// A database whose rows can be read in the form of ``RowWriter``.
 package protocol MigrationSource {
-    /// Calls `row` with all rows, in the order of the key, each with its line feed.
+    /// Calls `row` with each row in the order of the key. A row ends with its line feed.
     func read(_ table: MigratedTable, _ row: (UnsafeRawBufferPointer) throws -> Void) throws
-    /// The highest number that a row of it ever had; 0 for none.
+    /// The highest number that any row of the table ever had. 0 if there was none.
     func highestNumber(of table: MigratedTable) throws -> Int64
-    /// What a user has added, and is not copied.
+    /// Tables and columns that a user has added, and that are not copied.
     func unknown() throws -> [String]
 }
 
-/// An empty database that gets them.
+/// An empty database that receives the rows.
 package protocol MigrationTarget: MigrationSource {
-    /// Writes the rows with which `rows` calls its argument.
+    /// Writes rows. `rows` calls its argument with each of them.
     func write(
         _ table: MigratedTable, _ rows: (_ row: (UnsafeRawBufferPointer) throws -> Void) throws -> Void
     ) throws
-    /// The next row has a higher one.
+    /// Makes the next row get a higher number than `number`.
     func setHighestNumber(of table: MigratedTable, _ number: Int64) throws
 }

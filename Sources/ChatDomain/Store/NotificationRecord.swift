@@ -1,4 +1,4 @@
-/// A notification as it is stored, but for the work that is left.
+/// A notification as it is stored, without its remaining work.
 package struct NotificationRecord: Sendable {
     package let id: NotificationID
     package let request: NotificationRequest
@@ -16,13 +16,14 @@ package struct NotificationRecord: Sendable {
         self.cancelledAt = cancelledAt
     }
 
-    /// The answer to a request with the same key.
-    /// - Throws: ``ChatError/Code/idempotencyConflict`` where the key was used for something else.
+    /// The receipt for a later request with the same idempotency key.
+    ///
+    /// - Throws: ``ChatError/Code/idempotencyConflict`` if the key was used for another notification.
     package func receipt(repeating request: NotificationRequest, now: Timestamp) throws(ChatError)
         -> NotificationReceipt
     {
         var stored = self.request
-        // A time that has come since then is none any more, in the repeat.
+        // A retry may omit a delivery time that has passed since the first request.
         if request.notBefore == nil, let time = stored.notBefore, time <= now { stored.notBefore = nil }
         guard stored == request else {
             throw ChatError(
@@ -33,8 +34,8 @@ package struct NotificationRecord: Sendable {
     }
 
     /// - Parameters:
-    ///   - isQueueing: whether pushes are still to be queued.
-    ///   - counts: its devices by what became of their push.
+    ///   - isQueueing: Whether pushes remain to be queued.
+    ///   - counts: The notification's devices by the state of their push.
     package func status(
         isQueueing: Bool, counts: [PushState: Int], skipped: Int, now: Timestamp
     ) -> NotificationStatus {
@@ -54,8 +55,8 @@ package struct NotificationRecord: Sendable {
     }
 }
 
-/// A part of an audience, worked through in the order of ids: the devices of a user, of a tag, of a room, all of them, or those
-/// with a token.
+/// A part of an audience, processed in the order of ids: the device with a token, the devices of a user, of a tag, of a
+/// room, or all devices.
 package enum AudienceItem: Sendable, Hashable {
     case token(String)
     case user(String)
@@ -73,7 +74,7 @@ package enum AudienceItem: Sendable, Hashable {
         }
     }
 
-    /// The name; nil for all devices.
+    /// The name of the token, user, tag or room. `nil` for all devices.
     package var value: String? {
         switch self {
         case .token(let text), .user(let text), .tag(let text), .room(let text): text
@@ -83,7 +84,7 @@ package enum AudienceItem: Sendable, Hashable {
 }
 
 extension Audience {
-    /// As ``json`` wrote it.
+    /// Reads the text that ``json`` wrote.
     package init(stored text: String) {
         let object = (try? JSONValue(parsing: text))?.object
         func texts(_ name: String) -> [String]? { object?[name]?.array?.compactMap(\.text) }
@@ -98,14 +99,14 @@ extension Audience {
         } else if object?["all"] == .bool(true) {
             self = .all
         } else {
-            // Another program changed the row: nobody, rather than everybody.
+            // Another program has changed the row. Send to no device rather than to all.
             self = .tokens([])
         }
     }
 }
 
 extension NotificationRequest {
-    /// Without names that stand in the audience twice.
+    /// The request without duplicate names in the audience.
     package var distinct: NotificationRequest {
         func distinct<Name: Hashable>(_ names: [Name]) -> [Name] {
             var seen: Set<Name> = []
@@ -121,7 +122,7 @@ extension NotificationRequest {
         return request
     }
 
-    /// The badge of a payload that has nothing else.
+    /// The badge of a payload that contains nothing else. `nil` for any other payload.
     package var badgeAlone: Int64? {
         guard let document = try? JSONValue(parsing: payload).object, document.members.count == 1,
             let aps = document["aps"]?.object, aps.members.count == 1

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// So many pushes of an app have reached a final state, for one reason.
+/// The number of pushes of an app that reached a final state for one reason.
 package struct FinalStateCount: Sendable {
     package let app: AppName
     package let state: PushState
@@ -15,13 +15,14 @@ package struct FinalStateCount: Sendable {
     }
 }
 
-/// Counts the final states of pushes, for all stores: since the process began, and in the last minute.
+/// Counts the final states of pushes for all stores: since the process started, and in the last minute.
 ///
-/// A push that silence made `sent` and the gateway then refused is counted twice: a count never falls.
+/// A push that became `sent` because the gateway was silent, and that the gateway rejected later, is counted twice: a
+/// count never falls.
 package final class OutcomeCounter: Sendable {
-    /// Reasons of an app that are told apart. A gateway has some thirty.
+    /// The maximum number of different reasons of an app. A gateway has about thirty.
     package static let mostReasons = 64
-    /// Seconds that the recent counts reach back.
+    /// The seconds that the recent counts cover.
     private static let window = 60
 
     private struct Key: Hashable {
@@ -30,7 +31,7 @@ package final class OutcomeCounter: Sendable {
         let reason: String?
     }
 
-    /// A count, with a ring of its last seconds.
+    /// A count, with a ring buffer of the last seconds.
     private struct Count {
         var total = 0
         var seconds = [Int64](repeating: .min, count: OutcomeCounter.window)
@@ -69,7 +70,7 @@ package final class OutcomeCounter: Sendable {
         self.now = now
     }
 
-    /// To be called after the commit. What is still pending is left out.
+    /// Counts pushes. Call it after the commit. Ignores pushes that are still pending.
     package func add(_ pushes: [FinalStateCount]) {
         guard !pushes.isEmpty else { return }
         let second = now().seconds
@@ -82,7 +83,7 @@ package final class OutcomeCounter: Sendable {
         }
     }
 
-    /// In the order of app, state and reason.
+    /// The counts, ordered by app, state and reason.
     package var outcomes: [OutcomeCount] {
         let second = now().seconds
         return state.withLock(\.counts).map { key, count in

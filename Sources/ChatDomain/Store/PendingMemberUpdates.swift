@@ -1,19 +1,20 @@
 import Synchronization
 
-/// What members have fetched, and when they last wrote, until a store writes it down: some seconds behind, many members at a
-/// time, because neither reading nor writing is to wait for it. A crash loses some seconds of it, and nothing else.
+/// The last message that each member has fetched, and when it last wrote, until a store records them. The store does so
+/// a few seconds later for many members together, so that reading and writing need not wait for it. A crash loses these
+/// seconds and nothing else.
 package final class PendingMemberUpdates: Sendable {
-    /// Members of whom something may wait to be written down; about 20 MB. More do not come together within the interval; when
-    /// the disk is full, they might. Of a further member nothing is noted until there is room: it is only for the operator to
-    /// read, and what the member does next makes up for it.
+    /// The maximum number of members with pending updates, about 20 MB. The interval is too short to reach it, unless
+    /// the disk is full. Updates of further members are then dropped. They serve only the operator's information, and
+    /// the member's next action makes up for them.
     package static let most = 100_000
 
-    /// What is to be written down of a member.
+    /// The pending update of one member.
     package struct Note: Sendable {
         package var fetch: (message: MessageID, time: Timestamp)?
         package var writing: (time: Timestamp, address: String?)?
 
-        /// The newest message and the last time stand, in whatever order they come.
+        /// Keeps the newest message and the latest time, in whatever order updates arrive.
         fileprivate mutating func add(_ other: Note) {
             if let fetch = other.fetch, fetch.message > self.fetch?.message ?? .min { self.fetch = fetch }
             guard let new = other.writing else { return }
@@ -22,14 +23,14 @@ package final class PendingMemberUpdates: Sendable {
             writing = (later.time, later.address ?? earlier.address)
         }
 
-        /// When the member was there last.
+        /// The time at which the member was last active.
         package var seenAt: Timestamp? { [fetch?.time, writing?.time].compactMap(\.self).max() }
     }
 
     private struct State {
         var notes: [MemberID: Note] = [:]
-        /// Those that are being written down.
-        var underWay: [MemberID: Note] = [:]
+        /// Updates that are being recorded.
+        var inProgress: [MemberID: Note] = [:]
     }
 
     private let most: Int
@@ -39,12 +40,12 @@ package final class PendingMemberUpdates: Sendable {
         self.most = most
     }
 
-    /// A message, and what came before it, was handed out to a member.
+    /// Records that a member has received a message and all earlier ones.
     package func fetched(_ message: MessageID, by member: MemberID, at time: Timestamp) {
         add(Note(fetch: (message, time)), of: member)
     }
 
-    /// - Parameter address: where the request came from, if that is known.
+    /// - Parameter address: The address of the request, if it is known.
     package func wrote(_ member: MemberID, at time: Timestamp, from address: String?) {
         add(Note(writing: (time, address)), of: member)
     }
@@ -56,34 +57,35 @@ package final class PendingMemberUpdates: Sendable {
         }
     }
 
-    /// What a member has fetched last, as far as it is not written down; for a transaction that takes the member's row away.
+    /// The last fetch of a member, unless it is already recorded. For a transaction that deletes the member's row.
     package func pendingFetch(of member: MemberID) -> (message: MessageID, time: Timestamp)? {
         state.withLock { state in
-            var note = state.underWay[member] ?? Note()
+            var note = state.inProgress[member] ?? Note()
             if let newer = state.notes[member] { note.add(newer) }
             return note.fetch
         }
     }
 
-    /// Writes down what waits, in steps. What cannot be written stays for the next time.
-    /// - Parameter write: writes a step down, and says in which rooms somebody has fetched something.
-    /// - Returns: these rooms.
+    /// Records the pending updates, in steps. Updates that cannot be recorded stay for the next flush.
+    ///
+    /// - Parameter write: Records one step. Returns the rooms in which a member has fetched a message.
+    /// - Returns: All these rooms.
     package func flush(
         step: Int, write: @Sendable ([(member: MemberID, note: Note)]) async throws(ChatError) -> Set<SecretCode>
     ) async throws(ChatError) -> Set<SecretCode> {
         let all = state.withLock { state in
-            state.underWay = state.notes
+            state.inProgress = state.notes
             state.notes = [:]
-            return state.underWay.map { (member: $0.key, note: $0.value) }
+            return state.inProgress.map { (member: $0.key, note: $0.value) }
         }
-        defer { state.withLock { $0.underWay = [:] } }
+        defer { state.withLock { $0.inProgress = [:] } }
         var rooms: Set<SecretCode> = []
         for start in stride(from: 0, to: all.count, by: step) {
             do throws(ChatError) {
                 rooms.formUnion(try await write(Array(all[start..<min(start + step, all.count)])))
             } catch {
                 for (member, note) in all[start...] { add(note, of: member) }
-                // Those that were written are told first; the error comes again the next time, if it lasts.
+                // Report the rooms of the steps that succeeded. If the error persists, the next flush throws it.
                 guard rooms.isEmpty else { return rooms }
                 throw error
             }

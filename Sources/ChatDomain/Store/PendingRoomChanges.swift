@@ -1,8 +1,10 @@
 import Synchronization
 
-/// What has changed in rooms since the one listener of a ``RoomFeed`` took it last. Notes cost nothing while nobody listens.
+/// The changes in rooms since the one listener of a ``RoomFeed`` last took them. Without a listener, no changes are
+/// kept.
 package final class PendingRoomChanges: Sendable {
-    /// Rooms or members that are told apart until they are taken; with more it is anything, anywhere.
+    /// The maximum number of rooms or members to distinguish until the listener takes the changes. With more, the
+    /// changes are reported as unknown.
     private static let most = 10_000
 
     private struct State {
@@ -14,7 +16,7 @@ package final class PendingRoomChanges: Sendable {
 
     package init() {}
 
-    /// For the one listener, from now on.
+    /// Starts keeping changes for the one listener.
     package func listen() -> (signals: AsyncStream<Void>, listener: AsyncStream<Void>.Continuation) {
         let (signals, listener) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
         state.withLock { $0.listener = listener }
@@ -28,14 +30,14 @@ package final class PendingRoomChanges: Sendable {
         }
     }
 
-    /// Adds to what the listener takes next.
+    /// Adds to the changes that the listener takes next.
     package func note(_ change: (inout RoomChanges) -> Void) {
         let listener = state.withLock { state -> AsyncStream<Void>.Continuation? in
             guard let listener = state.listener else { return nil }
             change(&state.changes)
             let changes = state.changes
             let deleted = changes.deleted.values.reduce(0) { $0 + $1.count }
-            // Only for receipts, which the next read sets right.
+            // Reads matter only for receipts, and the next read corrects those.
             if changes.reads.count > Self.most { state.changes.reads = [] }
             let counts = [changes.messages.count, changes.memberships.count, changes.members.count, deleted]
             if counts.contains(where: { $0 > Self.most }) {

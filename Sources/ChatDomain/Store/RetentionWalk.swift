@@ -1,20 +1,21 @@
 import Synchronization
 
-/// Where retention looks in a table whose ids mostly grow with the rows' times.
+/// Decides where retention looks for old rows, in a table whose ids mostly grow with the rows' times.
 ///
-/// The oldest rows stand first. So each run starts there and goes on for as long as it finds old rows. But a row with a wrong
-/// time, or with work left, may stand before old ones and end that search. So each run also looks at the next part of the
-/// table, and several runs look at all of it.
+/// The oldest rows come first. Each run therefore starts there and continues while it finds old rows. But a row with a
+/// wrong time or with remaining work may precede old ones and end that search. Each run therefore also looks at the
+/// next part of the table, and successive runs cover the whole table.
 package final class RetentionWalk: Sendable {
-    /// The windows of the second search in one run. With 2,000 rows each, a day's runs look at some six million rows.
+    /// The number of windows of the second search in one run. With 2,000 rows per window, a day's runs look at about
+    /// six million rows.
     package static let windowsPerRun = 20
 
-    /// What one look found.
+    /// The result of one look.
     package struct Window: Sendable {
         package let deleted: Int
-        /// Whether the next window may have old rows, too.
+        /// Whether the next window may contain old rows as well.
         package let hasOld: Bool
-        /// The id of the last row that was looked at; `nil` at the end of the table.
+        /// The id of the last row in the window. `nil` at the end of the table.
         package let last: Int64?
 
         package init(deleted: Int, hasOld: Bool, last: Int64?) {
@@ -28,8 +29,8 @@ package final class RetentionWalk: Sendable {
 
     package init() {}
 
-    /// - Parameter look: deletes the old among the next rows after an id.
-    /// - Returns: how many rows were deleted.
+    /// - Parameter look: Deletes the old rows among the next ones after an id.
+    /// - Returns: The number of deleted rows.
     package func run(
         _ look: (_ after: Int64) async throws(ChatError) -> Window
     ) async throws(ChatError) -> Int {

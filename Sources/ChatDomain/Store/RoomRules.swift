@@ -1,34 +1,41 @@
-/// Sizes of rooms by which every store goes.
+/// Sizes of rooms that every store uses.
 package enum RoomSize {
-    /// Members of one room: each message costs as many pushes, and anyone can invent members.
+    /// The maximum number of members in a room. Each message costs one push per member, and anyone can invent members.
     package static let largest = 100_000
-    /// Members beside the writer that are served before the answer. Above that the rows would cost more than the message.
+    /// The maximum number of members besides the writer whose pushes are queued before the response. With more members,
+    /// the rows would cost more than the message.
     package static let small = 8
-    /// Members that one step looks at behind the answer: some milliseconds of writing.
+    /// The number of members that one step looks at after the response. It takes a few milliseconds of writing.
     package static let step = 500
 }
 
 /// Rules for the table `rooms`.
 package enum RoomRules {
-    /// Rows of `rooms` that one step of retention looks at.
+    /// The number of rows in `rooms` that one step of retention looks at.
     package static let step = 500
-    /// Stored messages with which a room can still get a new code. They move in one transaction, in about two seconds.
+    /// The maximum number of stored messages with which a room can still get a new code. They move in one transaction,
+    /// which takes about two seconds.
     package static let mostMoved = 100_000
-    /// The tables whose rows move to a new code, with the column that has it.
+    /// The tables whose rows move to a new code, with the column that contains the code.
     package static let moved = [
         ("active_users", "secret_code"), ("past_members", "secret_code"), ("messages", "secret_code"),
         ("api_tokens", "room"), ("bans", "secret_code"), ("moderation", "secret_code"), ("rooms", "secret_code"),
     ]
 
-    /// Whether anything of a room is stored, in SQL of both databases. Bans and tokens alone make no room.
+    /// Whether any data of a room are stored, in SQL for both databases. Bans and tokens alone do not make a room.
     package static func exists(_ room: String) -> String {
         let tables = ["active_users", "past_members", "messages", "rooms"]
         return "("
             + tables.map { "EXISTS (SELECT 1 FROM \($0) WHERE secret_code = \(room))" }.joined(separator: " OR ") + ")"
     }
 
-    /// A condition on `active_users`, in SQL of both databases: a ban in force keeps the member out of the room.
-    /// - Parameters: expressions for the room, the time, and the list of the members' addresses that are banned.
+    /// A condition on `active_users`, in SQL for both databases: whether a ban in force keeps the member out of the
+    /// room.
+    ///
+    /// - Parameters:
+    ///   - room: An expression for the room.
+    ///   - now: An expression for the time.
+    ///   - addresses: An expression for the list of the members' banned addresses.
     package static func isBanned(room: String, now: String, addresses: String) -> String {
         let isInForce =
             "(b.secret_code IS NULL OR b.secret_code = \(room)) AND (b.time_ends IS NULL OR b.time_ends > \(now))"
@@ -41,7 +48,7 @@ package enum RoomRules {
             """
     }
 
-    /// A condition on `rooms`, in SQL of both databases: nothing of the room is left.
+    /// A condition on `rooms`, in SQL for both databases: whether no data of the room remain.
     package static let isUnused = """
         history IS NULL
             AND NOT EXISTS (SELECT 1 FROM active_users u WHERE u.secret_code = rooms.secret_code)
@@ -53,18 +60,19 @@ package enum RoomRules {
 }
 
 extension StoreSettings {
-    /// Until when a chat push of now is worth sending: UNIX seconds; nil for ever.
+    /// The UNIX time in seconds at which a chat push of `now` expires. `nil` if it never expires.
     package func expiration(at now: Timestamp) -> Int64? { expiration.map { (now + $0).seconds } }
 }
 
 extension ChatError {
-    /// The room takes nobody more.
+    /// The room accepts no further members.
     package static var roomIsFull: ChatError {
-        .invalid("code", "this room has \(RoomSize.largest) members and takes no more")
+        .invalid("code", "this room has \(RoomSize.largest) members and accepts no more")
     }
 
-    /// Somebody may not come into a room.
-    /// - Parameter reason: of a room that is closed.
+    /// The member may not enter a room.
+    ///
+    /// - Parameter reason: The reason of the ban, for a closed room.
     package static func banned(
         isClosed: Bool, reason: String? = nil, isEverywhere: Bool = false, until end: Timestamp?
     ) -> ChatError {
@@ -79,13 +87,15 @@ extension ChatError {
     /// The reason of the ban that closes a room's old code.
     package static let hasNewCode = "the room has a new code"
 
-    /// Why a room cannot get another code, by what is found in the store; `nil` where it can.
+    /// The reason why a room cannot get another code. `nil` if it can.
+    ///
     /// - Parameters:
-    ///   - exists: whether anything of the room is stored.
-    ///   - isClosed: whether the room is closed.
-    ///   - messages: the room's messages and past members, up to one more than ``RoomRules/mostMoved``.
-    ///   - isUsed: whether anything of the new code is stored.
-    ///   - isCodeClosed: whether the new code is closed.
+    ///   - exists: Whether any data of the room are stored.
+    ///   - isClosed: Whether the room is closed.
+    ///   - messages: The number of the room's messages and past members, counted up to one more than
+    ///     ``RoomRules/mostMoved``.
+    ///   - isUsed: Whether any data of the new code are stored.
+    ///   - isCodeClosed: Whether the new code is closed.
     package static func cannotMove(
         exists: Bool, isClosed: Bool, messages: Int, isUsed: Bool, isCodeClosed: Bool
     ) -> ChatError? {
@@ -102,13 +112,13 @@ extension ChatError {
         return nil
     }
 
-    /// A member asks for the receipt of what it has not written, or not in this room.
+    /// A member requests the receipt of a message that it did not write, or did not write in this room.
     package static var notOwnMessage: ChatError {
         ChatError(.notFound, "You have written no such message in this room", field: "id")
     }
 }
 
-/// A message that was posted with a key.
+/// A message that was posted with an idempotency key.
 package struct EarlierPost: Sendable, Hashable {
     private let message: MessageID
     private let text: String
@@ -116,7 +126,7 @@ package struct EarlierPost: Sendable, Hashable {
     private let title: String?
     private let link: String?
 
-    /// As the table `messages` has it.
+    /// Takes the values of a row of the table `messages`.
     package init(message: MessageID, text: String, code: String, title: String?, link: String?) {
         self.message = message
         self.text = text
@@ -125,8 +135,9 @@ package struct EarlierPost: Sendable, Hashable {
         self.link = link
     }
 
-    /// What a request with the same key is answered.
-    /// - Parameter room: that it is for.
+    /// The response to a request with the same key.
+    ///
+    /// - Parameter room: The room that the request is for.
     package func receipt(for request: PostRequest, to room: String) throws(ChatError) -> PostReceipt {
         let extras = request.program?.extras ?? .none
         guard text == request.text.text, code == room, title == extras.title, link == extras.link else {

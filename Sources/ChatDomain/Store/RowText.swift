@@ -1,15 +1,15 @@
 import Foundation
 
-/// Writes rows as text, so that the same row has the same bytes in both stores: the text form of PostgreSQL's `COPY`. Fields
-/// stand between tabs, a row ends with a line feed; NULL is `\N`, a flag `t` or `f`, bytes are `\\x` and hex digits, and a time
-/// is ``Timestamp/sqlText``.
+/// Writes rows as text, so that the same row has the same bytes in both stores: the text form of PostgreSQL's `COPY`.
+/// Tabs separate the fields, and a line feed ends the row. NULL is `\N`, a flag `t` or `f`, bytes are `\\x` and hex
+/// digits, and a time is ``Timestamp/sqlText``.
 package struct RowWriter {
-    /// Why a value cannot be copied; follows the name of its column.
+    /// The reason why a value cannot be copied. It follows the name of the value's column.
     package struct Problem: Error, CustomStringConvertible {
         package let description: String
     }
 
-    /// The row so far.
+    /// The bytes written since ``begin()``.
     package private(set) var bytes: [UInt8] = []
     private var isFirst = true
 
@@ -48,13 +48,13 @@ package struct RowWriter {
         bytes.append(contentsOf: Hex.text(Array(value)).utf8)
     }
 
-    /// - Throws: for what PostgreSQL cannot keep: no UTF-8, or a zero byte.
+    /// - Throws: ``Problem`` if PostgreSQL cannot store the text, because it is not UTF-8 or contains a zero byte.
     package mutating func add(text: UnsafeRawBufferPointer) throws(Problem) {
         beginField()
         var isASCII = true
         for byte in text {
             switch byte {
-            case 0: throw Problem(description: "has a zero byte, which PostgreSQL cannot keep")
+            case 0: throw Problem(description: "has a zero byte, which PostgreSQL cannot store")
             case 0x20..<0x5C, 0x5D..<0x80: bytes.append(byte)
             case 0x80...:
                 isASCII = false
@@ -69,26 +69,26 @@ package struct RowWriter {
             }
         }
         guard isASCII || String(validating: text, as: UTF8.self) != nil else {
-            throw Problem(description: "is no UTF-8")
+            throw Problem(description: "is not UTF-8")
         }
     }
 
-    /// The first moment that both databases know, 0001-01-01.
+    /// The first moment that both databases can store, 0001-01-01.
     private static let earliest = Timestamp(seconds: -62_135_596_800)
 
-    /// - Parameter text: as ``Timestamp/init(sqlText:)`` reads it, also with more or fewer digits of a second than three; it
-    ///   is written with three.
+    /// - Parameter text: A time that ``Timestamp/init(sqlText:)`` can read, with any number of decimals. It is written
+    ///   with three.
     package mutating func add(time text: UnsafeRawBufferPointer) throws(Problem) {
         let time =
             Timestamp(sqlText: text) ?? String(validating: text, as: UTF8.self).flatMap { Timestamp(sqlText: $0) }
         guard let time, time >= Self.earliest, time.seconds <= Timestamp.latestSeconds else {
-            throw Problem(description: "is no time like 2026-05-07 21:57:29.123")
+            throw Problem(description: "is not a time like 2026-05-07 21:57:29.123")
         }
         beginField()
         bytes.append(contentsOf: time.sqlText.utf8)
     }
 
-    /// The letter behind the backslash that stands for a byte; nil for one that stands for itself.
+    /// The letter that represents a byte after a backslash. `nil` if the byte represents itself.
     private static func escape(_ byte: UInt8) -> UInt8? {
         switch byte {
         case UInt8(ascii: "\\"): byte
@@ -103,17 +103,16 @@ package struct RowWriter {
     }
 }
 
-/// Takes apart what ``RowWriter`` or PostgreSQL has written.
+/// Splits rows that ``RowWriter`` or PostgreSQL has written into their fields.
 package struct RowReader {
     private var unescaped: [UInt8] = []
 
     package init() {}
 
-    /// Calls `field` with the fields in order, nil for NULL; what it gets is valid until it returns.
+    /// Calls `field` with each field in order. The bytes are `nil` for NULL, and valid only until `field` returns.
     package mutating func read(
         _ row: UnsafeRawBufferPointer, _ field: (_ index: Int, _ bytes: UnsafeRawBufferPointer?) throws -> Void
     ) throws {
-        // Without its line feed.
         let end = row.last == UInt8(ascii: "\n") ? row.count - 1 : row.count
         var (start, index) = (0, 0)
         while true {

@@ -1,14 +1,15 @@
 import Synchronization
 
-/// When tokens were used last, and from where, until a store writes it down some seconds later. A crash loses some seconds of it.
+/// The times at which tokens were last used, and the clients' addresses, until a store records them a few seconds
+/// later. A crash loses these seconds.
 package final class TokenUses: Sendable {
-    /// Tokens of which something may wait to be written down. Of a further one nothing is noted until there is room.
+    /// The maximum number of tokens with a pending use. Uses of further tokens are dropped.
     private static let most = 10_000
 
     package struct Use: Sendable {
         package let id: Int64
         package let time: Timestamp
-        /// Nil where it is not known.
+        /// `nil` if the address is not known.
         package let address: String?
     }
 
@@ -22,7 +23,8 @@ package final class TokenUses: Sendable {
         }
     }
 
-    /// What waits, in the order of ids; it waits no longer. What cannot be written is forgotten: the next use says more.
+    /// Removes and returns the pending uses, in the order of ids. Uses that a store cannot record are lost, because the
+    /// next use replaces them.
     package func take() -> [Use] {
         uses.withLock { uses in
             defer { uses = [:] }

@@ -1,18 +1,18 @@
-/// The apps with pushes that are not configured, of which the operator is told.
+/// The apps that have pushes in the queue but no configuration. The relay reports them to the operator.
 package struct UnconfiguredApps: Sendable {
-    /// Apps that a log line names.
-    private static let mostNamed = 20
+    /// The maximum number of apps that a log line names.
+    private static let maxNamed = 20
 
-    private var told: Set<AppName> = []
+    private var reported: Set<AppName> = []
 
     package init() {}
 
-    /// What to tell of those that have pushes now: their names, as JSON strings. Nil where all of them were told before, and have
-    /// been there since.
+    /// The names to report, as JSON strings, at most ``maxNamed`` of them. `nil` if all apps have been reported, and
+    /// have had pushes ever since.
     package mutating func news(of waiting: Set<AppName>) -> String? {
-        defer { told = waiting }
-        guard !waiting.isSubset(of: told) else { return nil }
-        return waiting.sorted().prefix(Self.mostNamed).map { JSONValue.string($0.text).description }
+        defer { reported = waiting }
+        guard !waiting.isSubset(of: reported) else { return nil }
+        return waiting.sorted().prefix(Self.maxNamed).map { JSONValue.string($0.text).description }
             .joined(separator: " ")
     }
 }

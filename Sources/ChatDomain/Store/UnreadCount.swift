@@ -1,17 +1,20 @@
-/// How many messages a browser has not fetched, over all rooms in which it is a member: the number at its icon.
+/// The number of messages that a browser has not fetched, in all rooms of which it is a member. Its icon shows this
+/// number.
 package enum UnreadCount {
     /// Larger numbers are shown as this one.
     package static let most: Int64 = 99
-    /// Memberships of a device that are counted.
+    /// The maximum number of a device's memberships to count.
     package static let rooms = 50
-    /// Messages of a room that are looked at. A member's own are among them, and are not unread.
+    /// The maximum number of a room's messages to look at, including the member's own messages, which do not count as
+    /// unread.
     package static let window = 500
 
-    /// A query for the number of one device; it may exceed ``most``. Both databases run it.
+    /// A query for the number of one device, which may exceed ``most``. Both databases run it.
     ///
-    /// `NULL` for a device that has fetched nothing since it joined: it may be one that never fetches. Costs at most
-    /// ``rooms`` times ``window`` rows, mostly as many as there are unread messages.
-    /// - Parameter token: what the statement has in place of the device's token.
+    /// It returns `NULL` for a device that has fetched nothing since it joined, because such a device may never fetch.
+    /// It reads at most ``rooms`` times ``window`` rows, usually one row per unread message.
+    ///
+    /// - Parameter token: The placeholder or expression for the device's token.
     package static func sql(ofDevice token: String) -> String {
         """
         SELECT CASE WHEN max(has_fetched) = 1 THEN CAST(sum(unread) AS bigint) END FROM (
@@ -30,7 +33,7 @@ package enum UnreadCount {
         """
     }
 
-    /// What is shown for a number of ``sql(ofDevice:)``.
+    /// The number to show for a result of ``sql(ofDevice:)``.
     package static func shown(_ number: Int64?) -> Int64? {
         number.map { min($0, most) }
     }

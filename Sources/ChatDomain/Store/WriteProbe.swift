@@ -1,10 +1,10 @@
 import Synchronization
 
-/// Finds out whether what is written reaches the disk, by writing something that changes nothing, as a store does it.
+/// Tests whether writes reach the disk, with a write that goes through the store like any other and changes nothing.
 ///
-/// One attempt at a time, and one a second at the most, however many ask: they share its result.
+/// There is one attempt at a time, and at most one a second. All callers share its result.
 package final class WriteProbe: Sendable {
-    /// How long a result counts.
+    /// The time for which a result is valid.
     private static let freshness = Duration.seconds(1)
     private static let interval = Duration.milliseconds(5)
 
@@ -14,12 +14,12 @@ package final class WriteProbe: Sendable {
         var failure: ChatError?
     }
 
-    /// How long an attempt may take.
+    /// The time after which the writer counts as stuck.
     private let limit: Duration
     private let attempt: @Sendable (_ end: @escaping @Sendable (ChatError?) -> Void) -> Void
     private let state = Mutex(State())
 
-    /// - Parameter attempt: begins to write and returns at once; ends once, with the error if there was one.
+    /// - Parameter attempt: Begins to write and returns at once. It calls `end` once, with the error if there was one.
     package init(
         limit: Duration, attempt: @escaping @Sendable (_ end: @escaping @Sendable (ChatError?) -> Void) -> Void
     ) {
@@ -27,8 +27,8 @@ package final class WriteProbe: Sendable {
         self.attempt = attempt
     }
 
-    /// Throws ``ChatError/Code/unavailable`` when the disk refuses, or when the writer has not come to it for some seconds. A
-    /// writer that is stuck keeps nobody longer than that.
+    /// Throws ``ChatError/Code/unavailable`` if the disk rejects the write, or if the writer does not get to it within
+    /// the limit. A caller never waits longer than that for a writer that is stuck.
     package func run() async throws(ChatError) {
         if begin() { attempt { self.end($0) } }
         while let began = state.withLock({ $0.began }) {
@@ -41,7 +41,7 @@ package final class WriteProbe: Sendable {
         if let failure = state.withLock({ $0.failure }) { throw failure }
     }
 
-    /// - Returns: whether an attempt is to be made.
+    /// - Returns: Whether the caller must make an attempt.
     private func begin() -> Bool {
         state.withLock { state in
             let now = ContinuousClock.now
