@@ -6,7 +6,7 @@ import Logging
 import ServiceLifecycle
 import Synchronization
 
-/// A configured app as it runs: its gateway, and its credentials as they were read last.
+/// A configured app at run time: its gateway, and its credentials as they were last read.
 final class AppRuntime: Sendable {
     let name: AppName
     private let stores: Stores
@@ -31,7 +31,7 @@ final class AppRuntime: Sendable {
         if credentials.push == nil { logger.warning("\(AppConfiguration.noCredentials)") }
     }
 
-    /// How it is configured, and what its gateway is doing.
+    /// The app's configuration and the state of its gateway.
     var status: AppStatus {
         let (app, credentials) = current.withLock { $0 }
         return AppStatus(
@@ -44,7 +44,7 @@ final class AppRuntime: Sendable {
 
     var certificateTopic: String? { current.withLock { $0.credentials.certificate?.topic } }
 
-    /// As the dispatcher is watched.
+    /// The app as ``DispatchWatch`` observes it.
     var watched: DispatchWatch.App {
         let app = current.withLock { $0.app }
         return DispatchWatch.App(
@@ -53,12 +53,15 @@ final class AppRuntime: Sendable {
     }
 
     /// The dispatcher and, for the binary gateway, the feedback reader.
-    /// - Parameter startsInDoubt: an earlier process may have sent some of what is queued.
+    ///
+    /// - Parameters:
+    ///   - startsInDoubt: Whether an earlier process may have sent some of the queued pushes.
+    ///   - showsTokens: Whether the log may contain whole device tokens.
     func services(startsInDoubt: Bool, showsTokens: Bool) -> [any Service] {
         let dispatcher = Dispatcher(
             app: name, queue: stores.queue, gateway: gateway, startsInDoubt: startsInDoubt, progress: progress,
             logger: logger, showsTokens: showsTokens)
-        // Over HTTP/2 the answers tell which tokens are no longer registered.
+        // Over HTTP/2 the gateway's responses report tokens that are no longer registered.
         guard current.withLock({ $0.app.gateway }) == .binary else { return [dispatcher] }
         let feedback = FeedbackReader(
             app: name, store: stores.feedback,
@@ -72,12 +75,13 @@ final class AppRuntime: Sendable {
         return [dispatcher, feedback]
     }
 
-    /// Whether ``reconfigure(_:credentials:)`` is enough for what another configuration wants.
+    /// Whether ``reconfigure(_:credentials:)`` can apply another configuration.
     func canBecome(_ app: AppConfiguration) -> Bool {
         app.name == name && current.withLock { $0.app.hasGateway(of: app) }
     }
 
-    /// New connections use these; the open ones finish what is in flight first, which is not waited for.
+    /// Uses the configuration and credentials for new connections. Open connections first finish their pushes in
+    /// flight. Does not wait for that.
     func reconfigure(_ app: AppConfiguration, credentials: AppCredentials) {
         current.withLock { $0 = (app, credentials) }
         gateway.reconfigure(app, credentials, tokens: stores.providerTokens)

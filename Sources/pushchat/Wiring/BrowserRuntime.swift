@@ -8,8 +8,8 @@ import Synchronization
 import WebPushGateway
 import WebPushWire
 
-/// Browsers as they are served: the gateway to their push services, and the key by which these know the relay. Every relay
-/// has it, beside the apps of its configuration.
+/// Pushes to browsers at run time: the gateway to their push services, and the key that identifies the relay to them.
+/// Every relay has it, besides the apps of its configuration.
 final class BrowserRuntime: Sendable {
     private let key: VAPIDKey
     private let stores: Stores
@@ -18,7 +18,7 @@ final class BrowserRuntime: Sendable {
     private let current: Mutex<WebPushSubscriptions>
     private let logger: Logger
 
-    /// - Throws: ``Failure`` for what cannot be read.
+    /// - Throws: ``Failure`` if a file cannot be read.
     init(
         _ configuration: Configuration, key: VAPIDKey, stores: Stores, connectionIDs: ConnectionIDs, logger: Logger
     ) throws {
@@ -39,10 +39,12 @@ final class BrowserRuntime: Sendable {
     /// Reads subscriptions by the settings in force.
     var subscriptions: any SubscriptionReader { current.withLock { $0 } }
 
-    /// Nil until a push service was connected to: most relays have no browsers, and need not read of them.
+    /// The state of the gateway. `nil` until it has connected to a push service, because most relays have no browsers
+    /// and their operators need not read about them.
     var status: AppStatus? {
         var dispatch = progress.metrics
-        // A refused push says nothing: it is put off where the service refuses all, and else it is the subscription.
+        // Ask the gateway, because the response to one push does not show it. If a service rejects all pushes, the
+        // gateway postpones them. If it rejects one push, the subscription is at fault.
         dispatch.areCredentialsRefused = gateway.areCredentialsRefused
         guard gateway.openConnections > 0 || !dispatch.answers.isEmpty else { return nil }
         return AppStatus(
@@ -58,7 +60,7 @@ final class BrowserRuntime: Sendable {
         ]
     }
 
-    /// - Throws: ``Failure`` for what cannot be read.
+    /// - Throws: ``Failure`` if a file cannot be read.
     func sender(_ configuration: Configuration) throws -> WebPushGateway.Sender {
         try Self.sender(configuration, key)
     }
@@ -68,14 +70,14 @@ final class BrowserRuntime: Sendable {
         gateway.reconfigure(sender: sender, format: configuration.browserFormat)
     }
 
-    /// Whom pushes come from, and where they may go.
+    /// The sender that pushes name, and the rules for the push services that they may go to.
     static func sender(_ configuration: Configuration, _ key: VAPIDKey) throws -> WebPushGateway.Sender {
         var trust: [NIOSSLCertificate] = []
         if let path = configuration.webPush.trust {
             do {
                 trust = try NIOSSLCertificate.fromPEMFile(path)
             } catch {
-                throw Failure("webpush.trust: \(path) has no certificates that can be read")
+                throw Failure("webpush.trust: \(path) contains no readable certificates")
             }
         }
         return WebPushGateway.Sender(
@@ -85,20 +87,20 @@ final class BrowserRuntime: Sendable {
 }
 
 extension VAPIDKey {
-    /// The database's key. Makes one if the database has none.
+    /// The database's key. Creates one if the database has none.
     static func load(from stores: Stores) async throws -> VAPIDKey {
         try VAPIDKey(text: try await stores.subscriptions.vapidKey { VAPIDKey().text })
     }
 
     /// Names rooms to Apple, in the same way for every relay on the database. A backup and a migration keep the names.
     ///
-    /// They follow from the private key, because vendors see only its public key and signatures. `queue_state.id_key` is no
-    /// secret: the ids of pushes reveal it to Apple (``APNSIDs``).
+    /// The names are derived from the private key, because vendors see only its public key and signatures.
+    /// `queue_state.id_key` is not a secret: the ids of pushes reveal it to Apple (``APNSIDs``).
     var threads: RoomThreads { RoomThreads(secret: secret(for: "thread-id")) }
 }
 
 extension Configuration {
-    /// Whom a push service's operator may ask; nil where nobody is named.
+    /// The address at which a push service's operator can reach the relay's operator. `nil` if none is configured.
     var pushContact: String? { push.contact ?? http.secureURL }
 
     var browserFormat: WebPushFormat { WebPushFormat(publicURL: http.publicURL, sound: push.sound) }

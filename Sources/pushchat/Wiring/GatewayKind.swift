@@ -3,39 +3,40 @@ import APNSWire
 import ChatDomain
 import Logging
 
-/// A kind of gateway, which an app's setting `gateway` selects: how its credentials are read, what it requires of pushes,
-/// and how its connections are made.
+/// A kind of gateway, which an app's setting `gateway` selects. It reads the credentials, defines the requirements for
+/// pushes, and makes the connections.
 protocol GatewayKind: Sendable {
     /// Reads the app's files.
     func credentials() throws(CredentialsError) -> AppCredentials
     /// - Parameters:
-    ///   - sound: of chat messages.
-    ///   - threads: names the rooms of chat messages to Apple; `nil` where none are sent.
+    ///   - sound: The sound of chat messages.
+    ///   - threads: Names the rooms of chat messages to Apple. `nil` if no chat messages are sent.
     func format(sound: String?, threads: RoomThreads?) -> any PushFormat
     func gateway(
         _ credentials: AppCredentials, tokens: any ProviderTokenStore, connectionIDs: ConnectionIDs, logger: Logger
     ) -> any ConfiguredGateway
 }
 
-/// What an app connects to, and with which credentials. Empty while it has none.
+/// The endpoints of an app, and its credentials for them. Empty while the app has no credentials.
 struct AppCredentials: Sendable {
     /// The gateway.
     var push: GatewayEndpoint?
     /// The feedback service, which only the binary protocol has.
     var feedback: GatewayEndpoint?
-    /// Signs provider tokens; nil where the app uses a certificate.
+    /// The key that signs provider tokens. `nil` if the app uses a certificate.
     var key: ProviderKey?
     var certificate: CertificateSummary?
 }
 
 /// A gateway that a reload can change.
 protocol ConfiguredGateway: PushGateway {
-    /// New connections use these; the open ones finish what is in flight first, which is not waited for.
+    /// Uses the configuration and credentials for new connections. Open connections first finish their pushes in
+    /// flight. Does not wait for that.
     func reconfigure(_ app: AppConfiguration, _ credentials: AppCredentials, tokens: any ProviderTokenStore)
 }
 
 extension AppConfiguration {
-    /// Every kind of gateway; a new one is a line here.
+    /// The kind of the app's gateway. To add a kind, add a line here.
     var gatewayKind: any GatewayKind {
         switch gateway {
         case .binary: BinaryKind(app: self)
@@ -121,7 +122,7 @@ extension HTTP2Gateway: ConfiguredGateway {
 }
 
 extension HTTP2Gateway.Target {
-    /// Nil without credentials.
+    /// `nil` without credentials.
     fileprivate init?(_ app: AppConfiguration, _ credentials: AppCredentials, _ tokens: any ProviderTokenStore) {
         guard let endpoint = credentials.push else { return nil }
         self.init(
@@ -131,7 +132,7 @@ extension HTTP2Gateway.Target {
 }
 
 extension ClientCredentials {
-    /// Nil for an app without a certificate.
+    /// `nil` for an app without a certificate.
     fileprivate init?(_ app: AppConfiguration) throws(CredentialsError) {
         guard let certificate = app.certificate else { return nil }
         try self.init(certificate: certificate, key: app.certificateKey, passphrase: app.passphrase?.text)

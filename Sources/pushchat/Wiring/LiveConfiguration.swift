@@ -3,7 +3,7 @@ import ChatDomain
 import ChatHTTP
 import Synchronization
 
-/// The configuration in force, in the forms in which the other parts take it; replaced by a reload.
+/// The configuration in force, in the forms that other parts of the relay need. A reload replaces it.
 final class LiveConfiguration: Sendable {
     private struct Values: Sendable {
         var configuration: Configuration
@@ -26,7 +26,8 @@ final class LiveConfiguration: Sendable {
     var apps: AppDirectory { values.withLock { $0.apps } }
     var sessions: (any SessionVerifier)? { values.withLock { $0.sessions } }
 
-    /// Names the rooms of chat messages from now on. The key for it is in the database, which is opened with these settings.
+    /// Names the rooms of chat messages from now on. Called after opening the database, because the database contains
+    /// the key and is opened with these settings.
     func nameRooms(by threads: RoomThreads) {
         values.withLock { values in
             values.threads = threads
@@ -35,8 +36,8 @@ final class LiveConfiguration: Sendable {
     }
 
     /// - Parameters:
-    ///   - topics: what the apps' certificates name.
-    ///   - sessions: nil where anyone may register.
+    ///   - topics: The topics in the apps' certificates.
+    ///   - sessions: Verifies session tokens. `nil` if clients may register without one.
     func replace(_ configuration: Configuration, topics: [AppName: String], sessions: (any SessionVerifier)?) {
         values.withLock { values in
             values = Self.derive(configuration, threads: values.threads, topics: topics, sessions: sessions)
@@ -66,7 +67,8 @@ final class LiveConfiguration: Sendable {
         let sound = configuration.push.sound
         var formats: [AppName: any PushFormat] = [.web: configuration.browserFormat]
         for app in configuration.apps { formats[app.name] = app.gatewayKind.format(sound: sound, threads: threads) }
-        // For an app that is not configured any more: what fits everywhere.
+        // For an app that is no longer configured, use the format with the smallest payload limit, which fits
+        // everywhere.
         let smallest = configuration.apps.min { $0.payloadLimit < $1.payloadLimit } ?? configuration.apps[0]
         let other = smallest.gatewayKind.format(sound: sound, threads: threads)
         return StoreSettings(
@@ -83,20 +85,20 @@ extension RateLimit {
     }
 }
 
-/// Which app an `appid` means: its name in the configuration, its topic (the bundle id), or the topic behind a team id,
-/// as clients of the tutorials send it (`98Z3R5XU29.com.example.PushChat`).
+/// Finds the app that an `appid` means. An `appid` is an app's name in the configuration, its topic (the bundle id), or
+/// the topic behind a team id, as clients of the tutorials send it (`98Z3R5XU29.com.example.PushChat`).
 struct AppDirectory: Sendable {
-    /// Bytes of what a client sends to name an app.
+    /// The maximum bytes of an `appid`.
     private static let longest = 255
 
     private let defaultApp: AppName
     private var apps: [String: AppName] = [AppName.web.text: .web]
 
-    /// - Parameter topics: those of the apps' certificates, for apps whose configuration names none.
+    /// - Parameter topics: The topics in the apps' certificates, for apps whose configuration has no topic.
     init(_ configuration: Configuration, topics: [AppName: String]) {
         defaultApp = configuration.defaultApp
         for app in configuration.apps {
-            // Of several apps with one topic, for example for builds of both environments, the first has it.
+            // If several apps have the same topic, for example builds for both environments, the first app has it.
             if let topic = app.topic ?? topics[app.name], apps[topic] == nil { apps[topic] = app.name }
         }
         // A name takes precedence over another app's topic.

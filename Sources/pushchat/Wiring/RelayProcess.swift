@@ -11,22 +11,22 @@ import ServiceLifecycle
 import UnixSignals
 import WebPushWire
 
-/// The relay as a process: everything wired together, run until a signal stops it.
+/// The relay as a process. Connects all parts, and runs until a signal stops it.
 struct RelayProcess: Sendable {
-    /// How long the services have to finish what is in flight before they are cancelled.
+    /// The time in which services may finish their work before they are cancelled.
     private static let shutdownLimit = Duration.seconds(20)
-    /// How long they have after that, before the process ends all the same. The queue is on disk.
+    /// The time that cancelled services have before the process ends anyway. The queue is on disk.
     private static let cancellationLimit = Duration.seconds(5)
-    /// Between attempts to open a database that is locked or on a full disk.
+    /// The time between attempts to open a database that is locked or on a full disk.
     private static let reopenInterval = Duration.seconds(1)
 
-    /// Read again on SIGHUP.
+    /// The sources that SIGHUP reads again.
     let sources: ConfigurationSources
     let configuration: Configuration
     let log: LogSettings
-    /// Whether SIGHUP reloads; otherwise it ends the process, as when a terminal is closed.
+    /// Whether SIGHUP reloads. Otherwise it ends the process, for example when a terminal is closed.
     var reloads = true
-    /// Started first and stopped last.
+    /// Services that start first and stop last.
     var additionalServices: [any Service] = []
     var onListening: @Sendable (_ port: Int) -> Void = { _ in }
 
@@ -45,7 +45,7 @@ struct RelayProcess: Sendable {
         FileLimit.raise()
         let live = LiveConfiguration(configuration)
         let lock = try DatabaseLock(path: configuration.database.path)
-        // From now on `pushchat reload` may come: it is answered once the relay listens.
+        // `pushchat reload` may call from now on. It gets its result when the relay listens.
         if reloads { try? ReloadReport(process: getpid()).write(for: configuration.database.path) }
         let (storage, key, backlog) = try await openStorage(live, logger)
         let stores = storage.ports
@@ -53,7 +53,8 @@ struct RelayProcess: Sendable {
             "started",
             metadata: [
                 "version": "\(Pushchat.build)", "environment": "\(configuration.environment.rawValue)",
-                "database": "\(configuration.database.description)", "configuration": "\(configuration.file ?? "defaults")",
+                "database": "\(configuration.database.description)",
+                "configuration": "\(configuration.file ?? "defaults")",
             ])
 
         let connectionIDs = ConnectionIDs()
@@ -88,7 +89,7 @@ struct RelayProcess: Sendable {
                 logger.info("listening", metadata: metadata)
                 onListening(port)
             })
-        // In order of dependency: started so, stopped in reverse.
+        // The services are in the order of dependency. They start in this order and stop in reverse.
         var services = additionalServices
         services.append(StoreMaintenance(upkeep: stores.upkeep))
         services.append(MemoryTrimmer(logger: logger))
@@ -117,7 +118,7 @@ struct RelayProcess: Sendable {
         _ = consume lock
     }
 
-    /// What must work besides reading the database.
+    /// Checks the conditions for readiness besides reading the database.
     private static func readiness(_ upkeep: any StoreUpkeep, _ watch: DispatchWatch) async -> [ReadinessCheck] {
         var cause: String?
         do throws(ChatError) {
@@ -134,7 +135,8 @@ struct RelayProcess: Sendable {
         ]
     }
 
-    /// Waits while the database is locked, the disk is full or the server is away: none lasts.
+    /// Opens the database. Waits while the database is locked, the disk is full or the server is unavailable, because
+    /// these conditions are temporary.
     private func openStorage(
         _ live: LiveConfiguration, _ logger: Logger
     ) async throws -> (Storage, VAPIDKey, StoreBacklog) {
@@ -144,7 +146,8 @@ struct RelayProcess: Sendable {
                     configuration.database, settings: { live.storeSettings }, logger: logger)
                 do {
                     let key = try await VAPIDKey.load(from: storage.ports)
-                    // Before anything makes a payload: the store goes on with messages that an earlier process left.
+                    // Set this before any payload is made, because the store continues with messages of an earlier
+                    // process.
                     live.nameRooms(by: key.threads)
                     return (storage, key, try await storage.ports.upkeep.prepare())
                 } catch {
@@ -173,7 +176,7 @@ struct RelayProcess: Sendable {
     }
 }
 
-/// A service that stands in the log with its type; the group would else print everything that it holds.
+/// A service that the log shows by its type. Otherwise the group would print all its properties.
 private struct NamedService: Service, CustomStringConvertible {
     let service: any Service
 
@@ -184,7 +187,7 @@ private struct NamedService: Service, CustomStringConvertible {
     }
 }
 
-/// What the store does beside requests, as a service.
+/// The background work of the store, as a service.
 private struct StoreMaintenance: Service {
     let upkeep: any StoreUpkeep
 
@@ -193,19 +196,20 @@ private struct StoreMaintenance: Service {
     }
 }
 
-/// How many files and connections the process may have open.
+/// The number of files and connections that the process may have open.
 enum FileLimit {
-    /// Connections that are served at once, whatever the limit: each open event stream takes some twenty kilobytes.
+    /// The maximum number of connections, whatever the limit on files. Each open event stream takes about twenty
+    /// kilobytes.
     static let maximumConnections = 16_384
 
-    /// Raises the soft limit, often 1,024, to the hard one: each connection is a descriptor.
+    /// Raises the soft limit, often 1,024, to the hard limit, because each connection needs a descriptor.
     static func raise() {
         guard var limit = current else { return }
         limit.rlim_cur = limit.rlim_max
         setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
     }
 
-    /// The least number of connections, where the limit is lower than the reserve.
+    /// The minimum number of connections, for limits below the reserve.
     static let fewestConnections = 8
 
     /// The number of clients that may be connected.
@@ -213,9 +217,10 @@ enum FileLimit {
         connections(of: Int(clamping: current?.rlim_cur ?? 1024), eventLoops: NIOCore.System.coreCount)
     }
 
-    /// A quarter of the limit is left for the database, the log and the gateways, and at least 40 files. An idle relay with
-    /// SQLite has about thirty open, and three for each of SwiftNIO's event loops. Clients must not get the last ones, because
-    /// libdispatch ends the process when it cannot open a file.
+    /// The number of connections under a limit on files. A quarter of the limit, and at least 40 files, are reserved
+    /// for the database, the log and the gateways. An idle relay with SQLite has about thirty files open, and three for
+    /// each of SwiftNIO's event loops. Clients must not get the last files, because libdispatch ends the process when
+    /// it cannot open one.
     static func connections(of limit: Int, eventLoops: Int) -> Int {
         let reserve = max(limit / 4, 40 + 4 * eventLoops)
         return min(maximumConnections, max(fewestConnections, limit - reserve))

@@ -1,18 +1,18 @@
 import ChatStore
 import Foundation
 
-/// What has become of a relay's reloads, in a file beside its database (`….reload`), for whoever sent SIGHUP.
+/// The results of a relay's reloads, in a file next to its database (`….reload`). The sender of SIGHUP reads it.
 struct ReloadReport: Codable, Sendable, Equatable {
-    /// The relay's.
+    /// The relay's process id.
     let process: Int32
-    /// Reloads since the process began. One that began after a change was made has read that change.
+    /// The number of reloads begun since the process started. A reload that began after a change has read that change.
     var begun = 0
     var ended = 0
-    /// Why the last one changed nothing; nil where it worked.
+    /// The reason why the last reload changed nothing. `nil` if it succeeded.
     var error: String?
-    /// Settings that the last one found changed.
+    /// The settings that the last reload found changed.
     var changes: [String] = []
-    /// Those of them that count only after a restart.
+    /// The changed settings that take effect only after a restart.
     var needsRestart: [String] = []
 
     init(process: Int32) {
@@ -21,7 +21,7 @@ struct ReloadReport: Codable, Sendable, Equatable {
 
     static func file(of database: String) -> String { DatabaseFile.resolved(database) + ".reload" }
 
-    /// Nil where no relay reports.
+    /// Reads the file. `nil` if no relay has written one.
     init?(of database: String) {
         guard let data = FileManager.default.contents(atPath: Self.file(of: database)),
             let report = try? JSONDecoder().decode(Self.self, from: data)
@@ -29,7 +29,7 @@ struct ReloadReport: Codable, Sendable, Equatable {
         self = report
     }
 
-    /// Replaces the file at once.
+    /// Replaces the file in one step.
     func write(for database: String) throws {
         try JSONEncoder().encode(self).write(to: URL(filePath: Self.file(of: database)), options: .atomic)
     }

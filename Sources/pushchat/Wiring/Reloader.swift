@@ -6,7 +6,7 @@ import Logging
 import ServiceLifecycle
 import UnixSignals
 
-/// Reloads configuration and credentials on SIGHUP. If anything in them is wrong, nothing changes.
+/// Reloads configuration and credentials on SIGHUP. If there is any error in them, nothing changes.
 struct Reloader: Service {
     let sources: ConfigurationSources
     let live: LiveConfiguration
@@ -14,7 +14,7 @@ struct Reloader: Service {
     let browsers: BrowserRuntime
     let certificate: ServerCertificate?
     let log: LogSettings
-    /// SIGHUP; held for as long as the process runs, since it would end the process when nobody listens.
+    /// SIGHUP. Kept as long as the process runs, because without a listener the signal would end the process.
     let signals: UnixSignalsSequence
     let logger: Logger
 
@@ -36,7 +36,7 @@ struct Reloader: Service {
         do {
             try report.write(for: database)
         } catch {
-            logger.warning("`pushchat reload` cannot be answered", metadata: ["error": "\(error.localizedDescription)"])
+            logger.warning("reload report not written", metadata: ["error": "\(error.localizedDescription)"])
         }
     }
 
@@ -53,11 +53,11 @@ struct Reloader: Service {
             let sessions = try await TokenVerifier.configured(new)
             let changes = running.changes(to: wanted)
             let sender = try browsers.sender(new)
-            // Nothing after this fails.
+            // No call after this one throws.
             try certificate?.reload()
             browsers.reconfigure(new, sender)
             log.set(level: new.log.level, format: new.log.format)
-            // Connections that drain are not waited for: the new settings, a new admin token say, count from now on.
+            // Do not wait for connections to drain. The new settings, for example a new admin token, take effect now.
             await apps.update(credentials)
             live.replace(new, topics: apps.topics, sessions: sessions)
             report.changes = changes.map(\.setting)
@@ -72,7 +72,7 @@ struct Reloader: Service {
         } catch {
             report.error = "\(error)"
             logger.error(
-                "configuration could not be reloaded, the old one stays in force", metadata: ["error": "\(error)"])
+                "configuration not reloaded, the old one stays in force", metadata: ["error": "\(error)"])
         }
     }
 }

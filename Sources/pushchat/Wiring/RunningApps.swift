@@ -5,10 +5,10 @@ import Logging
 import ServiceLifecycle
 import Synchronization
 
-/// The configured apps as they run: a reload adds, changes and removes them.
+/// The configured apps at run time. A reload adds, changes and removes them.
 ///
-/// One that is removed, or needs another gateway, takes nothing more from the queue, has its answers, and closes; nobody waits for
-/// that. Another one of the same name may run beside it: each push is leased to one of them.
+/// An app that is removed, or that needs another gateway, leases no more pushes, waits for its outcomes, and closes. No
+/// caller waits for that. Another app of the same name may run at the same time: each push is leased to one of them.
 final class RunningApps: Service {
     private struct Running: Sendable {
         let app: AppRuntime
@@ -20,13 +20,13 @@ final class RunningApps: Service {
     private let showsTokens: Bool
     private let logger: Logger
     private let running = Mutex<[Running]>([])
-    /// Apps that have not run yet, of whose pushes an earlier process may have sent some.
+    /// Apps that have not started yet and may have pushes in doubt from an earlier process.
     private let inDoubt: Mutex<Set<AppName>>
     private let started = AsyncStream.makeStream(of: Running.self)
 
     /// - Parameters:
-    ///   - inDoubt: apps of whose pushes an earlier process may have sent some.
-    ///   - showsTokens: whether whole device tokens may stand in the log.
+    ///   - inDoubt: Apps that may have pushes in doubt from an earlier process.
+    ///   - showsTokens: Whether the log may contain whole device tokens.
     init(
         stores: Stores, connectionIDs: ConnectionIDs, inDoubt: Set<AppName>, showsTokens: Bool, logger: Logger
     ) {
@@ -37,15 +37,16 @@ final class RunningApps: Service {
         self.logger = logger
     }
 
-    /// In the order of the configuration.
+    /// The apps in the order of the configuration.
     var all: [AppRuntime] { running.withLock { $0.map(\.app) } }
 
-    /// The topics that the apps' certificates name.
+    /// The topics in the apps' certificates.
     var topics: [AppName: String] {
         all.reduce(into: [:]) { topics, app in topics[app.name] = app.certificateTopic }
     }
 
-    /// Makes these the apps that run, or will once ``run()`` is called. Not to be called twice at the same time.
+    /// Replaces the running apps with these. Before ``run()``, they are started when it is called. Must not be called
+    /// twice at the same time.
     func update(_ apps: [(configuration: AppConfiguration, credentials: AppCredentials)]) async {
         var earlier = running.withLock { $0 }
         let kept = apps.map { app in
@@ -56,7 +57,7 @@ final class RunningApps: Service {
             return kept ?? start(app.configuration, app.credentials)
         }
         running.withLock { $0 = all }
-        // Not before that: what ends is then known to be removed.
+        // Stop the others only now, so that their end counts as a removal.
         for running in earlier { await running.services.triggerGracefulShutdown() }
     }
 
@@ -74,14 +75,14 @@ final class RunningApps: Service {
 
     func run() async throws {
         try await withThrowingDiscardingTaskGroup { group in
-            // Also where an app's services have failed, which cancels the others.
+            // Finish the stream also if an app's services have failed, which cancels this task.
             group.addTask {
                 try? await gracefulShutdown()
                 self.started.continuation.finish()
             }
             for await running in started.stream {
                 group.addTask {
-                    // They end with the process's shutdown, too.
+                    // The shutdown of the process ends these services as well.
                     try await running.services.run()
                     await self.ended(running.app.name)
                 }
@@ -100,8 +101,8 @@ final class RunningApps: Service {
     }
 }
 
-/// Services that are stopped at the same moment, none waiting for another: nothing more is taken from the queue while requests are
-/// still answered.
+/// Services that stop at the same moment, without waiting for each other. So no more pushes are leased while requests
+/// still get their responses.
 struct ConcurrentServices: Service {
     let services: [any Service]
 
@@ -111,7 +112,7 @@ struct ConcurrentServices: Service {
                 group.addTask {
                     try await service.run()
                     guard Task.isShuttingDownGracefully || Task.isCancelled else {
-                        throw Failure("\(type(of: service)) has ended by itself")
+                        throw Failure("\(type(of: service)) ended unexpectedly")
                     }
                 }
             }

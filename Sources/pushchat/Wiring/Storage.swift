@@ -7,14 +7,15 @@ import Logging
 import ChatStorePostgres
 #endif
 
-/// The configured store, opened: a SQLite file, or a database of PostgreSQL.
+/// The configured store, opened: a SQLite file or a PostgreSQL database.
 struct Storage: Sendable {
     let ports: Stores
     let imports: any StoreImport
     private let end: @Sendable () throws -> Void
 
-    /// Opens or creates it; may take seconds, longer for an upgrade.
-    /// - Throws: ``ChatError`` when it cannot be opened just now, and else what an operator has to mend.
+    /// Opens or creates the database. This may take seconds, and longer for an upgrade.
+    ///
+    /// - Throws: ``ChatError`` if the database is temporarily unavailable. Any other error needs the operator.
     static func open(
         _ database: Configuration.Database, settings: @escaping @Sendable () -> StoreSettings, logger: Logger
     ) async throws -> Storage {
@@ -24,7 +25,7 @@ struct Storage: Sendable {
         }
         #if PostgreSQL
         let postgres = PostgresConfiguration(url: url.text, schema: database.schema, connections: database.connections)
-        // It waits for the server.
+        // This waits for the server.
         return try await withoutCooperation {
             let stores = try PostgresStores(configuration: postgres, settings: settings, logger: logger)
             return Storage(ports: stores.ports, imports: stores.imports, end: { stores.close() })
@@ -34,8 +35,9 @@ struct Storage: Sendable {
         #endif
     }
 
-    /// The queue of a database that is there, for what `body` does with it; makes and upgrades nothing.
-    /// - Throws: what an operator has to mend, and what `body` throws.
+    /// Calls `body` with the queue of an existing database. Does not create or upgrade the database.
+    ///
+    /// - Throws: An error that needs the operator, and the errors of `body`.
     static func withQueue<Result>(
         _ database: Configuration.Database, _ body: (any QueueAdministration) async throws -> Result
     ) async throws -> Result {
@@ -57,7 +59,7 @@ struct Storage: Sendable {
         #endif
     }
 
-    /// What `pushchat check` says of it.
+    /// The report of `pushchat check` about the database.
     struct Inspection: Sendable {
         let text: String
         var problems: [String] = []
@@ -65,8 +67,9 @@ struct Storage: Sendable {
         var members: [AppName: Int] = [:]
     }
 
-    /// Looks at it, and changes nothing.
-    /// - Throws: what an operator has to mend.
+    /// Inspects the database without changing it.
+    ///
+    /// - Throws: An error that needs the operator.
     static func inspect(_ database: Configuration.Database) async throws -> Inspection {
         guard let url = database.url else {
             let found = try DatabaseFile(path: database.path).inspect()
@@ -83,15 +86,16 @@ struct Storage: Sendable {
         #endif
     }
 
-    /// Copies one into the other, which is empty or not there: of a SQLite file and a database of PostgreSQL.
-    /// - Parameter isStopped: asked again and again; then it throws.
-    /// - Throws: what an operator has to mend; then nothing is kept.
+    /// Copies a SQLite file into a PostgreSQL database, or the reverse. The target must be empty or not exist.
+    ///
+    /// - Parameter isStopped: Called repeatedly. When it returns `true`, the copy ends with an error.
+    /// - Throws: An error that needs the operator. The target then keeps nothing.
     static func copy(
         _ from: Migrate.Place, _ to: Migrate.Place, isStopped: @escaping @Sendable () -> Bool
     ) async throws -> [Migration.Copied] {
         switch (from, to) {
-        case (.file(let from), .file): throw Failure("two files: `pushchat backup` copies \(from)")
-        case (.postgres, .postgres): throw Failure("two databases of PostgreSQL: pg_dump and pg_restore copy one")
+        case (.file(let from), .file): throw Failure("two files: copy \(from) with `pushchat backup`")
+        case (.postgres, .postgres): throw Failure("two PostgreSQL databases: use pg_dump and pg_restore")
         #if PostgreSQL
         case (.file(let path), .postgres(let url, let schema)):
             let postgres = PostgresConfiguration(url: url.text, schema: schema)
@@ -107,7 +111,7 @@ struct Storage: Sendable {
                     try SQLiteMigration.write(
                         path,
                         interrupted: {
-                            Output.note("an earlier migration to \(path) was ended in the middle: it begins anew")
+                            Output.note("an earlier migration to \(path) was interrupted: starting again")
                         }, { try copy(from: source, to: $0, isStopped) })
                 }
             }
@@ -122,7 +126,7 @@ struct Storage: Sendable {
     ) throws -> [Migration.Copied] {
         let unknown = try source.unknown()
         if !unknown.isEmpty {
-            Output.note("not the relay's, and not copied: \(Output.oneLine(unknown.joined(separator: ", ")))")
+            Output.note("not the relay's, so not copied: \(Output.oneLine(unknown.joined(separator: ", ")))")
         }
         var line = ProgressLine()
         defer { line.end() }
@@ -132,12 +136,12 @@ struct Storage: Sendable {
             isStopped: isStopped)
     }
 
-    /// Calls after it fail.
+    /// Closes the database. Later calls of the ports fail.
     func close() async throws {
         try await Self.withoutCooperation { [end] in try end() }
     }
 
-    /// Runs what blocks on a thread that nobody else needs.
+    /// Runs blocking work on a thread outside the cooperative pool.
     private static func withoutCooperation<Value: Sendable>(
         _ work: @escaping @Sendable () throws -> Value
     ) async throws -> Value {
@@ -148,10 +152,11 @@ struct Storage: Sendable {
 }
 
 extension Configuration.Database {
-    /// For the log: the file, or the URL without what is secret in it.
+    /// The database for the log: the file, or the URL without its secrets.
     var description: String {
         guard let url = url?.text else { return path }
-        // By bytes, so that no combining character hides an `@`. A password may contain a `?`, and one with a `/` makes no URL.
+        // Works on bytes, so that no combining character hides an `@`. A password may contain a `?`. With a `/` in the
+        // password, the text is not a valid URL.
         let parts = url.utf8.split(separator: "://".utf8, maxSplits: 1)
         guard let rest = parts.dropFirst().first else { return "PostgreSQL" }
         let (authority, path) = (rest.prefix { $0 != UInt8(ascii: "/") }, rest.drop { $0 != UInt8(ascii: "/") })

@@ -1,8 +1,9 @@
 import ChatSession
 
 extension TokenVerifier {
-    /// What a configuration asks for; nil where anyone may register.
-    /// - Throws: which setting is not usable, and why.
+    /// The verifier that a configuration requires. `nil` if clients may register without a session.
+    ///
+    /// - Throws: ``Failure`` with the setting that cannot be used, and the reason.
     static func configured(_ configuration: Configuration) async throws(Failure) -> TokenVerifier? {
         guard configuration.registration == .session else { return nil }
         let session = configuration.session
@@ -30,7 +31,7 @@ extension TokenVerifier {
 
     private static let limit = SettingLimits.keyFile
 
-    /// The source, if it has keys. Checked alone, so that an error names its setting.
+    /// The source, if it has keys. Each source is checked alone, so that an error names its setting.
     private static func checked(_ name: String, _ source: () throws -> Source) async throws(Failure) -> Source {
         do {
             let source = try source()
