@@ -18,7 +18,7 @@ extension Programs {
     }
 }
 
-/// Pages of relay and sandbox in a Chromium, two parts of one script.
+/// Runs the two parts of one script that drives the pages of relay and sandbox in Chromium.
 private enum ChromiumPages {
     static let areThere = ConditionTrait.enabled("chromium or its driver is missing") {
         ["/usr/bin/chromium", "/usr/bin/chromedriver"].allSatisfy {
@@ -26,7 +26,7 @@ private enum ChromiumPages {
         }
     }
 
-    /// - Parameter checks: how many must have been made, at the least.
+    /// - Parameter checks: The minimum number of checks that the script must have made.
     static func play(_ part: String, checks: Int) async throws {
         let folder = try Folder()
         let sandbox = try await SandboxProcess.start(folder)

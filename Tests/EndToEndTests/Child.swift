@@ -2,9 +2,9 @@ import Foundation
 import Glibc
 import Synchronization
 
-/// A program that a test has started. It is killed when the test lets go of it.
+/// A program that a test started. It is killed when the test releases this object.
 ///
-/// Foundation's `Process` does not always notice on a busy machine that a process has ended; this asks the system.
+/// On a busy machine Foundation's `Process` does not always notice that a process has ended. This type asks the system.
 final class Child: Sendable {
     struct Failure: Error, CustomStringConvertible {
         let description: String
@@ -14,9 +14,9 @@ final class Child: Sendable {
     private let end = Mutex<Int32?>(nil)
 
     /// - Parameters:
-    ///   - command: the program, searched in the path, and its arguments.
-    ///   - input: a descriptor for its standard input; without one it reads nothing.
-    ///   - output, errors: files, which are made anew; without one it writes into nothing.
+    ///   - command: The program, searched in the path, and its arguments.
+    ///   - input: A descriptor for standard input. If `nil`, the program reads nothing.
+    ///   - output, errors: Files that are created or replaced. If `nil`, the output is discarded.
     init(
         _ command: [String], in folder: URL? = nil, input: Int32? = nil, output: URL? = nil, errors: URL? = nil
     ) throws {
@@ -32,7 +32,7 @@ final class Child: Sendable {
             posix_spawn_file_actions_addopen(
                 &actions, descriptor, file?.path ?? "/dev/null", O_WRONLY | O_CREAT | O_TRUNC, 0o600)
         }
-        // Under `nohup` the tests ignore SIGHUP, and what they start would, too.
+        // Under `nohup` the tests ignore SIGHUP, and their children would inherit that.
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
         defer { posix_spawnattr_destroy(&attributes) }
@@ -60,12 +60,12 @@ final class Child: Sendable {
         while status(options: 0) == nil {}
     }
 
-    /// Its exit status, or the signal that ended it, negative; nil while it runs.
+    /// The exit status, or the negated signal that ended the program. `nil` while it runs.
     var status: Int32? { status(options: WNOHANG) }
 
     func kill(_ signal: Int32) {
         end.withLock { end in
-            // An ended process whose status was taken may have passed its number on to another.
+            // Once the status of an ended process has been collected, another process may have its id.
             if end == nil { _ = Glibc.kill(identifier, signal) }
         }
     }
@@ -90,7 +90,7 @@ final class Child: Sendable {
     }
 }
 
-/// A folder of a test's own, which ends with it.
+/// A temporary folder of a test. It is deleted with this object.
 final class Folder: Sendable {
     let url: URL
     private let stores = Mutex<[String: any RelayStore]>([:])
@@ -106,10 +106,11 @@ final class Folder: Sendable {
 
     func file(_ name: String) -> URL { url.appending(path: name) }
 
-    /// A store of this run's kind, which is there for as long as the folder or a relay has it. The same each time.
+    /// Returns the store of this run's kind with this name. It exists as long as the folder or a relay holds it.
+    /// Repeated calls return the same store.
     func store(_ name: String = "pushchat.db") throws -> any RelayStore { try store(at: file(name).path) }
 
-    /// - Parameter path: may lead elsewhere.
+    /// - Parameter path: The path, which may lie outside the folder.
     func store(at path: String) throws -> any RelayStore {
         try stores.withLock { stores in
             if let store = stores[path] { return store }
@@ -120,13 +121,14 @@ final class Folder: Sendable {
     }
 }
 
-/// A port of loopback that nobody else is given while it is reserved: for what is stopped and started again.
+/// A loopback port that the system gives to no other program while it is reserved. For programs that a test stops and
+/// restarts.
 final class ReservedPort: Sendable {
     let number: Int
     private let descriptor: Int32
 
-    /// Binds without listening. With `SO_REUSEADDR` on both sides another socket may listen there, and the system gives the
-    /// port to nobody who asks for any.
+    /// Binds without listening. With `SO_REUSEADDR` on both sides another socket may listen on the port, and the system
+    /// never assigns it to a socket that asks for any port.
     init() throws {
         let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
         var isReusable: Int32 = 1
@@ -143,7 +145,7 @@ final class ReservedPort: Sendable {
         self.descriptor = descriptor
         number = Int(UInt16(bigEndian: address.sin_port))
         guard isBound, number > 0 else {
-            // deinit runs, as all is set, and closes it.
+            // All properties are set, so `deinit` runs and closes the descriptor.
             throw Child.Failure(description: "no port can be reserved: \(String(cString: strerror(errno)))")
         }
     }
@@ -152,7 +154,8 @@ final class ReservedPort: Sendable {
         close(descriptor)
     }
 
-    /// To its end: Foundation reads a file of /proc, which has no size, only once, and that is a page.
+    /// Reads to the end of the file. Foundation reads a file of /proc only once, because it has no size, and that read
+    /// returns one page.
     private static func systemList() throws -> String {
         let descriptor = open("/proc/net/tcp", O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { throw Child.Failure(description: "/proc/net/tcp cannot be opened") }
@@ -165,7 +168,7 @@ final class ReservedPort: Sendable {
         }
     }
 
-    /// Whether anybody listens there, by the system's list: asking by a connection would leave a trace.
+    /// Whether a socket listens on the port, by the system's list. A test connection would leave a trace.
     var isListening: Bool {
         get throws {
             // Address, port and state (RFC 9293's LISTEN is 0A) in hexadecimal.
@@ -193,7 +196,7 @@ struct SandboxPorts: Sendable {
 
     var all: [ReservedPort] { [binary, feedback, http2, control, webPush] }
 
-    /// Flags of the commands that start a sandbox.
+    /// Flags for the commands that start a sandbox.
     var flags: [String] {
         [
             "--binary-port", "\(binary.number)", "--feedback-port", "\(feedback.number)", "--http2-port",
@@ -206,7 +209,7 @@ struct TimedOut: Error, CustomStringConvertible {
     let description: String
 }
 
-/// Looks again and again until something holds; the only waiting that tests do.
+/// Polls until a condition holds. Tests wait in no other way.
 func eventually(
     _ what: String, within limit: Duration = .seconds(60), every pause: Duration = .milliseconds(20),
     _ holds: () async throws -> Bool
@@ -219,7 +222,7 @@ func eventually(
     }
 }
 
-/// Runs a test's cases at the same time, because each mostly waits. The test fails with the first that throws.
+/// Runs a test's cases concurrently, because each mostly waits. Throws the first error of a case.
 func sideBySide<Case: Sendable>(
     _ cases: [Case], _ run: @escaping @Sendable (Case) async throws -> Void
 ) async throws {

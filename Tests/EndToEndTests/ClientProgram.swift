@@ -1,18 +1,18 @@
 import Foundation
 
-/// A program of others, run to its end.
+/// A third-party program, run to its end.
 struct ClientProgram {
     let status: Int32
     let output: Data
     let errors: String
 
-    /// Where the clients' sources are.
+    /// The folder with the sources of the clients.
     static let sources = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
         .appending(path: "Clients")
 
     /// - Parameters:
-    ///   - command: the program and its arguments.
-    ///   - limit: whole seconds after which it is ended, with status 124.
+    ///   - command: The program and its arguments.
+    ///   - limit: The time in whole seconds after which the program is ended with status 124.
     static func run(_ command: [String], input: Data = Data(), within limit: Int = 60) async throws -> ClientProgram {
         let folder = try Folder()
         let (output, errors) = (folder.file("out"), folder.file("err"))
@@ -34,7 +34,7 @@ struct ClientProgram {
 extension Data {
     var hex: String { map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined() }
 
-    /// Bytes from hexadecimal digits, with any white space between them.
+    /// Decodes hexadecimal digits. White space may separate them.
     init(hex: String) {
         let digits = hex.compactMap { $0.hexDigitValue.map(UInt8.init) }
         self.init(stride(from: 0, to: digits.count, by: 2).map { digits[$0] << 4 | digits[$0 + 1] })
@@ -42,7 +42,8 @@ extension Data {
 }
 
 /// Runs a tool to its end.
-/// - Returns: its standard output; throws what it wrote to standard error when its status is not 0.
+/// - Returns: Its standard output.
+/// - Throws: Its standard error if its status is not 0.
 @discardableResult
 func tool(_ command: String, _ arguments: [String]) async throws -> String {
     let run = try await ClientProgram.run([command] + arguments)
@@ -52,7 +53,7 @@ func tool(_ command: String, _ arguments: [String]) async throws -> String {
     return run.text
 }
 
-/// Python with the libraries of others that `make setup` has installed from PyPI (Tests/Clients/requirements.txt).
+/// Python with the third-party libraries that `make setup` installs from PyPI (Tests/Clients/requirements.txt).
 enum Python {
     static func program(_ name: String) throws -> String {
         let program = Page.root.appending(path: ".build/test-clients/bin/\(name)").path
@@ -62,8 +63,8 @@ enum Python {
         return program
     }
 
-    /// Runs one of our scripts.
-    /// - Parameter variables: words before it (``RelayStore/variables``).
+    /// Runs a script of `Tests/Clients`.
+    /// - Parameter variables: The words before the command that set its environment (``RelayStore/variables``).
     static func run(
         _ script: String, _ arguments: [String], variables: [String] = [], input: Data, within limit: Int = 60
     ) async throws -> ClientProgram {
@@ -90,7 +91,7 @@ extension SandboxProcess {
         try JSONDecoder().decode(Names.self, from: Data(contentsOf: folder.file("sandbox/credentials.json")))
     }
 
-    /// A provider token that openssl signs; its signature is DER, as in Apple's own example.
+    /// Returns a provider token that openssl signs. Its signature is DER, as in Apple's own example.
     func providerToken() async throws -> String {
         let script = """
             set -e
@@ -110,7 +111,7 @@ extension SandboxProcess {
     var authority: String { folder.file("sandbox/ca.pem").path }
 
     /// Installs an app and removes it.
-    /// - Returns: the token that is no more.
+    /// - Returns: The device's token, which is no longer valid.
     func removedDevice() async throws -> String {
         struct Device: Decodable { let token: String }
         let (status, body) = try await HTTP.post(
@@ -121,7 +122,7 @@ extension SandboxProcess {
         return token
     }
 
-    /// A certificate and key in one file that the sandbox's authority did not sign.
+    /// Creates a file with a certificate and key that the sandbox's authority did not sign.
     func strangersCertificate() async throws -> String {
         let file = folder.file("stranger.pem").path
         try await tool(

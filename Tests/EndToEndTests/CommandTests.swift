@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    /// What the pages' examples cannot show: how commands fail, and what they leave behind.
+    /// Tests how commands fail and what they leave behind, which the examples in the docs cannot show.
     @Suite("The command line")
     struct CommandTests {
         private static func pushchat(_ arguments: String..., within limit: Int = 40) async throws -> ClientProgram {
@@ -145,7 +145,7 @@ extension EndToEnd {
                     "imported: members left out, here already: 600, pushes that were imported before: 5, ")
                     && again.status == 0, "\(again.text) \(again.errors)")
             #expect(try count() == [600, 5])
-            // One has another name since, which stays.
+            // One device now has another name, which the import keeps.
             try await relay.call([
                 "cmd": "join", "udid": Name.udid(8), "token": Name.token(8), "name": "later", "code": "room 1",
             ])
@@ -156,13 +156,13 @@ extension EndToEnd {
                     == 1)
             let (status, text) = try await relay.call(["cmd": "message", "udid": Name.udid(7), "text": "hi"])
             #expect(status == 200, "\(text)")
-            // Queued behind the answer.
+            // The relay queues the pushes after its response.
             try await eventually("each in the room has a push") {
                 try relay.count("SELECT count(*) FROM push_queue WHERE chat_message IS NOT NULL") == 84
             }
             try await relay.drained()
 
-            // Devices go out and come back into another database, and out again as they were.
+            // Export the devices, import them into another database, and export them again: both files are the same.
             _ = try relay.query(
                 "UPDATE devices SET time_deactivated = '2026-01-01 00:00:00.000', deactivated_reason = 'Unregistered', "
                     + "user_reference = 'a,\"b\"', client_info = 'x\ny' WHERE device_id % 100 = 1")
@@ -179,7 +179,7 @@ extension EndToEnd {
             let taken = try await other("devices", "import", table.path)
             #expect(taken.text == "imported: new devices: 600\n", "\(taken.errors)")
             let back = try await other("devices", "export").text
-            // Over PostgreSQL they are taken in the order of their tokens.
+            // PostgreSQL stores imported devices in the order of their tokens.
             func lines(_ text: String) -> [Substring] { text.split(separator: "\n").sorted() }
             #expect(StoreKind.ofThisRun == .sqlite ? back == exported.text : lines(back) == lines(exported.text))
             #expect(
@@ -189,7 +189,7 @@ extension EndToEnd {
             let devices = try await relay.store.script(all)
             #expect(try await run("devices", "import", table.path).text == "imported: devices that were known: 600\n")
             #expect(try await relay.store.script(all) == devices)
-            // One has ended since, which stays.
+            // One device was deactivated later, and the import keeps that.
             _ = try relay.query(
                 "UPDATE devices SET time_deactivated = '2099-01-01 00:00:00.000', deactivated_reason = 'Unregistered' "
                     + "WHERE device_token = '\(Name.token(2))'")
@@ -227,7 +227,7 @@ extension EndToEnd {
         func certificate() async throws {
             let folder = try Folder()
             let (certificate, key) = (folder.file("server.pem").path, folder.file("server.key").path)
-            /// A certificate of an authority that is not in the file.
+            /// Creates a certificate of an authority that is not in the file.
             func make(_ name: String) async throws {
                 let common = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=\(name)"]
                 let authority = ["-keyout", "ca.key", "-out", "ca.pem"].map {
@@ -254,13 +254,13 @@ extension EndToEnd {
             func list() async throws -> ClientProgram { try await Self.pushchat("devices", "--config", file.path) }
             let good = try await list()
             #expect(good.status == 0, "\(good.errors)")
-            // What a stranger on the same port could show, even with the same name.
+            // An attacker on the same port could present this certificate, even with the same name.
             try await make("chat.example.com")
             let other = try await list()
             #expect(other.status == 1 && other.errors.contains("shows another certificate"), "\(other.errors)")
             relay.process.kill(SIGHUP)
             try await eventually("the relay shows the new one") { try await list().status == 0 }
-            // Without a configuration the system's authorities decide, and they do not know it.
+            // Without a configuration the system's authorities decide, and they do not know the certificate.
             let unknown = try await Self.pushchat("devices", "--relay", "https://127.0.0.1:\(port.number)")
             #expect(unknown.status == 1, "\(unknown.text)")
         }
@@ -293,7 +293,7 @@ extension EndToEnd {
             let clean = try await send("--token", first, "--token", second, "--token", first)
             #expect(clean.count == 2 && clean.values.allSatisfy { $0["attempts"] as? Int == 1 })
 
-            // One that makes the gateway close does not take the other with it.
+            // A push that makes the gateway close the connection does not fail the other one.
             try await sandbox.fault(["action": "close", "token": first, "times": 20], protocol: gateway)
             let mixed = try await send("--token", first, "--token", second, "--timeout", "30s")
             #expect(
@@ -362,7 +362,7 @@ extension EndToEnd {
             let writing = Task {
                 var count = 0
                 while !Task.isCancelled {
-                    // The last one ends with the task.
+                    // The last call ends with the task.
                     let answer = try? await relay.call(["cmd": "message", "udid": Name.udid(1), "text": "m\(count)"])
                     if answer?.0 == 200 { count += 1 }
                 }

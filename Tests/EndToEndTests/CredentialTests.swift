@@ -37,7 +37,7 @@ extension EndToEnd {
                 #expect(try await status(new) == 200)
                 return try await status(old) == 401
             }
-            // Who goes on with the old one is slowed down.
+            // A caller that continues with the old token is rate-limited.
             for _ in 0..<100 where try await status(old) == 401 {}
             #expect(try await status(old) == 429)
         }

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension Waiting {
-    /// What operators do to the database's file, and to the names of apps in it.
+    /// Tests what operators do to the database file and to the names of its apps.
     @Suite("The database's file and its apps")
     struct DatabasePlaceTests {
         private static func pushchat(_ arguments: String...) async throws -> ClientProgram {
@@ -36,7 +36,7 @@ extension Waiting {
                 try await eventually("it is in the log") { losses() == index + 1 }
                 if replacement != nil { try FileManager.default.removeItem(atPath: relay.database) }
                 try FileManager.default.moveItem(atPath: kept, toPath: relay.database)
-                // The disk is tried once a second.
+                // The relay checks the disk once a second.
                 try await eventually("it is ready again") { try await relay.admin("GET", "/readyz").0 == 200 }
                 try await eventually("that it is back, too") {
                     relay.process.log().filter { $0.message == "the database's files are back" }.count == index + 1
@@ -46,7 +46,7 @@ extension Waiting {
             try await relay.drained()
             #expect(try await sandbox.accepted() == [Name.token(2): 2])
 
-            // Gone for good: it stops as it should, and makes no new file.
+            // If the file is gone for good, the relay stops in order and creates no new file.
             try FileManager.default.removeItem(atPath: relay.database)
             #expect(try await post("refused") == 503)
             relay.process.kill(SIGTERM)
@@ -91,7 +91,7 @@ extension Waiting {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
             let configuration = try await sandbox.relayConfiguration()
-            // Nothing is sent as long as the gateway does not answer.
+            // The relay sends nothing while the gateway does not respond.
             try await sandbox.fault(["action": "stop_reading"], protocol: "http2")
             var relay = try await RelayProcess.start(folder, configuration: configuration)
             try await relay.join(1...3)

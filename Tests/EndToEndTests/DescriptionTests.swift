@@ -12,7 +12,7 @@ extension Programs {
             let relay = try await RelayProcess.start(
                 folder, configuration: try await sandbox.relayConfiguration(),
                 ["--set", "admin.token=the-token-of-the-fuzzer"])
-            // Something to find: three devices with a user, tags and history, and a notification that waits.
+            // Data to find: three devices with a user, tags and history, and a pending notification.
             for number in 1...3 {
                 let (status, answer) = try await relay.admin(
                     "PUT", "/v1/devices/\(Name.token(number))",
@@ -32,8 +32,9 @@ extension Programs {
                     Python.program("schemathesis"), "run", "http://127.0.0.1:\(relay.port)/v1/openapi.json", "--header",
                     "Authorization: Bearer the-token-of-the-fuzzer", "--header", "X-Gotify-Key: \(token)", "--checks",
                     "all",
-                    // A schema cannot say all: bytes of UTF-8, which apps there are, what goes with what. And wrong tokens for
-                    // each call are so many that their limit refuses the right one, too (TokenAccessTests tries them).
+                    // A schema cannot express everything: limits in bytes of UTF-8, the configured apps, fields that
+                    // require each other. Wrong tokens for each call would exceed the limit that then rejects the right
+                    // token as well (TokenAccessTests covers them).
                     "--exclude-checks", "positive_data_acceptance,ignored_auth", "--max-examples",
                     "\(Stress.scaled(150))", "--seed",
                     "20261121",

@@ -94,7 +94,7 @@ extension Clients {
             #expect(printed.count == promised.count)
             for (line, promise) in zip(printed, promised) where !line.contains(" data ") { #expect(line == promise) }
 
-            // One goes on where the other ends.
+            // The second page continues where the tour ends.
             try await run(
                 page.blocks(of: "tour") + Page("docs/tour.md").blocks(of: "tour"), least: 15, in: folder, dev.ports,
                 after: dev.variables)
@@ -170,7 +170,7 @@ extension Clients {
 
         private static let devReason: Comment = "the page is about the folder of pushchat dev"
 
-        /// Runs the blocks one after another; each must print what the page says that it prints, but for times.
+        /// Runs the blocks one after another. Each must print the output that the page shows, except for times.
         private func run(
             _ blocks: [Page.Block], least: Int = 6, in folder: Folder, _ ports: Ports, after surroundings: String = ""
         ) async throws {
@@ -181,7 +181,7 @@ extension Clients {
                 let arguments = ["-c", "set -eo pipefail; cd '\(folder.url.path)'\n\(definitions)\(script)"]
                 var printed = ""
                 if block.repeats, let expected = block.output {
-                    // What it looks at may still be on its way.
+                    // The data that the block reads may still be on its way.
                     try? await eventually("it prints what it should", within: .seconds(20), every: .milliseconds(200)) {
                         printed = (try? await tool("bash", arguments)) ?? ""
                         return Self.timeless(printed) == Self.timeless(expected)
@@ -194,14 +194,14 @@ extension Clients {
             }
         }
 
-        /// Without what differs from run to run.
+        /// Replaces values that differ from run to run.
         private static func timeless(_ text: String) -> String {
             text.replacing(/\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d\.\d{3}/) { "2026-01-01\($0.1)00:00:00.000" }
                 .replacing(/"time":\d+/, with: "\"time\":0")
                 .replacing(/"connection": \d+/, with: "\"connection\": 1")
                 .replacing(/"apns-expiration": "\d+"/, with: "\"apns-expiration\": \"0\"")
                 .replacing(/"authentication": "token \w+"/, with: "\"authentication\": \"token KEY\"")
-                // Each database has its own.
+                // Each database has its own thread ids.
                 .replacing(/\\"thread-id\\":\\"[0-9a-f]{16}\\"/, with: "\\\"thread-id\\\":\\\"ROOM\\\"")
                 .replacing(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/, with: "00000000-0000-0000-0000-000000000000")
                 .trimmingCharacters(in: .newlines)
@@ -209,7 +209,8 @@ extension Clients {
     }
 }
 
-/// `pushchat dev`, on ports of the system's choice. Over PostgreSQL, which that does not know, relay and sandbox by themselves.
+/// `pushchat dev`, on ports that the system chooses. `pushchat dev` does not support PostgreSQL, so there the relay and
+/// the sandbox run as two processes.
 private struct Dev {
     let relay: Running
     private let sandbox: Running?
@@ -244,22 +245,22 @@ private struct Dev {
         try await relay.listens(on: [port] + sandboxPorts.all)
     }
 
-    /// For scripts: where the executable is, and the store.
+    /// Shell commands that set the path to the executable and the store for scripts.
     var variables: String {
         let store = store.variables.dropFirst().map { "'\($0)'" }.joined(separator: " ")
         let path = "export PATH='\(Running.executable.deletingLastPathComponent().path)':\"$PATH\"\n"
         return path + (store.isEmpty ? "" : "export \(store)\n")
     }
 
-    /// In order.
-    /// - Returns: the relay's status.
+    /// Stops relay and sandbox in order.
+    /// - Returns: The relay's exit status.
     func ended() async throws -> Int32 {
         relay.kill(SIGTERM)
         return try await relay.ended()
     }
 }
 
-/// Where the parts listen, instead of on the ports that the pages name.
+/// The ports of relay and sandbox, which replace the ports that the pages name.
 private struct Ports {
     private let relayPort: ReservedPort?
     private let sandbox: SandboxPorts
@@ -286,14 +287,15 @@ private struct Ports {
 
 /// A page of the documentation.
 struct Page {
-    /// A fenced block under `<!-- test: NAME -->`, or `<!-- test: NAME, until -->` if it is to be repeated until it
-    /// prints what follows it as `text`.
+    /// A fenced block under `<!-- test: NAME -->`. `<!-- test: NAME, until -->` repeats the block until it prints the
+    /// `text` block that follows it.
     struct Block {
         var script: String
         var repeats: Bool
         var output: String?
 
-        /// Its variables and functions, which the blocks after it use; not what a command of ours makes, once.
+        /// The block's variables and functions, which later blocks use. Variables from the output of our own commands
+        /// are left out, because these run only once.
         var definitions: String {
             var isFunction = false
             var kept = ""
@@ -330,14 +332,15 @@ struct Page {
         (self.file, self.text) = (file, text)
     }
 
-    /// Relative links, without those in fenced blocks: the file, empty for the page itself, and the heading in it.
+    /// Relative links outside fenced blocks: the file, empty for the page itself, and the heading in it.
     var links: [(link: String, anchor: String?)] {
         unfenced.flatMap { line in
             line.matches(of: /\]\(([^)#\s]*)(?:#([^)\s]*))?\)/).map { (String($0.1), $0.2.map { String($0) }) }
         }.filter { !$0.link.contains("://") }
     }
 
-    /// What links to its headings are called: the text in lower case, with hyphens for blanks and without other marks.
+    /// The anchors of the page's headings: the text in lower case, with hyphens for spaces and without other
+    /// punctuation.
     var anchors: Set<String> {
         var anchors: Set<String> = []
         for line in unfenced {
@@ -357,7 +360,7 @@ struct Page {
         return anchors
     }
 
-    /// Lines outside of fenced blocks and tables.
+    /// Lines outside fenced blocks and tables.
     var prose: [Substring] { unfenced.filter { !$0.hasPrefix("|") } }
 
     private var unfenced: [Substring] {
@@ -370,7 +373,7 @@ struct Page {
 
     private struct Fence {
         let language: String
-        /// The comment in the line before it.
+        /// The comment in the line before the block.
         let mark: String
         let body: String
     }

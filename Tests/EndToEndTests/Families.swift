@@ -1,43 +1,45 @@
 import Foundation
 import Testing
 
-/// The families of these tests. Within one, tests run one after another, so that limits of time mean the same everywhere. Each
-/// test has ten minutes.
+/// The families of these tests. The tests of a family run one after another, so that time limits mean the same
+/// everywhere. Each test may take ten minutes.
 
-/// What users do, through the built executable and real sockets.
+/// Tests of users' actions, through the built executable and real sockets.
 @Suite("End to end", .serialized, .timeLimit(.minutes(10))) enum EndToEnd {}
 
-/// Clients that nobody here wrote, and the documentation's commands. They run beside the family `EndToEnd`.
+/// Third-party clients, and the commands of the documentation. This family runs beside `EndToEnd`.
 @Suite("Clients", .serialized, .timeLimit(.minutes(10))) enum Clients {}
 
-/// What takes its time without using the machine: beside the family `EndToEnd`, too.
+/// Tests that mostly wait and hardly use the machine. This family runs beside `EndToEnd`.
 @Suite("Waiting", .serialized, .timeLimit(.minutes(10))) enum Waiting {}
 
-/// What scripts write into the database. Beside the family `EndToEnd`, too.
+/// Tests of scripts that write into the database. This family runs beside `EndToEnd`.
 @Suite("Scripts", .serialized, .timeLimit(.minutes(10))) enum Scripts {}
 
-/// The pages in browsers that nobody here wrote. Beside the family `EndToEnd`, too.
+/// Tests of the pages in real browsers. This family runs beside `EndToEnd`.
 @Suite("In a browser", .serialized, .timeLimit(.minutes(10))) enum Browser {}
 
-/// A fuzzer, and other large programs that nobody here wrote. Beside the others, too.
+/// A fuzzer and other large third-party programs. This family runs beside the others.
 @Suite("Programs", .serialized, .timeLimit(.minutes(10))) enum Programs {}
 
-/// What loads the machine: many pushes, faults of Apple's gateways. No other family runs beside these three (`Tests/run`).
+/// Tests that load the machine: many pushes, faults of Apple's gateways. No other family runs beside this one and the
+/// two below (`Tests/run`).
 @Suite("Stress", .serialized, .timeLimit(.minutes(10)))
 enum Stress {
-    /// A tenth of a count, or with `make stress` all of it: a debug build sends a thousand pushes a second over HTTP/2.
+    /// Returns a tenth of a count, or all of it with `make stress`. A debug build sends a thousand pushes a second over
+    /// HTTP/2.
     static func scaled(_ count: Int) -> Int {
         ProcessInfo.processInfo.environment["STRESS"] == "full" ? count : count / 10
     }
 
-    /// Where faults happen. `STRESS_SEED` repeats a run whose seed was printed.
+    /// The seed of the random positions of faults. `STRESS_SEED` reruns a test with the seed that it printed.
     static var seed: UInt64 {
         ProcessInfo.processInfo.environment["STRESS_SEED"].flatMap { UInt64($0) } ?? .random(in: 0...UInt64.max)
     }
 }
 
-/// The same, where more is waited: kills, disks, browsers' push services, event streams.
+/// Stress tests that mostly wait: kills, disks, browsers' push services, event streams.
 @Suite("Stress around the relay", .serialized, .timeLimit(.minutes(10))) enum Surroundings {}
 
-/// The same: databases that are moved, brought up to date, shared by several relays.
+/// Stress tests of databases that are moved, upgraded, or shared by several relays.
 @Suite("Stress of databases", .serialized, .timeLimit(.minutes(10))) enum Databases {}

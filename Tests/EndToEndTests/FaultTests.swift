@@ -17,7 +17,7 @@ extension Stress {
             print("fault test: seed \(seed)")
             var random = Seeded(state: seed)
 
-            // Bad by token: refused with each status, always.
+            // These tokens are bad: each is always rejected with its status.
             let statuses = [2, 3, 4, 5, 6, 7, 8, 128]
             var bad: [String: Int] = [:]
             for (index, status) in statuses.enumerated() {
@@ -27,7 +27,7 @@ extension Stress {
                     try await sandbox.fault(["token": token, "action": "status", "status": status, "times": 1000])
                 }
             }
-            // Passing faults at random places.
+            // Temporary faults at random positions.
             func place() -> Int { Int.random(in: 10...(Self.good - 10), using: &random) }
             for _ in 0..<8 {
                 try await sandbox.fault(["action": "status", "status": 10, "after": place()])
@@ -44,8 +44,8 @@ extension Stress {
                 try await sandbox.fault(["action": "delay", "delay_ms": 200, "after": place()])
             }
 
-            // The default, not the sandbox's short one: what a gateway swallows after a pause longer than this nobody can know of, and
-            // here it pauses for 1.5 s, on a machine that has much else to do.
+            // The default settle time, not the sandbox's short one. If a gateway swallows pushes after a pause longer
+            // than the settle time, the relay cannot notice. Here the gateway pauses for 1.5 s, on a busy machine.
             let relay = try await RelayProcess.start(
                 folder, configuration: configuration, ["--set", "apps.default.settle=5s"])
             var tokens = (0..<Self.good).map(Name.token) + bad.keys
@@ -81,7 +81,7 @@ extension Stress {
             arguments: ["binary", "http2"])
         func down(gateway: String) async throws {
             let folder = try Folder()
-            // The credentials are made, and the gateway listens nowhere.
+            // The credentials exist, and no gateway listens.
             let ports = try SandboxPorts()
             let first = try await SandboxProcess.start(folder, ports: ports)
             let configuration = try await first.relayConfiguration(gateway: gateway)
@@ -91,7 +91,7 @@ extension Stress {
             let relay = try await RelayProcess.start(folder, configuration: configuration)
             try await relay.join()
             let before = try relay.process.residentMegabytes()
-            // The debug build's HTTP/2 is slow: a thousand a second.
+            // HTTP/2 is slow in a debug build: a thousand pushes a second.
             let count = Stress.scaled(gateway == "binary" ? 200_000 : 20_000)
             try relay.queue((1...count).map(Name.token))
             for number in 0..<50 {
@@ -113,17 +113,18 @@ extension Stress {
             #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent'") == count + 50)
         }
 
-        /// Pushes through a gateway that closes again and again: enough that growing pauses would show.
+        /// The number of pushes through a gateway that closes again and again. It is high enough that growing pauses
+        /// would show.
         private static let closed = max(10_000, Stress.scaled(20_000))
 
-        /// A fault that comes again and again.
+        /// A fault that recurs at regular intervals.
         struct Closing: Sendable, CustomTestStringConvertible {
             let action: String
-            /// Notifications, of all connections.
+            /// The number of notifications between two faults, counted over all connections.
             let every: Int
-            /// Each so-and-so-many-th device's token is bad; 0: none.
+            /// The interval of bad tokens among the devices. 0 means none.
             var badEvery = 0
-            /// The sandbox's `--probe`.
+            /// The value of the sandbox's `--probe`.
             var probe = "answer"
 
             var testDescription: String {
@@ -141,7 +142,7 @@ extension Stress {
             try await settles(fault)
         }
 
-        /// All of them with `make stress`, else the half.
+        /// All cases with `make stress`, otherwise half of them.
         private static let silent: [Closing] = ["unidentified", "close", "silence"].flatMap { probe in
             [("close", 1000), ("reset", 1500), ("reset", 1000), ("close", 1500)].prefix(Stress.scaled(40) == 40 ? 4 : 2)
                 .map { Closing(action: $0, every: $1, probe: probe) }
@@ -155,7 +156,7 @@ extension Stress {
             ])
         func closingWithoutProbes(_ fault: Closing) async throws {
             let duplicates = try await settles(fault)
-            // A close loses one group of the eight in flight, and the groups adapt.
+            // A close loses one of the eight groups in flight, and the groups adapt.
             #expect(duplicates <= Self.closed / 2)
         }
 
@@ -185,8 +186,9 @@ extension Stress {
             #expect(duplicates <= Self.closed)
         }
 
-        /// All of a queue passes the gateway within a minute: none is lost, no good one fails, repeats are explained.
-        /// - Returns: The number of repeats.
+        /// Checks that a queue passes the gateway within a minute: no push is lost, no good one fails, duplicates are
+        /// explained.
+        /// - Returns: The number of duplicates.
         @discardableResult
         private func settles(_ fault: Closing) async throws -> Int {
             let folder = try Folder()
@@ -235,7 +237,7 @@ extension Stress {
             try await eventually("1,200 are sent", within: .seconds(60), every: .milliseconds(100)) {
                 try relay.count(sent) >= 1200
             }
-            // First what the queue says: what is sent after that is no matter.
+            // Read the queue first: later sends do not matter.
             let known = try relay.query("SELECT device_token FROM push_queue WHERE state = 'sent'")
             let counts = try await sandbox.accepted()
             #expect(known.allSatisfy { counts[$0[0]] != nil }, "sent, and not with the gateway")
@@ -244,7 +246,7 @@ extension Stress {
     }
 }
 
-/// A generator whose run can be repeated from its seed.
+/// A generator that repeats a run from its seed.
 struct Seeded: RandomNumberGenerator {
     var state: UInt64
 

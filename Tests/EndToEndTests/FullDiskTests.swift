@@ -4,7 +4,7 @@ import NIOCore
 import Testing
 
 extension Surroundings {
-    /// What the relay does when the disk takes nothing more, and when another process holds the database.
+    /// Tests the relay while the disk is full, and while another process locks the database.
     @Suite("A disk in the way", .onlySQLite("it is about the file"))
     struct FullDiskTests {
         @Test(
@@ -17,7 +17,8 @@ extension Surroundings {
             let sandbox = try await SandboxProcess.start(folder)
             let relay = try await startRelay(sandbox, database: disk.file("pushchat.db").path)
             try await relay.join()
-            // With one megabyte the write-ahead log fills the disk before its first checkpoint, with five the database does.
+            // With one megabyte the write-ahead log fills the disk before its first checkpoint. With five the database
+            // does.
             try disk.fill(leaving: megabytesFree << 20)
             var posts = Posts()
             try await posts.fill(relay)
@@ -36,7 +37,7 @@ extension Surroundings {
             try await eventually("service resumes") {
                 try await posts.send(to: relay) == 200
             }
-            // Past the next checkpoint, so that what the full disk left behind there would show.
+            // Continue past the next checkpoint, so that damage from the full disk would show.
             for _ in 0..<200 { #expect(try await posts.send(to: relay) == 200) }
             try await relay.drained()
             try await expectDelivered(posts, sandbox: sandbox, relay: relay)
@@ -57,7 +58,7 @@ extension Surroundings {
             let disk = try await SmallDisk()
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
-            // Nothing is settled by silence before the end, so that what the gateway has is in doubt at the next start.
+            // Silence settles nothing before the end, so the pushes at the gateway are in doubt at the next start.
             var relay = try await startRelay(
                 sandbox, database: disk.file("pushchat.db").path, ["--set", "apps.default.settle=60s"])
             try await relay.join()
@@ -66,17 +67,17 @@ extension Surroundings {
             try await posts.fill(relay)
             try disk.fill()
             relay.process.kill(signal)
-            // In order takes as long as an orderly stop may: outcomes wait to be written.
+            // An orderly stop takes all the time that it may, because outcomes wait to be recorded.
             #expect(try await relay.process.ended() == (signal == SIGTERM ? 0 : -signal))
             let waiting = try await launch(sandbox, database: relay.database)
-            // It waits for room and says so; or it starts, where the write-ahead log still has room of its own.
+            // The relay waits for space and logs it. Or it starts, if the write-ahead log still has free space.
             try await eventually("the relay waits or listens") {
                 waiting.process.log().contains {
                     $0.message == "listening" || $0.message == "the database cannot be opened now, trying again"
                 }
             }
             try disk.empty()
-            // By itself, as soon as it can.
+            // The relay resumes by itself as soon as it can.
             relay = waiting
             try await relay.listens()
             try await eventually("service resumes") {
@@ -183,7 +184,7 @@ extension Surroundings {
                 sandbox.folder, configuration: try await sandbox.relayConfiguration(), database: database, more)
         }
 
-        /// What the second member reads.
+        /// Returns the messages that the second member reads.
         private func messages(_ relay: RelayProcess) async throws -> (status: Int, texts: [String]) {
             struct Page: Decodable {
                 struct Message: Decodable {
@@ -206,7 +207,7 @@ extension Surroundings {
             }
         }
 
-        /// Every message that was answered 200 is in the room and in the inbox, and no other.
+        /// Checks that every message with a 200 response is in the room and in the inbox, and no other message is.
         private func expectDelivered(
             _ posts: Posts, sandbox: SandboxProcess, relay: RelayProcess, mayRepeat: Bool = false
         ) async throws {
@@ -238,7 +239,7 @@ extension Surroundings {
     }
 }
 
-/// What the first member posted, and what it was told.
+/// The posts of the first member, and the responses.
 private struct Posts: Sendable {
     let client: Int
     private(set) var count = 0
@@ -249,8 +250,8 @@ private struct Posts: Sendable {
         self.client = client
     }
 
-    /// Posts a text of its own.
-    /// - Returns: the status, 200 or 503; everything else fails the test.
+    /// Posts a unique text.
+    /// - Returns: The status, 200 or 503. Any other status fails the test.
     @discardableResult
     mutating func send(to relay: RelayProcess) async throws -> Int {
         count += 1
@@ -275,7 +276,7 @@ private struct Posts: Sendable {
         return Int(response.status.code)
     }
 
-    /// Posts until one is refused.
+    /// Posts until a post is refused.
     mutating func fill(_ relay: RelayProcess) async throws {
         while refused.isEmpty {
             try await send(to: relay)
@@ -289,14 +290,14 @@ private struct Posts: Sendable {
     }
 }
 
-/// A file system of a few megabytes in memory, which ends with the test.
+/// A file system of a few megabytes in memory. It is unmounted with this object.
 final class SmallDisk: Sendable {
-    /// Room for several checkpoints of the write-ahead log, which come every four megabytes.
+    /// Space for several checkpoints of the write-ahead log, which happen every four megabytes.
     private static let megabytes = 16
 
     let folder: Folder
 
-    /// Whether file systems may be mounted here: tried, as being root is not enough in a container.
+    /// Whether the test may mount file systems. It tries, because root may not mount in every container.
     static var isAllowed: Bool {
         get async {
             do { _ = try await SmallDisk() } catch { return false }
@@ -310,7 +311,7 @@ final class SmallDisk: Sendable {
     }
 
     deinit {
-        // Lazily: a process that a failed test left behind may still have files open.
+        // Unmount lazily: a process that a failed test left behind may still have files open.
         let unmount = try? Child(["umount", "-l", folder.url.path])
         while unmount?.status == .some(nil) { usleep(1000) }
     }
@@ -319,7 +320,7 @@ final class SmallDisk: Sendable {
 
     private var filler: URL { file("filler") }
 
-    /// Takes all room but some, to the last byte.
+    /// Fills the disk except for some bytes.
     func fill(leaving rest: Int = 0) throws {
         if !FileManager.default.fileExists(atPath: filler.path) { try Data().write(to: filler) }
         let descriptor = open(filler.path, O_WRONLY | O_APPEND)
@@ -333,7 +334,7 @@ final class SmallDisk: Sendable {
         }
     }
 
-    /// Gives it back.
+    /// Frees the space.
     func empty() throws {
         try FileManager.default.removeItem(at: filler)
     }
@@ -344,16 +345,16 @@ final class SmallDisk: Sendable {
     }
 }
 
-/// The `sqlite3` program in the middle of a transaction, until it is told to end.
+/// The `sqlite3` program in the middle of a transaction, until ``release()``.
 final class OtherProcess: Sendable {
     private let input = Pipe()
     private let child: Child
 
-    /// Returns once it has the lock.
+    /// Returns once the program holds the lock.
     init(database: String) async throws {
         let folder = try Folder()
         let output = folder.file("out")
-        // No program of the tests holds it open, sqlite3 neither: it would never see the end of its input.
+        // No child process may inherit the writing end, not even sqlite3: it would never see the end of its input.
         _ = fcntl(input.fileHandleForWriting.fileDescriptor, F_SETFD, FD_CLOEXEC)
         child = try Child(
             ["sqlite3", "-cmd", ".timeout 5000", database], input: input.fileHandleForReading.fileDescriptor,

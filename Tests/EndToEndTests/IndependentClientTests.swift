@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension Clients {
-    /// Programs that nobody here wrote, or that were written from Apple's description alone, against the sandbox.
+    /// Runs third-party programs, or programs that were written from Apple's description alone, against the sandbox.
     @Suite("Independent clients", .onlySQLite("no relay takes part"))
     struct IndependentClientTests {
         let sandbox: SandboxProcess
@@ -13,7 +13,7 @@ extension Clients {
 
         // MARK: openssl s_client
 
-        /// The token of the documents' worked examples, and their payload and expiry.
+        /// The token, payload and expiry of the worked examples of the binary protocol.
         static let token = "0f744707bebcf74f9b7c25d48e3358945f6aa01da5ddb387462c7eaf61bbad78"
         static let payload = #"{"aps":{"alert":"SteveJ: Hello, world!","sound":"default"}}"#
         static let expiration = "1304805449"
@@ -39,7 +39,7 @@ extension Clients {
                 65 4a 3a 20 48 65 6c 6c 6f 2c 20 77 6f 72 6c 64 21 22 2c 22 73 6f 75 6e 64 22 3a 22 64 65 66 61
                 75 6c 74 22 7d 7d 03 00 04 00 00 00 01 04 00 04 4d c5 c0 49 05 00 01 0a
                 """)
-        /// No token, identifier 42.
+        /// A frame without a token, with identifier 42.
         static let bad = Data(hex: "02 00 00 00 0c 02 00 02 7b 7d 03 00 04 00 00 00 2a")
 
         struct Arrival: Decodable {
@@ -100,7 +100,7 @@ extension Clients {
                 sandbox.binary, certificate: sandbox.credential, input: Self.simple + Self.enhanced, ["-no_ign_eof"])
             #expect(good.output.isEmpty)
             try await eventually("both are there") { try await inbox().count == 2 }
-            // A token of no bytes. It is the gateway that ends this: s_client stays when its input is over.
+            // An empty token. The gateway closes the connection: s_client stays open after the end of its input.
             let bad = try await connect(
                 sandbox.binary, certificate: sandbox.credential, input: Data(hex: "00 00 00 00 02 7b 7d"), [])
             #expect(bad.status != 124, "the connection was not closed")

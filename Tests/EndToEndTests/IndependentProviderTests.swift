@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension Clients {
-    /// Clients that nobody here wrote, against the sandbox's HTTP/2 side.
+    /// Runs third-party clients against the sandbox's HTTP/2 side.
     @Suite("Independent clients of the HTTP/2 provider API", .onlySQLite("no relay takes part"))
     struct IndependentProviderTests {
         let sandbox: SandboxProcess
@@ -13,7 +13,7 @@ extension Clients {
 
         // MARK: curl
 
-        /// - Returns: the answer's headers and body, as curl prints them with `-i`.
+        /// - Returns: The response's headers and body, as curl prints them with `-i`.
         private func curl(_ token: String, _ options: [String], payload: String = #"{"aps":{"alert":"hi"}}"#)
             async throws
             -> String
@@ -92,7 +92,7 @@ extension Clients {
         func h2load() async throws {
             let payload = sandbox.folder.file("payload.json")
             try Data(#"{"aps":{"alert":"hi"}}"#.utf8).write(to: payload)
-            // It cannot show a client certificate.
+            // h2load cannot present a client certificate.
             let token = try await sandbox.providerToken()
             let client = try await ClientProgram.run(
                 [

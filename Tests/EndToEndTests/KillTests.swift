@@ -16,11 +16,11 @@ extension Surroundings {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
             let configuration = try await sandbox.relayConfiguration(gateway: gateway)
-            // The clients call the same address again after each kill.
+            // The clients call the same address after each kill.
             let port = try ReservedPort()
             let first = try await RelayProcess.start(folder, configuration: configuration, port: port)
             var relay = first
-            // Four rooms: two who write, one who only listens.
+            // Four rooms, each with two members who write and one who only reads.
             for number in 0..<12 {
                 let (status, text) = try await relay.call([
                     "cmd": "join", "udid": Name.udid(number), "token": Name.token(number), "name": "n\(number)",
@@ -30,7 +30,8 @@ extension Surroundings {
             }
 
             let accepted = Answers()
-            /// In how many of the relay's lives each push was in flight at the kill, or its connection ended without an answer.
+            /// The number of relay runs in which each push was in flight at the kill, or its connection ended without a
+            /// response.
             var inFlight: [String: Int] = [:]
             try await withThrowingTaskGroup(of: Void.self) { group in
                 for client in 0..<Self.clients {
@@ -38,7 +39,8 @@ extension Surroundings {
                         var number = 0
                         while !accepted.isOver {
                             let text = "m\(client)-\(number)"
-                            // The same message again until it is answered, as a client does: the key makes that safe.
+                            // Resend the same message until the relay responds, as a client does. The key makes that
+                            // safe.
                             let answer = try? await first.call(
                                 ["cmd": "message", "udid": Name.udid(client), "text": text],
                                 headers: [("Idempotency-Key", text)])
@@ -54,7 +56,7 @@ extension Surroundings {
                 for _ in 0..<Self.kills {
                     let before = accepted.texts.count
                     try await Task.sleep(for: .milliseconds(.random(in: 100...700)))
-                    // Also on a busy machine every life of the relay answers something.
+                    // Every run of the relay responds to some posts, also on a busy machine.
                     try await eventually("it answers") { accepted.texts.count >= before + 10 }
                     relay.process.kill(SIGKILL)
                     try await relay.process.ended()
@@ -158,7 +160,7 @@ extension Surroundings.KillTests {
         let relay = try await RelayProcess.start(folder, configuration: configuration)
         try await relay.drained(within: .seconds(90))
         let counts = try await sandbox.accepted()
-        // Of fifty rows 45 were sent and one failed; the others were pending, or with the gateway.
+        // Of fifty rows, 45 were sent and one failed. The others were pending or with the gateway.
         let wanted = (1...rows).filter { $0 % 50 > 45 }.map(Name.token)
         #expect(wanted.allSatisfy { counts[$0] != nil })
         #expect(counts.count == wanted.count)
@@ -191,7 +193,7 @@ extension Surroundings.KillTests {
     }
 }
 
-/// What the clients of the kill test were told.
+/// The responses that the clients of the kill test received.
 private final class Answers: Sendable {
     private let state = Mutex((texts: Set<String>(), isOver: false))
 

@@ -58,7 +58,7 @@ extension EndToEnd {
                 #expect(arrival.payload?.contains("message_id") == (arrival.protocol == "http2"))
             }
 
-            // While the relay goes on, the files are mended.
+            // Repair the files while the relay runs.
             try Self.yaml(sandbox, keyID: try sandbox.names().keyID, port: sandbox.http2)
                 .write(to: file, atomically: true, encoding: .utf8)
             relay.process.kill(SIGHUP)

@@ -29,7 +29,7 @@ extension Waiting {
                 #expect(run.status == 0, "\(run.text) \(run.errors)")
             }
 
-            // The dashboard's expressions, as rules.
+            // Check the dashboard's expressions as rules.
             let expressions = try dashboard()
             #expect(expressions.count > 30)
             let rules = expressions.enumerated().map { number, expression in
@@ -43,7 +43,7 @@ extension Waiting {
             let run = try await Prometheus.run("promtool", ["check", "rules", file.path])
             #expect(run.status == 0, "\(run.text) \(run.errors)")
 
-            // Names: rules, dashboard and the page say none that there is not, and the page says all.
+            // The rules, the dashboard and the page name only metrics that exist, and the page names all of them.
             var names: Set<String> = []
             let families = String(decoding: metrics, as: UTF8.self).matches(of: /# TYPE (\w+) (\w+)/)
             for family in families {
@@ -63,7 +63,7 @@ extension Waiting {
             for family in families { #expect(page.contains("`\(family.1)`"), "README.md has no \(family.1)") }
         }
 
-        /// The expressions of the dashboard's panels.
+        /// Returns the expressions of the dashboard's panels.
         private func dashboard() throws -> [String] {
             struct Dashboard: Decodable {
                 struct Panel: Decodable {
@@ -76,7 +76,7 @@ extension Waiting {
                 .panels.flatMap { $0.targets ?? [] }.map(\.expr)
         }
 
-        /// Two members, and a message.
+        /// Creates two members and posts a message.
         private func converse(_ relay: RelayProcess) async throws {
             try await relay.join()
             try await post(to: relay)
@@ -96,7 +96,7 @@ extension Waiting {
             let sandbox = try await SandboxProcess.start(one)
             let dying = try await SandboxProcess.start(two)
             var disk: SmallDisk?
-            // What PostgreSQL's disk takes is the server's matter.
+            // With PostgreSQL the server's disk is not the relay's matter.
             if StoreKind.ofThisRun == .sqlite, await SmallDisk.isAllowed { disk = try await SmallDisk() }
             let port = try ReservedPort()
             let healthy = try await sandbox.relayConfiguration()
@@ -111,7 +111,7 @@ extension Waiting {
                 watching: ["well": well, "cut": cut, "ill": ill], overHTTPS: ["shown": shown])
 
             try await converse(well)
-            // To the gateway that is about to go, and to the one that does not know the key.
+            // One push for the gateway that will stop, one for the gateway that does not know the key.
             try ill.queue([Name.token(1)])
             try await prometheus.fires("PushchatCredentialsRefused", at: "ill", app: "default")
             try await prometheus.fires("PushchatCertificateEnds", at: "ill", app: "ends")
@@ -133,14 +133,15 @@ extension Waiting {
                 try await prometheus.fires("PushchatDiskLow", at: "ill")
             }
             try await post(to: well)
-            // On a busy machine a look may come to nothing, and here one is enough; and its disk is what it is.
+            // On a busy machine a scrape may fail, and one failure is enough for an alert here. The machine's disk may
+            // be low as well. So ignore these two alerts.
             let others = try await prometheus.alerts().filter {
                 $0.labels["relay"] == "well"
                     && !["PushchatDown", "PushchatDiskLow"].contains($0.labels["alertname"])
             }
             #expect(others.isEmpty, "\(others)")
 
-            // The first may be over before anything was said.
+            // The first minute may end before any message was posted.
             try await eventually("a minute with messages is over", within: .seconds(150), every: .milliseconds(200)) {
                 let text = (try? String(contentsOfFile: well.database + ".figures", encoding: .utf8)) ?? ""
                 return text.contains(/"messages":[1-9]/)
@@ -157,7 +158,7 @@ extension Waiting {
             #expect(mode as? Int == 0o600)
         }
 
-        /// With a key that Apple does not know, and a certificate that ends within a week.
+        /// Returns a configuration with a key that Apple does not know and a certificate that expires within a week.
         private func illConfiguration(_ folder: Folder, _ sandbox: SandboxProcess) async throws -> URL {
             let target =
                 "topic: com.example.PushChat, trust: \(sandbox.authority), host: localhost, port: \(sandbox.http2)"
@@ -172,7 +173,7 @@ extension Waiting {
             return file
         }
 
-        /// With HTTPS, and a certificate that ends within a week.
+        /// Returns a configuration with HTTPS and a certificate that expires within a week.
         private func httpsConfiguration(_ folder: Folder, _ sandbox: SandboxProcess) async throws -> URL {
             let file = folder.file("https.yaml")
             try "http: {certificate: \(try await sandbox.strangersCertificate())}\n"
@@ -191,7 +192,7 @@ extension Waiting {
             try await relay.drained()
             func logged(_ field: String, _ value: String, _ message: String) async throws -> Running.LogLine {
                 var found: Running.LogLine?
-                // The log is written behind.
+                // The relay writes its log in the background.
                 try await eventually("\(message) is logged") {
                     found = relay.process.log().first { $0.message == message && $0.fields[field] == value }
                     return found != nil
@@ -212,7 +213,8 @@ extension Waiting {
     }
 }
 
-/// A Prometheus with our alerts, which looks every other second and waits for no longer than one; it ends with the test.
+/// A Prometheus with our alerts, which ends with the test. It scrapes every two seconds, and alerts wait for one second
+/// at most.
 private struct Prometheus {
     struct Alert: Decodable {
         let labels: [String: String]
@@ -235,7 +237,7 @@ private struct Prometheus {
         try await ClientProgram.run([program(name)] + arguments, input: input)
     }
 
-    /// - Parameter relays: by the name that their label `relay` gets.
+    /// - Parameter relays: The relays, by the value of their label `relay`.
     init(watching relays: [String: RelayProcess], overHTTPS: [String: RelayProcess]) async throws {
         folder = try Folder()
         port = try ReservedPort()
@@ -281,7 +283,7 @@ private struct Prometheus {
         }
     }
 
-    /// - Parameter meanwhile: done again and again until then.
+    /// - Parameter meanwhile: An action to repeat until the alert fires.
     func fires(
         _ name: String, at relay: String, app: String? = nil, _ meanwhile: () async throws -> Void = {}
     ) async throws {

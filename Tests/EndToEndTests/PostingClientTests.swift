@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension Clients {
-    /// What sends to Gotify and ntfy servers, unmodified, and the executable's own ways to post.
+    /// Runs unmodified programs that send to Gotify and ntfy servers, and the executable's own ways to post.
     @Suite("Posts of servers")
     struct PostingClientTests {
         let folder: Folder
@@ -93,7 +93,7 @@ extension Clients {
             #expect(try relay.count("SELECT count(*) FROM messages") == 2)
             #expect(try await pushchat("token", "list", at: relay).contains("127.0.0.1"))
 
-            // What was revoked opens nothing, at once, and after a restart.
+            // A revoked token grants nothing, at once and after a restart.
             _ = try await pushchat("token", "revoke", "cron", at: relay)
             #expect(try await apprise("Revoked", "gotify://\(place)/gotify/\(token)").status == 1)
             #expect(try relay.count("SELECT count(*) FROM messages") == 2)

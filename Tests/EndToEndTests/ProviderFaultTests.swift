@@ -6,7 +6,7 @@ extension Stress {
     struct ProviderFaultTests {
         private static let good = Stress.scaled(20_000)
 
-        /// What a push fails of for good, in Apple's spelling.
+        /// The reasons that fail a push permanently, in Apple's spelling.
         private static let final = [
             "BadCollapseId", "BadDeviceToken", "BadExpirationDate", "BadMessageId", "BadPriority", "BadTopic",
             "DeviceTokenNotForTopic", "DuplicateHeaders", "InvalidPushType", "MissingDeviceToken", "MissingTopic",
@@ -28,7 +28,7 @@ extension Stress {
                 try await sandbox.fault(fields, protocol: "http2")
             }
 
-            // Bad by token, always.
+            // These tokens are always rejected.
             var bad: [String: String] = [:]
             for (index, reason) in Self.final.enumerated() {
                 for copy in 0..<2 {
@@ -41,7 +41,7 @@ extension Stress {
                     try await fault(fields)
                 }
             }
-            // Passing faults at random places.
+            // Temporary faults at random positions.
             func place() -> Int { Int.random(in: 10...(Self.good - 10), using: &random) }
             for _ in 0..<3 {
                 for action in ["close", "close_accepted", "reset", "reset_stream", "refuse_stream", "goaway", "drop"] {
@@ -51,7 +51,7 @@ extension Stress {
                     try await fault(["action": "status", "reason": reason, "after": place()])
                 }
             }
-            // Not more in a row: the circuit breaker tries one push after another, with pauses of up to 30 s.
+            // No more than this in a row: the circuit breaker tries one push after another, with pauses of up to 30 s.
             try await fault([
                 "action": "status", "reason": "ServiceUnavailable", "after": place(), "times": Stress.scaled(40),
             ])
@@ -111,7 +111,7 @@ extension Stress {
             let sandbox = try await SandboxProcess.start(folder, ["--stream-limit", "\(limit)"])
             let configuration = try await sandbox.relayConfiguration("    connections: 2\n")
             let count = Stress.scaled(50_000)
-            // A device in ten has removed the app.
+            // One device in ten has removed the app.
             try await withThrowingTaskGroup(of: Void.self) { group in
                 for worker in 0..<8 {
                     group.addTask {
@@ -122,7 +122,7 @@ extension Stress {
                 }
                 try await group.waitForAll()
             }
-            // One in twenty is answered 429, one in twenty 503, once each, in pieces all over the queue.
+            // One push in twenty gets a 429 once, one in twenty a 503 once, in groups spread over the queue.
             for piece in 0..<50 {
                 for (offset, reason) in [(0, "TooManyRequests"), (count / 100, "ServiceUnavailable")] {
                     try await sandbox.fault(
@@ -134,7 +134,7 @@ extension Stress {
                 }
             }
             let relay = try await RelayProcess.start(folder, configuration: configuration)
-            // Registered before the apps were removed: 410 is about them.
+            // The devices registered before the apps were removed, so 410 applies to them.
             try relay.store.register(
                 stride(from: 0, to: count, by: 10).map(Name.token), since: "2020-01-01 00:00:00.000")
             let before = try relay.process.residentMegabytes()
@@ -153,7 +153,7 @@ extension Stress {
             let stats = try await sandbox.stats().http2
             #expect(stats.answers["TooManyRequests"] == count / 20)
             #expect(stats.answers["ServiceUnavailable"] == count / 20)
-            // On a machine that stands still for seconds a connection may end before its answers come.
+            // If the machine stalls for seconds, a connection may end before its responses arrive.
             let duplicates = (stats.answers["accepted"] ?? 0) - count * 9 / 10
             let inDoubt = await relay.inDoubt(explaining: duplicates)
             #expect((0...inDoubt).contains(duplicates), "only what was in doubt is sent twice")
@@ -186,7 +186,7 @@ extension Stress {
                     (fault as [String: any Sendable]).merging(["token": token, "times": 1_000_000]) { $1 },
                     protocol: "http2")
             }
-            // The bad ones first, and again in between.
+            // Queue the bad pushes first, and more of them in between.
             let good = 300
             for round in 0..<good / 30 {
                 if round.isMultiple(of: 3) { try relay.queue(bad) }

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension Waiting {
-    /// What docs/https.md and docs/postgresql.md promise, with Debian's proxies (Tests/Clients/proxies.py).
+    /// Tests the promises of docs/https.md and docs/postgresql.md with Debian's proxies (Tests/Clients/proxies.py).
     @Suite("HTTPS", .onlySQLite("it is about the way to the relay"))
     struct ProxyTests {
         private static let proxies = Page.root.appending(path: ".build/proxies")
@@ -11,7 +11,7 @@ extension Waiting {
             "Each recipe works as printed: forms, pages, addresses, limits, streams that outlive the proxy's time, renewal"
         )
         func recipes() async throws {
-            // Beside each other, because each waits for longer than a proxy does.
+            // Run them concurrently, because each waits for longer than a proxy's timeout.
             try await withThrowingTaskGroup(of: Void.self) { group in
                 for (proxy, checks) in [("caddy", 45), ("nginx", 45), ("haproxy", 45)] {
                     group.addTask { try await Self.play(proxy, checks: checks) }
@@ -31,7 +31,7 @@ extension Waiting {
         func relays() async throws { try await Self.play("relays", checks: 55) }
         #endif
 
-        /// - Parameter checks: how many must have been made, at the least.
+        /// - Parameter checks: The minimum number of checks that the script must have made.
         private static func play(_ part: String, checks: Int) async throws {
             try #require(
                 FileManager.default.fileExists(atPath: proxies.appending(path: "complete").path),

@@ -3,7 +3,7 @@ import Foundation
 import NIOCore
 import NIOHTTP1
 
-/// A sandbox of the built executable, and its control API.
+/// A sandbox process of the built executable, and its control API.
 struct SandboxProcess: Sendable {
     struct Notification: Sendable, Decodable {
         let id: Int
@@ -22,10 +22,10 @@ struct SandboxProcess: Sendable {
             case apnsID = "apns_id"
         }
 
-        /// Which push it is, where no two have the same token and payload.
+        /// Identifies the push. No two pushes have the same token and payload.
         var content: String { "\(token) \(payload ?? "")" }
 
-        /// What the device shows.
+        /// The text that the device shows.
         var alert: String? {
             let object = payload.flatMap { try? JSONSerialization.jsonObject(with: Data($0.utf8)) as? [String: Any] }
             return (object?["aps"] as? [String: Any])?["alert"] as? String
@@ -36,7 +36,7 @@ struct SandboxProcess: Sendable {
     let folder: Folder
     private let ports: SandboxPorts
 
-    /// - Parameter ports: those it had, when it is started again.
+    /// - Parameter ports: The earlier ports of a sandbox that is restarted.
     static func start(
         _ folder: Folder, ports: SandboxPorts? = nil, _ more: [String] = []
     ) async throws -> SandboxProcess {
@@ -71,7 +71,7 @@ struct SandboxProcess: Sendable {
         }
     }
 
-    /// How often the gateway took a notification for each token.
+    /// Returns how many notifications the gateway accepted for each token.
     func accepted() async throws -> [String: Int] {
         try await notifications().filter { $0.answer == "accepted" }
             .reduce(into: [:]) { $0[$1.token, default: 0] += 1 }
@@ -114,7 +114,7 @@ struct SandboxProcess: Sendable {
             let expirationTime: Int?
             let keys: [String: String]
 
-            /// As a page sends it.
+            /// The subscription as a page sends it.
             var json: String {
                 get throws { String(decoding: try JSONEncoder().encode(self), as: UTF8.self) }
             }
@@ -125,7 +125,7 @@ struct SandboxProcess: Sendable {
         let subscription: Subscription
     }
 
-    /// - Parameter key: the only sender's; nil: any may send.
+    /// - Parameter key: The public key of the only sender allowed. If `nil`, any sender may send.
     func makeBrowser(key: String? = nil) async throws -> Browser {
         let body = try JSONEncoder().encode(key.map { ["application_server_key": $0] } ?? [:])
         let (status, answer) = try await HTTP.post(
@@ -134,7 +134,7 @@ struct SandboxProcess: Sendable {
         return try JSONDecoder().decode(Browser.self, from: Data(answer.utf8))
     }
 
-    /// The browser's subscription ends: 410 from now on.
+    /// Ends the browser's subscription: the sandbox responds with 410 from now on.
     func end(_ browser: Browser) async throws {
         var request = HTTPClientRequest(url: "\(base)/browsers/\(browser.id)")
         request.method = .DELETE
@@ -143,7 +143,7 @@ struct SandboxProcess: Sendable {
         guard response.status == .ok else { throw Child.Failure(description: "DELETE /browsers: \(response.status)") }
     }
 
-    /// The app is removed from a device.
+    /// Removes the app from a device.
     func removeApp(token: String) async throws {
         var request = HTTPClientRequest(url: "\(base)/devices/\(token)")
         request.method = .DELETE
@@ -152,7 +152,7 @@ struct SandboxProcess: Sendable {
         guard response.status == .ok else { throw Child.Failure(description: "DELETE /devices: \(response.status)") }
     }
 
-    /// Asks for a fault, and expects that it is taken.
+    /// Requests a fault, and expects the sandbox to accept it.
     func fault(_ fields: [String: any Sendable], protocol name: String = "binary") async throws {
         var fields = fields
         fields["protocol"] = name
@@ -164,7 +164,7 @@ struct SandboxProcess: Sendable {
         }
     }
 
-    /// Takes all faults away.
+    /// Removes all faults.
     func heal() async throws {
         var request = HTTPClientRequest(url: "\(base)/faults")
         request.method = .DELETE
@@ -174,7 +174,7 @@ struct SandboxProcess: Sendable {
         }
     }
 
-    /// The configuration that `--print-config` prints, with the ports of this sandbox.
+    /// Returns the configuration that `--print-config` prints, with the ports of this sandbox.
     func relayConfiguration(gateway: String = "http2", _ more: String = "") async throws -> URL {
         let printed = try await tool(
             Running.executable.path,
@@ -187,18 +187,18 @@ struct SandboxProcess: Sendable {
     }
 }
 
-/// A relay of the built executable.
+/// A relay process of the built executable.
 struct RelayProcess: Sendable {
     let process: Running
     let store: any RelayStore
     private let reserved: ReservedPort
-    /// The file; over PostgreSQL, beside which the relay keeps what is its own.
+    /// The database file. With PostgreSQL, the path next to which the relay keeps its own files.
     var database: String { store.path }
     var port: Int { reserved.number }
     var isListening: Bool { get throws { try reserved.isListening } }
 
-    /// Returns when it listens.
-    /// - Parameter port: the one it had, when it is started again.
+    /// Starts a relay and waits until it listens.
+    /// - Parameter port: The earlier port of a relay that is restarted.
     static func start(
         _ folder: Folder, configuration: URL, port: ReservedPort? = nil, _ more: [String] = []
     ) async throws -> RelayProcess {
@@ -208,7 +208,7 @@ struct RelayProcess: Sendable {
         return relay
     }
 
-    /// Returns at once.
+    /// Starts a relay without waiting.
     static func launch(
         _ folder: Folder, configuration: URL, database: String, port: ReservedPort? = nil, _ more: [String] = []
     ) throws -> RelayProcess {
@@ -231,7 +231,7 @@ struct RelayProcess: Sendable {
             api, body: Data(body.utf8), headers: [("Content-Type", "application/x-www-form-urlencoded")] + headers)
     }
 
-    /// Members with devices join one room.
+    /// Joins members with devices to one room.
     func join(_ numbers: ClosedRange<Int> = 1...2) async throws {
         for number in numbers {
             let (status, body) = try await call([
@@ -242,7 +242,7 @@ struct RelayProcess: Sendable {
         }
     }
 
-    /// A call to the admin API, as the machine's own user.
+    /// Calls the admin API as the relay's own user.
     func admin(_ method: String, _ path: String, _ json: String? = nil, headers: [(String, String)] = []) async throws
         -> (Int, String)
     {
@@ -261,8 +261,8 @@ struct RelayProcess: Sendable {
     /// Registers devices with the tokens of ``Name``, from 1, as another program does.
     func register(_ count: Int) throws { try store.register((1...count).map(Name.token), since: nil) }
 
-    /// Another program's look into the store.
-    /// - Parameter arguments: for the statement's `?`.
+    /// Queries the store as another program does.
+    /// - Parameter arguments: The values for the statement's `?`.
     func query(_ sql: String, _ arguments: [String] = []) throws -> [StoredRow] { try store.query(sql, arguments) }
 
     func count(_ sql: String) throws -> Int {
@@ -277,8 +277,10 @@ struct RelayProcess: Sendable {
     /// Queues pushes as another program does, in one transaction.
     func queue(_ pushes: [(app: String, token: String, payload: String)]) throws { try store.queue(pushes) }
 
-    /// Pushes whose connection ended without a word about them, by the log: each may have arrived twice.
-    /// - Parameter duplicates: how many there should be at least. The log is written behind.
+    /// Returns the number of pushes in doubt, from the log: their connection ended without a response, so each may have
+    /// arrived twice.
+    /// - Parameter duplicates: The number that must be explained. The log is written in the background, so this waits
+    ///   for it.
     func inDoubt(explaining duplicates: Int) async -> Int {
         try? await eventually("all of it is logged", within: .seconds(10)) { inDoubt >= duplicates }
         return inDoubt
@@ -289,11 +291,11 @@ struct RelayProcess: Sendable {
             .reduce(0) { $0 + (Int($1.fields["count"] ?? "1") ?? 1) }
     }
 
-    /// A look into the store of a relay that has ended.
+    /// Queries the store of a relay that has ended.
     func remains(_ sql: String) throws -> [StoredRow] { try store.remains(sql) }
 
-    /// What the gateway has taken and the queue does not show as sent, when the relay has ended: each of these may come once
-    /// more, and nothing else. By ``SandboxProcess/Notification/content``.
+    /// Returns the pushes that the gateway has accepted and the queue does not show as sent, after the relay has ended.
+    /// Each of these may arrive once more, and no other. Identified by ``SandboxProcess/Notification/content``.
     func inFlight(at sandbox: SandboxProcess) async throws -> Set<String> {
         try await eventually("the gateway has read what was written") {
             let stats = try await sandbox.stats()
@@ -303,8 +305,8 @@ struct RelayProcess: Sendable {
         return taken.intersection(try contents("q.state <> 'sent'"))
     }
 
-    /// Pushes whose connection ended without a word about them, by the log, when the relay has ended: each of these may have come
-    /// twice in its life. By ``SandboxProcess/Notification/content``.
+    /// Returns the pushes in doubt, from the log of a relay that has ended. Each of these may have arrived twice while
+    /// the relay ran. Identified by ``SandboxProcess/Notification/content``.
     func repeated() throws -> Set<String> {
         let ranges = process.log().filter { $0.message == Self.repeating }.compactMap { line in
             (line.fields["entries"] ?? line.fields["entry"])?.split(separator: "-").compactMap { Int($0) }
@@ -326,7 +328,7 @@ struct RelayProcess: Sendable {
         return Set(rows.map { $0[0] as String })
     }
 
-    /// Waits until every entry has come to an end; says what is left and what was logged last when that takes too long.
+    /// Waits until every push is settled. Reports the unsettled pushes and the last log lines if that takes too long.
     func drained(within limit: Duration = .seconds(60)) async throws {
         do {
             try await eventually("the queue is empty", within: limit, every: .milliseconds(100)) {
@@ -342,7 +344,7 @@ struct RelayProcess: Sendable {
     }
 }
 
-/// Names of members and tokens in tests.
+/// Names of members and device tokens in tests.
 enum Name {
     static func udid(_ number: Int) -> String { padded("\(number)", 40, "0") }
     static func token(_ number: Int) -> String { padded("\(number)", 64, "a") }

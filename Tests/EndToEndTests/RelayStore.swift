@@ -6,7 +6,7 @@ import Testing
 import TestPostgres
 #endif
 
-/// Where the relays of a run keep everything: in SQLite files, or with `STORE=postgres` in PostgreSQL.
+/// The store of all relays of a run: SQLite files, or PostgreSQL with `STORE=postgres`.
 enum StoreKind: String {
     case sqlite, postgres
 
@@ -16,7 +16,7 @@ enum StoreKind: String {
         return kind
     }()
 
-    /// An empty one.
+    /// Creates an empty store.
     func makeStore(path: String) throws -> any RelayStore {
         switch self {
         case .sqlite: return SQLiteFile(path: path)
@@ -31,45 +31,45 @@ enum StoreKind: String {
 }
 
 extension Trait where Self == ConditionTrait {
-    /// Left out in a run over PostgreSQL.
-    /// - Parameter reason: what it is about that PostgreSQL has not, or that no relay takes part.
+    /// Skips the test in a run with PostgreSQL.
+    /// - Parameter reason: The property that PostgreSQL lacks, or that no relay takes part.
     static func onlySQLite(_ reason: Comment) -> Self {
         .enabled(reason) { StoreKind.ofThisRun == .sqlite }
     }
 
-    /// Left out in a run over SQLite.
+    /// Skips the test in a run with SQLite.
     static func onlyPostgreSQL(_ reason: Comment) -> Self {
         .enabled(reason) { StoreKind.ofThisRun == .postgres }
     }
 }
 
-/// What a relay keeps everything in, for other programs: commands of ours, scripts, and tests that look into it.
+/// The store of a relay, for other programs: commands of ours, scripts, and tests that query it.
 protocol RelayStore: Sendable {
-    /// The file; over PostgreSQL, beside which a relay keeps what is its own.
+    /// The database file. With PostgreSQL, the path next to which a relay keeps its own files.
     var path: String { get }
-    /// Words before a program with which it and all that it starts use this store; none where a file is named instead.
+    /// The words before a command that make it and its children use this store. Empty if commands name a file instead.
     var variables: [String] { get }
-    /// Words after a command of ours with which it uses this store.
+    /// The flags with which a command of ours uses this store.
     var flags: [String] { get }
-    /// A program that runs the statements which are its last argument.
+    /// A command that runs the SQL statements in its last argument.
     var shell: [String] { get }
 
     /// - Parameters:
-    ///   - sql: a statement that both stores take.
-    ///   - arguments: for its `?`.
+    ///   - sql: A statement that both stores accept.
+    ///   - arguments: The values for its `?`.
     @discardableResult
     func query(_ sql: String, _ arguments: [String]) throws -> [StoredRow]
-    /// What is in it when no relay runs, left as it is.
+    /// Queries the store while no relay runs, and does not change it.
     func remains(_ sql: String) throws -> [StoredRow]
-    /// Writes devices as another program does: in one transaction.
-    /// - Parameter since: when they registered: `2020-01-01 00:00:00.000`; nil: now.
+    /// Registers devices as another program does: in one transaction.
+    /// - Parameter since: The time of registration, as `2020-01-01 00:00:00.000`. If `nil`, the current time.
     func register(_ tokens: [String], since: String?) throws
     /// Queues pushes as another program does, in one transaction.
     func queue(_ pushes: [(app: String, token: String, payload: String)]) throws
 }
 
 extension RelayStore {
-    /// A command of ours on this store, beside a relay or without one.
+    /// Returns a command of ours on this store, beside a relay or without one.
     func command(_ arguments: [String]) -> [String] {
         variables + [Running.executable.path] + arguments + flags
     }
@@ -79,13 +79,13 @@ extension RelayStore {
         try await ClientProgram.run(command(arguments), within: limit)
     }
 
-    /// Runs statements as a script does.
-    /// - Returns: what the program prints.
+    /// Runs SQL statements as a script does.
+    /// - Returns: The program's output.
     @discardableResult
     func script(_ sql: String) async throws -> String { try await tool(shell[0], Array(shell.dropFirst()) + [sql]) }
 }
 
-/// A row; columns count from 0, and read as what is asked for.
+/// A row. Columns count from 0 and are converted to the requested type.
 struct StoredRow: Equatable, CustomStringConvertible {
     fileprivate let columns: [String?]
 
@@ -112,7 +112,7 @@ struct SQLiteFile: RelayStore {
 
     var variables: [String] { [] }
     var flags: [String] { ["--database", path] }
-    /// As docs/database.md says that scripts do.
+    /// The command that docs/database.md recommends to scripts.
     var shell: [String] { ["sqlite3", "-bail", "-cmd", ".timeout 5000", "-cmd", "PRAGMA foreign_keys = ON", path] }
 
     private func open() throws -> DatabaseQueue {
@@ -140,7 +140,7 @@ struct SQLiteFile: RelayStore {
         try open().write { try Self.rows($0, sql, arguments) }
     }
 
-    /// At a copy: the next process finds the file as it was left.
+    /// Queries a copy, so that the next process finds the file unchanged.
     func remains(_ sql: String) throws -> [StoredRow] {
         let folder = try Folder()
         let copy = folder.file("copy.db").path
@@ -173,7 +173,7 @@ struct SQLiteFile: RelayStore {
 // MARK: - PostgreSQL
 
 #if PostgreSQL
-/// A database on the server of these tests, which ends with the test.
+/// A database on the PostgreSQL server of these tests. It is dropped with this object.
 final class PostgresTestDatabase: RelayStore {
     let path: String
     private let server: PostgresServer

@@ -20,7 +20,7 @@ extension EndToEnd {
             let relay = try await RelayProcess.start(folder, configuration: try await configure(Self.tokens[0]))
             #expect(try await isAccepted(Self.tokens[0], by: relay))
             _ = try await configure(Self.tokens[1])
-            // The drain of its connection takes seconds.
+            // The drain of the connection then takes seconds.
             try await sandbox.fault(["action": "stop_reading"], protocol: "http2")
             try relay.queue([Name.token(1)])
             try await eventually("it has arrived") { try await sandbox.notifications().count == 1 }
@@ -28,7 +28,7 @@ extension EndToEnd {
             try await eventually("the old token is refused") { try await !isAccepted(Self.tokens[0], by: relay) }
             #expect(try await isAccepted(Self.tokens[1], by: relay))
             try await relay.drained()
-            // In the relay's own order: on a busy machine the drain may be over before this test has looked.
+            // Compare positions in the relay's log: on a busy machine the drain may end before this test looks.
             let connection = try await relay.process.field("connection", of: "pushed")
             func place(_ message: String, _ connection: String? = nil) -> Int? {
                 relay.process.log().firstIndex {
@@ -104,7 +104,7 @@ extension EndToEnd {
             }
             try relay.queue([("news", Name.token(1), "{}")])
 
-            // It comes: with the binary gateway, its shorter texts, a dispatcher and a reader of feedback.
+            // Add the app with the binary gateway: a lower text limit, a dispatcher and a feedback reader.
             try configure("default: \(first), news: \(old)")
             let added = try await reload()
             #expect(
@@ -120,15 +120,15 @@ extension EndToEnd {
                 try relay.count("SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL") == 1
             }
 
-            // It speaks the other protocol.
+            // Change the app's protocol.
             try configure("default: \(first), news: \(first)")
             #expect(try await reload().text.contains("apps.news.gateway"))
             try relay.queue([("news", Name.token(2), "{}")])
             try await relay.drained()
             #expect(try await sandbox.notifications().last?.protocol == "http2")
 
-            // It goes: what is in flight has its answer, the rest waits.
-            // Shorter than a connection's drain, which is 8 s.
+            // Remove the app: the push in flight gets its response, the others stay pending. The delay is shorter than
+            // a connection's drain, which takes 8 s.
             try await sandbox.fault(["action": "delay", "delay_ms": 6000, "times": 1], protocol: "http2")
             try relay.queue([("news", Name.token(3), "{}")])
             try await eventually("it is under way") { try await waiting()["news"] == "0 1 nothing" }
@@ -144,13 +144,13 @@ extension EndToEnd {
             let unknown = try await relay.admin("PUT", "/v1/devices/\(Name.token(4))", #"{"app": "news"}"#)
             #expect(unknown.0 == 400 && unknown.1.contains("names no app of this relay"))
 
-            // What is wrong changes nothing.
+            // An invalid configuration changes nothing.
             try configure("news: {key: none.p8}, default: \(first)")
             let wrong = try await reload()
             #expect(wrong.status == 1 && wrong.errors.contains("none.p8"), "\(wrong.errors)")
             #expect(try await waiting()["news"] == "1 0 configuration")
 
-            // It comes back, and goes on with its rows.
+            // Add the app again: it resumes its rows.
             try configure("news: \(first), default: \(first)")
             #expect(try await reload().status == 0)
             try await relay.drained()
@@ -178,7 +178,7 @@ extension EndToEnd {
             let same = try await reload(relay.database)
             #expect(
                 (same.status, same.text) == (0, "reloaded; no setting has changed, credentials were read again\n"))
-            // The command reads another file than the relay.
+            // The command reads another configuration file than the relay.
             try FileManager.default.removeItem(at: key)
             let wrong = try await reload(relay.database)
             #expect(wrong.status == 1 && wrong.errors.contains("the relay keeps its configuration:"), "\(wrong.errors)")

@@ -1,6 +1,6 @@
 import Foundation
 
-/// The built executable, running, with its log at hand.
+/// A running process of the built executable, with its log.
 final class Running: Sendable {
     /// `pushchat`, which the test run has built beside the tests.
     static let executable = URL(filePath: CommandLine.arguments[0]).deletingLastPathComponent().appending(
@@ -15,8 +15,8 @@ final class Running: Sendable {
     private let logFile: URL
     let output: URL
 
-    /// Starts it with the log as JSON.
-    /// - Parameter variables: words before the program (``RelayStore/variables``).
+    /// Starts the executable with the log as JSON.
+    /// - Parameter variables: The words before the command that set its environment (``RelayStore/variables``).
     init(_ arguments: [String], variables: [String] = [], in folder: Folder, name: String) throws {
         logFile = folder.file("\(name).\(UUID().uuidString).log")
         output = folder.file("\(name).\(UUID().uuidString).out")
@@ -31,8 +31,8 @@ final class Running: Sendable {
         child.kill(signal)
     }
 
-    /// Waits until it has ended, for so long at most.
-    /// - Returns: its exit status, or the signal that ended it, negative.
+    /// Waits until the process ends.
+    /// - Returns: Its exit status, or the negated signal that ended it.
     @discardableResult
     func ended(within limit: Duration = .seconds(60)) async throws -> Int32 {
         try await eventually("the process ends", within: limit) { !isRunning }
@@ -50,7 +50,7 @@ final class Running: Sendable {
         }
     }
 
-    /// Waits until it listens on ports; fails early when it ends.
+    /// Waits until the process listens on the ports. Fails early if it ends.
     func listens(on ports: [ReservedPort]) async throws {
         do {
             try await eventually("it listens") {
@@ -71,7 +71,7 @@ final class Running: Sendable {
         }
     }
 
-    /// A field of the first log line with a message; waits for it.
+    /// Waits for the first log line with this message, and returns a field of it.
     func field(_ field: String, of message: String) async throws -> String {
         var found: String?
         try await eventually("\(message) is logged") {
@@ -81,19 +81,19 @@ final class Running: Sendable {
         return found ?? ""
     }
 
-    /// Megabytes of memory that are resident now.
+    /// The resident memory in megabytes.
     func residentMegabytes() throws -> Int {
         try (status("VmRSS").flatMap { Int($0.split(separator: " ")[0]) } ?? 0) / 1024
     }
 
-    /// Whether a signal would not end it: it blocks, ignores or handles it.
+    /// Whether the process blocks, ignores or handles a signal, so that the signal does not end it.
     func isPrepared(for signal: Int32) throws -> Bool {
         try ["SigBlk", "SigIgn", "SigCgt"].contains { set in
             try status(set).flatMap { UInt64($0, radix: 16) }.map { $0 & 1 << (signal - 1) != 0 } ?? false
         }
     }
 
-    /// A line of what the system says about the process (proc(5)).
+    /// Returns a field of the process's status file (proc(5)).
     private func status(_ name: String) throws -> String? {
         let status = try String(contentsOfFile: "/proc/\(child.identifier)/status", encoding: .utf8)
         return status.split(separator: "\n").first { $0.hasPrefix(name + ":") }

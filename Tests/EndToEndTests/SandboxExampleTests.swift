@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension Clients {
-    /// docs/sandbox.md: the sandbox as a part of other projects' tests.
+    /// Tests docs/sandbox.md: the sandbox in the tests of other projects.
     @Suite("The sandbox in others' tests", .onlySQLite("no relay takes part"))
     struct SandboxExampleTests {
         private static let examples = Page.root.appending(path: "docs/examples")
@@ -31,7 +31,7 @@ extension Clients {
             #expect(tests.status == 0 && tests.text.contains("3 passed"), "\(tests.text) \(tests.errors)")
         }
 
-        /// The rows of the page's table of libraries that our tests are said to run.
+        /// The rows of the page's table of libraries that the page says are tested here.
         private static let rows: [(library: String, lines: String)] = {
             let page = (try? Page("docs/sandbox.md").text) ?? ""
             return page.split(separator: "\n").compactMap { row in
@@ -49,7 +49,7 @@ extension Clients {
             let sandbox = try await SandboxProcess.start(try Folder())
             let lines = row.lines.replacing("2197", with: "\(sandbox.http2)")
                 .replacing(".pushchat/sandbox", with: sandbox.folder.file("sandbox").path)
-            // A bundle that does not have the sandbox's authority.
+            // A bundle without the sandbox's authority.
             let variables = ["env", "REQUESTS_CA_BUNDLE=\(try await sandbox.strangersCertificate())"]
             let client = try await Python.run(
                 "sandbox_lines.py", [name, sandbox.base], variables: variables, input: Data(lines.utf8))
@@ -91,7 +91,7 @@ extension Clients {
         func life() async throws {
             let folder = try Folder()
             let file = folder.file("ready.json")
-            // Of an earlier sandbox that was killed.
+            // A leftover of an earlier sandbox that was killed.
             try Data("{}".utf8).write(to: file)
             let sandbox = try Running(
                 ["sandbox", "--free-ports", "--ready-file", file.path, "--directory", folder.file("sandbox").path],

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension Scripts {
-    /// What scripts write into `push_queue`, with the `sqlite3` program or with `psql`, as they do.
+    /// Runs scripts that write into `push_queue` with the `sqlite3` program or with `psql`.
     @Suite("Rows of scripts")
     struct ScriptRowTests {
         private static func insert(_ number: Int64? = nil, token: Int) -> String {
@@ -54,7 +54,7 @@ extension Scripts {
             var relay = try await RelayProcess.start(folder, configuration: configuration)
             try await Self.join(relay)
             func post(_ text: String) async throws {
-                // Until the number is put right there is no other after the highest.
+                // Until the relay has replaced the highest push id, no higher one exists.
                 try await eventually("\(text) is accepted", within: .seconds(60)) {
                     let (status, answer) = try await relay.call(["cmd": "message", "udid": Name.udid(1), "text": text])
                     #expect(status == 200 || status == 503, "\(answer)")
@@ -65,7 +65,7 @@ extension Scripts {
             for (index, number) in numbers.enumerated() {
                 try await relay.store.script(Self.insert(number, token: 100 + index))
             }
-            // What lies below the others is found by the sweep through the whole queue.
+            // The sweep through the whole queue finds rows below the others.
             try await relay.drained(within: .seconds(180))
             try await post("after")
             try await relay.drained()
@@ -111,7 +111,7 @@ extension Scripts {
             }
             try await relay.store.script(Self.insert(2, token: 2))
             try await relay.drained()
-            // The second of these comes to the number that was taken.
+            // The second of these rows reaches the id that is already used.
             for token in [4, 5, 6] { try await relay.store.script(Self.insert(token: token)) }
             try await relay.drained()
             #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent'") == 4)
@@ -134,7 +134,7 @@ extension Scripts {
             try relay.queue((1...10).map(Name.token))
             try await relay.drained()
             let again = "UPDATE push_queue SET state = 'pending', time_sent = NULL, time_settled = NULL"
-            // In one transaction: the one that is found at once has no part in finding the other.
+            // Use one transaction, so that finding the first row at once does not help to find the second.
             try await relay.store.script(
                 """
                 BEGIN;

@@ -12,7 +12,7 @@ extension Stress {
         func killed() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
-            // The binary gateway: a debug build's HTTP/2 would take minutes.
+            // Use the binary gateway: HTTP/2 in a debug build would take minutes.
             let configuration = try await sandbox.relayConfiguration(gateway: "binary")
             var relay = try await RelayProcess.start(folder, configuration: configuration)
             try relay.register(Self.devices)
@@ -23,8 +23,8 @@ extension Stress {
             let receipt = try JSONDecoder().decode(Receipt.self, from: Data(answer.utf8))
             #expect(receipt.devices == Self.devices)
 
-            // Once while the pushes are still being queued, and once while they go out.
-            /// At how many kills each push was in flight.
+            // Kill the relay once while it still queues the pushes, and once while it sends them.
+            /// The number of kills at which each push was in flight.
             var inFlight: [String: Int] = [:]
             var queuedAtKills: [Int] = []
             for progress in ["queued > 0", "sent >= \(Self.devices / 2)"] {

@@ -4,7 +4,8 @@ import Testing
 extension EndToEnd {
     @Suite("Sessions")
     struct SessionTests {
-        /// A token of the operator's own system, which openssl signs here: HS256 with a secret, ES256 with a key's file.
+        /// Returns a session token as the operator's own system issues it, signed by openssl: HS256 with a secret,
+        /// ES256 with a key file.
         static func token(_ claims: String, algorithm: String, with key: String) async throws -> String {
             let script = """
                 set -e
@@ -83,7 +84,7 @@ extension EndToEnd {
             }
             #expect(try relay.count("SELECT count(*) FROM devices WHERE user_reference = 'alice'") == 4)
 
-            // Her devices are reached by her name.
+            // Her user name reaches all her devices.
             let (status, answer) = try await relay.admin(
                 "POST", "/v1/notifications", #"{"to":{"users":["alice"]},"alert":"hi"}"#)
             #expect(status == 202 && answer.contains(#""devices":4"#), "\(answer)")

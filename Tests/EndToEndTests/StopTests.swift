@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension Waiting {
-    /// What a stop waits for, and what it does not.
+    /// Tests which work a stop waits for.
     @Suite("Stopping")
     struct StopTests {
         @Test("While a stranger's body does not end, nothing more is leased after SIGTERM, and the process ends")
@@ -11,7 +11,7 @@ extension Waiting {
             let sandbox = try await SandboxProcess.start(folder)
             let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
             try await eventually("the relay is connected") { try await sandbox.stats().http2.connections.open > 0 }
-            // 100 Continue says that the request's head was read.
+            // 100 Continue shows that the relay has read the request's head.
             let request =
                 "POST /api.php HTTP/1.1\\r\\nHost: x\\r\\nExpect: 100-continue\\r\\nContent-Length: 9\\r\\n"
                 + "Content-Type: application/x-www-form-urlencoded\\r\\n\\r\\n"

@@ -12,13 +12,13 @@ extension EndToEnd {
             return try await RelayProcess.start(folder, configuration: file, port: port)
         }
 
-        /// The command, with its state in the test's folder.
+        /// Returns the command, with its state in the test's folder.
         private static func command(_ folder: Folder, _ relay: RelayProcess, _ arguments: [String]) -> [String] {
             ["env", "XDG_STATE_HOME=\(folder.file("state").path)", Running.executable.path] + arguments
                 + ["--relay", "http://127.0.0.1:\(relay.port)"]
         }
 
-        /// Run to its end, with all of its input.
+        /// Runs the command to its end with all of its input.
         private static func chat(
             _ folder: Folder, _ relay: RelayProcess, _ arguments: [String], input: String = "", session: String? = nil
         ) async throws -> ClientProgram {
@@ -67,7 +67,7 @@ extension EndToEnd {
                 try await eventually("messages of this round come in") { try relay.count(isStored) == 1 }
                 relay.process.kill(SIGKILL)
                 try await relay.process.ended()
-                // Typed while there is no relay.
+                // A line that is typed while no relay runs.
                 alice.type("down\(round)\n")
                 relay = try await Self.relay(folder, port: port)
             }
@@ -89,14 +89,14 @@ extension EndToEnd {
             #expect(alice.errors.contains("the connection is lost; connecting again"))
             #expect(alice.errors.contains("connected again"))
 
-            // The end of the input, and a signal: both in order.
+            // The end of the input and a signal both end the chat in order.
             bob.endInput()
             #expect(try await bob.ended() == 0, "\(bob.errors)")
             alice.child.kill(SIGTERM)
             #expect(try await alice.ended() == 0, "\(alice.errors)")
             #expect(try alice.messages() == stored && bob.messages() == stored)
 
-            // The next start is the same member, who sees what came meanwhile.
+            // The next start is the same member, who sees the messages from the time between.
             try await relay.call(["cmd": "message", "udid": Name.udid(1), "text": "meanwhile"])
             let again = try await Self.chat(folder, relay, ["tea", "--name", "Alice"])
             #expect(again.status == 0, "\(again.errors)")
@@ -127,7 +127,7 @@ extension EndToEnd {
                     atPath: state.appending(path: files[0]).path)[.posixPermissions] as? Int
             #expect(files.count == 1 && mode == 0o600)
 
-            // Nothing to post: the history, and the end.
+            // Without lines to post, the chat prints the history and ends.
             let last = try await Self.chat(folder, relay, ["ops", "--name", "cron", "--history", "1", "--json"])
             #expect(last.status == 0 && last.text.contains(#""text":"last","#) && !last.text.contains(#""one""#))
             #expect(try relay.count("SELECT count(*) FROM active_users") == 1)
@@ -191,7 +191,7 @@ extension EndToEnd {
                 ],
                 variables)
             #expect(first.status == 0, "\(first.text.debugDescription)")
-            // Another program has written what the relay would not take.
+            // Another program has written text that the relay would not accept.
             _ = try relay.query(
                 "UPDATE messages SET nickname = ?, text = ?", ["\u{1B}]0;evil\u{07}", "\u{9B}2Jevil\r\nx"])
             let second = try await run(
@@ -216,13 +216,13 @@ extension EndToEnd {
     }
 }
 
-/// A message, as `--json` prints it.
+/// A message as `--json` prints it.
 private struct Printed: Equatable, Decodable {
     let id: Int64
     let text: String
 }
 
-/// `pushchat chat`, running, with its input at hand.
+/// A running `pushchat chat` that the test can type into.
 private final class ChatProcess: Sendable {
     let child: Child
     private let input: Int32
@@ -233,7 +233,7 @@ private final class ChatProcess: Sendable {
         output = folder.file("chat.\(UUID().uuidString).out")
         errorFile = folder.file("chat.\(UUID().uuidString).err")
         var ends: [Int32] = [0, 0]
-        // No other process is to hold the end that is written to.
+        // No other process may hold the end that the test writes to.
         guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 else {
             throw Child.Failure(description: "no pipe")
         }
@@ -246,7 +246,7 @@ private final class ChatProcess: Sendable {
         _ = Array(text.utf8).withUnsafeBytes { write(input, $0.baseAddress, $0.count) }
     }
 
-    /// Once.
+    /// Closes the input. Call it once.
     func endInput() { close(input) }
 
     func ended() async throws -> Int32 {

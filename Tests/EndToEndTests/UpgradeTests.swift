@@ -3,7 +3,7 @@ import GRDB
 import Testing
 
 extension Databases {
-    /// A database of release 0.3.0 with a million rows in each large table (`make stress`).
+    /// Tests a database of release 0.3.0 with a million rows in each large table (`make stress`).
     @Suite("Upgrade and back", .onlySQLite("PostgresCoreTests upgrades PostgreSQL's tables"))
     struct UpgradeTests {
         private static let waiting = 100
@@ -34,7 +34,7 @@ extension Databases {
                 hits[moment] = version
                 try expectAll(relay)
             }
-            // The first is early enough on every machine.
+            // The first kill is early enough on every machine.
             #expect(hits[.whileCopying] == 3)
 
             let clock = ContinuousClock()

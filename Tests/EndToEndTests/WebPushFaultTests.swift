@@ -4,13 +4,13 @@ import Testing
 extension Surroundings {
     @Suite("Push services of browsers that fail")
     struct WebPushFaultTests {
-        /// At each of five services.
+        /// The number of browsers at each of five services.
         private static let browsers = Stress.scaled(2000)
         private static let kills = 5
-        /// Connections that a service closes amid everything.
+        /// The number of connections that a service closes in the middle of its work.
         private static let cuts = 5
 
-        /// A push service of its own, with its browsers.
+        /// A push service with its browsers.
         struct Service: Sendable {
             let sandbox: SandboxProcess
             let browsers: [SandboxProcess.Browser]
@@ -53,7 +53,7 @@ extension Surroundings {
             for _ in 0..<Self.cuts { try await busy.fault(["action": "close", "after": place()]) }
             var gone: Set<String> = []
             var large: Set<String> = []
-            // The sandbox has room for a hundred faults; a browser that has gone needs none.
+            // The sandbox holds at most a hundred faults. An ended subscription needs none.
             for (index, browser) in ending.browsers.enumerated() {
                 switch (index % 10, index) {
                 case (0, ..<400), (1, ..<400):
@@ -87,7 +87,7 @@ extension Surroundings {
                 "POST", "/v1/notifications", #"{"to":{"all":true},"alert":"to every browser"}"#)
             #expect(status == 202, "\(answer)")
 
-            // What is with the other services comes to an end; what is for the dead one waits.
+            // Pushes for the other services settle. Pushes for the dead one stay pending.
             let all = Self.browsers * services.count
             let left = "SELECT count(*) FROM push_queue WHERE state = 'pending'"
             var openAtKills: [String: Int] = [:]
@@ -126,8 +126,8 @@ extension Surroundings {
             )
             #expect(wanted.filter { counts[$0] == nil } == [], "lost")
             #expect(Set(counts.keys) == wanted)
-            // A kill, or the service that closes the connection, takes the answers to what it has accepted. A hundred requests
-            // are on their way to a service at once.
+            // A kill, or a service that closes its connection, loses the responses to pushes that it accepted. Up to a
+            // hundred requests to one service are in progress at once.
             let cut = repeated.filter { $0.value - 1 > openAtKills[$0.key, default: 0] }
                 .map { (token: $0.key, times: $0.value - 1 - openAtKills[$0.key, default: 0]) }
             #expect(Set(cut.map(\.token)).isSubset(of: busy.tokens))
@@ -146,7 +146,7 @@ extension Surroundings {
             try await neighbours(of: dead, at: busy, relay)
         }
 
-        /// How long messages take to a browser beside the dead service, with all that waits for that.
+        /// Measures how long messages to a browser take beside the dead service and its pending pushes.
         private func neighbours(of dead: Service, at alive: Service, _ relay: RelayProcess) async throws {
             try await alive.sandbox.heal()
             for (number, browser) in [alive.browsers[0], dead.browsers[0]].enumerated() {

@@ -6,7 +6,7 @@ import Testing
 import WebPushWire
 
 extension Clients {
-    /// Messages to simulated browsers, through the relay and from senders that nobody here wrote.
+    /// Tests messages to simulated browsers, from the relay and from third-party senders.
     @Suite("Web Push")
     struct WebPushTests {
         let folder: Folder
@@ -17,7 +17,7 @@ extension Clients {
             sandbox = try await SandboxProcess.start(folder)
         }
 
-        /// What the browser got of the room.
+        /// Returns the texts of the room that the browser received.
         private func bodies(_ browser: SandboxProcess.Browser, answer: String = "accepted") async throws -> [String] {
             struct Message: Decodable {
                 struct Notification: Decodable {
@@ -31,7 +31,7 @@ extension Clients {
             }
         }
 
-        /// The public key of a relay, made if need be.
+        /// Returns the public key of a relay, which is created if necessary.
         private static func key(_ store: any RelayStore) async throws -> String {
             let printed = try await store.pushchat("webpush", "key")
             guard printed.status == 0 else { throw Child.Failure(description: printed.errors) }
@@ -105,7 +105,7 @@ extension Clients {
             let body: String
         }
 
-        /// A key pair of a sender: the private one, and the public one.
+        /// Returns the private and the public key of a sender.
         private func keys() async throws -> (secret: String, open: String) {
             let database = folder.file("sender.db").path
             func key(_ more: [String]) async throws -> String {
@@ -132,7 +132,7 @@ extension Clients {
                 return try JSONDecoder().decode([Answer].self, from: client.output)
             }
             let browser = try await sandbox.makeBrowser(key: open)
-            // The Rust library takes no more than 3,070 bytes.
+            // The Rust library accepts at most 3,070 bytes.
             let texts = ["hello", "{}", "Grüße 👋", String(repeating: "x", count: 3990)]
             let answers = try await send(texts, to: browser)
             #expect(answers.map(\.status) == [Int](repeating: 201, count: 3 * texts.count - 1), "\(answers)")
@@ -145,7 +145,7 @@ extension Clients {
             #expect(arrivals.first?.headers == ["ttl": "60", "urgency": "high"])
             #expect(arrivals.last?.headers == ["ttl": "3600", "topic": "news"])
 
-            // Another's key, and a subscription that has ended.
+            // Another sender's key, and a subscription that has ended.
             let other = try await sandbox.makeBrowser(
                 key: "BP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl7A8")
             #expect(try await send(["no"], to: other).map(\.status) == [403, 403, 403])
@@ -157,14 +157,14 @@ extension Clients {
 
         // MARK: What the relay sends, read by others
 
-        /// Of a VAPID token.
+        /// The claims of a VAPID token.
         struct Claims: Decodable {
             let aud: String
             let exp: Double
             let sub: String
         }
 
-        /// A document for browsers, as it is to arrive.
+        /// Returns a document for browsers as it must arrive.
         private static func document(_ size: Int) -> String {
             let (start, end) = (
                 size < 80 ? #"{"notification":{"title":""# : #"{"notification":{"title":"Grüße 👋","body":""#, #""}}"#
@@ -183,10 +183,10 @@ extension Clients {
                 let text: String
                 let key: String
                 let claims: Claims
-                /// Bytes of the body.
+                /// The size of the body in bytes.
                 let size: Int
             }
-            // From the smallest document that has a title, close together at both ends.
+            // From the smallest document that has a title, in small steps at both ends.
             let most = 3993
             let sizes = Set(stride(from: 30, through: most, by: 4)).union(30...33).union(3987...most).sorted()
             #expect(sizes.count == 1000)
@@ -226,7 +226,7 @@ extension Clients {
                     as String
             }
 
-            // The largest as a program sends it, and what is larger; the rest as scripts do.
+            // Send the largest document through the API, and a larger one. The others are queued as scripts do it.
             func notify(_ size: Int) async throws -> (Int, String) {
                 try await relay.admin(
                     "POST", "/v1/notifications",
