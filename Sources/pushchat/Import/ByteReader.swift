@@ -1,6 +1,6 @@
 import Foundation
 
-/// A file as bytes, of which a piece is in memory, and the number of the line that they stand in.
+/// Reads a file as bytes, with one piece in memory, and counts lines.
 struct ByteReader {
     private static let piece = 1 << 16
 
@@ -9,7 +9,7 @@ struct ByteReader {
     private var position = 0
     private(set) var line = 1
 
-    /// - Parameter more: the next bytes; none at the end.
+    /// - Parameter more: Returns the next bytes. Returns none at the end.
     init(_ more: @escaping () throws -> [UInt8]) {
         self.more = more
     }
@@ -18,7 +18,7 @@ struct ByteReader {
         self.init { Array(try file.read(upToCount: Self.piece) ?? Data()) }
     }
 
-    /// The next byte, which stays; nil at the end.
+    /// The next byte, without consuming it. `nil` at the end.
     mutating func peek() throws -> UInt8? {
         if position == bytes.count {
             (bytes, position) = (try more(), 0)
@@ -27,7 +27,7 @@ struct ByteReader {
         return bytes[position]
     }
 
-    /// The byte after the next one.
+    /// The byte after the next one, without consuming either. `nil` if there is none.
     mutating func peekSecond() throws -> UInt8? {
         guard try peek() != nil else { return nil }
         if position + 1 == bytes.count { bytes += try more() }
@@ -41,7 +41,9 @@ struct ByteReader {
         return byte
     }
 
-    /// Takes the next byte if it is this one.
+    /// Consumes the next byte if it equals `byte`.
+    ///
+    /// - Returns: Whether it did.
     mutating func skip(_ byte: UInt8) throws -> Bool {
         guard try peek() == byte else { return false }
         _ = try next()
@@ -49,7 +51,7 @@ struct ByteReader {
     }
 }
 
-/// Why a file cannot be read any further.
+/// The reason why a file cannot be read any further.
 struct UnreadableFile: Error, Equatable, CustomStringConvertible {
     let line: Int
     let text: String

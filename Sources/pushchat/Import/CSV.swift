@@ -1,12 +1,12 @@
-/// Values separated by commas (RFC 4180), in UTF-8: read record by record, and written.
+/// Reads values separated by commas (RFC 4180) in UTF-8, record by record, and writes them.
 struct CSVReader {
-    /// Bytes of a record, quotes included: longer than a device with all its texts at their limits.
+    /// The maximum bytes of a record, including quotes. Longer than a device with all its texts at their limits.
     static let longestRecord = 1 << 16
 
     struct Record: Equatable {
-        /// Where it begins.
+        /// The line on which the record starts.
         let line: Int
-        /// Nil for what is no UTF-8.
+        /// `nil` if the record is not UTF-8.
         let fields: [String]?
     }
 
@@ -16,7 +16,8 @@ struct CSVReader {
         self.bytes = bytes
     }
 
-    /// The next record that is not an empty line; nil at the end.
+    /// The next record, skipping empty lines. `nil` at the end.
+    ///
     /// - Throws: ``UnreadableFile``.
     mutating func next() throws -> Record? {
         while let first = try bytes.peek() {
@@ -33,7 +34,7 @@ struct CSVReader {
     private mutating func record(from line: Int) throws -> [String]? {
         var (fields, size): ([String?], Int) = ([], 0)
         repeat {
-            // Its comma.
+            // Count the comma as well.
             size += 1
             guard size <= Self.longestRecord else { throw Self.tooLong(line) }
             var field: [UInt8] = []
@@ -49,10 +50,10 @@ struct CSVReader {
                 }
                 field.append(byte)
             }
-            if isOpen { throw UnreadableFile(line: line, text: "a quote has no end") }
+            if isOpen { throw UnreadableFile(line: line, text: "a quoted value has no closing quote") }
             if let byte = try bytes.peek(), !Self.endsField(byte) {
                 throw UnreadableFile(
-                    line: bytes.line, text: "after a closing quote must come a comma or the end of the line")
+                    line: bytes.line, text: "a closing quote must be followed by a comma or the end of the line")
             }
             fields.append(String(validating: field, as: UTF8.self))
         } while try bytes.skip(UInt8(ascii: ","))
@@ -69,7 +70,7 @@ struct CSVReader {
         byte == UInt8(ascii: ",") || byte == UInt8(ascii: "\n") || byte == UInt8(ascii: "\r")
     }
 
-    /// A record with its end of line.
+    /// The line of a record, including its line feed.
     static func line(_ fields: [String]) -> String {
         fields.map { field in
             let isPlain = field.utf8.allSatisfy { !endsField($0) && $0 != UInt8(ascii: "\"") }
@@ -77,7 +78,8 @@ struct CSVReader {
         }.joined(separator: ",") + "\n"
     }
 
-    /// Goes by scalars: with an accent behind it, a quote is another `Character`.
+    /// Inserts `mark` before each of the `marked` characters. Works on scalars, because a quote with an accent behind
+    /// it is another `Character`.
     static func text(_ text: String, putting mark: Unicode.Scalar, before marked: [Unicode.Scalar]) -> String {
         text.unicodeScalars.reduce(into: "") { text, scalar in
             if marked.contains(scalar) { text.unicodeScalars.append(mark) }

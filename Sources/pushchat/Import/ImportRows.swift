@@ -2,17 +2,17 @@ import ChatDomain
 import Crypto
 import Foundation
 
-/// What a row of a file is.
+/// The content of one row of a file.
 enum ImportRow: Equatable {
     case member(JoinRequest)
     case push(WaitingPush)
     case device(DeviceRecord)
-    /// A push that the other server has sent.
+    /// A push that the other server has already sent.
     case sent
     case wrong(WrongRow)
 }
 
-/// A row that cannot be taken: where it stands, and which rule it breaks.
+/// A row that cannot be imported: its line and the rule that it breaks.
 struct WrongRow: Equatable, CustomStringConvertible {
     let line: Int
     let text: String
@@ -20,20 +20,21 @@ struct WrongRow: Equatable, CustomStringConvertible {
     var description: String { "line \(line): \(text)" }
 }
 
-/// Rows of a file, one after the other.
+/// The rows of a file, one after the other.
 protocol ImportRows {
-    /// Nil at the end.
+    /// The next row. `nil` at the end.
+    ///
     /// - Throws: ``UnreadableFile``.
     mutating func next() throws -> ImportRow?
 }
 
-/// The tutorial's tables (pushchat-api.md §2), in a dump of its database.
+/// The tables of the PushChat tutorial's server (`api.sql`, `push.sql`), in a dump of its database.
 struct TutorialDump: ImportRows {
     private static let tables = [
         "active_users": ["udid", "device_token", "nickname", "secret_code", "ip_address"],
         "push_queue": ["message_id", "device_token", "payload", "time_queued", "time_sent"],
     ]
-    /// Bytes of an address: the longest of IPv6.
+    /// The maximum bytes of an address: the longest IPv6 address.
     private static let longestAddress = 45
 
     private var dump: MySQLDump
@@ -69,7 +70,7 @@ struct TutorialDump: ImportRows {
     }
 
     private func push(_ row: MySQLDump.Row) throws(ChatError) -> ImportRow {
-        // NULL until it was sent.
+        // The column is NULL until the push is sent.
         if case .some(.some(_)) = row.values["time_sent"] { return .sent }
         let payload = try text(row, "payload")
         guard (try? JSONValue(parsing: payload))?.object != nil else {
@@ -91,30 +92,32 @@ struct TutorialDump: ImportRows {
     }
 }
 
-/// Devices as values separated by commas, with a row of names first: `token`, and any of `app` and ``DeviceRecord/Column``.
+/// Devices as values separated by commas. The first row names the columns: `token`, and any of `app` and
+/// ``DeviceRecord/Column``.
 struct DeviceTable: ImportRows {
-    /// In the order in which an export has them.
+    /// The columns in the order of an export.
     static let names = ["token", "app"] + DeviceRecord.Column.allCases.map(\.rawValue)
 
-    /// What the file says of devices.
+    /// The columns that the file has.
     let columns: Set<DeviceRecord.Column>
     private let names: [String]
     private var csv: CSVReader
     private let resolve: (String?) throws(ChatError) -> AppName
 
     /// Reads the row of names.
-    /// - Parameter resolve: which app a name means; nil: the row names none.
+    ///
+    /// - Parameter resolve: Returns the app for a name. The name is `nil` if a row has none.
     /// - Throws: ``UnreadableFile``.
     init(_ bytes: ByteReader, resolve: @escaping (String?) throws(ChatError) -> AppName) throws {
         var csv = CSVReader(bytes)
         guard let head = try csv.next() else { throw UnreadableFile(line: 1, text: "the file is empty") }
         var names = (head.fields ?? []).map { FieldText.trimmed($0).lowercased() }
-        // Excel's mark of UTF-8.
+        // Remove the byte order mark that Excel writes.
         if let first = names.first, first.hasPrefix("\u{FEFF}") { names[0] = String(first.dropFirst()) }
         if let unknown = names.first(where: { !Self.names.contains($0) }) {
             throw UnreadableFile(
                 line: head.line,
-                text: "the first row must name columns, and \(JSONValue.string(unknown)) is none of "
+                text: "the first row must name columns, but \(JSONValue.string(unknown)) is not one of "
                     + Self.names.joined(separator: ", "))
         }
         guard names.contains("token"), Set(names).count == names.count else {
@@ -123,7 +126,8 @@ struct DeviceTable: ImportRows {
         }
         columns = Set(names.compactMap(DeviceRecord.Column.init(rawValue:)))
         guard columns.contains(.deactivated) == columns.contains(.reason) else {
-            throw UnreadableFile(line: head.line, text: "deactivated_at and deactivated_reason go together")
+            throw UnreadableFile(
+                line: head.line, text: "the columns deactivated_at and deactivated_reason require each other")
         }
         (self.names, self.csv, self.resolve) = (names, csv, resolve)
     }
@@ -133,7 +137,7 @@ struct DeviceTable: ImportRows {
         guard let fields = record.fields else { return .wrong(WrongRow(line: record.line, text: "must be UTF-8")) }
         guard fields.count == names.count else {
             return .wrong(
-                WrongRow(line: record.line, text: "has \(fields.count) values, and the first row names \(names.count)"))
+                WrongRow(line: record.line, text: "has \(fields.count) values, but the first row names \(names.count)"))
         }
         do throws(ChatError) {
             return .device(try device(Dictionary(zip(names, fields.map(SpreadsheetMark.removed))) { $1 }))
@@ -148,7 +152,7 @@ struct DeviceTable: ImportRows {
         }
         func time(_ column: DeviceRecord.Column) throws(ChatError) -> Timestamp? {
             guard let text = text(column) else { return nil }
-            // As exports have it: without the regular expression that reads every form.
+            // Read the form of exports without the regular expression that reads every form.
             if let time = Timestamp(sqlText: text), text == time.rfc3339 || text == time.sqlText { return time }
             guard let time = Timestamp(rfc3339: text) ?? Timestamp(calendar: text) else {
                 throw .invalid(column.rawValue, "must be a time like 2026-12-24T18:00:00Z")
@@ -171,14 +175,14 @@ struct DeviceTable: ImportRows {
         (record.seenAt, record.deactivatedAt) = (try time(.seen), try time(.deactivated))
         record.deactivatedReason = try ClientInfo.text(text(.reason), field: DeviceRecord.Column.reason.rawValue)
         guard (record.deactivatedAt == nil) == (record.deactivatedReason == nil) else {
-            throw .invalid("deactivated_at", "must stand with deactivated_reason")
+            throw .invalid("deactivated_at", "must be given together with deactivated_reason")
         }
         return record
     }
 
-    // MARK: - Tags, which stand in one value
+    // MARK: - Tags in one value
 
-    /// Between semicolons; one in a tag has a backslash before it, and so has a backslash.
+    /// Splits a text at semicolons. A backslash escapes a semicolon or a backslash in a tag.
     private static func tags(_ text: String) -> [String] {
         var (tags, isEscaped): ([String], Bool) = ([""], false)
         for character in text.unicodeScalars {
@@ -194,7 +198,7 @@ struct DeviceTable: ImportRows {
         return tags.filter { !FieldText.trimmed($0).isEmpty }
     }
 
-    /// A device with all columns, as ``names`` has them.
+    /// The line of a device with all columns of ``names``.
     static func line(_ device: Device) -> String {
         let tags = device.tags.map { CSVReader.text($0.text, putting: "\\", before: ["\\", ";"]) }
         let values = [
@@ -208,10 +212,11 @@ struct DeviceTable: ImportRows {
     }
 }
 
-/// An apostrophe before a value that a spreadsheet would run as a formula. Clients choose the values, and an operator opens
-/// the table.
+/// Puts an apostrophe before a value that a spreadsheet would run as a formula. Clients choose the values, and an
+/// operator opens the table.
 ///
-/// Values that already have apostrophes before such a beginning get one more, so that removing the mark restores every value.
+/// Values that already have apostrophes before such a beginning get one more, so that removing the mark restores every
+/// value.
 enum SpreadsheetMark {
     private static let mark = Unicode.Scalar("'")
     private static let formulas: Set<Unicode.Scalar> = ["=", "+", "-", "@", "\t", "\r"]
@@ -222,14 +227,15 @@ enum SpreadsheetMark {
         value.unicodeScalars.first == mark && isFormula(value) ? String(value.unicodeScalars.dropFirst()) : value
     }
 
-    /// Whether a value begins a formula, or is such a value behind apostrophes.
+    /// Whether a value begins with a formula, possibly after apostrophes.
     private static func isFormula(_ value: String) -> Bool {
         value.unicodeScalars.first { $0 != mark }.map(formulas.contains) ?? false
     }
 }
 
 extension Timestamp {
-    /// As databases write it, `2026-05-07 21:57:29` with or without a fraction; nil for what no calendar has, as MySQL's zero date.
+    /// Reads the form of databases, `2026-05-07 21:57:29` with or without a fraction. `nil` for times that are not in
+    /// the calendar, such as MySQL's zero date.
     fileprivate init?(calendar text: String) {
         guard let time = Timestamp(sqlText: text), time.sqlText.prefix(19) == text.prefix(19) else { return nil }
         self = time
@@ -237,13 +243,13 @@ extension Timestamp {
 }
 
 extension WaitingPush {
-    /// - Parameter number: its number in the other server's queue.
+    /// - Parameter number: The push's number in the other server's queue.
     init(number: String, token: DeviceToken, payload: String, queuedAt: Timestamp?) {
         self.init(
             id: Self.id("\(number)\n\(token)\n\(payload)"), token: token, payload: payload, queuedAt: queuedAt)
     }
 
-    /// A UUID of a hash.
+    /// A UUID made from a hash of the text.
     private static func id(_ text: String) -> String {
         var bytes = Array(SHA256.hash(data: Data(text.utf8)).prefix(16))
         bytes[6] = bytes[6] & 0x0F | 0x80

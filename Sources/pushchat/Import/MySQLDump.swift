@@ -1,17 +1,19 @@
-/// The rows of some tables in what `mysqldump` writes, statement by statement; what else stands there is passed over.
+/// Reads the rows of some tables from the output of `mysqldump`, statement by statement. Skips everything else.
 ///
-/// It knows INSERT and REPLACE with one row or many, with or without columns, and CREATE TABLE for the columns of those without.
+/// Understands INSERT and REPLACE with one row or many, with or without columns, and CREATE TABLE for the columns of
+/// statements that name none.
 struct MySQLDump {
-    /// Bytes of a value: more than any column of the tables takes.
+    /// The maximum bytes of a value. No column of the tables accepts more.
     static let longestValue = 1 << 20
     private static let mostValues = 256
 
     struct Row: Equatable {
         let table: String
-        /// Where it begins, and the how manyth of its statement it is: a line may have thousands.
+        /// The line on which the row starts, and its index within the statement, from 1. A line may contain thousands
+        /// of rows.
         let line: Int
         let number: Int
-        /// By lower-case column; nil for NULL.
+        /// The values by lower-case column. `nil` for NULL.
         let values: [String: [UInt8]?]
     }
 
@@ -22,17 +24,18 @@ struct MySQLDump {
     }
 
     private var bytes: ByteReader
-    /// Of the tables that are wanted, as far as the file has said.
+    /// The columns of the wanted tables, as the file has defined them up to here.
     private var columns: [String: [String]]
     private var insert: Insert?
 
-    /// - Parameter tables: those whose rows are wanted, with the columns that they have unless the file says so.
+    /// - Parameter tables: The wanted tables, with their columns unless the file defines others.
     init(_ bytes: ByteReader, tables: [String: [String]]) {
         self.bytes = bytes
         columns = tables
     }
 
-    /// Nil at the end.
+    /// The next row. `nil` at the end.
+    ///
     /// - Throws: ``UnreadableFile``.
     mutating func next() throws -> Row? {
         while true {
@@ -59,12 +62,12 @@ struct MySQLDump {
             _ = try bytes.next()
             repeat {
                 named.append(try word().lowercased())
-                guard named.count <= Self.mostValues else { throw unreadable("more columns than a table has") }
+                guard named.count <= Self.mostValues else { throw unreadable("more columns than a table can have") }
             } while try skip(",")
             try require(")")
         }
         guard try ["VALUES", "VALUE"].contains(word().uppercased()) else {
-            throw unreadable("after INSERT INTO \(name) must come VALUES")
+            throw unreadable("INSERT INTO \(name) must be followed by VALUES")
         }
         insert = Insert(table: name, columns: named.isEmpty ? known : named)
     }
@@ -73,7 +76,7 @@ struct MySQLDump {
         guard var current = insert else { return nil }
         if current.rows > 0, try !skip(",") {
             insert = nil
-            // ON DUPLICATE KEY UPDATE, say.
+            // Skips for example ON DUPLICATE KEY UPDATE.
             try skipStatement()
             return nil
         }
@@ -84,7 +87,7 @@ struct MySQLDump {
         repeat {
             values.append(try value())
             guard values.count <= Self.mostValues else {
-                throw unreadable("a row has more values than a table has columns")
+                throw unreadable("a row has more values than a table can have columns")
             }
         } while try skip(",")
         try require(")")
@@ -100,7 +103,8 @@ struct MySQLDump {
             values: Dictionary(zip(current.columns, values)) { $1 })
     }
 
-    /// The columns of a table that is wanted: each definition begins with a quoted name, and each key with a word.
+    /// Reads the columns of a wanted table. The definition of a column begins with a quoted name, that of a key with a
+    /// word.
     private mutating func readCreate() throws {
         guard try word().uppercased() == "TABLE" else { return try skipStatement() }
         var name = try word()
@@ -113,14 +117,15 @@ struct MySQLDump {
             let isKey = ["PRIMARY", "UNIQUE", "KEY", "INDEX", "CONSTRAINT", "FULLTEXT", "FOREIGN", "CHECK"]
                 .contains(first.uppercased())
             if isName || !isKey { found.append(first.lowercased()) }
-            guard found.count <= Self.mostValues else { throw unreadable("more columns than a table has") }
+            guard found.count <= Self.mostValues else { throw unreadable("more columns than a table can have") }
             try skipStatement(inside: true)
         } while try skip(",")
         columns[name] = found
         try skipStatement()
     }
 
-    /// Up to the `;` and past it; with `inside` up to the comma or bracket that ends a part.
+    /// Skips to the end of the statement, including the `;`. With `inside`, skips up to the comma or bracket that ends
+    /// a part.
     private mutating func skipStatement(inside: Bool = false) throws {
         var depth = 0
         while let byte = try token() {
@@ -144,7 +149,7 @@ struct MySQLDump {
 
     // MARK: - Values
 
-    /// NULL, a number, a text in quotes, or bytes as `0x…`, `x'…'` or `_binary '…'`.
+    /// Reads NULL, a number, a text in quotes, or bytes as `0x…`, `x'…'` or `_binary '…'`.
     private mutating func value() throws -> [UInt8]? {
         guard let first = try token() else { throw unreadable("the file ends inside a row") }
         if first == UInt8(ascii: "'") || first == UInt8(ascii: "\"") { return try quoted(keeps: true) }
@@ -169,7 +174,7 @@ struct MySQLDump {
         }
     }
 
-    /// A text in quotes of any kind, with backslashes (not in names) and doubled quotes.
+    /// Reads a text in quotes of any kind, with backslashes (not in names) and doubled quotes.
     private mutating func quoted(keeps: Bool) throws -> [UInt8] {
         let line = bytes.line
         guard let quote = try bytes.next() else { return [] }
@@ -189,7 +194,7 @@ struct MySQLDump {
             }
             text.append(value)
         }
-        throw UnreadableFile(line: line, text: "the text that begins here has no end")
+        throw UnreadableFile(line: line, text: "the text that starts here has no end")
     }
 
     private static let escapes: [UInt8: UInt8] = [
@@ -199,7 +204,7 @@ struct MySQLDump {
 
     // MARK: - Words
 
-    /// A name in quotes, or what stands up to a blank or a mark; empty where a mark stands.
+    /// Reads a name in quotes, or the text up to a blank or a mark. Empty if the next character is a mark.
     private mutating func word() throws -> String {
         guard let first = try token() else { return "" }
         if first == UInt8(ascii: "`") || first == UInt8(ascii: "\"") {
@@ -209,7 +214,7 @@ struct MySQLDump {
         while let byte = try bytes.peek(), !Self.isBlank(byte), !Self.marks.contains(byte) {
             _ = try bytes.next()
             text.append(byte)
-            // A blob as hexadecimal digits is a word, too.
+            // A blob in hexadecimal digits counts as a word.
             guard text.count <= 2 * Self.longestValue else { throw unreadable("a word has no end") }
         }
         if text.isEmpty, first != UInt8(ascii: "("), first != UInt8(ascii: ")"), first != UInt8(ascii: ";") {
@@ -222,13 +227,14 @@ struct MySQLDump {
 
     private static func isBlank(_ byte: UInt8) -> Bool { byte <= 32 }
 
-    /// The next byte that is neither blank nor of a comment; it stays.
+    /// The next byte outside blanks and comments, without consuming it.
     private mutating func token() throws -> UInt8? {
         try skipBlanks()
         return try bytes.peek()
     }
 
-    /// Comments too: `-- …`, `# …`, `/* … */`. What MySQL does in `/*! … */` sets variables and keys, nothing of the rows.
+    /// Skips blanks and comments: `-- …`, `# …`, `/* … */`. MySQL's commands in `/*! … */` set variables and keys, and
+    /// never contain rows.
     private mutating func skipBlanks() throws {
         while let byte = try bytes.peek() {
             if Self.isBlank(byte) {
@@ -236,7 +242,7 @@ struct MySQLDump {
             } else if byte == UInt8(ascii: "#") {
                 try skipLine()
             } else if byte == UInt8(ascii: "-") {
-                // A minus that begins a number stays.
+                // Keep a minus that begins a number.
                 guard try bytes.peekSecond() == byte else { return }
                 try skipLine()
             } else if byte == UInt8(ascii: "/") {
@@ -258,7 +264,7 @@ struct MySQLDump {
         while let byte = try bytes.next() {
             if byte == UInt8(ascii: "*"), try bytes.skip(UInt8(ascii: "/")) { return }
         }
-        throw UnreadableFile(line: line, text: "the comment that begins here has no end")
+        throw UnreadableFile(line: line, text: "the comment that starts here has no end")
     }
 
     private mutating func skip(_ mark: Unicode.Scalar) throws -> Bool {
@@ -270,7 +276,7 @@ struct MySQLDump {
     private mutating func require(_ mark: Unicode.Scalar) throws {
         guard try skip(mark) else {
             throw unreadable(
-                "is not as mysqldump writes it: expected \(mark)\(insert.map { " in a row of \($0.table)" } ?? "")")
+                "is not in the format of mysqldump: expected \(mark)\(insert.map { " in a row of \($0.table)" } ?? "")")
         }
     }
 

@@ -2,13 +2,14 @@ import ChatDomain
 import Logging
 import Synchronization
 
-/// What all loggers share: the level and the format, which SIGHUP may change while they are in use, and the last warnings.
+/// The state that all loggers share: the level and the format, which SIGHUP may change at any time, and the last
+/// warnings.
 final class LogSettings: Sendable {
-    /// Warnings kept, of at most ``LogRecord/maximumLine`` bytes each.
+    /// The maximum number of warnings to keep. Each has at most ``LogRecord/maximumLine`` bytes.
     private static let maximumWarnings = 100
     private static let levels = Logger.Level.allCases
 
-    /// A number for level and format, because each call that logs asks, also one whose level is off.
+    /// Level and format in one number, because every log call reads it, even if its level is off.
     private let values: Atomic<Int>
     private let warnings = Mutex<[[UInt8]]>([])
 
@@ -27,7 +28,7 @@ final class LogSettings: Sendable {
         (levels.firstIndex(of: level) ?? 0) << 1 | (format == .text ? 0 : 1)
     }
 
-    /// Makes these the handlers of all loggers of the process. Once in a process.
+    /// Makes these settings those of all loggers in the process. Call it once per process.
     func bootstrap() {
         LoggingSystem.bootstrap(
             { label, provider in LineLogHandler(label: label, settings: self, metadataProvider: provider) },
@@ -42,8 +43,8 @@ final class LogSettings: Sendable {
         }
     }
 
-    /// The last warnings and errors, as the log has them in JSON, oldest first, for the operator's page. In memory: gone
-    /// with the process.
+    /// The last warnings and errors in the JSON form of the log, oldest first, for the operator's page. They are in
+    /// memory only and end with the process.
     var recentWarnings: [JSONValue] {
         warnings.withLock { $0 }.compactMap { try? JSONValue(parsing: $0) }
     }
@@ -58,7 +59,7 @@ struct LineLogHandler: LogHandler {
     private let settings: LogSettings
     private let output: LogWriter
     private let now: TimeSource
-    /// A level that was set on this logger alone.
+    /// The level that was set on this logger. `nil` for the level of ``settings``.
     private var ownLevel: Logger.Level?
 
     init(
@@ -82,12 +83,12 @@ struct LineLogHandler: LogHandler {
         set { metadata[key] = newValue }
     }
 
-    /// The call's own metadata overrides the provider's, and that the logger's.
+    /// Writes an event. The event's own metadata override those of the provider, which override those of the logger.
     func log(event: LogEvent) {
         var all = metadata
         for new in [metadataProvider?.get(), event.metadata] {
             guard let new else { continue }
-            // Most loggers have no metadata of their own, so that there is nothing to copy.
+            // Avoid a copy, because most loggers have no metadata of their own.
             if all.isEmpty { all = new } else { all.merge(new) { $1 } }
         }
         if let error = event.error, all["error"] == nil { all["error"] = "\(error)" }

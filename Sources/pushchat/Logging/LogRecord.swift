@@ -1,23 +1,24 @@
 import ChatDomain
 import Logging
 
-/// How the lines of the log look.
+/// The format of the log's lines.
 enum LogFormat: String, Sendable, CaseIterable {
     /// `2026-11-20T23:55:00.123Z info  message key=value key="two words"`
     case text
-    /// One object per line, with `time`, `level`, `label`, `message` and the metadata beside them.
+    /// One object per line with `time`, `level`, `label` and `message`. The metadata are further members.
     case json
 }
 
-/// One event, as a line of the log.
+/// One event, which becomes a line of the log.
 struct LogRecord: Sendable {
     /// The label of the relay's own loggers.
     static let relay = "relay"
-    /// Bytes of a line, its line feed included: what a pipe takes whole or not at all (`PIPE_BUF`).
+    /// The maximum bytes of a line, including its line feed. A pipe writes this number of bytes as a whole or not at
+    /// all (`PIPE_BUF`).
     static let maximumLine = 4096
-    /// Bytes of a label, a message or a value after escaping; the rest is cut.
+    /// The maximum bytes of a label, a message or a value after escaping. Longer texts are cut.
     static let maximumValue = 1024
-    /// How deep metadata may be nested; what is below is left out.
+    /// The maximum depth of nested metadata. Deeper values are left out.
     static let maxDepth = 4
 
     let time: Timestamp
@@ -26,7 +27,7 @@ struct LogRecord: Sendable {
     let message: String
     let metadata: Logger.Metadata
 
-    /// The line, with its line feed.
+    /// The line, including its line feed.
     func line(_ format: LogFormat) -> [UInt8] {
         var line: [UInt8] = []
         line.reserveCapacity(256)
@@ -35,9 +36,9 @@ struct LogRecord: Sendable {
         return line
     }
 
-    /// Adds the line, with its line feed, to other lines.
+    /// Appends the line, including its line feed.
     ///
-    /// - Parameter clock: kept from one line to the next, because most lines have the second of the one before.
+    /// - Parameter clock: The clock to use for all lines, because most lines have the same second as the line before.
     func append(_ format: LogFormat, to lines: inout [UInt8], clock: inout LogClock) {
         switch format {
         case .text: appendText(to: &lines, clock: &clock)
@@ -46,8 +47,8 @@ struct LogRecord: Sendable {
         lines += "\n".utf8
     }
 
-    /// Bytes of the record's texts. Nil if it has to be formatted at once: because they are more than a line has, or because
-    /// a value's description may change.
+    /// The bytes of the record's texts. `nil` if the record must be formatted at once, because its texts are longer
+    /// than a line or the description of a value may change.
     var keptSize: Int? {
         var size = message.utf8.count + label.utf8.count
         for (key, value) in metadata {
@@ -65,7 +66,7 @@ struct LogRecord: Sendable {
         line += name.utf8
         for _ in name.utf8.count..<max(5, name.utf8.count) { line += " ".utf8 }
         line += " ".utf8
-        // Which part of the process, where it is not the relay itself.
+        // Name the part of the process, unless it is the relay itself.
         let text = label == Self.relay ? message : "\(label): \(message)"
         LogText.append(text, as: .plain, limit: Self.maximumValue, to: &line)
         appendPairs(to: &line, start: start, closing: 0, cut: " …") { key, value, line in
@@ -95,7 +96,7 @@ struct LogRecord: Sendable {
         Self.appendJSON(message, to: &line)
         appendPairs(to: &line, start: start, closing: 1, cut: #","truncated":true"#) { key, value, line in
             line += ",".utf8
-            // No second `time` or the like.
+            // Avoid duplicate members such as a second `time`.
             switch key {
             case "time", "level", "label", "message", "truncated": Self.appendJSON("metadata." + key, to: &line)
             default: Self.appendJSON(key, to: &line)
@@ -106,11 +107,11 @@ struct LogRecord: Sendable {
         line += "}".utf8
     }
 
-    /// Adds pairs in the order of their keys while there is room for them, then `cut` if some are missing.
+    /// Appends pairs in the order of their keys while they fit, then `cut` if some did not.
     ///
     /// - Parameters:
-    ///   - start: where the line begins.
-    ///   - closing: bytes that follow, without the line feed.
+    ///   - start: The index at which the line begins.
+    ///   - closing: The number of bytes that follow, not including the line feed.
     private func appendPairs(
         to line: inout [UInt8], start: Int, closing: Int, cut: String,
         append: (String, Logger.MetadataValue, inout [UInt8]) -> Void
@@ -131,7 +132,7 @@ struct LogRecord: Sendable {
         if isCut { line += cut.utf8 }
     }
 
-    /// `["a": ["b": 1]]` as `a.b=1`.
+    /// Writes `["a": ["b": 1]]` as `a.b=1`.
     private static func flatten(
         _ metadata: Logger.Metadata, prefix: String, depth: Int, into pairs: inout [(String, Logger.MetadataValue)]
     ) {
@@ -147,7 +148,7 @@ struct LogRecord: Sendable {
 }
 
 extension LogRecord {
-    /// As it is, if it is one word that nothing can be confused with; else in quotation marks.
+    /// Appends a text, in quotation marks unless it is an unambiguous single word.
     private static func appendWord(_ text: String, to line: inout [UInt8]) {
         let isPlain = text.utf8.count <= maximumValue && LogText.isWord(text)
         LogText.append(text, as: isPlain ? .plain : .quoted, limit: maximumValue, to: &line)
@@ -192,7 +193,7 @@ extension LogRecord {
     }
 }
 
-/// Writes times as RFC 3339, and asks the calendar only once a second.
+/// Writes times as RFC 3339. Computes the calendar date only once a second.
 struct LogClock: Sendable {
     private var second: Int64?
     /// `2026-11-20T23:55:00.`
@@ -201,7 +202,8 @@ struct LogClock: Sendable {
     mutating func append(_ time: Timestamp, to line: inout [UInt8]) {
         if time.seconds != second {
             let text = time.rfc3339.utf8
-            // Of a year with more than four digits, `rfc3339` writes the nearest time with four, its milliseconds too.
+            // For years with more than four digits, `rfc3339` writes the nearest time with four, including the
+            // milliseconds.
             guard (0...Timestamp.latestSeconds).contains(time.seconds) else {
                 line += text
                 return

@@ -1,25 +1,26 @@
-/// Text that comes from outside, made safe for one line of a log or a terminal.
+/// Makes text from outside safe for one line of a log or a terminal.
 enum LogText {
-    /// How a text stands in a line.
+    /// The form of a text in a line.
     enum Form {
-        /// Control characters and line separators, which could forge lines or control a terminal, and marks that change
-        /// the direction of writing, as escapes: `\n`, `\t`, `\r`, `\u{1b}`.
+        /// Escapes characters as `\n`, `\t`, `\r`, `\u{1b}`: control characters and line separators, which could forge
+        /// lines or control a terminal, and marks that change the direction of writing.
         case plain
         /// In quotation marks, with `"` and `\` escaped as well.
         case quoted
-        /// A JSON string (RFC 8259 §7), with everything escaped that is in ``plain``, which JSON alone would not ask for.
+        /// A JSON string (RFC 8259 §7). Also escapes all characters that ``plain`` escapes, although JSON does not
+        /// require it.
         case json
     }
 
-    /// What is written instead of the rest of a text that is cut.
+    /// Replaces the rest of a text that is cut.
     private static let ellipsis = "…"
 
-    /// Escaped, and cut where it would have more than `limit` bytes; then `…` follows.
+    /// The escaped text. If it is longer than `limit` bytes, it is cut and ends with `…`.
     static func cut(_ text: String, limit: Int) -> String {
         string(text, as: .plain, limit: limit)
     }
 
-    /// Cut in the same way; the quotation marks do not count.
+    /// The escaped text in quotation marks, cut in the same way. The quotation marks do not count.
     static func quoted(_ text: String, limit: Int) -> String {
         string(text, as: .quoted, limit: limit)
     }
@@ -30,7 +31,7 @@ enum LogText {
         return String(decoding: line, as: UTF8.self)
     }
 
-    /// Adds the text to a line, cut where it would have more than `limit` bytes; then `…` follows.
+    /// Appends the escaped text. If it is longer than `limit` bytes, it is cut and ends with `…`.
     static func append(_ text: String, as form: Form, limit: Int, to line: inout [UInt8]) {
         if form != .plain { line.append(UInt8(ascii: "\"")) }
         if !appendAsItIs(text, as: form, limit: limit, to: &line) {
@@ -39,11 +40,14 @@ enum LogText {
         if form != .plain { line.append(UInt8(ascii: "\"")) }
     }
 
-    /// Adds the text if it is printable ASCII without anything to escape, as nearly always; a fast test.
+    /// Appends the text if it is printable ASCII without characters to escape, which is nearly always true. This test
+    /// is fast.
+    ///
+    /// - Returns: Whether the text was appended.
     private static func appendAsItIs(_ text: String, as form: Form, limit: Int, to line: inout [UInt8]) -> Bool {
         text.withBytes { bytes in
             guard bytes.count <= limit else { return false }
-            // Without an exit from the loop, so that the compiler can test many bytes at once.
+            // The loop has no early exit, so that the compiler can test many bytes at once.
             var isSafe = true
             for byte in bytes { isSafe = isSafe && isPrintable(byte) }
             if form != .plain {
@@ -71,7 +75,7 @@ enum LogText {
         }
     }
 
-    /// Nil for what stays as it is.
+    /// The escape for a character. `nil` if the character needs none.
     private static func escape(_ scalar: Unicode.Scalar, as form: Form) -> String? {
         switch scalar {
         case "\"" where form != .plain: return #"\""#
@@ -86,7 +90,7 @@ enum LogText {
         }
     }
 
-    /// Whether it needs no quotation marks in a line.
+    /// Whether the text needs no quotation marks in a line.
     static func isWord(_ text: String) -> Bool {
         text.withBytes { bytes in
             var isPlain = !bytes.isEmpty
@@ -117,7 +121,7 @@ enum LogText {
 }
 
 extension String {
-    /// The UTF-8 of the text, copied only where it is not stored as that.
+    /// Calls `body` with the UTF-8 of the text. Copies the text only if it is not stored as UTF-8.
     fileprivate func withBytes<Result>(_ body: (UnsafeBufferPointer<UInt8>) -> Result) -> Result {
         if let result = utf8.withContiguousStorageIfAvailable(body) { return result }
         var copy = self

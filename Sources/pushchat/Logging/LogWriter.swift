@@ -2,42 +2,43 @@ import Dispatch
 import Foundation
 import Synchronization
 
-/// Writes the log's lines to a file descriptor, from a thread of its own: a caller only adds to a backlog.
+/// Writes the lines of the log to a file descriptor, from a separate thread. A caller only adds to a backlog.
 ///
-/// - A line is written at once when the log is quiet, else within ``collectTime``. A record of level `error` or above is
-///   waited for, so that it is in the log whatever happens next, but not longer than ``waitLimit``.
-/// - Lines come in the order in which they were logged and never mix: each `write(2)` has whole lines.
-/// - When nobody reads the other end, ``limit`` bytes wait. Then a line waits ``waitLimit`` for room, because a slow reader
-///   makes it in less; after that lines are dropped at once, until half of the room is free. The log must not stop the
-///   relay. The number of lost lines is written where they are missing.
-/// - When the other end is closed, or the disk is full, lines are dropped at once.
-/// - What was logged before ``flush(within:)`` is written when that returns. `exit` flushes standard error too, hence also
-///   the end of `main`. A fatal signal, a Swift trap, or `_exit` loses what was logged below `error` in the last
-///   milliseconds (``collectTime``).
+/// - A line is written at once when the log is quiet, otherwise within ``collectTime``. A caller waits for a record of
+///   level `error` or above, but not longer than ``waitLimit``, so that the record is in the log whatever happens next.
+/// - Lines appear in the order of the calls and never mix: each `write(2)` contains whole lines.
+/// - If no process reads the other end, up to ``limit`` bytes wait. Then a line waits ``waitLimit`` for room, because a
+///   slow reader makes room in less time. After that, lines are dropped at once until half of the room is free. The log
+///   must not stop the relay. The number of lost lines is written where they are missing.
+/// - If the other end is closed, or the disk is full, lines are dropped at once.
+/// - When ``flush(within:)`` returns `true`, all lines logged before the call are written. `exit`, and therefore the
+///   end of `main`, also flushes standard error. A fatal signal, a Swift trap or `_exit` loses lines below `error` from
+///   the last milliseconds (``collectTime``).
 final class LogWriter: Sendable {
     static let standardError: LogWriter = {
         atexit { _ = LogWriter.standardError.flush() }
         return LogWriter(STDERR_FILENO)
     }()
 
-    /// Bytes of lines that wait to be written: some 15,000 lines, a few seconds of a relay at its busiest, while the disk
-    /// under the log is slow. In memory it is two or three times as much.
+    /// The maximum bytes of lines that wait to be written: about 15,000 lines, a few seconds of a very busy relay while
+    /// the disk under the log is slow. They take two or three times as much memory.
     static let limit = 4 << 20
-    /// How long a line waits for room, and one of level `error` or above to be written.
+    /// The time that a line waits for room, and that a caller waits for a record of level `error` or above.
     static let waitLimit = DispatchTimeInterval.milliseconds(100)
-    /// How long the thread collects lines while the log is busy. Then it wakes at most 50 times a second.
+    /// The time for which the thread collects lines while the log is busy. The thread then wakes at most 50 times a
+    /// second.
     static let collectTime = DispatchTimeInterval.milliseconds(20)
-    /// How long the end of the process waits for a log that nobody reads.
+    /// The time that the end of the process waits for a log that no process reads.
     static let flushLimit = DispatchTimeInterval.seconds(2)
-    /// Bytes of lines that are made before they are written.
+    /// The bytes of lines to format before they are written.
     private static let groupSize = 64 << 10
-    /// For how many entries the thread keeps memory, after it needed more.
+    /// The number of entries for which the thread keeps memory after it needed more.
     private static let keptEntries = 4096
 
     private enum Activity {
-        /// Takes what there is before it waits again.
+        /// Takes all lines before it waits again.
         case awake
-        /// Waits for more lines, for a moment.
+        /// Waits briefly for more lines.
         case collecting
         /// Waits for a line.
         case idle
@@ -46,24 +47,24 @@ final class LogWriter: Sendable {
     private struct State {
         var backlog: LogBacklog
         var thread = Activity.awake
-        /// The descriptor has not taken bytes for a while.
+        /// Whether the descriptor has accepted no bytes for some time.
         var isStalled = false
-        /// When those who wait for room give up; nil while there is room.
+        /// The time at which callers stop waiting for room. `nil` while there is room.
         var roomDeadline: DispatchTime?
-        /// Who waits: for room (nil), or for a number of entries to be finished.
+        /// The callers that wait for a number of entries to be finished, or for room if the count is `nil`.
         var waiters: [(count: UInt64?, signal: MonotonicSignal)] = []
         var closeDeadline: DispatchTime?
     }
 
     private let descriptor: Int32
     private let waitLimit: DispatchTimeInterval
-    /// At so many bytes the thread is woken while it collects.
+    /// The bytes at which the thread is woken while it collects.
     private let wakeSize: Int
     private let state: Mutex<State>
     private let wake = MonotonicSignal()
     private let ended = MonotonicSignal()
 
-    /// The descriptor stays the caller's, who closes it after ``close(within:)``.
+    /// Does not take over the descriptor. The caller closes it after ``close(within:)``.
     init(
         _ descriptor: Int32, limit: Int = LogWriter.limit, waitLimit: DispatchTimeInterval = LogWriter.waitLimit
     ) {
@@ -87,14 +88,14 @@ final class LogWriter: Sendable {
         if record.level >= .error, !state.withLock({ $0.isStalled }) { flush(within: waitLimit) }
     }
 
-    /// - Parameter line: at most ``LogRecord/maximumLine`` bytes, the line feed included.
+    /// - Parameter line: At most ``LogRecord/maximumLine`` bytes, including the line feed.
     func write(_ line: [UInt8]) {
         add(.line(line), bytes: line.count)
     }
 
-    /// Waits until everything that was logged before is written.
+    /// Waits until all lines logged before the call are written.
     ///
-    /// - Returns: false if that was not the case in time.
+    /// - Returns: `false` if the limit ended first.
     @discardableResult
     func flush(within limit: DispatchTimeInterval = LogWriter.flushLimit) -> Bool {
         let deadline = DispatchTime.now() + limit
@@ -112,7 +113,7 @@ final class LogWriter: Sendable {
         return isDone || wait(signal, until: deadline)
     }
 
-    /// Ends the thread, after it wrote what it can in that time.
+    /// Ends the thread, after it has written as many lines as it can within the limit.
     func close(within limit: DispatchTimeInterval = LogWriter.flushLimit) {
         let deadline = DispatchTime.now() + limit
         state.withLock { state in
@@ -120,7 +121,7 @@ final class LogWriter: Sendable {
             state.thread = .awake
         }
         wake.signal()
-        // For another call.
+        // Signal again for another call of this method.
         if ended.wait(until: deadline) { ended.signal() }
     }
 
@@ -138,15 +139,15 @@ final class LogWriter: Sendable {
         }
     }
 
-    /// - Returns: false if there is none, and waiting did not help. The time that ``waitLimit`` allows begins when the room
-    ///   ends.
+    /// - Returns: `false` if there is no room and waiting did not help. The time that ``waitLimit`` allows begins when
+    ///   the room ends.
     private func waitForRoom() -> Bool {
         let signal = MonotonicSignal()
         let deadline: DispatchTime? = state.withLock { state in
             guard state.backlog.isFull else { return nil }
             let deadline = state.roomDeadline ?? .now() + waitLimit
             state.roomDeadline = deadline
-            // Not again and again, after the first has waited in vain.
+            // After one caller has waited in vain, do not make others wait.
             if deadline > .now() { state.waiters.append((nil, signal)) }
             return deadline
         }
@@ -163,7 +164,8 @@ final class LogWriter: Sendable {
     // MARK: The thread that writes
 
     private func run() {
-        // Writing to a pipe without a reader shall fail with EPIPE. The signal comes to the thread that writes.
+        // Writing to a pipe without a reader must fail with EPIPE. The signal arrives at the thread that writes, so
+        // block it here.
         var signals = sigset_t()
         sigemptyset(&signals)
         sigaddset(&signals, SIGPIPE)
@@ -179,10 +181,10 @@ final class LogWriter: Sendable {
         ended.signal()
     }
 
-    /// Waits for entries, and takes all there are.
+    /// Waits for entries, and takes all of them.
     ///
-    /// - Parameter entries: an empty array, whose memory is used again.
-    /// - Returns: false at the end.
+    /// - Parameter entries: An empty array, whose memory is reused.
+    /// - Returns: `false` when the log is closed.
     private func next(_ entries: inout [LogBacklog.Entry]) -> Bool {
         while true {
             let isClosed = state.withLock { state in
@@ -234,7 +236,7 @@ final class LogWriter: Sendable {
         for signal in done { signal.signal() }
     }
 
-    /// Waits for more lines, unless a thread waits for those that there are.
+    /// Waits for more lines, unless a thread waits for the present ones.
     private func collect() {
         let isQuiet = state.withLock { state in
             guard state.waiters.isEmpty, state.closeDeadline == nil else { return false }
@@ -246,7 +248,7 @@ final class LogWriter: Sendable {
         state.withLock { $0.thread = .awake }
     }
 
-    /// Asked when the descriptor takes no bytes.
+    /// Whether to wait for a descriptor that accepts no bytes. Records that it is stalled.
     private func isWorthWaiting() -> Bool {
         state.withLock { state in
             state.isStalled = true
@@ -255,49 +257,50 @@ final class LogWriter: Sendable {
     }
 }
 
-/// The lines that were logged and are not written yet: which are accepted, which are lost, and when there is room again.
+/// The lines that were logged and are not written yet. Decides which lines are accepted or lost, and when there is room
+/// again.
 ///
-/// Once it is full, it accepts nothing until half of it is free. So a slow reader costs a gap now and then, and each gap
-/// becomes one entry with the number of lines that are missing there.
+/// A full backlog accepts nothing until half of it is free. So a slow reader causes only occasional gaps. Each gap
+/// becomes one entry with the number of missing lines.
 struct LogBacklog: Sendable {
     enum Content: Sendable {
         case line([UInt8])
-        /// To be formatted when it is written.
+        /// A record that is formatted when it is written.
         case record(LogRecord, LogFormat)
-        /// So many lines were lost here.
+        /// The number of lines that were lost here.
         case gap(Int)
     }
 
     struct Entry: Sendable {
         let content: Content
-        /// Of the limit.
+        /// The bytes that count against the limit.
         let bytes: Int
     }
 
-    /// Bytes that an entry costs beside its text, so that a flood of empty lines has a bound too.
+    /// The bytes that an entry costs besides its text, so that even a flood of empty lines is limited.
     static let overhead = 128
 
-    /// Bytes, the ``overhead`` included.
+    /// The maximum bytes, including the ``overhead``.
     private let limit: Int
-    /// Not taken by the thread yet, oldest first.
+    /// Entries that the thread has not taken yet, oldest first.
     private var entries: [Entry] = []
-    /// Bytes of the entries, and of those that the thread took and did not finish.
+    /// The bytes of the entries, and of those that the thread has taken and not finished.
     private(set) var size = 0
-    /// From the first line that did not fit until half of the room is free.
+    /// Whether the backlog is full: from the first line that did not fit until half of the room is free.
     private(set) var isFull = false
-    /// Lines lost after the last entry.
+    /// The number of lines lost after the last entry.
     private var lost = 0
-    /// Entries that were accepted, ever.
+    /// The number of entries that were ever accepted.
     private(set) var accepted: UInt64 = 0
-    /// Of these, how many the thread finished.
+    /// The number of accepted entries that the thread has finished.
     private(set) var finished: UInt64 = 0
 
     init(limit: Int) {
         self.limit = limit
     }
 
-    /// - Parameter bytes: of its text.
-    /// - Returns: false if there is no room for it. There always is for one alone.
+    /// - Parameter bytes: The bytes of the text.
+    /// - Returns: `false` if there is no room. An empty backlog always has room for one entry.
     mutating func add(_ content: Content, bytes: Int) -> Bool {
         let entry = Entry(content: content, bytes: bytes + Self.overhead)
         guard !isFull, size == 0 || size + entry.bytes <= limit else {
@@ -311,12 +314,12 @@ struct LogBacklog: Sendable {
         return true
     }
 
-    /// Counts a line for which there was no room.
+    /// Counts a line that was lost for lack of room.
     mutating func countLost() {
         lost += 1
     }
 
-    /// Makes the gap an entry, if there is one and it has ended.
+    /// Turns the gap into an entry, if there is one and it has ended.
     mutating func closeGap() {
         guard lost > 0, !isFull else { return }
         entries.append(Entry(content: .gap(lost), bytes: 0))
@@ -324,13 +327,13 @@ struct LogBacklog: Sendable {
         lost = 0
     }
 
-    /// Exchanges everything that waits for an empty array.
+    /// Exchanges all waiting entries for an empty array.
     mutating func take(_ empty: inout [Entry]) {
         closeGap()
         swap(&entries, &empty)
     }
 
-    /// So many of the entries that were taken are written, or dropped.
+    /// Records that the thread has written or dropped `count` of the entries that it took.
     mutating func finish(_ count: Int, bytes: Int) {
         finished += UInt64(count)
         size -= bytes
@@ -338,24 +341,24 @@ struct LogBacklog: Sendable {
     }
 }
 
-/// Writes whole lines to a descriptor, and remembers what could not be written.
+/// Writes whole lines to a descriptor, and counts those that could not be written.
 private struct LineWriter {
-    /// Milliseconds without a byte written after which the descriptor counts as stalled.
+    /// The milliseconds without a written byte after which the descriptor counts as stalled.
     private static let stallTime: Int32 = 100
 
     let descriptor: Int32
-    /// Asked while the descriptor is stalled.
+    /// Called while the descriptor is stalled. Returns whether to continue waiting.
     let isWorthWaiting: () -> Bool
-    /// Lines that are missing before the next one.
+    /// The number of lines that are missing before the next one.
     var lost = 0
-    /// The last byte that was written was not a line feed, because the rest of the line could not be written.
+    /// Whether the last byte written was not a line feed, because the rest of the line could not be written.
     fileprivate var isInLine = false
 
-    /// Writes and empties `lines`, after a notice of those that were lost before.
+    /// Writes and empties `lines`, after a notice of the lines lost before.
     mutating func write(_ lines: inout [UInt8]) {
         var rest = lines[...]
         if lost > 0 {
-            let notice = "pushchat: \(lost) lines of the log were lost, because nobody read them\n"
+            let notice = "pushchat: \(lost) log lines were lost, because they could not be written\n"
             if put(Array(notice.utf8)[...]).isEmpty { lost = 0 }
         }
         if lost == 0 { rest = put(rest) }
@@ -363,9 +366,10 @@ private struct LineWriter {
         lines.removeAll(keepingCapacity: true)
     }
 
-    /// One `write(2)` for as many whole lines as a pipe that is ready takes without blocking (`PIPE_BUF`).
+    /// Writes lines. Each `write(2)` contains as many whole lines as a ready pipe accepts without blocking
+    /// (`PIPE_BUF`).
     ///
-    /// - Returns: what could not be written.
+    /// - Returns: The part that could not be written.
     private mutating func put(_ lines: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
         if isInLine {
             isInLine = false

@@ -3,10 +3,11 @@ import Foundation
 
 /// A semaphore whose timed waits follow the monotonic clock.
 ///
-/// `DispatchSemaphore` waits until a time of the wall clock on Linux (`sem_timedwait`): while the clock is set back by an hour, a
-/// wait of 20 milliseconds takes an hour.
+/// On Linux, `DispatchSemaphore` waits until a time of the wall clock (`sem_timedwait`). If that clock is set back by
+/// an hour, a wait of 20 milliseconds takes an hour.
 ///
-/// `@unchecked Sendable` is sound: `count` is read and written only while `mutex` is held, and the pointers never change.
+/// `@unchecked Sendable` is sound: `count` is read and written only while `mutex` is held, and the pointers never
+/// change.
 final class MonotonicSignal: @unchecked Sendable {
     private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
     private let condition = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
@@ -42,7 +43,7 @@ final class MonotonicSignal: @unchecked Sendable {
         pthread_mutex_unlock(mutex)
     }
 
-    /// - Returns: false if there was no signal until `deadline`.
+    /// - Returns: `false` if there was no signal before `deadline`.
     func wait(until deadline: DispatchTime) -> Bool {
         // On Linux the uptime of `DispatchTime` is CLOCK_MONOTONIC.
         let (seconds, rest) = deadline.uptimeNanoseconds.quotientAndRemainder(dividingBy: 1_000_000_000)

@@ -170,7 +170,7 @@ struct ImportRowsTests {
             ),
             (
                 "token,deactivated_at,deactivated_reason", "\(token),2026-05-07T21:57:29Z,",
-                "Invalid deactivated_at: must stand with"
+                "Invalid deactivated_at: must be given together with"
             ),
         ])
     func wrongDevice(head: String, row: String, expected: String) throws {

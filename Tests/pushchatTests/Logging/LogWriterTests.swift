@@ -165,7 +165,7 @@ final class LogPipe {
         let kept = lines.count - 1
         try #require(kept >= 40 && kept < 100)
         #expect(lines.prefix(kept).enumerated().allSatisfy { Self.longLine($0) == Array("\($1)\n".utf8) })
-        #expect(lines.last == "pushchat: \(100 - kept) lines of the log were lost, because nobody read them")
+        #expect(lines.last == "pushchat: \(100 - kept) log lines were lost, because they could not be written")
     }
 
     @Test("A flush ends, also when nobody reads, and returns whether all is written")
