@@ -5,9 +5,9 @@ import Testing
 
 @testable import ChatDispatch
 
-@Suite("Dispatchers that do not move")
+@Suite("Dispatchers that stall")
 struct DispatchWatchTests {
-    /// A queue's depth, and a gateway, as a test sets them.
+    /// A queue depth and a gateway that a test sets.
     private final class Relay: RelayMetrics {
         struct State {
             var due = 1
@@ -38,7 +38,7 @@ struct DispatchWatchTests {
         return DispatchWatch(apps: { [app] }, metrics: relay)
     }
 
-    @Test("One that does nothing for longer than an answer may take, though it could, is named until it moves")
+    @Test("A dispatcher with work is reported if it does not move for longer than a response may take")
     func stalled() async {
         let watch = watch()
         await watch.check(at: .seconds(10))
@@ -46,7 +46,7 @@ struct DispatchWatchTests {
         #expect(watch.stalled.isEmpty)
         await watch.check(at: .seconds(100))
         #expect(watch.stalled.map(\.app) == [.default] && watch.stalled.map(\.time) == [.seconds(90)])
-        // What cannot be looked at is as it was.
+        // The watch keeps its result if it cannot read the queue's depth.
         relay.state.withLock { $0.isBroken = true }
         await watch.check(at: .seconds(200))
         #expect(watch.stalled.count == 1)
@@ -57,7 +57,7 @@ struct DispatchWatchTests {
     }
 
     @Test(
-        "One that moves, has nothing to do, or waits for its gateway is well",
+        "A dispatcher that moves, has no work or waits for its gateway is healthy",
         arguments: ["moves", "idle", "no gateway"])
     func well(why: String) async {
         let watch = watch()
@@ -68,7 +68,7 @@ struct DispatchWatchTests {
             await watch.check(at: .seconds(time))
             #expect(watch.stalled.isEmpty)
         }
-        // Time without work does not count when there is some.
+        // The time without work does not count once there is some.
         relay.state.withLock { $0 = Relay.State() }
         await watch.check(at: .seconds(1010))
         #expect(watch.stalled.isEmpty)

@@ -17,7 +17,7 @@ struct DispatcherTests {
         DeliveryReport(connection: ConnectionID(connection), identifiers: identifiers, outcome: outcome)
     }
 
-    /// Runs a dispatcher while `body` looks on.
+    /// Runs a dispatcher during `body`.
     private func running(now: Timestamp = Timestamp(seconds: 0), _ body: () async throws -> Void) async throws {
         let dispatcher = Dispatcher(app: .default, queue: queue, gateway: gateway, now: { now }, logger: silent)
         try await withThrowingTaskGroup(of: Void.self) { group in
@@ -29,7 +29,7 @@ struct DispatcherTests {
         #expect(gateway.isDrained)
     }
 
-    @Test("Writes what it leases until nothing is due, and again when the queue signals")
+    @Test("It writes its leases until nothing is due, and again when the queue signals")
     func drains() async throws {
         queue.tell(.success(FakeQueue.rows(1...2)), .success(FakeQueue.rows(3...3)))
         try await running {
@@ -42,7 +42,7 @@ struct DispatcherTests {
         #expect(gateway.written.flatMap(\.pushes).map(\.identifier) == [5, 6, 7, 8])
     }
 
-    @Test("What is being leased while the gateway drains still gets its report, and goes back")
+    @Test("Pushes that are leased while the gateway drains get a report and are released")
     func lateLease() async throws {
         let (gate, opening) = AsyncStream.makeStream(of: Void.self)
         queue.state.withLock { $0.gate = gate }
@@ -50,7 +50,7 @@ struct DispatcherTests {
         let dispatcher = Dispatcher(app: .default, queue: queue, gateway: gateway, logger: silent)
         let services = ServiceGroup(services: [dispatcher], logger: silent)
         async let work: Void = services.run()
-        await eventually("the lease is under way") { queue.state.withLock { $0.asked.count } == 1 }
+        await eventually("the lease has begun") { queue.state.withLock { $0.asked.count } == 1 }
         await services.triggerGracefulShutdown()
         await eventually("the gateway is drained") { gateway.isDrained }
         queue.state.withLock { $0.gate = nil }
@@ -60,7 +60,7 @@ struct DispatcherTests {
         #expect(queue.state.withLock { $0.released } == [7...8])
     }
 
-    @Test("Goes on when the queue fails for a while")
+    @Test("It continues after the queue has failed for a while")
     func survivesQueueFailures() async throws {
         queue.tell(
             .failure(.unavailable(cause: "locked")), .failure(.unavailable(cause: "locked")),
@@ -70,7 +70,7 @@ struct DispatcherTests {
         }
     }
 
-    @Test("Goes on after pushes that are refused, and asks for a fresh connection for a probe")
+    @Test("It continues after refused pushes, and requests a fresh connection for a probe")
     func refusedAndProbes() async throws {
         queue.tell(
             .success(LeasedPushes([FakeQueue.row(1, payload: "")])),
@@ -85,17 +85,17 @@ struct DispatcherTests {
         #expect(refused.map(\.transition) == [Transition(.failed(reason: "MissingPayload"))])
     }
 
-    @Test("Wakes by itself when a push that waits becomes due")
+    @Test("It wakes without a signal when a waiting push becomes due")
     func alarm() async throws {
         queue.state.withLock { $0.due = [Timestamp(milliseconds: 20)] }
-        // It finds nothing at its first look.
+        // The first lease finds nothing.
         queue.tell(.success(LeasedPushes([])), .success(FakeQueue.rows(5...5)))
         try await running {
             await eventually("written without a signal of the queue") { gateway.written.count == 1 }
         }
     }
 
-    @Test("Records what becomes of each push, also when the store fails at first")
+    @Test("It records the outcome of each push, even if the store fails at first")
     func records() async throws {
         queue.state.withLock { $0.settleFailures = 2 }
         queue.tell(.success(FakeQueue.rows(10...11)))
@@ -108,25 +108,25 @@ struct DispatcherTests {
         #expect(settled == [[Settlement(10...11, Transition(.sent, adding: PushHistory(attempts: 1)))]])
     }
 
-    @Test("While outcomes cannot be written down nothing more is sent")
+    @Test("It sends nothing more while outcomes cannot be recorded")
     func stopsSending() async throws {
         queue.tell(.success(FakeQueue.rows(1...1)))
         try await running {
             await eventually("written") { gateway.written.count == 1 }
             queue.state.withLock { $0.settleFailures = 3 }
             gateway.answer([report(5...5)])
-            // Not the first: the dispatcher knows of that only a moment after the queue.
+            // Wait for two failed attempts: the dispatcher learns of a failure a moment after the queue.
             await eventually("two attempts failed") { queue.state.withLock { $0.settleFailures } < 2 }
             queue.tell(.success(FakeQueue.rows(2...2)))
             queue.signal()
             await eventually("the second is written") { gateway.written.count == 2 }
-            // Only then: the outcome of the first is on disk.
+            // By then the outcome of the first push is on disk.
             #expect(queue.state.withLock { $0.settled.count } == 1)
         }
     }
 
     @Test(
-        "When it stops, what cannot be written down is not tried for ever, and is nobody's any more",
+        "When it stops, it gives up outcomes that cannot be recorded, and releases their pushes",
         .timeLimit(.minutes(1)))
     func stopsWithoutRecording() async throws {
         queue.tell(.success(FakeQueue.rows(1...3)))
@@ -139,7 +139,7 @@ struct DispatcherTests {
         await eventually("it has failed so often that the pauses are long") {
             queue.state.withLock { $0.settleFailures } < .max - 3
         }
-        // Those come while the first waits to be written down.
+        // These outcomes arrive while the first waits to be recorded.
         gateway.answer([report(6...7)])
         await services.triggerGracefulShutdown()
         try await work
@@ -147,10 +147,10 @@ struct DispatcherTests {
         #expect(Set(queue.state.withLock { $0.released }) == [1...1, 2...3])
     }
 
-    @Test("Many outcomes are recorded in parts, each of them until it is")
+    @Test("It records many outcomes in parts, and retries each part until it is recorded")
     func parts() async throws {
         queue.state.withLock { $0.settleFailures = 1 }
-        // Every other number is somebody else's: a settlement for each push.
+        // Every other id belongs to another app, so each push needs its own settlement.
         queue.tell(.success(LeasedPushes((0..<800).map { FakeQueue.row($0 * 2) })))
         queue.tell(.success(LeasedPushes((0..<800).map { FakeQueue.row(5000 + $0 * 2) })))
         try await running {
@@ -161,7 +161,7 @@ struct DispatcherTests {
         #expect(queue.state.withLock { $0.settled.map(\.count) } == [1000, 600])
     }
 
-    @Test("Stops when it is told to, though the queue is silent", .timeLimit(.minutes(1)))
+    @Test("It stops on request while the queue is silent", .timeLimit(.minutes(1)))
     func stops() async throws {
         try await running {
             await eventually("it looked once") { queue.state.withLock { $0.asked.count } >= 1 }
@@ -184,7 +184,7 @@ struct FeedbackReaderTests {
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
 
-    @Test("Stores everything before anything is acted on, also when the store fails at first")
+    @Test("It stores all reports before it acts on them, even if the store fails at first")
     func storesFirst() async throws {
         store.state.withLock {
             $0.failures = 1
@@ -206,7 +206,7 @@ struct FeedbackReaderTests {
         }
     }
 
-    @Test("A list without an end is read up to a limit, and acted on; the next reading goes on")
+    @Test("It reads an endless list up to a limit and acts on it; the next reading continues")
     func endless() async throws {
         store.state.withLock { $0.result = FeedbackResult(deactivated: 1) }
         let piece = try Array(repeating: report(1), count: 999)
@@ -215,7 +215,7 @@ struct FeedbackReaderTests {
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
         let most = FeedbackReader.maxReports
         for reading in 1...2 {
-            // It worked: it is not repeated before the interval.
+            // The reading succeeded, so the reader does not retry it before the interval ends.
             #expect(await reader.readOnce())
             let acted = store.state.withLock { $0.recordedWhenActing }
             #expect(acted.count == reading)
@@ -223,7 +223,7 @@ struct FeedbackReaderTests {
         }
     }
 
-    @Test("Has nothing to do for an app without credentials")
+    @Test("It has nothing to do for an app without credentials")
     func noSource() async {
         #expect(await reader(nil).readOnce())
         let acted = store.state.withLock { $0.recordedWhenActing.count }

@@ -2,7 +2,7 @@ import ChatDomain
 import Synchronization
 import Testing
 
-/// A queue that leases what it was told, in that order; after that nothing is due.
+/// A queue that returns the leases that a test has set, in that order. After them nothing is due.
 final class FakeQueue: PushQueue {
     struct State {
         var leases: [Result<LeasedPushes, ChatError>] = []
@@ -11,7 +11,7 @@ final class FakeQueue: PushQueue {
         var released: [ClosedRange<Int64>] = []
         var settleFailures = 0
         var due: [Timestamp?] = []
-        /// The next lease waits for its end.
+        /// If set, a lease waits until this stream ends.
         var gate: AsyncStream<Void>?
     }
 
@@ -26,16 +26,16 @@ final class FakeQueue: PushQueue {
         _ = listener.withLock { $0?.yield() }
     }
 
-    static func rows(_ entries: ClosedRange<Int64>, unanswered: Int = 0) -> LeasedPushes {
-        LeasedPushes(entries.map { row($0, unanswered: unanswered) })
+    static func rows(_ ids: ClosedRange<Int64>, unanswered: Int = 0) -> LeasedPushes {
+        LeasedPushes(ids.map { row($0, unanswered: unanswered) })
     }
 
-    static func row(_ entry: Int64, unanswered: Int = 0, lane: PushLane? = nil, payload: String = "{}") -> QueuedPush {
+    static func row(_ id: Int64, unanswered: Int = 0, lane: PushLane? = nil, payload: String = "{}") -> QueuedPush {
         let history = PushHistory(attempts: unanswered, unanswered: unanswered)
         return QueuedPush(
-            id: entry, lane: lane ?? PushLane(history, isBulk: false), history: history,
+            id: id, lane: lane ?? PushLane(history, isBulk: false), history: history,
             address: DeviceToken(bytes: [UInt8](repeating: 0xAB, count: 32)).map(Address.token),
-            payload: Array(payload.utf8), apnsID: "\(entry)")
+            payload: Array(payload.utf8), apnsID: "\(id)")
     }
 
     func lease(app: AppName, lanes: [PushLane], limit: Int) async throws(ChatError) -> LeasedPushes {
@@ -48,8 +48,8 @@ final class FakeQueue: PushQueue {
         return try next.get()
     }
 
-    func release(_ entries: [ClosedRange<Int64>], lane: PushLane, app: AppName) {
-        state.withLock { $0.released += entries }
+    func release(_ ids: [ClosedRange<Int64>], lane: PushLane, app: AppName) {
+        state.withLock { $0.released += ids }
     }
 
     func settle(_ settlements: [Settlement], app: AppName) async throws(ChatError) -> [SettledPushes] {
@@ -75,7 +75,7 @@ final class FakeQueue: PushQueue {
     }
 }
 
-/// Takes every row that has a payload.
+/// Accepts every row that has a payload.
 struct FakeFormat: PushFormat {
     func payload(of alert: ChatAlert) throws(ChatError) -> String {
         Issue.record("a dispatcher composes nothing")
@@ -95,7 +95,7 @@ struct FakeFormat: PushFormat {
     }
 }
 
-/// A gateway with slots and reports by order.
+/// A gateway whose reports a test sends. It always has a slot until it is drained.
 final class FakeGateway: PushGateway {
     private struct State {
         var nextIdentifier: UInt32 = 5
@@ -159,7 +159,7 @@ final class FakeGateway: PushGateway {
     }
 }
 
-/// Feedback by order.
+/// A feedback source with pieces that a test sets.
 struct FakeSource: FeedbackSource {
     let pieces: [[FeedbackReport]]
     var rest = 0
@@ -175,7 +175,7 @@ final class FakeFeedbackStore: FeedbackStore {
         var recorded: [FeedbackReport] = []
         var failures = 0
         var recordedWhenActing: [Int] = []
-        /// What acting is to do; a test that does not say fails when it is acted.
+        /// The result of acting on feedback. If it is `nil`, acting on feedback fails the test.
         var result: FeedbackResult?
     }
 
@@ -198,12 +198,13 @@ final class FakeFeedbackStore: FeedbackStore {
             state.recordedWhenActing.append(state.recorded.count)
             return state.result
         }
-        if result == nil { Issue.record("nobody said what acting on feedback does") }
+        if result == nil { Issue.record("the test has not set a result for acting on feedback") }
         return result ?? FeedbackResult()
     }
 }
 
-/// Looks again until something holds; bounded, with room for other suites that keep both cores busy.
+/// Waits until `holds` returns `true`, and fails the test after 60 seconds. The limit is generous because other suites
+/// keep both cores busy.
 func eventually(_ what: Comment, _ holds: () -> Bool) async {
     let deadline = ContinuousClock.now + .seconds(60)
     while ContinuousClock.now < deadline {
@@ -213,7 +214,7 @@ func eventually(_ what: Comment, _ holds: () -> Bool) async {
     Issue.record(what)
 }
 
-/// For the ranges that a test expects.
+/// Lets a test write expected ranges as a literal.
 extension IDRanges: ExpressibleByArrayLiteral {
     package init(arrayLiteral ranges: ClosedRange<Int64>...) { self.init(ranges) }
 }

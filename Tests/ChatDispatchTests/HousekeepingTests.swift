@@ -7,7 +7,7 @@ import Testing
 
 @Suite("Deletion by age", .timeLimit(.minutes(1)))
 struct HousekeepingTests {
-    @Test("Comes at each interval, goes on after a failure, and waits while the wall clock has jumped")
+    @Test("It runs at each interval, continues after a failure, and waits for a day after the wall clock has jumped")
     func intervals() async throws {
         let timer = ManualClock()
         let wall = Mutex(Timestamp(seconds: 1_800_000_000))
@@ -23,7 +23,7 @@ struct HousekeepingTests {
                 if count == 1 { throw ChatError.unavailable(cause: "locked") }
                 return ["messages": "1"]
             }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
-        /// Lets time pass, and the wall clock show more or less of it.
+        /// Lets time pass. The wall clock moves by `jump`, or by the same time if `jump` is `nil`.
         func pass(_ duration: Duration, wall jump: Duration? = nil) async {
             await eventually("it waits") { timer.sleepers == 1 }
             wall.withLock { $0 = $0 + (jump ?? duration) }
@@ -36,13 +36,13 @@ struct HousekeepingTests {
             await eventually("the first") { sweeps.withLock { $0 } == 1 }
             await pass(.seconds(600))
             await eventually("the second, though the first failed") { sweeps.withLock { $0 } == 2 }
-            // Ahead by a year, and right again after that.
+            // The wall clock jumps ahead by a year, and is corrected after that.
             await pass(.seconds(600), wall: .seconds(365 * 86_400))
             await pass(.seconds(600), wall: .seconds(1200 - 365 * 86_400))
             for _ in 1..<144 { await pass(.seconds(600)) }
             await eventually("it waits") { timer.sleepers == 1 }
             #expect(sweeps.withLock { $0 } == 2)
-            // A day after the last jump.
+            // A day has passed since the last jump.
             await pass(.seconds(600))
             await eventually("the third") { sweeps.withLock { $0 } == 3 }
             group.cancelAll()
@@ -50,10 +50,10 @@ struct HousekeepingTests {
         }
     }
 
-    @Test("A wall clock that jumps holds back deletion by age, one that runs does not")
+    @Test("A wall clock that jumps delays deletion by age; a steady one does not")
     func steadyClock() {
         var clock = SteadyClock(wall: Timestamp(seconds: 0), elapsed: .zero)
-        // Wall clock and elapsed time, in seconds, look after look.
+        // The wall clock and the elapsed time, in seconds, at each check.
         let looks: [(Int64, Int64)] = [
             (600, 600), (1300, 1200), (400_000_000, 1800), (400_000_600, 2400), (3000, 3000), (90_000, 90_000),
         ]
@@ -64,7 +64,7 @@ struct HousekeepingTests {
     }
 }
 
-/// A clock that stands still until a test moves it.
+/// A clock that stands still until a test advances it.
 final class ManualClock: Clock {
     struct Instant: InstantProtocol {
         var elapsed: Duration
@@ -83,7 +83,7 @@ final class ManualClock: Clock {
 
     var now: Instant { state.withLock { $0.now } }
     var minimumResolution: Duration { .zero }
-    /// How many tasks wait for a time to come.
+    /// The number of tasks that sleep.
     var sleepers: Int { state.withLock { $0.waiting.count } }
 
     func sleep(until deadline: Instant, tolerance: Duration?) async throws {
@@ -91,7 +91,7 @@ final class ManualClock: Clock {
         state.withLock { state in
             if deadline <= state.now { end.finish() } else { state.waiting.append((deadline, end)) }
         }
-        // Also ends when the task is cancelled.
+        // The stream also ends when the task is cancelled.
         for await _ in stream {}
         try Task.checkCancellation()
     }

@@ -3,7 +3,7 @@ import Testing
 
 @testable import ChatDispatch
 
-@Suite("Between the queue and the gateway")
+@Suite("Pushes between the queue and the gateway")
 struct InFlightPushesTests {
     private static let start = Timestamp(seconds: 1_800_000_000)
     private let format = FakeFormat()
@@ -24,23 +24,23 @@ struct InFlightPushesTests {
             connection: ConnectionID(connection), identifiers: identifiers, outcome: outcome, overrulesSilence: late)
     }
 
-    private func entries(_ conclusion: InFlightPushes.Conclusion) -> [ClosedRange<Int64>] {
+    private func pushIDs(_ conclusion: InFlightPushes.Conclusion) -> [ClosedRange<Int64>] {
         conclusion.batches.joined().map(\.settlement.pushIDs)
     }
 
-    @Test("A report is about the rows that its identifiers stand for, in as few pieces as they lie")
+    @Test("A report settles the pushes that its identifiers name, in as few ranges as possible")
     func identifiers() throws {
         var inFlight = InFlightPushes(PushLifeCycle())
         let rows = LeasedPushes([10, 11, 12, 20, 21].map { FakeQueue.row($0) })
         let lease = inFlight.admit(rows, to: slot(first: 7), format: format, at: Self.start).lease
         #expect(lease.pushes.map(\.identifier) == [7, 8, 9, 10, 11])
         let conclusion = inFlight.conclude([report(8...10)], at: Self.start)
-        #expect(entries(conclusion) == [11...12, 20...20])
-        #expect(entries(inFlight.conclude([report(1...100)], at: Self.start)) == [10...10, 21...21])
+        #expect(pushIDs(conclusion) == [11...12, 20...20])
+        #expect(pushIDs(inFlight.conclude([report(1...100)], at: Self.start)) == [10...10, 21...21])
         #expect(inFlight.conclude([report(1...100), report(1...9, connection: 5)], at: Self.start).batches.isEmpty)
     }
 
-    @Test("The first report stands; a gateway that speaks after silence overrules it, and that is known for a while")
+    @Test("A gateway that responds after its silence overrules the first report")
     func overruling() {
         var inFlight = InFlightPushes(PushLifeCycle())
         _ = inFlight.admit(FakeQueue.rows(1...100), to: slot(), format: format, at: Self.start)
@@ -51,22 +51,22 @@ struct InFlightPushesTests {
                 report(51...100, .notProcessed, late: true),
             ],
             at: Self.start)
-        #expect(entries(late) == [50...50, 51...100])
+        #expect(pushIDs(late) == [50...50, 51...100])
         #expect(late.batches[0].allSatisfy { $0.settlement.overrulesSilence })
         #expect(late.batches[0][1].settlement.transition.result == .due(.normal, reason: nil))
     }
 
     @Test(
-        "For metrics: how often which answer, how long it took, since when the pushes could go; silence is no round trip"
+        "Metrics count outcomes and measure waits, round trips and acceptances; silence is not a round trip"
     )
     func answers() {
-        func row(_ entry: Int64, _ age: Int64) -> QueuedPush {
+        func row(_ id: Int64, _ age: Int64) -> QueuedPush {
             QueuedPush(
-                id: entry, address: FakeQueue.row(1).address, payload: [1], apnsID: "",
+                id: id, address: FakeQueue.row(1).address, payload: [1], apnsID: "",
                 dueSince: Self.start - .seconds(age))
         }
         var inFlight = InFlightPushes(PushLifeCycle())
-        // What has waited about as long is told apart no further.
+        // The metrics do not distinguish pushes that have waited about as long.
         let rows = LeasedPushes([row(1, 100), row(2, 99), row(3, 50), row(4, 50), row(5, 0)])
         let admission = inFlight.admit(rows, to: slot(answersEach: true), format: format, at: Self.start)
         #expect(admission.rows.map(\.id) == [1, 2, 3, 4, 5])
@@ -99,7 +99,7 @@ struct InFlightPushesTests {
     }
 
     @Test(
-        "Credentials are good again when the gateway has taken a push, or knows that a token is wrong",
+        "Credentials count as accepted again when the gateway accepts a push or rejects its token",
         arguments: [
             (.accepted, false), (.badAddress(reason: "BadDeviceToken"), false),
             (.unregistered(since: Timestamp(seconds: 1), reason: "Unregistered"), false),
@@ -115,7 +115,7 @@ struct InFlightPushesTests {
         #expect(progress.metrics.areCredentialsRefused == areRefused)
     }
 
-    @Test("Only a first attempt counts as a wait in the queue, and reasons are bounded")
+    @Test("Only first attempts count as waits in the queue, and the number of distinct reasons is bounded")
     func boundedResponses() {
         let progress = DispatchProgress()
         let repeated = QueuedPush(
@@ -129,19 +129,19 @@ struct InFlightPushesTests {
         #expect(progress.metrics.answers.first { $0.reason == BoundedNames.other }?.count == 36)
     }
 
-    @Test("What was not processed goes back as it was, without a word to the database")
+    @Test("Pushes that were not processed are released unchanged, without a write to the database")
     func notProcessed() {
         var inFlight = InFlightPushes(PushLifeCycle())
         _ = inFlight.admit(FakeQueue.rows(1...4), to: slot(), format: format, at: Self.start)
         let conclusion = inFlight.conclude([report(1...1), report(2...4, .notProcessed)], at: Self.start)
-        #expect(entries(conclusion) == [1...1])
+        #expect(pushIDs(conclusion) == [1...1])
         #expect(conclusion.released == [.normal: [2...4]])
     }
 
-    @Test("Many settlements come in batches, of about a thousand pushes each")
+    @Test("Many settlements are split into batches of about a thousand")
     func batches() {
         var inFlight = InFlightPushes(PushLifeCycle())
-        // Every other number is somebody else's: a settlement for each push.
+        // Every other id belongs to another app, so each push needs its own settlement.
         let rows = LeasedPushes((0..<700).map { FakeQueue.row($0 * 2) })
         for connection in 1...3 as ClosedRange<Int64> {
             _ = inFlight.admit(rows, to: slot(connection), format: format, at: Self.start)
@@ -150,21 +150,21 @@ struct InFlightPushesTests {
         #expect(conclusion.batches.map(\.count) == [1000, 1000, 100])
         _ = inFlight.admit(FakeQueue.rows(1...900), to: slot(4), format: format, at: Self.start)
         _ = inFlight.admit(FakeQueue.rows(2001...2900), to: slot(5), format: format, at: Self.start)
-        // A range is not cut.
+        // A batch never splits a range.
         let ranges = inFlight.conclude((4...5).map { report(1...900, connection: $0) }, at: Self.start)
         #expect(ranges.batches.map(\.count) == [2])
     }
 
-    @Test("Histories that differ are judged apart")
+    @Test("Pushes with different histories are settled separately")
     func histories() {
         var inFlight = InFlightPushes(PushLifeCycle())
         let rows = LeasedPushes([FakeQueue.row(1), FakeQueue.row(2, unanswered: 1), FakeQueue.row(3), FakeQueue.row(4)])
         _ = inFlight.admit(rows, to: slot(), format: format, at: Self.start)
         let conclusion = inFlight.conclude([report(1...4, .unanswered(reason: "Closed"))], at: Self.start)
-        #expect(entries(conclusion).sorted { $0.lowerBound < $1.lowerBound } == [1...1, 2...2, 3...4])
+        #expect(pushIDs(conclusion).sorted { $0.lowerBound < $1.lowerBound } == [1...1, 2...2, 3...4])
     }
 
-    @Test("Suspected pushes wait for a fresh connection, go in groups, and not with others")
+    @Test("Suspect pushes wait for a fresh connection, and travel in groups without other pushes")
     func probes() {
         var inFlight = InFlightPushes(PushLifeCycle())
         let rows = LeasedPushes(
@@ -180,7 +180,7 @@ struct InFlightPushesTests {
         #expect(!plain.lease.isProbe && plain.lease.pushes.map(\.id) == [7])
     }
 
-    @Test("After a loss less is written before proof is asked for; where each push is answered, as much as before")
+    @Test("After a loss the window shrinks, unless the gateway responds to each push")
     func window() {
         var inFlight = InFlightPushes(PushLifeCycle())
         _ = inFlight.admit(FakeQueue.rows(1...1000), to: slot(), format: format, at: Self.start)
@@ -192,7 +192,7 @@ struct InFlightPushesTests {
         #expect(next.released == [.normal: [1501...2000]])
         _ = inFlight.conclude([report(1...500, connection: 2)], at: Self.start)
         #expect(inFlight.limit(for: slot(3)) == 625)
-        // A refused push among them is no loss.
+        // A rejected push among them is not a loss.
         _ = inFlight.admit(FakeQueue.rows(3001...3625), to: slot(3), format: format, at: Self.start)
         _ = inFlight.conclude(
             [
@@ -203,7 +203,7 @@ struct InFlightPushesTests {
     }
 
     @Test(
-        "Groups that silence proves let the window go beyond what was lost sooner than answered ones",
+        "Proof by silence lets the window pass the size of the loss sooner than responses do",
         arguments: [true, false])
     func silentWindow(isProvenBySilence: Bool) throws {
         var inFlight = InFlightPushes(PushLifeCycle())
@@ -222,7 +222,7 @@ struct InFlightPushesTests {
         #expect((inFlight.limit(for: slot(99)) > 100) == isProvenBySilence)
     }
 
-    @Test("A relay that starts with a backlog begins in small proved groups, and opens once they are through")
+    @Test("A relay that starts with a backlog sends small probes first, and opens the window after they succeed")
     func startInDoubt() {
         var inFlight = InFlightPushes(PushLifeCycle(), startsInDoubt: true)
         let first = inFlight.admit(
@@ -238,7 +238,7 @@ struct InFlightPushesTests {
                 .isProbe)
     }
 
-    @Test("Lanes have their turn after a lease that did not come to them")
+    @Test("Lanes that a lease did not reach get the next turns")
     func turns() {
         var turn = LaneTurn()
         turn.leased(through: .normal, remaining: [.normal, .bulk, .retry], isSinglePush: false)
@@ -254,13 +254,13 @@ struct InFlightPushesTests {
         #expect(turn.next == nil)
     }
 
-    @Test("What is remembered is bounded, however long connections live", .timeLimit(.minutes(1)))
+    @Test("The number of remembered blocks is bounded, however long a connection lives", .timeLimit(.minutes(1)))
     func bounded() {
         for answersEach in [true, false] {
             var inFlight = InFlightPushes(PushLifeCycle())
             var first: UInt32 = 1
             for round in 0..<5000 {
-                // Two blocks a lease.
+                // Each lease adds two blocks.
                 let base = Int64(round) * 10
                 let rows = LeasedPushes([base, base + 2].map { FakeQueue.row($0) })
                 _ = inFlight.admit(
@@ -269,13 +269,13 @@ struct InFlightPushesTests {
                 first += 2
             }
             #expect(inFlight.rememberedBlocks <= (answersEach ? 2 : 2000))
-            // The latest can still be overruled.
+            // The gateway can still overrule the latest outcome.
             let late = inFlight.conclude([report(first - 1...first - 1, .notProcessed, late: true)], at: Self.start)
-            #expect(entries(late) == (answersEach ? [] : [49_992...49_992]))
+            #expect(pushIDs(late) == (answersEach ? [] : [49_992...49_992]))
         }
     }
 
-    @Test("A connection with much to remember leaves the others what they need")
+    @Test("A busy connection does not evict the blocks of other connections")
     func boundedEach() {
         var inFlight = InFlightPushes(PushLifeCycle())
         for number in 1...50 {
@@ -290,9 +290,9 @@ struct InFlightPushesTests {
                 FakeQueue.rows(row...row), to: slot(2, first: UInt32(number)), format: format, at: Self.start)
             _ = inFlight.conclude([report(UInt32(number)...UInt32(number), connection: 2)], at: Self.start)
         }
-        // Silence was taken for acceptance on the first connection, and now its gateway answers.
+        // The relay took silence on the first connection for acceptance. Now the gateway reports an error.
         let late = inFlight.conclude([report(21...50, .notProcessed, late: true)], at: Self.start)
-        #expect(entries(late).map(\.count).reduce(0, +) == 30)
+        #expect(pushIDs(late).map(\.count).reduce(0, +) == 30)
         #expect(inFlight.rememberedBlocks <= 2250)
     }
 }

@@ -5,12 +5,12 @@ import Testing
 
 @testable import ChatDispatch
 
-@Suite("Whether the clock is good enough to delete by age", .timeLimit(.minutes(1)))
+@Suite("The check of the clock before deletion by age", .timeLimit(.minutes(1)))
 struct RetentionGateTests {
     private static let start = Timestamp(seconds: 1_800_000_000)
     private static let day = Duration.seconds(86_400)
 
-    /// A relay that has run for a time, with the wall clock where the start and that time put it.
+    /// The reading of a relay that has run for `elapsed`, with a wall clock that has moved by the same time.
     private func reading(
         after elapsed: Duration, stored days: Int? = nil, server: Duration? = nil, isSynchronized: Bool = false
     ) -> RetentionGate.Reading {
@@ -21,19 +21,19 @@ struct RetentionGateTests {
                 newest: days.map { Self.start - Self.day * $0 }, server: server.map { wall + $0 }))
     }
 
-    @Test("A clock that is far ahead of what was stored is doubted until the kernel confirms it or a day is over")
+    @Test("A clock far ahead of the stored times is doubted until the kernel confirms it or a day has passed")
     func ahead() {
         var gate = RetentionGate(wall: Self.start)
         let stored = Self.start - Self.day * 60
         #expect(gate.doubt(reading(after: .seconds(600), stored: 60)) == .ahead(of: stored))
         #expect(gate.doubt(reading(after: .seconds(1200), stored: 60, isSynchronized: true)) == nil)
-        // The kernel takes its word back when somebody sets the clock.
+        // The kernel no longer reports a synchronized clock after a program sets the clock.
         #expect(gate.doubt(reading(after: .seconds(1800), stored: 60)) == .ahead(of: stored))
         #expect(gate.doubt(reading(after: Self.day - .seconds(1), stored: 60)) == .ahead(of: stored))
         #expect(gate.doubt(reading(after: Self.day, stored: 60)) == nil)
     }
 
-    @Test("A weekend without a message, an empty database and rows of the future are no reason for doubt")
+    @Test("A weekend without messages, an empty database and rows with future times cause no doubt")
     func plausible() {
         var gate = RetentionGate(wall: Self.start)
         for days in [nil, 1, 2, -60] {
@@ -41,7 +41,7 @@ struct RetentionGateTests {
         }
     }
 
-    @Test("A jump is doubted for a day, unless the kernel confirms the clock after it")
+    @Test("A clock that jumped is doubted for a day, unless the kernel confirms it")
     func jump() {
         var gate = RetentionGate(wall: Self.start)
         func reading(_ seconds: Int, jumped: Bool = true, isSynchronized: Bool = false) -> RetentionGate.Reading {
@@ -68,7 +68,7 @@ struct RetentionGateTests {
         #expect(gate.doubt(reading(after: Self.day * 9, server: Self.day, isSynchronized: true)) == nil)
     }
 
-    @Test("Only deletion waits, and asks for what was stored more than a day before")
+    @Test("Deletion waits while the clock is in doubt, and looks for times that are at least a day old")
     func housekeeping() async throws {
         let timer = ManualClock()
         let sweeps = Mutex(0)

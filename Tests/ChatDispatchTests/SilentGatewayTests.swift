@@ -3,22 +3,23 @@ import Testing
 
 @testable import ChatDispatch
 
-/// The dispatcher's decisions at a gateway that does not understand probes and closes again and again: without sockets, tasks
-/// and clocks.
-@Suite("A queue through a gateway whose silence has to prove everything")
+/// Tests the dispatcher's decisions at a gateway that does not understand probes and closes connections again and
+/// again. Uses no sockets, tasks or clocks.
+@Suite("A gateway that closes connections and does not understand probes")
 struct SilentGatewayTests {
     struct Gateway: Sendable, CustomTestStringConvertible {
-        /// It closes a connection instead of taking the last of so many notifications …
+        /// The gateway closes a connection instead of accepting its notification with this number, counted from 1.
         let closesEvery: Int
-        /// … of this connection, or of all of them.
+        /// Whether the gateway counts each connection's notifications separately. Otherwise it counts those of all
+        /// connections together.
         let countsEach: Bool
-        /// It refuses each push whose number is a multiple of this, and names it. 0: none.
+        /// The gateway rejects each push whose id is a multiple of this, and names it. 0 for none.
         var refusesEvery = 0
-        /// It closes over each push whose number is a multiple of this. 0: none.
+        /// The gateway closes the connection at each push whose id is a multiple of this. 0 for none.
         var closesOverEvery = 0
-        /// The relay is killed after so many pushes were settled.
+        /// The number of sent pushes after which the relay is killed.
         var restartsAfter = Int.max
-        /// An upper bound for the repeats that the gateway took.
+        /// An upper bound for the number of duplicates that the gateway accepts.
         let duplicates: Int
 
         var testDescription: String {
@@ -30,9 +31,9 @@ struct SilentGatewayTests {
     private static let pushes: Int64 = 20_000
     private static let start = Timestamp(seconds: 1_800_000_000)
     private static let address = FakeQueue.row(1).address
-    /// As many as the binary gateway has.
+    /// The number of connections of the binary gateway.
     private static let connections = 8
-    /// `settle: 1s`, and what comes on top.
+    /// `settle: 1s`, and 150 ms for the delays around it.
     private static let proofTime = Duration.milliseconds(1150)
 
     private struct Written {
@@ -40,7 +41,7 @@ struct SilentGatewayTests {
         let reports: [DeliveryReport]
     }
 
-    /// The queue, the gateway, and the time.
+    /// The queue, the gateway, and the current time.
     private struct World {
         let gateway: Gateway
         var inFlight = InFlightPushes(PushLifeCycle())
@@ -69,24 +70,24 @@ struct SilentGatewayTests {
         }
 
         private mutating func take(_ limit: Int) -> LeasedPushes {
-            var entries: [(Int64, PushLane)] = []
+            var chosen: [(Int64, PushLane)] = []
             for lane in inFlight.lanes {
-                let count = min(limit - entries.count, lanes[lane]?.count ?? 0)
-                entries += lanes[lane]?.prefix(count).map { ($0, lane) } ?? []
+                let count = min(limit - chosen.count, lanes[lane]?.count ?? 0)
+                chosen += lanes[lane]?.prefix(count).map { ($0, lane) } ?? []
                 lanes[lane]?.removeFirst(count)
             }
-            let rows = entries.map { entry, lane in
-                let history = histories[entry] ?? PushHistory()
+            let rows = chosen.map { id, lane in
+                let history = histories[id] ?? PushHistory()
                 return QueuedPush(
-                    id: entry, lane: lane, history: history, address: SilentGatewayTests.address, payload: [1],
-                    apnsID: "\(entry)")
+                    id: id, lane: lane, history: history, address: SilentGatewayTests.address, payload: [1],
+                    apnsID: "\(id)")
             }
-            leased.formUnion(entries.map(\.0))
+            leased.formUnion(chosen.map(\.0))
             return LeasedPushes(rows, lanes: Set(lanes.filter { !$0.value.isEmpty }.keys))
         }
 
-        /// Leases what is due for a slot, lets the gateway read it, and notes its reports for their time.
-        /// - Parameter isUnderstood: Whether the gateway is asked with a probe, which it does not understand.
+        /// Leases due pushes for a slot, lets the gateway read them, and schedules its reports.
+        /// - Parameter isAsked: Whether the dispatcher sends a probe, which the gateway does not understand.
         mutating func lease(for slot: ConnectionSlot, isAsked: Bool = false) {
             var rows = take(inFlight.limit(for: slot))
             if rows.pushes.isEmpty, inFlight.servesSingleLane {
@@ -139,7 +140,7 @@ struct SilentGatewayTests {
             }
         }
 
-        /// Moves the time to the next reports, and concludes.
+        /// Moves the time to the next reports, and settles the pushes that they are about.
         mutating func step() {
             written.sort { $0.time < $1.time }
             let next = written.first.map(\.time) ?? .init(milliseconds: .max)
@@ -156,37 +157,37 @@ struct SilentGatewayTests {
 
         private mutating func settle(_ settlement: Settlement) {
             let added = settlement.transition.added
-            for entry in settlement.pushIDs {
-                leased.remove(entry)
-                var history = histories[entry] ?? PushHistory()
+            for id in settlement.pushIDs {
+                leased.remove(id)
+                var history = histories[id] ?? PushHistory()
                 history.attempts += added.attempts
                 history.unanswered += added.unanswered
-                histories[entry] = history
+                histories[id] = history
                 switch settlement.transition.result {
                 case .sent:
-                    sent.insert(entry)
+                    sent.insert(id)
                     lastSent = now
-                case .failed(let reason, _): failed[entry] = reason
-                case .due(let lane, _): lanes[lane, default: []].append(entry)
-                case .waiting(let until, _): waiting.append((until, entry))
+                case .failed(let reason, _): failed[id] = reason
+                case .due(let lane, _): lanes[lane, default: []].append(id)
+                case .waiting(let until, _): waiting.append((until, id))
                 case .expired, .cancelled: Issue.record("no push expires or is cancelled here")
                 }
             }
         }
 
-        /// The relay is killed and starts again. It knows what is in the queue, and nothing of what was in flight.
+        /// Kills and restarts the relay. It then knows the queue, but not the pushes that were in flight.
         mutating func restart() {
             inFlight = InFlightPushes(PushLifeCycle(), startsInDoubt: true)
             written = []
-            for entry in leased.sorted() {
-                lanes[(histories[entry]?.unanswered ?? 0) > 0 ? .retry : .normal, default: []].append(entry)
+            for id in leased.sorted() {
+                lanes[(histories[id]?.unanswered ?? 0) > 0 ? .retry : .normal, default: []].append(id)
             }
             leased = []
         }
     }
 
     @Test(
-        "All 20,000 are settled within a minute at a settle time of a second, none is lost, no good one fails",
+        "With a settle time of 1 s, all 20,000 pushes are settled within a minute; none is lost, no valid one fails",
         .timeLimit(.minutes(2)),
         arguments: [
             Gateway(closesEvery: 1000, countsEach: true, duplicates: 8_000),
@@ -200,7 +201,7 @@ struct SilentGatewayTests {
         ])
     func settles(gateway: Gateway) async {
         var world = World(gateway)
-        // Nothing was lost before: the first connection carries all of the queue.
+        // Nothing was lost before, so the first connection carries the whole queue.
         let first = world.slot(isProvenBySilence: false)
         for number in 0..<UInt32(Self.pushes / 1000) {
             world.lease(
@@ -208,7 +209,7 @@ struct SilentGatewayTests {
                     connection: first.connection, firstIdentifier: 1 + number * 1000, capacity: 1000,
                     isFresh: number == 0))
         }
-        // The gateway reads up to its first close, and the rest of the connection is lost with it.
+        // The gateway reads up to its first close. The rest of the connection's pushes are lost.
         world.written = [
             Written(
                 time: world.now,
@@ -219,23 +220,23 @@ struct SilentGatewayTests {
                 ])
         ]
         world.taken = [:]
-        for entry in 1..<Int64(gateway.closesEvery) { world.taken[entry] = 1 }
+        for id in 1..<Int64(gateway.closesEvery) { world.taken[id] = 1 }
         world.step()
-        // Two connections ask before the relay knows that this gateway does not understand.
+        // Two connections send probes before the relay knows that this gateway does not understand them.
         for _ in 0..<2 { world.lease(for: world.slot(isProvenBySilence: false), isAsked: true) }
         for _ in 0..<2 { world.step() }
         var refused: [Int64: String] = [:]
         var poisoned: Set<Int64> = []
-        for entry in 1...Self.pushes {
-            if entry.isMultiple(ofAny: gateway.refusesEvery) { refused[entry] = "InvalidToken" }
-            if entry.isMultiple(ofAny: gateway.closesOverEvery) { poisoned.insert(entry) }
+        for id in 1...Self.pushes {
+            if id.isMultiple(ofAny: gateway.refusesEvery) { refused[id] = "InvalidToken" }
+            if id.isMultiple(ofAny: gateway.closesOverEvery) { poisoned.insert(id) }
         }
         let settled = Int(Self.pushes) - poisoned.count
         var hasRestarted = false
         var steps = 0
         while world.sent.count + world.failed.count < settled, steps < 2000 {
             steps += 1
-            // The other tests have two threads.
+            // Lets other tests run: they share two threads.
             await Task.yield()
             while world.written.count < Self.connections, world.lanes.values.contains(where: { !$0.isEmpty }) {
                 world.lease(for: world.slot(isProvenBySilence: true))
@@ -251,14 +252,15 @@ struct SilentGatewayTests {
         print("\(gateway.testDescription): \(seconds) s, \(duplicates) duplicates, \(world.lastConnection) connections")
         #expect(seconds < 60)
         #expect(duplicates <= gateway.duplicates)
-        #expect(world.sent.allSatisfy { world.taken[$0] != nil }, "sent, and not with the gateway")
-        // A push that makes the gateway close waits on: whether it is at fault shows only while others are taken.
+        #expect(world.sent.allSatisfy { world.taken[$0] != nil }, "sent, but not received by the gateway")
+        // A push that makes the gateway close keeps waiting. The relay can blame it only while other pushes are
+        // accepted.
         #expect(world.failed.filter { !poisoned.contains($0.key) } == refused)
         #expect(world.sent.count == settled - refused.count)
     }
 }
 
 extension Int64 {
-    /// Whether it is a multiple of a number; of 0 nothing is.
+    /// Whether this is a multiple of `number`. `false` if `number` is 0.
     fileprivate func isMultiple(ofAny number: Int) -> Bool { number > 0 && isMultiple(of: Int64(number)) }
 }

@@ -1,9 +1,9 @@
 import ChatDomain
 import Testing
 
-@Suite("Waits between repeats")
+@Suite("Waits between retries")
 struct BackoffTests {
-    @Test("Each wait is twice the one before, up to the limit, and a success begins from the first again")
+    @Test("Each wait is twice the previous one, up to the limit, and a reset returns to the first")
     func delays() {
         var backoff = Backoff(first: .seconds(1), longest: .seconds(5))
         #expect(backoff.isFresh)

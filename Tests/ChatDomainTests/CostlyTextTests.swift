@@ -1,14 +1,14 @@
 import ChatDomain
 import Testing
 
-/// Texts are compared by their normal forms, and composed, in a time that grows with the square of a run of combining marks.
-/// Each of these cases takes minutes where a length is not checked before.
+/// Swift compares and composes texts by their normal forms, in a time that grows with the square of a run of combining
+/// marks. Each of these cases takes minutes if the length is not checked first.
 @Suite("Long runs of combining marks cost nothing", .timeLimit(.minutes(1)))
 struct CostlyTextTests {
-    /// Two marks whose order the normal form changes, again and again.
+    /// Returns a text with two combining marks, repeated, whose order the normal form changes.
     private static func marks(_ bytes: Int) -> String { "a" + String(repeating: "\u{301}\u{323}", count: bytes / 4) }
 
-    @Test("A code, a user and a tag are measured before they are composed")
+    @Test("The length of a field is checked before its text is composed")
     func fields() throws {
         let long = Self.marks(64 * 1024)
         for _ in 0..<60 {
@@ -23,7 +23,7 @@ struct CostlyTextTests {
         }
     }
 
-    @Test("What is too long as it was sent, and fits when it is composed, is taken")
+    @Test("A code that fits only after composition is accepted")
     func composing() throws {
         let decomposed = String(repeating: "u\u{308}\u{304}", count: 127)
         #expect(decomposed.utf8.count > 2 * SecretCode.longest)
@@ -31,7 +31,7 @@ struct CostlyTextTests {
         #expect(throws: ChatError.self) { try SecretCode(parsing: decomposed + "xy") }
     }
 
-    @Test("Members of a JSON object are told apart, and looked up, as they were written")
+    @Test("Members of a JSON object are compared and looked up as they were written")
     func json() throws {
         let long = Self.marks(500_000)
         let object = try #require(
@@ -42,7 +42,7 @@ struct CostlyTextTests {
         #expect(throws: JSONValue.Malformed.self) { try JSONValue(parsing: "{\"\(long)\":1,\"\(long)\":2}") }
     }
 
-    @Test("Times and texts of a notification are measured first")
+    @Test("The lengths of a notification's times and texts are checked first")
     func notification() throws {
         let long = Self.marks(400_000)
         for field in ["push_type", "category", "thread_id", "collapse_id", "expiration", "not_before"] {

@@ -15,7 +15,9 @@ struct FieldTests {
         #expect(try MemberID(parsing: text).text == expected)
     }
 
-    @Test("A wrong udid is refused by name and rule", arguments: ["", "123", "g0123456789012345678901234567890"])
+    @Test(
+        "The error for a wrong udid names the field and the rule",
+        arguments: ["", "123", "g0123456789012345678901234567890"])
     func wrongUdid(text: String) {
         #expect {
             try MemberID(parsing: text, field: "user_id")
@@ -25,7 +27,7 @@ struct FieldTests {
     }
 
     @Test(
-        "A token is read in every form that documents print",
+        "A token is read in every form in which tokens are printed",
         arguments: [
             "0f744707bebcf74f9b7c25d48e3358945f6aa01da5ddb387462c7eaf61bbad78",
             "<0f744707 bebcf74f 9b7c25d4 8e335894 5f6aa01d a5ddb387 462c7eaf 61bbad78>",
@@ -38,7 +40,7 @@ struct FieldTests {
         #expect(token.shortened == "0f744707…")
     }
 
-    @Test("A token of 100 bytes is taken, one of 101 or of 31 is not")
+    @Test("A token has 32 to 100 bytes")
     func tokenSizes() throws {
         #expect(try DeviceToken(parsing: String(repeating: "ab", count: 100)).bytes.count == 100)
         for count in [0, 31, 101] {
@@ -46,7 +48,7 @@ struct FieldTests {
         }
     }
 
-    @Test("The description of Data since iOS 13 is refused with its own words")
+    @Test("The description of a Data value since iOS 13 is rejected with an error that names it")
     func dataDescription() {
         #expect {
             try DeviceToken(parsing: "{length = 32, bytes = 0x0f744707 bebcf74f ... 61bbad78 }")
@@ -55,7 +57,7 @@ struct FieldTests {
         }
     }
 
-    @Test("Text 0 is a text (defect 8), blanks are none, controls are named")
+    @Test("The text 0 is valid (defect 8); blank texts, control characters and long texts are rejected")
     func texts() throws {
         #expect(try MessageText(parsing: "0").text == "0")
         #expect(try Nickname(parsing: "0").text == "0")
@@ -68,7 +70,7 @@ struct FieldTests {
         #expect(throws: ChatError.self) { try MessageText(parsing: String(repeating: "好", count: 64)) }
     }
 
-    @Test("A name with a colon and a space would end up in the text, so it is refused (defect 19)")
+    @Test("A nickname with a colon and a space is rejected, because it could pass for text (defect 19)")
     func ambiguousName() throws {
         #expect(try Nickname(parsing: "Bob:").text == "Bob:")
         #expect(throws: ChatError.self) { try Nickname(parsing: "Bob: x") }
@@ -89,7 +91,7 @@ struct FieldTests {
         #expect(address?.description == expected)
     }
 
-    @Test("A code is one room however it was composed, and case counts (defect 11)")
+    @Test("A code names one room in any Unicode composition, and case matters (defect 11)")
     func codes() throws {
         #expect(try Array(SecretCode(parsing: "e\u{301}").text.utf8) == Array("\u{E9}".utf8))
         #expect(try SecretCode(parsing: "Secret").text != SecretCode(parsing: "secret").text)
@@ -109,7 +111,7 @@ struct FieldTests {
         #expect(Timestamp(sqlText: sql) == time)
     }
 
-    @Test("SQLite's shorter forms are read, other text is not")
+    @Test("SQLite's shorter forms of a time are read, other text is not")
     func otherTimes() {
         #expect(Timestamp(sqlText: "2011-05-07 21:57:29") == Timestamp(milliseconds: 1_304_805_449_000))
         #expect(Timestamp(sqlText: "2011-05-07 21:57:29.5") == Timestamp(milliseconds: 1_304_805_449_500))
@@ -117,7 +119,7 @@ struct FieldTests {
         #expect(Timestamp(sqlText: "9999999999-01-01 00:00:00") == nil)
     }
 
-    @Test("Delays of repeats double up to the longest, then it is given up")
+    @Test("Retry delays double up to the longest, until the attempts are used up")
     func retries() {
         let policy = RetryPolicy(first: .seconds(1), longest: .seconds(5), attempts: 6)
         #expect(

@@ -12,7 +12,7 @@ struct HistogramTests {
         #expect(histogram.snapshot.sum == 0.1 + 0.100_001 + 1 + 10 + 10.5 + 1e9)
     }
 
-    @Test("Values count as often as they were seen; durations are seconds; a clock that was set back is 0")
+    @Test("A value has a count, durations are in seconds, negative values are 0, and non-finite values are ignored")
     func values() {
         let histogram = Histogram([0.001, 1])
         histogram.record(.milliseconds(500), count: 4)
@@ -23,7 +23,7 @@ struct HistogramTests {
         #expect(histogram.snapshot.counts == [1, 4, 0] && histogram.snapshot.sum == 2)
     }
 
-    @Test("Many record at once, and none is lost; what was taken before stays as it was")
+    @Test("Concurrent records are all counted, and an earlier snapshot does not change")
     func concurrent() async {
         let histogram = Histogram(Histogram.moments)
         histogram.record(0.25)
@@ -42,7 +42,7 @@ struct HistogramTests {
         #expect(zip(bounds, bounds.dropFirst()).allSatisfy { $0 < $1 })
     }
 
-    @Test("Names that come from outside are told apart up to a number of them")
+    @Test("Names from outside are kept up to a limit; others become Other")
     func names() {
         var names = BoundedNames(most: 2)
         #expect(["a", "b", "c", "a", "d"].map { names.known($0) } == ["a", "b", "Other", "a", "Other"])

@@ -3,7 +3,7 @@ import Testing
 
 @Suite("Sets of ids as ranges")
 struct IDRangesTests {
-    /// A generator whose run can be repeated from its seed.
+    /// A generator that returns the same numbers for the same seed.
     private struct Random: RandomNumberGenerator {
         var state: UInt64
         mutating func next() -> UInt64 {
@@ -15,7 +15,7 @@ struct IDRangesTests {
         }
     }
 
-    /// The same set as the fewest ranges.
+    /// Returns the same set as the fewest ranges.
     private static func ranges(_ ids: Set<Int64>) -> [ClosedRange<Int64>] {
         var ranges: [ClosedRange<Int64>] = []
         for id in ids.sorted() {
@@ -29,13 +29,13 @@ struct IDRangesTests {
     }
 
     @Test(
-        "It is the set of the same ids, after whatever was put in and taken out",
+        "It holds the same ids as a set after any insertions and removals",
         arguments: Array(0..<20) + [UInt64.random(in: 100 ... .max)])
     func model(seed: UInt64) {
         var random = Random(state: seed)
         for round in 0..<10 {
             var (ranges, model) = (IDRanges(), Set<Int64>())
-            // Narrow enough that ranges meet, wide enough that there are several.
+            // Narrow enough that ranges meet, and wide enough that there are several.
             let span: Int64 = [8, 30, 200].randomElement(using: &random) ?? 8
             let base: Int64 = [0, -100, Int64(UInt32.max)].randomElement(using: &random) ?? 0
             for step in 0..<40 {
@@ -65,7 +65,7 @@ struct IDRangesTests {
         }
     }
 
-    @Test("Consecutive ids cost one range, in whatever order they come")
+    @Test("Consecutive ids form one range, in any order of insertion")
     func consecutive() {
         var ranges = IDRanges()
         for id in Int64(1)...1000 { ranges.insert(id...id) }
@@ -76,7 +76,7 @@ struct IDRangesTests {
         #expect(ranges.ranges == [1...1000])
     }
 
-    @Test("Ids may be as large and as small as the precondition says")
+    @Test("Ids may have the extreme values that the precondition allows")
     func extremes() {
         var ranges = IDRanges([Int64.min + 1...Int64.max - 1])
         #expect(ranges.contains(.max - 1))

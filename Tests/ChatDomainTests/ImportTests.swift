@@ -1,10 +1,10 @@
 import Foundation
 import Testing
 
-/// SwiftPM lets any target import any other that happens to be built; this holds the house's rule instead.
+/// SwiftPM lets a target import any other target that happens to be built. These tests enforce the project's own rules.
 @Suite("The direction of imports")
 struct ImportTests {
-    /// Of our own targets, which may a target import?
+    /// The targets of this package that each target may import.
     private static let allowed: [String: Set<String>] = [
         "ChatDomain": [],
         "APNSWire": [],
@@ -28,7 +28,7 @@ struct ImportTests {
             "APNSGateway", "APNSWire", "PushSandbox", "WebPushGateway", "WebPushWire",
         ],
     ]
-    /// Packages that only one target may know.
+    /// Packages that only the named targets may import.
     private static let confined: [String: Set<String>] = [
         "GRDB": ["ChatStore"], "JWTKit": ["ChatSession"], "Yams": ["pushchat"], "ArgumentParser": ["pushchat"],
         "Hummingbird": ["ChatHTTP", "PushSandbox", "WebAssets"],

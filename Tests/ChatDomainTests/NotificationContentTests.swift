@@ -1,7 +1,7 @@
 import ChatDomain
 import Testing
 
-@Suite("What a notification says")
+@Suite("The content of a notification")
 struct NotificationContentTests {
     static let now = Timestamp(seconds: 1_780_000_000)
 
@@ -9,7 +9,7 @@ struct NotificationContentTests {
         try NotificationContent(#require(try JSONValue(parsing: json).object), now: now, isRepeat: isRepeat)
     }
 
-    @Test("The fields are read as they are; null says as much as nothing")
+    @Test("Fields are read unchanged, and null counts as absent")
     func fields() throws {
         let content = try Self.content(
             #"""
@@ -35,7 +35,7 @@ struct NotificationContentTests {
     }
 
     @Test(
-        "What breaks a rule is refused, with the field",
+        "Content that breaks a rule is rejected with the field's name",
         arguments: [
             ("{}", "alert"), (#"{"custom":{"a":1}}"#, "alert"), (#"{"alert":""}"#, "alert"), (#"{"alert":5}"#, "alert"),
             (#"{"alert":{}}"#, "alert"), (#"{"badge":-1}"#, "badge"), (#"{"badge":1.5}"#, "badge"),
@@ -59,7 +59,7 @@ struct NotificationContentTests {
         #expect(error?.field == field, "\(error?.description ?? "accepted")")
     }
 
-    @Test("Times are UNIX seconds or RFC 3339; what is due already goes at once")
+    @Test("Times are UNIX seconds or RFC 3339, and a past not_before means at once")
     func times() throws {
         #expect(try Self.content(#"{"alert":"a","expiration":1780000060}"#).expiration == 1_780_000_060)
         #expect(try Self.content(#"{"alert":"a","expiration":0}"#).expiration == 0)
@@ -70,7 +70,7 @@ struct NotificationContentTests {
         #expect(try Self.content(#"{"alert":"a","not_before":1779999999}"#).notBefore == nil)
     }
 
-    @Test("A repeat may have expired since it was accepted")
+    @Test("A repeated request may have expired since it was accepted")
     func repeats() throws {
         #expect(try Self.content(#"{"alert":"a","expiration":1}"#, isRepeat: true).expiration == 1)
         for never in ["1969-12-31T23:59:59Z", "1970-01-01T00:00:00.5Z", "0001-01-01T00:00:00Z"] {
@@ -81,7 +81,7 @@ struct NotificationContentTests {
         }
     }
 
-    @Test("A text with a zero character is refused: not every store can keep it")
+    @Test("A text with a zero character is rejected, because not every store can keep it")
     func zero() {
         for field in ["push_type", "category", "thread_id", "collapse_id"] {
             let error = #expect(throws: ChatError.self) {

@@ -1,17 +1,17 @@
 import ChatDomain
 import Testing
 
-@Suite("What becomes of a push")
+@Suite("The life cycle of a push")
 struct PushLifeCycleTests {
     private static let now = Timestamp(seconds: 1_780_000_000)
     private static let fresh = PushHistory()
-    /// What a push may have been through.
+    /// Histories that a push may have.
     private static let histories = [
         fresh, PushHistory(attempts: 1), PushHistory(attempts: 99), PushHistory(attempts: 3, unanswered: 2),
         PushHistory(attempts: 20, unanswered: 20), PushHistory(attempts: 5, refused: 4),
         PushHistory(attempts: 150, unanswered: 40, refused: 60),
     ]
-    /// When another push was taken.
+    /// Times at which the gateway last accepted another push.
     private static let acceptances: [Timestamp?] = [nil, now, now - .seconds(86_400)]
 
     private let relay = PushLifeCycle()
@@ -27,15 +27,15 @@ struct PushLifeCycleTests {
         )
     }
 
-    /// How long the push waits; nil for one that does not.
+    /// Returns the time that the push waits. `nil` if it does not wait.
     private static func wait(_ transition: Transition) -> Duration? {
         guard case .waiting(let time, _) = transition.result else { return nil }
         return .milliseconds(time.milliseconds - now.milliseconds)
     }
 
-    // MARK: - Outcomes that end it
+    // MARK: - Final outcomes
 
-    @Test("What was accepted is sent, whatever it has been through", arguments: histories)
+    @Test("An accepted push is sent, whatever its history", arguments: histories)
     func sent(history: PushHistory) {
         for lastAccepted in Self.acceptances {
             let next = Self.next(relay, .accepted, history, expiration: 0, lastAccepted: lastAccepted)
@@ -46,7 +46,7 @@ struct PushLifeCycleTests {
         }
     }
 
-    @Test("What was rejected has failed, with the gateway's reason and what it may mean", arguments: histories)
+    @Test("A rejected push has failed, with the gateway's reason and a hint", arguments: histories)
     func rejected(history: PushHistory) {
         for lastAccepted in Self.acceptances {
             let next = Self.next(
@@ -63,7 +63,7 @@ struct PushLifeCycleTests {
         #expect(Self.next(relay, .rejected(reason: "x"), history).result == .failed(reason: "x", hint: nil))
     }
 
-    @Test("A device that wants no pushes is deactivated since the gateway's time", arguments: histories)
+    @Test("An unregistered device is deactivated as of the gateway's time", arguments: histories)
     func unregistered(history: PushHistory) {
         let since = Self.now - .seconds(5)
         #expect(
@@ -74,7 +74,7 @@ struct PushLifeCycleTests {
     }
 
     @Test(
-        "A bad address is counted, with a limit only while others are taken: within the last hour",
+        "A bad address is counted, with a limit only if another push was accepted within the last hour",
         arguments: [
             (nil, nil), (0, 5), (-1, 5), (-3_599_999, 5), (-3_600_000, 5), (-3_600_001, nil), (-86_400_000, nil),
         ] as [(Int64?, Int?)])
@@ -91,9 +91,9 @@ struct PushLifeCycleTests {
         }
     }
 
-    // MARK: - The gateway's fault
+    // MARK: - Gateway errors
 
-    @Test("What the gateway could not do is repeated after 1, 2, 4 … 900 seconds, and fails with the hundredth attempt")
+    @Test("After gateway errors a push is retried after 1, 2, 4 … 900 seconds, and its hundredth attempt fails it")
     func retries() {
         var total = Duration.zero
         for made in 0..<99 {
@@ -111,11 +111,11 @@ struct PushLifeCycleTests {
                 Self.next(relay, .retry(reason: "ProcessingError"), PushHistory(attempts: made))
                     == Transition(.failed(reason: "ProcessingError"), adding: PushHistory(attempts: 1)))
         }
-        // About a day.
+        // The delays add up to about a day.
         #expect((Duration.seconds(20 * 3600)...Duration.seconds(28 * 3600)).contains(total))
     }
 
-    @Test("An attempt that nobody answered says nothing about the push")
+    @Test("An attempt without a response does not count towards the retry limit")
     func unansweredAttempts() {
         let retry = Outcome.retry(reason: "ProcessingError")
         #expect(
@@ -126,7 +126,7 @@ struct PushLifeCycleTests {
         #expect(Self.next(relay, retry, PushHistory(attempts: 119, unanswered: 20)).state == .failed)
     }
 
-    @Test("Delays and the number of attempts are what the policy says")
+    @Test("The policy sets the delays and the number of attempts")
     func policy() {
         let lifeCycle = PushLifeCycle(
             .init(retry: RetryPolicy(first: .seconds(3), longest: .seconds(10), attempts: 4)))
@@ -138,7 +138,7 @@ struct PushLifeCycleTests {
         #expect(Self.next(once, .retry(reason: "x")).state == .failed)
     }
 
-    @Test("The time that the gateway named is waited for, an hour at the most, and never less than the delay")
+    @Test("The wait ends at the time that the gateway named, but is at least the usual delay and at most an hour")
     func retryAfter() {
         for (made, asked, expected) in [
             (0, 60, 60), (0, 0, 1), (0, -500, 1), (4, 5, 16), (4, 17, 17), (0, 3600, 3600), (0, 3601, 3600),
@@ -149,14 +149,14 @@ struct PushLifeCycleTests {
                 PushHistory(attempts: made))
             #expect(Self.wait(next) == .seconds(expected), "\(made) \(asked)")
         }
-        // It is no further attempt.
+        // The gateway's time does not allow an additional attempt.
         #expect(
             Self.next(
                 relay, .retry(reason: "x", notBefore: Self.now + .seconds(60)), PushHistory(attempts: 99)
             ).state == .failed)
     }
 
-    @Test("A push that is to be tried once is not repeated after the gateway's fault", arguments: histories)
+    @Test("A push with an expiration of 0 is not retried after a gateway error", arguments: histories)
     func singleAttempt(history: PushHistory) {
         let retry = Outcome.retry(reason: "InternalServerError", notBefore: Self.now + .seconds(1))
         #expect(
@@ -167,7 +167,7 @@ struct PushLifeCycleTests {
                 == .failed(reason: "ConnectionLost"))
     }
 
-    @Test("What was certainly not processed is as it was, in its lane", arguments: histories)
+    @Test("A push that was certainly not processed stays unchanged in its lane", arguments: histories)
     func notProcessed(history: PushHistory) {
         for lane in PushLane.allCases {
             for lifeCycle in [relay, command] {
@@ -183,7 +183,8 @@ struct PushLifeCycleTests {
 
     // MARK: - Suspicion
 
-    /// How a push fares to which the same happens again and again, while another is taken at `lastAccepted`.
+    /// Returns the transitions of a push that gets the same outcome again and again, while another push was accepted at
+    /// `lastAccepted`.
     private static func fate(
         _ lifeCycle: PushLifeCycle, _ outcome: Outcome, times: Int, lastAccepted: Timestamp?
     ) -> [Transition] {
@@ -197,12 +198,12 @@ struct PushLifeCycleTests {
         }
     }
 
-    /// Seconds that double up to 512.
+    /// Returns durations in seconds that double up to 512.
     private static func doubling(_ count: Int) -> [Duration?] {
         (0..<count).map { .seconds(min(512, 1 << min($0, 30))) }
     }
 
-    @Test("Losses without an answer: six times at once, then later and later, and for ever while nothing is taken")
+    @Test("A lost push is retried six times at once, then ever later, and without end while nothing is accepted")
     func unanswered() {
         let fate = Self.fate(relay, .unanswered(reason: "ConnectionClosed"), times: 40, lastAccepted: nil)
         for transition in fate.prefix(6) { #expect(transition.result == .due(.retry, reason: "ConnectionClosed")) }
@@ -216,7 +217,7 @@ struct PushLifeCycleTests {
         }
     }
 
-    @Test("While others are taken, the eleventh loss is the push's own doing")
+    @Test("While other pushes are accepted, the eleventh loss fails the push")
     func unansweredAmongOthers() {
         let fate = Self.fate(relay, .unanswered(reason: "ConnectionClosed"), times: 12, lastAccepted: Self.now)
         #expect(fate.prefix(10).map(\.state) == Array(repeating: .pending, count: 10))
@@ -229,7 +230,7 @@ struct PushLifeCycleTests {
         }
     }
 
-    @Test("The tenth refusal of the credentials is the push's own doing while others are taken, else never")
+    @Test("The tenth refusal of the credentials fails the push only while other pushes are accepted")
     func notAuthorized() {
         let outcome = Outcome.notAuthorized(reason: "InvalidProviderToken")
         let alone = Self.fate(relay, outcome, times: 40, lastAccepted: nil)
@@ -247,7 +248,7 @@ struct PushLifeCycleTests {
     }
 
     @Test(
-        "What is sent back goes again at once three times; the thirtieth time is its own doing while others are taken")
+        "A push that is sent back is retried at once three times; while others are accepted, the thirtieth fails it")
     func sentBack() {
         let outcome = Outcome.sentBack(reason: "REFUSED_STREAM")
         let alone = Self.fate(relay, outcome, times: 50, lastAccepted: nil)
@@ -261,9 +262,10 @@ struct PushLifeCycleTests {
         #expect(among[30].result == .failed(reason: "REFUSED_STREAM"))
     }
 
-    /// The attempt before this one began at the latest when the wait before this one began: as long ago as it lasted.
+    /// The previous attempt began before the wait for this attempt. So it began at least as long before this attempt as
+    /// that wait lasted.
     @Test(
-        "Proof is what was taken since the attempt before, also while this one went on",
+        "A push is blamed if another was accepted since its previous attempt, or during this one",
         arguments: [
             (Outcome.unanswered(reason: "x"), PushHistory(attempts: 10, unanswered: 10), 8),
             (.unanswered(reason: "x"), PushHistory(attempts: 13, unanswered: 13), 64),
@@ -274,7 +276,7 @@ struct PushLifeCycleTests {
             (.sentBack(reason: "x"), PushHistory(attempts: 29, refused: 29), 512),
         ] as [(Outcome, PushHistory, Int64)])
     func proof(outcome: Outcome, history: PushHistory, waited: Int64) {
-        // The wait before this attempt, as the life cycle itself gave it.
+        // The wait before this attempt, as the life cycle computed it.
         var before = history
         before.attempts -= 1
         if before.unanswered > 0 { before.unanswered -= 1 }
@@ -309,7 +311,7 @@ struct PushLifeCycleTests {
 
     // MARK: - A command
 
-    @Test("A command has an end: after so many losses, and at once where nobody can mend the credentials")
+    @Test("A command gives up after three losses, and at once if the credentials are refused")
     func commandPolicy() {
         let fate = Self.fate(command, .unanswered(reason: "ConnectionLost"), times: 4, lastAccepted: nil)
         #expect(fate[0].result == .due(.retry, reason: "ConnectionLost"))
@@ -320,15 +322,15 @@ struct PushLifeCycleTests {
         #expect(
             Self.next(command, .notAuthorized(reason: "ExpiredProviderToken"))
                 == Transition(.failed(reason: "ExpiredProviderToken"), adding: PushHistory(attempts: 1)))
-        // What the gateway answers is repeated as a relay repeats it.
+        // A gateway's outcome is retried as a relay retries it.
         #expect(Self.wait(Self.next(command, .retry(reason: "x"))) == .seconds(1))
         #expect(Self.next(command, .sentBack(reason: "x")).result == .due(.retry, reason: "x"))
     }
 
-    // MARK: - Before it is sent
+    // MARK: - Obstacles
 
     @Test(
-        "What stands in the way of a push: what was taken back, then its time, then its device",
+        "A cancellation counts before the expiration of a push, and that before an inactive device",
         arguments: [
             (nil, nil, nil), (nil, 1, nil), (nil, 0, .expired), (nil, -1000, .expired),
             (.notificationCancelled, nil, .cancelled(reason: "Cancelled")),
@@ -346,13 +348,13 @@ struct PushLifeCycleTests {
                 id: 1, history: history, address: nil, payload: nil,
                 expiration: left.map { Self.now.seconds + $0 }, apnsID: "id", obstacle: obstacle)
             let transition = relay.obstacle(to: push, at: Self.now)
-            // It was no attempt.
+            // An obstacle does not count as an attempt.
             #expect(transition == expected.map { Transition($0) })
             #expect(command.obstacle(to: push, at: Self.now) == transition)
         }
     }
 
-    @Test("An expiration of 0 is no time that has passed")
+    @Test("An expiration of 0 is not a time in the past")
     func noExpiration() {
         func push(_ obstacle: QueuedPush.Obstacle?) -> QueuedPush {
             QueuedPush(id: 1, address: nil, payload: nil, expiration: 0, apnsID: "id", obstacle: obstacle)
@@ -361,7 +363,7 @@ struct PushLifeCycleTests {
         #expect(relay.obstacle(to: push(.deviceInactive), at: Self.now)?.state == .failed)
     }
 
-    @Test("Each end has its state and its reason")
+    @Test("Each result has its state and its reason")
     func states() {
         for (result, state, reason) in [
             (.sent, .sent, nil), (.failed(reason: "a", hint: "b"), .failed, "a"), (.expired, .expired, "Expired"),
@@ -377,7 +379,7 @@ struct PushLifeCycleTests {
 
     // MARK: - Groups and lanes
 
-    @Test("What was lost twice is proved, in groups that shrink until it is alone")
+    @Test("A push that was lost twice is probed, in groups that shrink until it is alone")
     func groups() {
         for unanswered in [0, 1] {
             let group = relay.group(PushHistory(attempts: 9, unanswered: unanswered, refused: 9))
@@ -391,7 +393,7 @@ struct PushLifeCycleTests {
         #expect(relay.group(PushHistory(unanswered: PushLifeCycle.aloneFrom)).size == 1)
     }
 
-    @Test("What made trouble goes last, and what is for very many lets others pass")
+    @Test("Suspect pushes go last, and bulk pushes let others pass")
     func lanes() {
         for history in [PushHistory(), PushHistory(attempts: 7)] {
             #expect(!history.isSuspect)
@@ -407,24 +409,24 @@ struct PushLifeCycleTests {
     }
 }
 
-@Suite("How much is written before the gateway is asked for proof")
+@Suite("The number of pushes to write before a probe")
 struct ProbeWindowTests {
-    /// After one loss of so many.
+    /// Returns the window after one loss of this number of pushes.
     private static func window(lost: Int) -> ProbeWindow {
         var window = ProbeWindow()
         window.lost(lost)
         return window
     }
 
-    /// A whole window was proved, and more was due.
-    /// - Returns: the next window; the greatest number for one without a limit.
+    /// Confirms a whole window while more pushes are due.
+    /// - Returns: The next window. `Int.max` if it has no limit.
     @discardableResult
     private static func prove(_ window: inout ProbeWindow) throws -> Int {
         window.confirmed(try #require(window.limit), isAll: false)
         return window.limit ?? .max
     }
 
-    @Test("At a gateway that loses nothing there is no limit")
+    @Test("There is no limit at a gateway that loses nothing")
     func open() {
         var window = ProbeWindow()
         #expect(window.limit == nil)
@@ -433,7 +435,7 @@ struct ProbeWindowTests {
         #expect(window.limit == nil)
     }
 
-    @Test("A loss leaves half of what was lost, and at least sixteen", arguments: [1000, 999, 100, 33, 32])
+    @Test("A loss limits the window to half of its size, and at least sixteen", arguments: [1000, 999, 100, 33, 32])
     func loss(count: Int) {
         var window = Self.window(lost: count)
         #expect(window.limit == max(16, count / 2))
@@ -446,7 +448,7 @@ struct ProbeWindowTests {
         #expect(window.limit == 16)
     }
 
-    @Test("A small loss is everyday: nobody else is held up for it", arguments: [1, 31])
+    @Test("A small loss is common and does not limit the window", arguments: [1, 31])
     func smallLoss(count: Int) {
         var window = Self.window(lost: count)
         #expect(window.limit == nil)
@@ -455,7 +457,7 @@ struct ProbeWindowTests {
         #expect(window.limit == ProbeWindow.afterStart)
     }
 
-    @Test("A loss of less than the window leaves half of that")
+    @Test("A loss smaller than the window limits it to half of the loss")
     func partialLoss() {
         var window = Self.window(lost: 1000)
         window.lost(100)
@@ -464,7 +466,7 @@ struct ProbeWindowTests {
         #expect(window.limit == 50)
     }
 
-    @Test("It grows step by step, and stays below what was lost", arguments: [32, 50, 100, 333, 1000])
+    @Test("The window grows step by step and stays below the size of the loss", arguments: [32, 50, 100, 333, 1000])
     func growth(lost: Int) throws {
         var window = Self.window(lost: lost)
         var last = try #require(window.limit)
@@ -477,11 +479,11 @@ struct ProbeWindowTests {
             last = limit
         }
         #expect(isGrown)
-        // Most of what can be had.
+        // The window reaches most of the range that is allowed.
         #expect(last >= lost * 3 / 4 || last == lost - 1)
     }
 
-    @Test("After 64 proofs it may go beyond what was lost", arguments: [32, 100, 1000])
+    @Test("After 64 proofs the window may pass the size of the loss", arguments: [32, 100, 1000])
     func retry(lost: Int) throws {
         var window = Self.window(lost: lost)
         for _ in 0..<64 {
@@ -492,7 +494,7 @@ struct ProbeWindowTests {
         #expect(window.limit == nil)
     }
 
-    @Test("A loss in between starts the count of proofs anew")
+    @Test("A loss in between restarts the count of proofs")
     func lossInBetween() throws {
         var window = Self.window(lost: 100)
         for _ in 0..<60 { try Self.prove(&window) }
@@ -503,7 +505,7 @@ struct ProbeWindowTests {
         }
     }
 
-    @Test("A loss beyond what was lost before brings it back")
+    @Test("A loss above the size of the previous one halves the window again")
     func lossBeyond() throws {
         var window = Self.window(lost: 100)
         for _ in 0..<65 { try Self.prove(&window) }
@@ -525,7 +527,7 @@ struct ProbeWindowTests {
         #expect(window.limit == 200)
     }
 
-    @Test("A loss of fewer than the smallest window says nothing about its size", arguments: [1, 15])
+    @Test("A loss smaller than the smallest window does not change the window", arguments: [1, 15])
     func tinyLoss(count: Int) {
         var window = Self.window(lost: 1000)
         window.lost(count)
@@ -533,7 +535,7 @@ struct ProbeWindowTests {
     }
 
     @Test(
-        "Where silence proves, the window goes beyond what was lost after eight times that, up to a lease",
+        "With proof by silence the window passes the size of the loss after eight times as many pushes",
         arguments: [32, 100, 400])
     func silence(lost: Int) throws {
         var window = Self.window(lost: lost)
@@ -545,7 +547,7 @@ struct ProbeWindowTests {
             try #require(proven < 10 * lost)
         }
         #expect(proven >= 8 * lost)
-        // What is lost there counts as before.
+        // A loss above the limit counts as before.
         let beyond = try #require(window.limit)
         window.lost(beyond)
         #expect(window.limit == beyond / 2)
@@ -556,7 +558,7 @@ struct ProbeWindowTests {
         }
     }
 
-    @Test("A group that is smaller than the window proves nothing, also if nothing else was due")
+    @Test("A group smaller than the window proves nothing, even if nothing else was due")
     func smallGroup() throws {
         var window = Self.window(lost: 1000)
         for count in [1, 2, 100, 499] {
@@ -571,7 +573,7 @@ struct ProbeWindowTests {
         #expect(limit > 500)
     }
 
-    @Test("After a start it doubles until it is open")
+    @Test("After a start the window doubles until it is open")
     func start() throws {
         #expect(ProbeWindow.afterStart == 256)
         var window = ProbeWindow(limit: ProbeWindow.afterStart)
@@ -581,7 +583,7 @@ struct ProbeWindowTests {
         #expect(window.limit == nil)
     }
 
-    @Test("After a start it opens at once when nothing else was due")
+    @Test("After a start the window opens at once if nothing else was due")
     func quietStart() {
         var window = ProbeWindow(limit: ProbeWindow.afterStart)
         window.confirmed(0, isAll: true)
@@ -590,7 +592,7 @@ struct ProbeWindowTests {
         #expect(window.limit == nil)
     }
 
-    @Test("A loss after a start leaves half of it")
+    @Test("A loss after a start halves the window")
     func lossAfterStart() throws {
         var window = ProbeWindow(limit: ProbeWindow.afterStart)
         window.lost(256)

@@ -1,9 +1,9 @@
 import ChatDomain
 import Testing
 
-@Suite("Where retention looks")
+@Suite("The retention walk")
 struct RetentionWalkTests {
-    /// A table, of which a walk deletes the rows whose time is below a limit.
+    /// A table from which a walk deletes the rows whose time is below a limit.
     private final class Table {
         var rows: [(id: Int64, time: Int)]
         let walk = RetentionWalk()
@@ -26,14 +26,14 @@ struct RetentionWalkTests {
         }
     }
 
-    @Test("All that is old goes in one run, where the oldest stand first")
+    @Test("One run deletes all old rows if the oldest come first")
     func ordered() async throws {
         let table = Table(Array(0..<10_000))
         #expect(try await table.run(before: 5000, window: 100) == 5000)
         #expect(table.looks < 50 + 2 + RetentionWalk.windowsPerRun)
     }
 
-    @Test("Rows with a time that is to come, in front of the old ones, hide these for some runs at the most")
+    @Test("Rows with future times delay the deletion of old rows behind them by a few runs at most")
     func future() async throws {
         let table = Table(Array(repeating: 9999, count: 1000) + Array(0..<1000))
         var (deleted, runs) = (0, 0)
@@ -47,7 +47,7 @@ struct RetentionWalkTests {
         #expect(try await table.run(before: 500) == 0)
     }
 
-    @Test("The newest time up to a limit is found in few looks, also between rows whose times do not grow")
+    @Test("The newest time up to a limit is found in few lookups, even if the times do not ascend")
     func newest() {
         func newest(_ times: [Int64?], from first: Int64 = 1, step: Int64 = 3, upTo limit: Int64) -> Int64? {
             let rows = times.enumerated().map { (id: first + Int64($0.offset) * step, time: $0.element) }
@@ -66,9 +66,9 @@ struct RetentionWalkTests {
         #expect(newest([], upTo: 5) == nil)
         #expect(newest([7], upTo: 7) == 7)
         #expect(newest(growing, from: -(1 << 62), step: 1 << 53, upTo: 500) == 500)
-        // Of a wrong clock: it looks as if nothing had been stored since.
+        // A wrong clock has written the last times. The result is as if nothing had been stored after 1000.
         #expect(newest(growing + [100_000, 100_001], upTo: 99_000) == 1000)
-        // What is no time, and what a clock wrote that was set right again.
+        // A row without a valid time, and times that a wrong clock wrote before it was corrected.
         #expect(newest([1, 2, nil, 9000], upTo: 500) == 2)
         #expect([2, 4].contains(newest([1, 2, 9000, 9001, 3, 4, 501, 502], upTo: 500)))
     }

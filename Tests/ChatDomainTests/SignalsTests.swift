@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Signals of arrivals")
 struct SignalsTests {
-    @Test("Who waits for an app's pushes is woken for that app, and for all")
+    @Test("A listener for an app is woken by signals for that app and for all apps")
     func apps() async {
         let signals = Signals()
         let apps = [AppName.default, .web]

@@ -16,7 +16,7 @@ struct TimestampTests {
     }
 
     @Test(
-        "What is not RFC 3339, or not in the calendar, is refused",
+        "Text that is not RFC 3339, or not a date of the calendar, is rejected",
         arguments: [
             "", "2026-05-07", "2026-05-07T21:57:29", "2026-02-30T00:00:00Z", "2026-13-01T00:00:00Z",
             "2026-05-07T25:00:00Z", "2026-05-07T21:57Z", "26-05-07T21:57:29Z", "2026-05-07T21:57:29+25:00",
@@ -27,7 +27,7 @@ struct TimestampTests {
     }
 
     @Test(
-        "As bytes of the database it is read as the text is, also long ago and on leap days; anything else is refused")
+        "Bytes of the database read like their text, also long ago and on leap days; other bytes are rejected")
     func bytes() {
         func read(_ text: String) -> Timestamp? {
             var text = text
@@ -51,7 +51,7 @@ struct TimestampTests {
         }
     }
 
-    @Test("What is written is read again")
+    @Test("A written time reads back as the same time")
     func roundTrip() {
         for milliseconds in [0, 1, 999, 1_778_191_049_123, 253_402_300_799_999] as [Int64] {
             let time = Timestamp(milliseconds: milliseconds)

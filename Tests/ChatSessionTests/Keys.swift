@@ -1,5 +1,5 @@
 enum Keys {
-    /// Made for these tests: `openssl genrsa 2048`.
+    /// An RSA key that was made for these tests with `openssl genrsa 2048`.
     static let rsa = """
         -----BEGIN PRIVATE KEY-----
         MIIEvgIBADANBgkqhkiG9w0BAQEFAASCBKgwggSkAgEAAoIBAQDAHAiLQxGhm1OT

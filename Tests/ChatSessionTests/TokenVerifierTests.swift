@@ -153,7 +153,7 @@ struct TokenVerifierTests {
         #expect(await Self.reason(try await signer.sign(Self.claims(notBefore: 59)), verifier) == nil)
     }
 
-    @Test("Audience and issuer are checked where the rules name them")
+    @Test("Audience and issuer are checked if the rules name them")
     func rules() async throws {
         let signer = try await Signer.all()[0]
         let verifier = try await Self.verifier(
@@ -169,7 +169,7 @@ struct TokenVerifierTests {
         #expect(try await reason(["chat"], nil)?.contains("issuer") == true)
     }
 
-    @Test("A key set: the key is found by its id, keys for other uses are passed over")
+    @Test("A key set finds the key by its id and skips keys for other uses")
     func keySet() async throws {
         let (ec, other) = (ES256PrivateKey(), ES256PrivateKey())
         let rsa = try Insecure.RSA.PrivateKey(pem: Keys.rsa)
@@ -205,7 +205,7 @@ struct TokenVerifierTests {
         #expect(await Self.reason(try await sign(secret, "s"), verifier) == nil)
     }
 
-    @Test("Of several sources any may have signed")
+    @Test("A token may be signed with a key of any source")
     func several() async throws {
         let signers = try await Signer.all()
         let verifier = try await TokenVerifier(signers.map(\.source), now: { Self.now })

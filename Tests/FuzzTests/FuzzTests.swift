@@ -1,14 +1,15 @@
 import Foundation
 import Testing
 
-/// `make fuzz`: gives a parser millions of inputs that libFuzzer derives from seeds, guided by which code they reach. A trap, a
-/// failed precondition, ten seconds without an end, or two gigabytes of memory are findings; the input is kept.
+/// `make fuzz` gives a parser millions of inputs. libFuzzer derives them from seeds, guided by the code that they
+/// reach. A trap, a failed precondition, ten seconds without a result, or two gigabytes of memory are findings.
+/// libFuzzer keeps the input.
 @Suite("Fuzzing")
 struct FuzzTests {
-    /// The parser's name, and the folder for its corpus and what is found.
+    /// Contains the parser's name, and the folder for its corpus and the findings.
     private static let environment = ProcessInfo.processInfo.environment
 
-    @Test("A parser takes whatever comes")
+    @Test("A parser survives any input")
     func run() async throws {
         let parser = try #require(Parser(rawValue: Self.environment["FUZZ_PARSER"] ?? ""))
         let folder = try #require(Self.environment["FUZZ_FOLDER"])
@@ -21,7 +22,7 @@ struct FuzzTests {
         let arguments =
             ["fuzz", "\(folder)/corpus", seeds.path, "-artifact_prefix=\(folder)/found-"]
             + (Self.environment["FUZZ_OPTIONS"] ?? "").split(separator: " ").map(String.init)
-        // A thread of its own: the parser may wait for asynchronous work. The driver ends the process.
+        // The parser may wait for asynchronous work, so libFuzzer needs a separate thread. Its driver ends the process.
         let thread = Thread {
             var count = Int32(arguments.count)
             let pointers = UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>.allocate(capacity: arguments.count + 1)
@@ -43,7 +44,7 @@ struct FuzzTests {
     nonisolated(unsafe) fileprivate static var parse: ([UInt8]) -> Void = { _ in }
 }
 
-/// libFuzzer's loop, for programs that have a main function of their own.
+/// libFuzzer's loop, for programs that have their own main function.
 @_silgen_name("LLVMFuzzerRunDriver")
 private func runDriver(
     _ count: UnsafeMutablePointer<Int32>,

@@ -15,17 +15,17 @@ import NIOCore
 @testable import WebPushWire
 @testable import pushchat
 
-/// Ends the process with the message, also in an optimised build.
+/// Ends the process with the message if the condition does not hold, even in an optimised build.
 private func require(_ holds: Bool, _ message: @autoclosure () -> String) {
     if !holds { fatalError(message()) }
 }
 
-/// What reads bytes that strangers send, or that an operator or another program has written.
+/// Parsers of bytes that strangers send, or that an operator or another program has written.
 enum Parser: String, CaseIterable {
     case form, multipart, json, binary, feedback, http2, providerToken, sessionToken, configuration, subscription,
         webPush, headers, dump, csv, metrics, events
 
-    /// Valid inputs, to start from.
+    /// Valid inputs from which libFuzzer derives others.
     var seeds: [[UInt8]] {
         switch self {
         case .form:
@@ -107,7 +107,7 @@ enum Parser: String, CaseIterable {
                     + "\n\(Self.token),,ann,\"a \"\"b\"\"\nc\",,x;y,1.0,17,iPhone,2026-01-02T03:04:05.678Z,2026-01-02 03:04:05,,"
                     + "2026-02-03T04:05:06+01:00,Unregistered\n",
             ].map { Array($0.utf8) }
-        case .figures:
+        case .metrics:
             [
                 #"{"at":"2027-01-15T07:59:00.000Z","queue":3,"oldest_age_seconds":1.5,"sent":2,"failed":0,"messages":1,"streams":9}"#
                     + "\n" + #"{"at":"2027-01-15T08:00:00Z","oldest_age_seconds":1e300}"#
@@ -131,7 +131,7 @@ enum Parser: String, CaseIterable {
         }
     }
 
-    /// What takes one input. Nothing that it reports counts, only what it does.
+    /// Returns the function that parses one input. An error that the parser throws is not a finding.
     func function() async throws -> ([UInt8]) -> Void {
         switch self {
         case .form: Self.form
@@ -148,7 +148,7 @@ enum Parser: String, CaseIterable {
         case .headers: try Self.headers()
         case .dump: Self.dump
         case .csv: Self.csv
-        case .figures: Self.metrics()
+        case .metrics: Self.metrics()
         case .events: Self.events
         }
     }
@@ -156,7 +156,7 @@ enum Parser: String, CaseIterable {
     private static let udid = String(repeating: "a", count: 40)
     private static let token = String(repeating: "c", count: 64)
 
-    /// The first byte says how long the pieces are in which the rest is read.
+    /// Returns the length of the pieces in which the rest of the input is read. The first byte determines it.
     private static func size(of bytes: [UInt8]) -> Int { Int(bytes.first ?? 0) + 1 }
 
     private static func reader(_ bytes: ArraySlice<UInt8>, pieces size: Int) -> ByteReader {
@@ -186,7 +186,8 @@ enum Parser: String, CaseIterable {
         }
     }
 
-    /// The scanner of the queue takes what the parser takes, if it is an object, and else only what is nested deeper, or has a member twice.
+    /// The queue's scanner accepts every object that the parser accepts. Of all other inputs it accepts only those that
+    /// are nested deeper or have a duplicate member.
     private static func json(_ bytes: [UInt8]) {
         let isScanned = bytes.withUnsafeBytes { PayloadScan($0) } != nil
         do {
@@ -201,7 +202,7 @@ enum Parser: String, CaseIterable {
         }
     }
 
-    /// What comes in pieces is read like the whole.
+    /// Reading in pieces has the same result as reading the whole.
     private static func binary(_ bytes: [UInt8]) {
         func read(piece: Int) -> (notifications: [BinaryNotification], refused: BinaryNotificationParser.Malformed?) {
             var parser = BinaryNotificationParser()
@@ -236,7 +237,7 @@ enum Parser: String, CaseIterable {
         _ = try? BinaryErrorResponse.read(from: &answer)
     }
 
-    /// What a gateway may answer to requests on two streams.
+    /// Reads the input as a gateway's responses to requests on two streams.
     private static func http2(_ bytes: [UInt8]) {
         var session = HTTP2Session()
         do throws(HTTP2Failure) {
@@ -272,7 +273,7 @@ enum Parser: String, CaseIterable {
         }
     }
 
-    /// What is taken as an endpoint leads to a host that is allowed.
+    /// An endpoint that the reader accepts leads to a host that is allowed.
     private static func subscription() throws -> ([UInt8]) -> Void {
         let rules = try EndpointRules()
         let reader = WebPushSubscriptions(key: VAPIDKey(), rules: rules)
@@ -286,7 +287,7 @@ enum Parser: String, CaseIterable {
         }
     }
 
-    /// What a push service reads: who sends, and the encrypted body.
+    /// Reads the input as a push service does: the sender in the header, and the encrypted body.
     private static func webPush() -> ([UInt8]) -> Void {
         let key = P256.KeyAgreement.PrivateKey()
         let secret = MessageEncryption.randomSalt()
@@ -296,7 +297,8 @@ enum Parser: String, CaseIterable {
         }
     }
 
-    /// A header a line. An id fits into a log line, a trace is one of W3C, and nobody but a trusted proxy says whose request it is.
+    /// Reads one header per line. A request id fits into a log line, and a trace id has W3C's form. Only a trusted
+    /// proxy can name the client.
     private static func headers() throws -> ([UInt8]) -> Void {
         guard let trusted = AddressRange("10.0.0.0/8"), let proxy = IPAddress("10.1.1.1"),
             let stranger = IPAddress("192.0.2.9")
@@ -323,7 +325,7 @@ enum Parser: String, CaseIterable {
             let client = ClientAddress.find(peer: proxy, headers: headers, trusted: [trusted])
             require(IPAddress(client.description) == client, "an address that is read differently")
             for line in lines {
-                // A proxy puts the address of its peer behind what a client has sent.
+                // A proxy appends the address of its peer to the client's header.
                 let appended: HTTPFields = [.xForwardedFor: line + ", 198.51.100.7"]
                 let found = ClientAddress.find(peer: proxy, headers: appended, trusted: [trusted])
                 require(found == IPAddress("198.51.100.7"), "the client is hidden")
@@ -333,7 +335,8 @@ enum Parser: String, CaseIterable {
         }
     }
 
-    /// A file in pieces is read like the whole, and what mysqldump would write of a value is read as the value.
+    /// Reading in pieces has the same result as reading the whole. A value in mysqldump's notation reads back as the
+    /// value.
     private static func dump(_ bytes: [UInt8]) {
         func read(piece: Int) -> (rows: [ImportRow], end: UnreadableFile?) {
             var rows = TutorialDump(reader(bytes.dropFirst(), pieces: piece), app: AppName("chat"))
@@ -363,7 +366,7 @@ enum Parser: String, CaseIterable {
         }
     }
 
-    /// A file in pieces is read like the whole, and what is read is written so that it is read again.
+    /// Reading in pieces has the same result as reading the whole, and a written record reads back as the same record.
     private static func csv(_ bytes: [UInt8]) {
         func read(_ bytes: ArraySlice<UInt8>, piece: Int) -> (records: [CSVReader.Record], end: UnreadableFile?) {
             var csv = CSVReader(reader(bytes, pieces: piece))
@@ -399,7 +402,7 @@ enum Parser: String, CaseIterable {
         require(devices(Array(table.utf8)[...]) == written, "a device is read differently")
     }
 
-    /// Whatever the file has, a day of metrics at the most is read, in order; and after a minute more the file is whole.
+    /// Whatever the file contains, at most a day of metrics is read, in order. After one more minute the file is valid.
     private static func metrics() -> ([UInt8]) -> Void {
         let file = memoryFile("metrics")
         let now = Timestamp(seconds: 1_800_000_000)
@@ -416,7 +419,7 @@ enum Parser: String, CaseIterable {
         }
     }
 
-    /// What comes in pieces is read like the whole.
+    /// Reading in pieces has the same result as reading the whole.
     private static func events(_ bytes: [UInt8]) {
         func read(piece: Int) -> (events: [ServerSentEvent], isRefused: Bool) {
             var (parser, all, rest) = (EventStreamParser(), [ServerSentEvent](), bytes.dropFirst())
@@ -431,13 +434,13 @@ enum Parser: String, CaseIterable {
             return (all, false)
         }
         let (whole, pieces) = (read(piece: .max), read(piece: size(of: bytes)))
-        // What comes with what is refused is lost.
+        // If the parser rejects a piece, the events in the same piece are lost.
         require(
             whole.isRefused == pieces.isRefused && (whole.isRefused || whole.events == pieces.events),
             "pieces are read differently")
     }
 
-    /// In memory where there is such a file system.
+    /// Returns a path in memory if there is such a file system, otherwise one in the temporary folder.
     private static func memoryFile(_ name: String) -> String {
         let folder = FileManager.default.isWritableFile(atPath: "/dev/shm") ? "/dev/shm" : NSTemporaryDirectory()
         return "\(folder)/pushchat-fuzz-\(getpid()).\(name)"
@@ -455,7 +458,7 @@ enum Parser: String, CaseIterable {
 }
 
 extension Device {
-    /// As it is known after its import.
+    /// The device that an import makes of the record.
     fileprivate init(_ record: DeviceRecord) {
         self.init(
             id: 1, token: record.token, app: record.app, user: record.user, clientInfo: record.clientInfo,

@@ -3,8 +3,9 @@ import CPostgreSQL
 import Foundation
 import Synchronization
 
-/// A connection to a database of ``PostgresServer``, of another program than a relay. Made with the first statement, and anew
-/// after it was lost. One statement at a time; none waits for longer than a minute.
+/// A connection to a database of ``PostgresServer``, as another program than a relay would have it. It connects with
+/// the first statement, and again after the connection was lost. It runs one statement at a time, each for at most a
+/// minute.
 package final class PostgresClient: Sendable {
     private let url: String
     private let connection = Mutex<OpaquePointer?>(nil)
@@ -16,8 +17,8 @@ package final class PostgresClient: Sendable {
     deinit { connection.withLock { if let handle = $0 { PQfinish(handle) } } }
 
     /// Runs a statement, with values for `$1`, `$2`, ….
-    /// - Returns: its rows as text; nil for NULL.
-    /// - Throws: ``PostgresServer/Failed`` with what the server says.
+    /// - Returns: The rows as text, with `nil` for NULL.
+    /// - Throws: ``PostgresServer/Failed`` with the server's message.
     @discardableResult
     package func rows(_ sql: String, _ values: [String] = []) throws -> [[String?]] {
         try connection.withLock { connection in
@@ -31,9 +32,9 @@ package final class PostgresClient: Sendable {
         }
     }
 
-    /// Runs statements together, as a session of their own would: what they set does not stay.
-    /// - Returns: the last one's rows as text: columns stand between `|`, rows between line breaks, NULL is empty.
-    /// - Throws: ``PostgresServer/Failed`` with what the server says.
+    /// Runs statements in one call, and then discards the settings that they made in the session.
+    /// - Returns: The rows as text: `|` between columns, line breaks between rows, and an empty text for NULL.
+    /// - Throws: ``PostgresServer/Failed`` with the server's message.
     package func text(_ sql: String) throws -> String {
         try connection.withLock { connection in
             defer { _ = try? Self.rows(&connection, url) { PQexec($0, "DISCARD ALL") } }
@@ -42,12 +43,13 @@ package final class PostgresClient: Sendable {
         }
     }
 
-    /// Takes all results, of which `run` has the first. A connection that has ended since it was last used is replaced before.
+    /// Reads all results, of which `run` returns the first. First replaces a connection that has ended since its last
+    /// use.
     private static func rows(
         _ connection: inout OpaquePointer?, _ url: String, of run: (OpaquePointer) -> OpaquePointer?
     ) throws -> [[String?]] {
         if let last = connection {
-            // The first finds the server's farewell, the second the end.
+            // The first call reads the server's last message, the second detects the end of the connection.
             for _ in 1...2 { PQconsumeInput(last) }
             forgetLost(&connection)
         }

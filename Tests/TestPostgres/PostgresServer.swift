@@ -2,8 +2,8 @@
 import Foundation
 import Synchronization
 
-/// PostgreSQL for the tests of this process: Debian's, unpacked by `make test` and not installed, with data of its own. Ends with
-/// the process, however that ends.
+/// The PostgreSQL server for the tests of this process. `make test` unpacks Debian's packages and does not install
+/// them. The server's data is temporary, and the server ends with the process, however the process ends.
 package final class PostgresServer: Sendable {
     package struct Failed: Error, CustomStringConvertible {
         package let description: String
@@ -11,7 +11,7 @@ package final class PostgresServer: Sendable {
 
     private static let started = Result { try PostgresServer() }
 
-    /// Started with the first call.
+    /// Returns the server, and starts it with the first call.
     package static func shared() throws -> PostgresServer { try started.get() }
 
     private static let limit = Duration.seconds(120)
@@ -20,16 +20,17 @@ package final class PostgresServer: Sendable {
     private let programs: String
     private let libraries: String
     private let nextDatabase = Atomic(1)
-    /// As long as it is open, the server runs.
+    /// The server runs as long as this is open.
     private let input: FileHandle
     private let client: PostgresClient
 
-    /// In memory where there is room. A database has 300 files, and ext4 takes long to make files where many were just deleted.
+    /// The parent of the data folder: in memory if `/dev/shm` has more than 4 GiB free. A database has 300 files, and
+    /// ext4 is slow at creating files where many were just deleted.
     private static var parent: URL {
         let memory = "/dev/shm"
-        var metrics = statvfs()
-        guard access(memory, W_OK) == 0, statvfs(memory, &metrics) == 0,
-            UInt64(metrics.f_bavail) * UInt64(metrics.f_frsize) > 4 << 30
+        var space = statvfs()
+        guard access(memory, W_OK) == 0, statvfs(memory, &space) == 0,
+            UInt64(space.f_bavail) * UInt64(space.f_frsize) > 4 << 30
         else { return FileManager.default.temporaryDirectory }
         return URL(filePath: memory)
     }
@@ -46,11 +47,12 @@ package final class PostgresServer: Sendable {
             let names = (try? FileManager.default.contentsOfDirectory(atPath: folder.path)) ?? []
             return names.filter { $0.hasSuffix("-linux-gnu") }.map { folder.appending(path: $0).path }
         }.joined(separator: ":")
-        // Short, since the path of a socket may have 107 bytes.
+        // The name is short because the path of a socket has at most 107 bytes.
         let name = "pg-" + String(UInt32.random(in: .min ... .max), radix: 36)
         folder = Self.parent.appending(path: name).path
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
-        // Else a process that another test starts meanwhile keeps it open.
+        // `SOCK_CLOEXEC` closes the socket in processes that other tests start. Otherwise they would keep the server
+        // running.
         var ends: [Int32] = [0, 0]
         guard socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0, &ends) == 0 else {
             throw Failed(description: "no pipe")
@@ -72,12 +74,13 @@ package final class PostgresServer: Sendable {
         }
     }
 
-    /// Waits for the end of its input, which comes with the end of the tests. PostgreSQL refuses to run as root.
+    /// Starts the server and stops it at the end of the script's input, which comes with the end of the tests.
+    /// PostgreSQL refuses to run as root.
     private static let script = """
         folder=$1; export LD_LIBRARY_PATH=$3; as=
         if [ "$(id -u)" = 0 ]; then
             as="setpriv --reuid=65534 --regid=65534 --clear-groups"; chown 65534:65534 "$folder"
-            # Where nobody else may look, it is told another number of the same user.
+            # If that user has no access to the folder, the server runs as root under another user id.
             $as test -x "$2/postgres" -a -w "$folder" || { as="unshare --user"; chown 0:0 "$folder"; }
         fi
         cd "$folder"
@@ -96,8 +99,8 @@ package final class PostgresServer: Sendable {
         "postgresql:///\(database)?host=\(folder)&user=postgres"
     }
 
-    /// Makes an empty database.
-    /// - Returns: its name.
+    /// Creates an empty database.
+    /// - Returns: The name of the database.
     package func makeDatabase() throws -> String {
         let name = "test\(nextDatabase.add(1, ordering: .relaxed).oldValue)"
         try client.rows("CREATE DATABASE \(name)")
@@ -108,8 +111,8 @@ package final class PostgresServer: Sendable {
         try client.rows("DROP DATABASE IF EXISTS \(database) WITH (FORCE)")
     }
 
-    /// `psql`, as a command whose last argument is to be a statement: columns of the answer stand between `|`, rows between line
-    /// breaks.
+    /// Returns the command line of `psql`, to which the caller adds a statement as the last argument. The output has
+    /// `|` between columns and line breaks between rows.
     package func shell(_ database: String) -> [String] {
         ["env", "LD_LIBRARY_PATH=\(libraries)", "LC_ALL=C", programs + "/psql", "-d", url(database)]
             + ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c"]

@@ -5,7 +5,7 @@ import Testing
 @Suite("JSON values")
 struct JSONValueTests {
     @Test(
-        "What is read is written again: members in order, numbers with their digits, strings with the fewest escapes",
+        "A value is written as it was read: members in order, numbers with their digits, the fewest escapes",
         arguments: [
             ("null", "null"), (" true ", "true"), ("[1, 2.50, -0, 1e400]", "[1,2.50,-0,1e400]"),
             (#"{"b":1,"a":{"z":[],"y":{}}}"#, #"{"b":1,"a":{"z":[],"y":{}}}"#),
@@ -21,7 +21,7 @@ struct JSONValueTests {
     }
 
     @Test(
-        "What is no JSON is refused, with the place",
+        "Malformed JSON is rejected with the position of the error",
         arguments: [
             ("", 1), (" ", 2), ("{", 2), ("[1,]", 4), (#"{"a":1,}"#, 8), (#"{"a" 1}"#, 6), ("01", 2), ("1.", 3),
             (".5", 1), ("+1", 1), ("1e", 3), ("-", 2), ("nul", 1), ("'a'", 1), ("\"a", 1), ("\"\n\"", 2),
@@ -47,13 +47,13 @@ struct JSONValueTests {
         #expect(try JSONValue(parsing: text).integer == expected)
     }
 
-    @Test("Bytes that are no UTF-8 are refused", arguments: [[0xFF], [0xC3], [0xED, 0xA0, 0x80], [0xC0, 0x80]])
+    @Test("Bytes that are not UTF-8 are rejected", arguments: [[0xFF], [0xC3], [0xED, 0xA0, 0x80], [0xC0, 0x80]])
     func noUTF8(bytes: [UInt8]) {
         let text = [UInt8(ascii: "\"")] + bytes + [UInt8(ascii: "\"")]
         #expect(throws: JSONValue.Malformed.self) { try JSONValue(parsing: text) }
     }
 
-    @Test("Nesting has an end, far before the stack has")
+    @Test("Nesting has a limit, far below the limit of the stack")
     func deep() throws {
         func nested(_ depth: Int) -> String {
             String(repeating: "[", count: depth) + String(repeating: "]", count: depth)
@@ -66,7 +66,7 @@ struct JSONValueTests {
         }
     }
 
-    @Test("Foundation reads what is written")
+    @Test("Foundation reads the JSON that is written")
     func independent() throws {
         let text = String(String.UnicodeScalarView((0..<0x300).compactMap(Unicode.Scalar.init))) + "\u{2028}😀"
         let written = JSONValue.object(["a\"b": .string(text), "n": .number("1.5")]).description
@@ -75,7 +75,7 @@ struct JSONValueTests {
         #expect(object?["n"] as? Double == 1.5)
     }
 
-    @Test("Whole numbers are whole numbers only")
+    @Test("Only whole numbers are integers")
     func integers() throws {
         #expect(try JSONValue(parsing: "9223372036854775807").integer == .max)
         for (text, value) in [("1.0", 1), ("1e3", 1000), ("-2.50e1", -25), ("-0", 0)] as [(String, Int64)] {
