@@ -5,7 +5,7 @@ import Synchronization
 package final class PendingRoomChanges: Sendable {
     /// The maximum number of rooms or members to distinguish until the listener takes the changes. With more, the
     /// changes are reported as unknown.
-    private static let most = 10_000
+    private static let maxChanges = 10_000
 
     private struct State {
         var changes = RoomChanges()
@@ -38,9 +38,9 @@ package final class PendingRoomChanges: Sendable {
             let changes = state.changes
             let deleted = changes.deleted.values.reduce(0) { $0 + $1.count }
             // Reads matter only for receipts, and the next read corrects those.
-            if changes.reads.count > Self.most { state.changes.reads = [] }
+            if changes.reads.count > Self.maxChanges { state.changes.reads = [] }
             let counts = [changes.messages.count, changes.memberships.count, changes.members.count, deleted]
-            if counts.contains(where: { $0 > Self.most }) {
+            if counts.contains(where: { $0 > Self.maxChanges }) {
                 state.changes = RoomChanges()
                 state.changes.isUnknown = true
             }

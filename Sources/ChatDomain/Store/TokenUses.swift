@@ -4,7 +4,7 @@ import Synchronization
 /// later. A crash loses these seconds.
 package final class TokenUses: Sendable {
     /// The maximum number of tokens with a pending use. Uses of further tokens are dropped.
-    private static let most = 10_000
+    private static let maxTokens = 10_000
 
     package struct Use: Sendable {
         package let id: Int64
@@ -19,7 +19,7 @@ package final class TokenUses: Sendable {
 
     package func add(_ id: Int64, at time: Timestamp, from address: String?) {
         uses.withLock { uses in
-            if uses.count < Self.most || uses[id] != nil { uses[id] = Use(id: id, time: time, address: address) }
+            if uses.count < Self.maxTokens || uses[id] != nil { uses[id] = Use(id: id, time: time, address: address) }
         }
     }
 

@@ -2,7 +2,7 @@ import Foundation
 
 /// Reads a file as bytes, with one piece in memory, and counts lines.
 struct ByteReader {
-    private static let piece = 1 << 16
+    private static let pieceSize = 1 << 16
 
     private let more: () throws -> [UInt8]
     private var bytes: [UInt8] = []
@@ -15,7 +15,7 @@ struct ByteReader {
     }
 
     init(_ file: FileHandle) {
-        self.init { Array(try file.read(upToCount: Self.piece) ?? Data()) }
+        self.init { Array(try file.read(upToCount: Self.pieceSize) ?? Data()) }
     }
 
     /// The next byte, without consuming it. `nil` at the end.

@@ -35,7 +35,7 @@ struct TutorialDump: ImportRows {
         "push_queue": ["message_id", "device_token", "payload", "time_queued", "time_sent"],
     ]
     /// The maximum bytes of an address: the longest IPv6 address.
-    private static let longestAddress = 45
+    private static let maxAddressSize = 45
 
     private var dump: MySQLDump
     private let app: AppName
@@ -66,7 +66,7 @@ struct TutorialDump: ImportRows {
                 nickname: try Nickname(parsing: self.text(row, "nickname"), field: "nickname"),
                 code: try SecretCode(parsing: self.text(row, "secret_code"), field: "secret_code"),
                 client: ClientInfo(
-                    address: address.flatMap { (1...Self.longestAddress).contains($0.utf8.count) ? $0 : nil })))
+                    address: address.flatMap { (1...Self.maxAddressSize).contains($0.utf8.count) ? $0 : nil })))
     }
 
     private func push(_ row: MySQLDump.Row) throws(ChatError) -> ImportRow {

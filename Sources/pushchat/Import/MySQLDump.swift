@@ -5,7 +5,7 @@
 struct MySQLDump {
     /// The maximum bytes of a value. No column of the tables accepts more.
     static let longestValue = 1 << 20
-    private static let mostValues = 256
+    private static let maxValues = 256
 
     struct Row: Equatable {
         let table: String
@@ -62,7 +62,7 @@ struct MySQLDump {
             _ = try bytes.next()
             repeat {
                 named.append(try word().lowercased())
-                guard named.count <= Self.mostValues else { throw unreadable("more columns than a table can have") }
+                guard named.count <= Self.maxValues else { throw unreadable("more columns than a table can have") }
             } while try skip(",")
             try require(")")
         }
@@ -86,7 +86,7 @@ struct MySQLDump {
         var values: [[UInt8]?] = []
         repeat {
             values.append(try value())
-            guard values.count <= Self.mostValues else {
+            guard values.count <= Self.maxValues else {
                 throw unreadable("a row has more values than a table can have columns")
             }
         } while try skip(",")
@@ -117,7 +117,7 @@ struct MySQLDump {
             let isKey = ["PRIMARY", "UNIQUE", "KEY", "INDEX", "CONSTRAINT", "FULLTEXT", "FOREIGN", "CHECK"]
                 .contains(first.uppercased())
             if isName || !isKey { found.append(first.lowercased()) }
-            guard found.count <= Self.mostValues else { throw unreadable("more columns than a table can have") }
+            guard found.count <= Self.maxValues else { throw unreadable("more columns than a table can have") }
             try skipStatement(inside: true)
         } while try skip(",")
         columns[name] = found

@@ -89,7 +89,7 @@ extension RateLimit {
 /// the topic behind a team id, as clients of the tutorials send it (`98Z3R5XU29.com.example.PushChat`).
 struct AppDirectory: Sendable {
     /// The maximum bytes of an `appid`.
-    private static let longest = 255
+    private static let maxSize = 255
 
     private let defaultApp: AppName
     private var apps: [String: AppName] = [AppName.web.text: .web]
@@ -107,7 +107,7 @@ struct AppDirectory: Sendable {
 
     func resolve(_ appid: String?) throws(ChatError) -> AppName {
         guard let appid, !appid.isEmpty else { return defaultApp }
-        guard appid.utf8.count <= Self.longest else { throw .invalid("appid", "names no app of this relay") }
+        guard appid.utf8.count <= Self.maxSize else { throw .invalid("appid", "names no app of this relay") }
         if let app = apps[appid] { return app }
         if let dot = appid.firstIndex(of: "."), appid.distance(from: appid.startIndex, to: dot) == 10,
             let app = apps[String(appid[appid.index(after: dot)...])]
