@@ -13,7 +13,7 @@ package struct KnownDeviceTimes: Sendable {
 
 extension DeviceRecord {
     /// The columns to take from an imported file. `nil` if the database knows something of the device that is newer than
-    /// the file's data. If the file gives no time of registration, its data count as the newer ones.
+    /// the file. If the file gives no time of registration, its data count as newer.
     package func columns(of columns: Set<Column>, over known: KnownDeviceTimes?) -> Set<Column>? {
         var columns = columns
         // Keep the stored time if the file leaves it empty.

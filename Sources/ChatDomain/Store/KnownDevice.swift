@@ -75,8 +75,8 @@ package struct DeviceSighting: Sendable {
     /// report one.
     package let counts: [(kind: String, value: String, change: Int64)]
 
-    /// A new report of the app is stored at once, the time of a sighting only after ``DeviceRegistration/freshness``.
-    /// `nil` if there is nothing to store.
+    /// The first sighting of a day and a new report of the app are stored at once, other sightings only after
+    /// ``DeviceRegistration/freshness``. `nil` if there is nothing to store.
     package init?(_ client: ClientInfo, at now: Timestamp, last: Timestamp?, _ old: ClientInfo) {
         let new = old.updated(by: client)
         // If the clock was set back, count nothing twice.

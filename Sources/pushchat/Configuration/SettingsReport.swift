@@ -12,7 +12,7 @@ struct SettingReport: Sendable, Equatable {
     static let header = ["SETTING", "VALUE", "FROM"]
     var row: [String] { [setting, value ?? "-", source] }
 
-    /// Every object has the same members, so that scripts need not test for them.
+    /// Every object has the same members.
     var json: JSONValue {
         .object(["setting": .string(setting), "value": .optional(value), "source": .string(source)])
     }

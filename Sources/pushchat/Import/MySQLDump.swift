@@ -95,8 +95,8 @@ struct MySQLDump {
         insert = current
         guard values.count == current.columns.count else {
             throw unreadable(
-                "row \(current.rows) of \(current.table) has \(values.count) values for \(current.columns.count) columns "
-                    + "(\(current.columns.joined(separator: ", ")))")
+                "row \(current.rows) of \(current.table) has \(values.count) values for \(current.columns.count) "
+                    + "columns (\(current.columns.joined(separator: ", ")))")
         }
         return Row(
             table: current.table, line: line, number: current.rows,
