@@ -12,8 +12,8 @@ package struct KnownDeviceTimes: Sendable {
 }
 
 extension DeviceRecord {
-    /// The columns to take from an imported file. `nil` if the database knows something of the device that is newer than
-    /// the file. If the file gives no time of registration, its data count as newer.
+    /// The columns to take from an imported file. `nil` if the database knows something of the device that is newer
+    /// than the file. If the file gives no time of registration, its data count as newer.
     package func columns(of columns: Set<Column>, over known: KnownDeviceTimes?) -> Set<Column>? {
         var columns = columns
         // Keep the stored time if the file leaves it empty.

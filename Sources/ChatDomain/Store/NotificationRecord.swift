@@ -23,7 +23,7 @@ package struct NotificationRecord: Sendable {
         -> NotificationReceipt
     {
         var stored = self.request
-        // Reading a request drops a delivery time that has passed. A retry therefore lacks the time of the first request.
+        // Reading a request drops a delivery time that has passed. A retry may therefore lack the first request's time.
         if request.notBefore == nil, let time = stored.notBefore, time <= now { stored.notBefore = nil }
         guard stored == request else {
             throw ChatError(
