@@ -2,18 +2,18 @@ import Foundation
 import Testing
 
 extension Browser {
-    @Suite("The pages, in a browser", ChromiumPages.areThere)
+    @Suite("The chat page in a browser", ChromiumPages.areThere)
     struct ChatPageTests {
         @Test(
-            "Two browsers and a phone talk, through a restart and without a network; programs post; the inbox shows it")
+            "Two browsers and a phone chat through a restart and an outage; programs post; the inbox shows every push")
         func chat() async throws { try await ChromiumPages.play("chat", checks: 150) }
     }
 }
 
 extension Programs {
-    @Suite("The operator's page and notifications, in a browser", ChromiumPages.areThere)
+    @Suite("The operator's page and notifications in a browser", ChromiumPages.areThere)
     struct OperatorPageTests {
-        @Test("The operator looks, sends and keeps order; browsers are notified; sessions are asked for")
+        @Test("The operator views, sends and moderates; browsers are notified; the relay requires sessions")
         func operate() async throws { try await ChromiumPages.play("operator", checks: 150) }
     }
 }

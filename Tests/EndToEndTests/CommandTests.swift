@@ -9,7 +9,7 @@ extension EndToEnd {
             try await ClientProgram.run([Running.executable.path] + arguments, within: limit)
         }
 
-        @Test("Sending and waiting says what became of every device, by its status, too")
+        @Test("A send that waits reports the outcome for every device, also by its exit status")
         func wait() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
@@ -48,7 +48,7 @@ extension EndToEnd {
             #expect(other.status == 1 && other.errors.contains("Idempotency-Key"), "\(other.errors)")
         }
 
-        @Test("check --send proves a key and its topic, and what is wrong with them is said; no device gets anything")
+        @Test("check --send proves a key and its topic or reports what is wrong; no device receives anything")
         func proofs() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder, ["--strict"])
@@ -89,7 +89,8 @@ extension EndToEnd {
         }
 
         @Test(
-            "An import takes all of a file or nothing, and the same file again changes nothing; beside a running relay")
+            "An import beside a running relay accepts a whole file or nothing; importing the file again changes nothing"
+        )
         func imports() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
@@ -200,7 +201,7 @@ extension EndToEnd {
                 try relay.count("SELECT count(*) FROM devices WHERE time_deactivated = '2099-01-01 00:00:00.000'") == 1)
         }
 
-        @Test("Without a relay, or without its token, it is said what to do")
+        @Test("Without a relay, or without its token, the command says what to do")
         func unreachable() async throws {
             let nobody = try await Self.pushchat("send", "--relay", "http://127.0.0.1:1", "--all", "--alert", "x")
             #expect(nobody.status == 1 && nobody.errors.contains("no relay answers at http://127.0.0.1:1: start one"))
@@ -223,7 +224,7 @@ extension EndToEnd {
         }
 
         @Test(
-            "Over TLS the relay must show the certificate that is configured; a name in it and an issuer do not matter")
+            "Over TLS the relay must present the configured certificate; its names and issuer do not matter")
         func certificate() async throws {
             let folder = try Folder()
             let (certificate, key) = (folder.file("server.pem").path, folder.file("server.key").path)
@@ -266,7 +267,7 @@ extension EndToEnd {
         }
 
         @Test(
-            "Straight to the gateway: what it does not take is refused, what it does not answer is unknown",
+            "A direct send reports a push that the gateway rejects as refused, and one without a response as unknown",
             .onlySQLite("no relay takes part"))
         func direct() async throws {
             try await sideBySide(["binary", "http2"], sendDirectly)
@@ -314,7 +315,7 @@ extension EndToEnd {
             #expect(["unknown", "unsent"].contains(silent[first]?["outcome"] as? String ?? ""), "\(silent)")
         }
 
-        @Test("The queue is changed beside a running relay, which goes on at once")
+        @Test("Commands change the queue beside a running relay, which continues at once")
         func queue() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
@@ -344,7 +345,7 @@ extension EndToEnd {
         }
 
         @Test(
-            "A backup beside a relay that takes messages is whole, and overwrites nothing",
+            "A backup beside a relay that accepts messages is complete, and overwrites no file",
             .onlySQLite("over PostgreSQL pg_dump does it"))
         func backup() async throws {
             let folder = try Folder()
@@ -390,7 +391,7 @@ extension EndToEnd {
         }
 
         @Test(
-            "The completion scripts are scripts", .onlySQLite("no relay takes part"),
+            "The completion scripts have no syntax error", .onlySQLite("no relay takes part"),
             arguments: ["bash", "zsh", "fish"])
         func completions(shell: String) async throws {
             let script = try await Self.pushchat("--generate-completion-script", shell)

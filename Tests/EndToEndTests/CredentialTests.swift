@@ -2,9 +2,9 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    @Suite("Credentials that somebody may guess")
+    @Suite("Credentials that can be guessed")
     struct CredentialTests {
-        @Test("The administrator's token is exchanged without a gap; one that can be guessed stops the start")
+        @Test("The administrator's token changes without a gap; a token that can be guessed prevents the start")
         func adminToken() async throws {
             let folder = try Folder()
             let (old, new) = ("the-old-token-16b", "the-new-token-16b")
@@ -42,7 +42,7 @@ extension EndToEnd {
             #expect(try await status(old) == 429)
         }
 
-        @Test("In production who guesses room codes is stopped, and others are not")
+        @Test("Production stops a client that guesses room codes, and no other client")
         func roomCodes() async throws {
             let folder = try Folder()
             try """

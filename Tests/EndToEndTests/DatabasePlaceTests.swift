@@ -3,14 +3,14 @@ import Testing
 
 extension Waiting {
     /// Tests what operators do to the database file and to the names of its apps.
-    @Suite("The database's file and its apps")
+    @Suite("The database file and its apps")
     struct DatabasePlaceTests {
         private static func pushchat(_ arguments: String...) async throws -> ClientProgram {
             try await ClientProgram.run([Running.executable.path] + arguments)
         }
 
         @Test(
-            "Deleted or replaced while the relay runs: 503 and not ready, nothing is lost when it is put back",
+            "While the file is deleted or replaced, the relay responds 503 and is not ready; putting it back loses nothing",
             .onlySQLite("it is about the file"))
         func gone() async throws {
             let folder = try Folder()
@@ -55,7 +55,7 @@ extension Waiting {
         }
 
         @Test(
-            "A second relay on the same file is refused by whatever link; another program's file is left as it is",
+            "A second relay on the same file is refused, whatever link it uses; another program's file stays unchanged",
             .onlySQLite("it is about the file"))
         func links() async throws {
             let folder = try Folder()
@@ -86,7 +86,9 @@ extension Waiting {
             #expect(names.filter { $0.hasPrefix("theirs") } == ["theirs.db"])
         }
 
-        @Test("An app that gets a name keeps its members, its devices and what waits; a name that is gone is said")
+        @Test(
+            "An app that gets a name keeps its members, devices and pending pushes; the relay reports a name that is gone"
+        )
         func renamed() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)

@@ -5,7 +5,7 @@ extension Programs {
     @Suite("The admin API and its description")
     struct DescriptionTests {
         @Test(
-            "A schema-driven fuzzer finds no server error, and no answer that the document does not describe")
+            "A schema-driven fuzzer finds no server error, and no response that the document does not describe")
         func schemathesis() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)

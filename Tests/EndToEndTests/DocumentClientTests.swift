@@ -2,10 +2,10 @@ import Foundation
 import Testing
 
 extension Clients {
-    @Suite("The clients of the other documents")
+    @Suite("The clients of the other tutorials")
     struct DocumentClientTests {
         @Test(
-            "A script that plays each of them, registration and sending",
+            "A script plays each client's registration and sending",
             arguments: ["binary", "http2"])
         func play(gateway: String) async throws {
             let folder = try Folder()

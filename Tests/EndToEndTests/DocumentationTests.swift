@@ -2,9 +2,11 @@ import Foundation
 import Testing
 
 extension Clients {
-    @Suite("What the documentation says")
+    @Suite("The documentation")
     struct DocumentationTests {
-        @Test("The page's table of settings is the one that the executable prints", .onlySQLite("no relay takes part"))
+        @Test(
+            "The page's table of settings equals the one that the executable prints", .onlySQLite("no relay takes part")
+        )
         func settings() async throws {
             let printed = try await tool(Running.executable.path, ["config", "--reference"])
             let page = try Page("docs/configuration.md")
@@ -14,7 +16,7 @@ extension Clients {
         }
 
         @Test(
-            "The configurations that the pages show are taken", .onlySQLite("no relay takes part"),
+            "The relay accepts the configurations that the pages show", .onlySQLite("no relay takes part"),
             arguments: [
                 "docs/configuration.md", "docs/production.md", "docs/apple.md", "docs/https.md", "docs/postgresql.md",
             ])
@@ -49,7 +51,7 @@ extension Clients {
         }
 
         @Test(
-            "The index of docs lists every page, and the README is short enough to be read to its end",
+            "The index of docs lists every page, and the README has a limited length",
             .onlySQLite("no relay takes part"))
         func index() throws {
             let listed = Set(try Page("docs/README.md").links.map(\.link))
@@ -60,7 +62,7 @@ extension Clients {
         }
 
         @Test(
-            "A page's anchors are those that hosts of repositories make of its headings",
+            "A page's anchors equal those that repository hosts derive from its headings",
             .onlySQLite("no relay takes part"),
             arguments: [
                 ("# A `GET /b`, c", ["a-get-b-c"]), ("## It's [a](b.md) -- c_d\n```sh\n# no\n```", ["its-a----c_d"]),
@@ -71,7 +73,7 @@ extension Clients {
         }
 
         @Test(
-            "No line of text is longer than a reader's window", .onlySQLite("no relay takes part"), arguments: Page.all)
+            "No line of text is longer than the limit", .onlySQLite("no relay takes part"), arguments: Page.all)
         func width(_ path: String) throws {
             let page = try Page(path)
             for line in page.prose where line.count > 120 {
@@ -143,7 +145,7 @@ extension Clients {
             #expect(try await dev.ended() == 0)
         }
 
-        @Test("What helps to move in works as printed")
+        @Test("The examples for moving in work as printed")
         func movingIn() async throws {
             let folder = try Folder()
             let dev = try await Dev(in: folder)

@@ -5,7 +5,8 @@ extension Surroundings {
     @Suite("Event streams")
     struct EventStreamTests {
         @Test(
-            "Thousands of streams in many rooms: each message comes to all of its room, once, in bounded memory")
+            "With thousands of streams in many rooms, each stream gets each message of its room once, in bounded memory"
+        )
         func many() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)

@@ -7,7 +7,7 @@ extension Stress {
         private static let good = Stress.scaled(50_000)
 
         @Test(
-            "Thousands of notifications through a gateway with every fault: none lost, each bad one named, repeats explained"
+            "A gateway with every fault loses none of thousands of pushes; bad ones are identified, duplicates explained"
         )
         func faults() async throws {
             let folder = try Folder()
@@ -77,7 +77,7 @@ extension Stress {
         }
 
         @Test(
-            "A gateway that was never up, and one that comes back: all is delayed, nothing lost, the memory stays flat",
+            "A gateway that is down at first or for a while delays all pushes and loses none; memory stays flat",
             arguments: ["binary", "http2"])
         func down(gateway: String) async throws {
             let folder = try Folder()
@@ -133,7 +133,7 @@ extension Stress {
         }
 
         @Test(
-            "A gateway that closes after every so many notifications, without a word: all is settled, none lost, no good one failed",
+            "A gateway that closes again and again without a response: all pushes settle, none is lost, no good one fails",
             arguments: [
                 Closing(action: "close", every: 1000), Closing(action: "reset", every: 1000),
                 Closing(action: "close", every: 1500, badEvery: 1000),
@@ -149,7 +149,7 @@ extension Stress {
         }
 
         @Test(
-            "The same gateway, which does not understand probes: silence settles all within a minute, none lost, no good one failed",
+            "A closing gateway without probes: silence settles all within a minute, none is lost, no good one fails",
             arguments: silent + [
                 Closing(action: "close", every: 1000, badEvery: 1000, probe: "unidentified"),
                 Closing(action: "reset", every: 1500, badEvery: 1000, probe: "close"),
@@ -160,7 +160,7 @@ extension Stress {
             #expect(duplicates <= Self.closed / 2)
         }
 
-        @Test("The same, and the relay is killed in the middle: none lost, no good one failed")
+        @Test("A closing gateway without probes and a killed relay: no push is lost, no good one fails")
         func killedWithoutProbes() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder, ["--probe", "unidentified"])
@@ -224,7 +224,7 @@ extension Stress {
         }
 
         @Test(
-            "A gateway that closes after every 50 notifications: twenty a second get through")
+            "Through a gateway that closes after every 50 notifications, twenty a second get through")
         func closingOften() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)

@@ -2,12 +2,12 @@ import Foundation
 import Testing
 
 extension Browser {
-    @Suite("Pushes, in Firefox")
+    @Suite("Pushes in Firefox")
     struct FirefoxTests {
         private static let programs = ["firefox-esr", "Xvfb"].map { "/usr/bin/" + $0 }
 
         @Test(
-            "A real Firefox is notified with the page closed: after a kill of the relay, with its key in an empty database",
+            "A real Firefox with the page closed is notified after a kill, and by an empty database with the same key",
             .enabled("firefox-esr or xvfb is missing") {
                 programs.allSatisfy(FileManager.default.isExecutableFile)
             })

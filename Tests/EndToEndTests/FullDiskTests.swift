@@ -5,10 +5,10 @@ import Testing
 
 extension Surroundings {
     /// Tests the relay while the disk is full, and while another process locks the database.
-    @Suite("A disk in the way", .onlySQLite("it is about the file"))
+    @Suite("Full disks and locked databases", .onlySQLite("it is about the file"))
     struct FullDiskTests {
         @Test(
-            "A full disk: 503 with Retry-After, reads go on, nothing accepted is lost, and service resumes by itself",
+            "With a full disk posts get 503 with Retry-After, reads work, nothing accepted is lost, and service resumes",
             .enabled("this test may not mount a tmpfs (it needs root)") { await SmallDisk.isAllowed },
             arguments: [1, 5])
         func full(megabytesFree: Int) async throws {
@@ -48,7 +48,7 @@ extension Surroundings {
         }
 
         @Test(
-            "Ended while the disk is full, in order or not: nothing that was accepted is lost",
+            "A relay that is stopped or killed while the disk is full loses nothing that it accepted",
             .enabled("this test may not mount a tmpfs (it needs root)") { await SmallDisk.isAllowed })
         func ended() async throws {
             try await sideBySide([SIGKILL, SIGTERM], ended)
@@ -88,7 +88,7 @@ extension Surroundings {
         }
 
         @Test(
-            "While the disk takes nothing the relay is not ready, and tells the administrator why",
+            "While the disk is full the relay is not ready, and tells the administrator why",
             .enabled("this test may not mount a tmpfs (it needs root)") { await SmallDisk.isAllowed })
         func readiness() async throws {
             let disk = try await SmallDisk()
@@ -114,7 +114,7 @@ extension Surroundings {
             try await eventually("it is ready again") { try await relay.admin("GET", "/readyz").0 == 200 }
         }
 
-        @Test("A database that is locked at the start delays the relay, which says so")
+        @Test("A database that is locked at the start delays the relay, which logs it")
         func lockedAtStart() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
@@ -131,7 +131,7 @@ extension Surroundings {
         }
 
         @Test(
-            "Another process holds the database for seconds: 503 while it does, reads go on, then service resumes")
+            "While another process locks the database, posts get 503 and reads work; then service resumes")
         func locked() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)

@@ -69,7 +69,7 @@ extension Clients {
         }
 
         @Test(
-            "openssl s_client: the documents' frames arrive byte for byte, a bad one is answered and voids what follows",
+            "openssl s_client: worked frames arrive byte for byte; a bad one gets a response and voids those after it",
             arguments: ["-tls1_2", "-tls1_3"])
         func goldenFrames(version: String) async throws {
             let frames = [Self.simple, Self.enhanced, Self.framed]
@@ -94,7 +94,7 @@ extension Clients {
             }
         }
 
-        @Test("openssl s_client: success is silent, and a bad command 0 is a closed connection and no word")
+        @Test("openssl s_client: success is silent, and a bad command 0 closes the connection without a response")
         func silence() async throws {
             let good = try await connect(
                 sandbox.binary, certificate: sandbox.credential, input: Self.simple + Self.enhanced, ["-no_ign_eof"])
@@ -108,7 +108,7 @@ extension Clients {
         }
 
         @Test(
-            "openssl s_client: without a certificate, or with a stranger's, nothing is let in",
+            "openssl s_client: the gateway rejects a client without a certificate or with a foreign one",
             arguments: [false, true],
             ["-tls1_2", "-tls1_3"])
         func refused(hasCertificate: Bool, version: String) async throws {
@@ -123,7 +123,7 @@ extension Clients {
         }
 
         @Test(
-            "openssl s_client: the feedback service hands out 38 bytes for a removed app, once",
+            "openssl s_client: the feedback service sends 38 bytes for a removed app, once",
             arguments: [
                 "-tls1_2", "-tls1_3",
             ])
@@ -141,7 +141,7 @@ extension Clients {
 
         // MARK: A C client
 
-        @Test("A C client on libssl: all arrive in order, and the bad one's packet is what the documents say")
+        @Test("A C client on libssl: all arrive in order, and the bad one gets the documented error packet")
         func cClient() async throws {
             let program = try await compiled()
             let count = 2000
@@ -160,7 +160,7 @@ extension Clients {
         }
 
         @Test(
-            "A C client on libssl with a stranger's certificate, or that trusts another authority, is refused or refuses"
+            "A C client on libssl is rejected with a foreign certificate, and rejects an authority that it does not trust"
         )
         func cClientRefused() async throws {
             let program = try await compiled()
@@ -189,7 +189,7 @@ extension Clients {
         // MARK: A Python library
 
         @Test(
-            "pushjack, a Python library of 2018: delivers, resumes after an error, reads the feedback service")
+            "pushjack, a Python library of 2018, delivers, resumes after an error, and reads the feedback service")
         func pushjack() async throws {
             let removed = try await sandbox.removedDevice()
             var tokens = (0..<200).map(Name.token)

@@ -27,7 +27,7 @@ extension Clients {
             return client.text.replacing("\r\n", with: "\n")
         }
 
-        @Test("curl with a client certificate: 200 with ids and no body, the push is in the inbox")
+        @Test("curl with a client certificate gets 200 with ids and no body, and the push is in the inbox")
         func certificate() async throws {
             let id = "0f7e2c9a-5b1d-4c3e-8f6a-7d9b2e4c1a05"
             let answer = try await curl(
@@ -51,7 +51,7 @@ extension Clients {
             #expect(arrival.answer == "accepted")
         }
 
-        @Test("curl with a provider token that openssl signed; a forged one and none are refused")
+        @Test("curl is accepted with a provider token that openssl signed, and rejected with a forged one or none")
         func token() async throws {
             let token = try await sandbox.providerToken()
             let headers = ["-H", "authorization: bearer \(token)", "-H", "apns-topic: com.example.PushChat"]
@@ -85,7 +85,7 @@ extension Clients {
         // MARK: h2load
 
         @Test(
-            "h2load: thousands of pushes over one connection, 100 at once",
+            "h2load sends thousands of pushes over one connection, 100 at once",
             .enabled("h2load (Debian: nghttp2-client) is missing") {
                 try await ClientProgram.run(["h2load", "--version"]).status == 0
             })
@@ -122,7 +122,7 @@ extension Clients {
         }
 
         @Test(
-            "aioapns: delivers with a provider token and with a certificate, sees who is gone")
+            "aioapns delivers with a provider token and with a certificate, and sees removed devices")
         func aioapns() async throws {
             let removed = try await sandbox.removedDevice()
             var tokens = (0..<500).map(Name.token)
@@ -172,7 +172,7 @@ extension Clients {
         }
 
         @Test(
-            "httpx: HTTP/2 with a certificate, the ids in the answer, errors as JSON")
+            "httpx sends over HTTP/2 with a certificate, and reads the ids of the response and errors as JSON")
         func httpx() async throws {
             let tokens = (0..<100).map(Name.token) + ["abc"]
             let client = try await Python.run(

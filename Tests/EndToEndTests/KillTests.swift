@@ -4,13 +4,13 @@ import Synchronization
 import Testing
 
 extension Surroundings {
-    @Suite("Killed in between")
+    @Suite("Kills")
     struct KillTests {
         private static let clients = 8
         private static let kills = 10
 
         @Test(
-            "Every message that was answered 200 reaches every recipient, though the relay is killed ten times",
+            "Every message with a 200 response reaches every recipient, although the relay is killed ten times",
             arguments: ["binary", "http2"])
         func kill(gateway: String) async throws {
             let folder = try Folder()
@@ -109,7 +109,7 @@ extension Surroundings {
         }
 
         @Test(
-            "SIGTERM stops in order: what is written is asked about, nothing is sent twice",
+            "SIGTERM stops in order: written pushes get their outcomes, and nothing is sent twice",
             arguments: ["binary", "http2"])
         func orderlyStop(gateway: String) async throws {
             let folder = try Folder()
@@ -140,7 +140,7 @@ extension Surroundings {
 
 extension Surroundings.KillTests {
     @Test(
-        "A relay that is killed while it upgrades a file of 0.3.0 then sends the unsettled pushes, and no others",
+        "A relay that was killed while it upgraded a file of 0.3.0 sends the unsettled pushes, and no others",
         .onlySQLite("PostgreSQL's schema has no earlier version yet"))
     func upgrade() async throws {
         let rows = 100_000

@@ -22,7 +22,7 @@ extension EndToEnd {
         }
 
         @Test(
-            "Each app has its own gateway, protocol and credentials; broken ones wait and disturb nobody; SIGHUP mends them"
+            "Each app has its own gateway, protocol and credentials; a broken app delays no other; SIGHUP repairs it"
         )
         func apps() async throws {
             let folder = try Folder()
@@ -75,7 +75,7 @@ extension EndToEnd {
         }
 
         @Test(
-            "Topics get the suffix of the push type; what the credentials may not do fails alone")
+            "Topics get the suffix of the push type; only pushes that the credentials do not permit fail")
         func topics() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)

@@ -5,7 +5,7 @@ import Testing
 extension Databases {
     @Suite("pushchat migrate", .onlySQLite("it brings a server of its own, and is the same in each run"))
     struct MigrateTests {
-        @Test("A file moves into PostgreSQL and back; each move is killed and stopped in the middle, and run again")
+        @Test("A file moves into PostgreSQL and back, although each move is killed and stopped in the middle")
         func killed() async throws {
             let folder = try Folder()
             let played = try await Python.run(

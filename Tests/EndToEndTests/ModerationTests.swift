@@ -3,7 +3,7 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    @Suite("Order in rooms")
+    @Suite("Moderation of rooms")
     struct ModerationTests {
         private static func join(_ number: Int, token: Int? = nil) -> KeyValuePairs<String, String> {
             [

@@ -9,7 +9,7 @@ extension Waiting {
         }
 
         @Test(
-            "promtool finds nothing wrong with the metrics, the alerts, their tests and the dashboard; each names what there is",
+            "promtool accepts the metrics, alerts, alert tests and dashboard, which name only metrics that exist",
             .onlySQLite("the alerts name the file's disk, too"))
         func promtool() async throws {
             let folder = try Folder()
@@ -89,7 +89,7 @@ extension Waiting {
         }
 
         @Test(
-            "In a Prometheus each alert fires under its fault, and none for a relay that is well; its day is there after a restart"
+            "Each alert fires in Prometheus for its fault, none for a healthy relay, whose day survives a restart"
         )
         func alerts() async throws {
             let (one, two, three, four) = (try Folder(), try Folder(), try Folder(), try Folder())
@@ -181,7 +181,7 @@ extension Waiting {
             return file
         }
 
-        @Test("A message is followed from its request to Apple's apns-id: by the trace, its number, and its push")
+        @Test("The log links a message's request to Apple's apns-id, by trace, message id and push id")
         func trace() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)

@@ -3,7 +3,7 @@ import Testing
 
 extension Clients {
     /// Runs unmodified programs that send to Gotify and ntfy servers, and the executable's own ways to post.
-    @Suite("Posts of servers")
+    @Suite("Posts from servers")
     struct PostingClientTests {
         let folder: Folder
         let sandbox: SandboxProcess
@@ -31,7 +31,7 @@ extension Clients {
         }
 
         @Test(
-            "Apprise's senders for Gotify and ntfy reach history, stream, phone and browser; a wrong token is refused")
+            "Apprise's senders for Gotify and ntfy reach history, stream, phone and browser; a wrong token is rejected")
         func apprise() async throws {
             let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
             let browser = try await sandbox.makeBrowser(key: try await pushchat("webpush", "key", at: relay))
@@ -99,7 +99,7 @@ extension Clients {
             #expect(try relay.count("SELECT count(*) FROM messages") == 2)
         }
 
-        @Test("pushchat post with a token of the room: an argument, standard input, once for a key")
+        @Test("pushchat post sends an argument or standard input with a room's token, once per key")
         func post() async throws {
             let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
             let token = try await pushchat(

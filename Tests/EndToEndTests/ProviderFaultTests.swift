@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension Stress {
-    @Suite("Everything goes wrong at once, over HTTP/2")
+    @Suite("Many faults at once over HTTP/2")
     struct ProviderFaultTests {
         private static let good = Stress.scaled(20_000)
 
@@ -16,7 +16,7 @@ extension Stress {
         ]
 
         @Test(
-            "Of thousands of pushes none is lost, each bad one has Apple's reason, each repeat its first apns-id")
+            "Of thousands of pushes none is lost; each bad one gets Apple's reason, each retry keeps its apns-id")
         func faults() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder, ["--stream-limit", "100"])
@@ -103,7 +103,7 @@ extension Stress {
         }
 
         @Test(
-            "Tens of thousands of pushes, 10 % answered 410, 5 % 429 and 5 % 503, come to the right ends, in bounded memory and streams"
+            "Tens of thousands of pushes, 10 % with 410, 5 % with 429 and 5 % with 503, settle correctly in bounded memory"
         )
         func mixture() async throws {
             let folder = try Folder()
@@ -167,7 +167,7 @@ extension Stress {
             #expect(after - before < 100)
         }
 
-        @Test("A device whose pushes always end badly holds up nobody else")
+        @Test("A device whose pushes always fail delays no other device")
         func poisoned() async throws {
             let faults = [
                 ["action": "drop"], ["action": "reset"], ["action": "refuse_stream"], ["action": "goaway"],

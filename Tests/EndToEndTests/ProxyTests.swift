@@ -3,12 +3,12 @@ import Testing
 
 extension Waiting {
     /// Tests the promises of docs/https.md and docs/postgresql.md with Debian's proxies (Tests/Clients/proxies.py).
-    @Suite("HTTPS", .onlySQLite("it is about the way to the relay"))
+    @Suite("HTTPS through proxies", .onlySQLite("it is about the way to the relay"))
     struct ProxyTests {
         private static let proxies = Page.root.appending(path: ".build/proxies")
 
         @Test(
-            "Each recipe works as printed: forms, pages, addresses, limits, streams that outlive the proxy's time, renewal"
+            "Each recipe works as printed: forms, pages, addresses, limits, streams beyond the proxy's timeout, renewal"
         )
         func recipes() async throws {
             // Run them concurrently, because each waits for longer than a proxy's timeout.
@@ -20,14 +20,14 @@ extension Waiting {
             }
         }
 
-        @Test("certbot's hook gives the relay a renewed certificate, and open streams go on")
+        @Test("certbot's hook gives the relay a renewed certificate, and open streams continue")
         func hook() async throws { try await Self.play("own", checks: 10) }
 
-        @Test("check says what a proxy does wrong")
+        @Test("check reports a proxy's mistakes")
         func findings() async throws { try await Self.play("findings", checks: 20) }
 
         #if PostgreSQL
-        @Test("Two relays on one PostgreSQL behind Caddy, as in docs/postgresql: one dies, one hangs, streams go on")
+        @Test("With two relays on one PostgreSQL behind Caddy, streams continue when one relay dies and one hangs")
         func relays() async throws { try await Self.play("relays", checks: 55) }
         #endif
 

@@ -10,7 +10,7 @@ extension EndToEnd {
             try await relay.admin("GET", "/v1/queue", headers: [("Authorization", "Bearer \(token)")]).0 == 200
         }
 
-        @Test("The new admin token counts at once, while the old connections still wait for answers")
+        @Test("The new admin token is valid at once, while the old connections still wait for responses")
         func settings() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
@@ -41,7 +41,7 @@ extension EndToEnd {
         }
 
         @Test(
-            "Sent while the relay starts and the database is locked, it ends nothing, and counts once the relay listens",
+            "A SIGHUP while the relay starts and the database is locked does not end it, and takes effect once it listens",
             .onlySQLite("another process locks the file"))
         func start() async throws {
             let folder = try Folder()
@@ -67,7 +67,7 @@ extension EndToEnd {
             #expect(try await !isAccepted(Self.tokens[0], by: relay))
         }
 
-        @Test("Apps come, go, wait, and come back; pushes to one that is gone wait, and nobody else's do")
+        @Test("Apps can be added, removed and added again; only the pushes of a removed app wait")
         func apps() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
@@ -164,7 +164,7 @@ extension EndToEnd {
             #expect(nobody.status == 1 && nobody.errors.contains("no relay serves"), "\(nobody.errors)")
         }
 
-        @Test("pushchat reload says what the relay itself finds wrong, and does not end pushchat dev")
+        @Test("pushchat reload prints the errors that the relay found, and does not end pushchat dev")
         func refusals() async throws {
             let folder = try Folder()
             let file = folder.file("relay.yaml")
@@ -197,7 +197,7 @@ extension EndToEnd {
             #expect(dev.isRunning)
         }
 
-        @Test("To the other commands it means the end", .timeLimit(.minutes(1)), .onlySQLite("no relay takes part"))
+        @Test("SIGHUP ends the other commands", .timeLimit(.minutes(1)), .onlySQLite("no relay takes part"))
         func others() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)

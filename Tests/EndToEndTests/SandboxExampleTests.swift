@@ -3,7 +3,7 @@ import Testing
 
 extension Clients {
     /// Tests docs/sandbox.md: the sandbox in the tests of other projects.
-    @Suite("The sandbox in others' tests", .onlySQLite("no relay takes part"))
+    @Suite("The sandbox in the tests of other projects", .onlySQLite("no relay takes part"))
     struct SandboxExampleTests {
         private static let examples = Page.root.appending(path: "docs/examples")
 
@@ -16,13 +16,13 @@ extension Clients {
             return try await ClientProgram.run(["env"] + variables + command, within: 120)
         }
 
-        @Test("The shell script")
+        @Test("The shell script works")
         func shell() async throws {
             let script = try await run(["sh", Self.examples.appending(path: "sandbox-test.sh").path])
             #expect((script.status, script.text) == (0, "it has arrived\n"), "\(script.errors)")
         }
 
-        @Test("pytest")
+        @Test("The pytest example works")
         func python() async throws {
             let tests = try await run([
                 Python.program("python"), "-m", "pytest", "-q", "-p", "no:cacheprovider",
@@ -42,7 +42,7 @@ extension Clients {
             }
         }()
 
-        @Test("The lines that point a library at the sandbox do so", arguments: ["aioapns", "pywebpush"])
+        @Test("The printed lines point a library at the sandbox", arguments: ["aioapns", "pywebpush"])
         func libraries(name: String) async throws {
             #expect(Self.rows.map(\.library).sorted() == ["aioapns", "pywebpush"])
             let row = try #require(Self.rows.first { $0.library == name })
@@ -57,7 +57,7 @@ extension Clients {
             #expect(try await sandbox.notifications().map(\.answer) == ["accepted"])
         }
 
-        @Test("XCTest")
+        @Test("The XCTest example works")
         func xctest() async throws {
             let tests = try await run([
                 CommandLine.arguments[0], "--testing-library", "xctest", "ExampleTests.PushTests",
@@ -68,7 +68,7 @@ extension Clients {
         }
     }
 
-    @Suite("The sandbox's file for those who wait for it", .onlySQLite("no relay takes part"))
+    @Suite("The sandbox's ready file", .onlySQLite("no relay takes part"))
     struct ReadyFileTests {
         private struct Ready: Decodable {
             let process: Int32
@@ -87,7 +87,7 @@ extension Clients {
             return try JSONDecoder().decode(Ready.self, from: Data(contentsOf: file))
         }
 
-        @Test("It stands there when all ports listen, names them and the credentials, and is gone afterwards")
+        @Test("It exists once all ports listen, names them and the credentials, and is deleted at the end")
         func life() async throws {
             let folder = try Folder()
             let file = folder.file("ready.json")
@@ -112,7 +112,7 @@ extension Clients {
             #expect(!FileManager.default.fileExists(atPath: file.path))
         }
 
-        @Test("With --end-with-parent it ends when the process does that started it, however that ends")
+        @Test("With --end-with-parent the sandbox ends when its parent process ends, for whatever reason")
         func parent() async throws {
             let folder = try Folder()
             let file = folder.file("ready.json")

@@ -3,7 +3,7 @@ import Testing
 
 extension Scripts {
     /// Runs scripts that write into `push_queue` with the `sqlite3` program or with `psql`.
-    @Suite("Rows of scripts")
+    @Suite("Rows that scripts insert")
     struct ScriptRowTests {
         private static func insert(_ number: Int64? = nil, token: Int) -> String {
             """
@@ -22,7 +22,7 @@ extension Scripts {
             }
         }
 
-        @Test("A row that another program inserts is sent without being asked for")
+        @Test("The relay finds and sends a row that another program inserts")
         func foreignRow() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
@@ -35,7 +35,7 @@ extension Scripts {
         }
 
         @Test(
-            "Rows with numbers of the script's own choice are delivered, and messages are accepted, also after a restart"
+            "Rows with push ids chosen by a script are delivered, and messages are accepted, also after a restart"
         )
         func numbers() async throws {
             let numbers: [[Int64]] =
@@ -83,7 +83,7 @@ extension Scripts {
         }
 
         @Test(
-            "Rows with numbers that are too low fail alone", .onlySQLite("PostgreSQL takes no such row"),
+            "Rows whose push ids are too low fail, and no other rows do", .onlySQLite("PostgreSQL takes no such row"),
             arguments: [-(1 << 62) - 1, .min] as [Int64])
         func tooLow(number: Int64) async throws {
             let folder = try Folder()
@@ -98,7 +98,7 @@ extension Scripts {
         }
 
         @Test(
-            "Rows with numbers out of range are refused, and one whose number comes again holds up nothing",
+            "PostgreSQL rejects push ids out of range, and a push id that is used twice delays nothing",
             .onlyPostgreSQL("SQLite takes any number once"))
         func refused() async throws {
             let folder = try Folder()
@@ -120,7 +120,7 @@ extension Scripts {
         }
 
         @Test(
-            "A settled row that a script makes pending again is sent again: with not_before at once, without it within a minute"
+            "A settled row that a script makes pending is sent again: with not_before at once, otherwise within a minute"
         )
         func pendingAgain() async throws {
             try await sideBySide(["http2", "binary"], settledAgain)

@@ -7,7 +7,7 @@ extension Stress {
         private static let devices = Stress.scaled(100_000)
 
         @Test(
-            "Tens of thousands of devices, killed twice on the way: each has it, repeats only of what was in flight at a kill"
+            "Tens of thousands of devices get it despite two kills; only pushes in flight at a kill arrive twice"
         )
         func killed() async throws {
             let folder = try Folder()

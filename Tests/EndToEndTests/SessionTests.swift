@@ -29,7 +29,7 @@ extension EndToEnd {
         }
 
         @Test(
-            "Who brings no good token may do nothing; who brings one is the device's user",
+            "A client without a valid token is rejected; one with a valid token registers devices as its user",
             arguments: ["HS256", "ES256"])
         func sessions(algorithm: String) async throws {
             let folder = try Folder()

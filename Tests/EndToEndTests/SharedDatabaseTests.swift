@@ -6,7 +6,7 @@ extension Databases {
     @Suite("Relays on one PostgreSQL", .onlySQLite("it brings a server of its own, and is the same in each run"))
     struct SharedDatabaseTests {
         @Test(
-            "Three relays and the server are killed while clients post and listen: nothing is lost, and no message comes twice"
+            "Killing three relays and the server while clients post and listen loses no message and repeats none"
         )
         func killed() async throws {
             let folder = try Folder()

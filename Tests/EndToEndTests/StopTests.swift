@@ -5,7 +5,7 @@ extension Waiting {
     /// Tests which work a stop waits for.
     @Suite("Stopping")
     struct StopTests {
-        @Test("While a stranger's body does not end, nothing more is leased after SIGTERM, and the process ends")
+        @Test("After SIGTERM the relay leases nothing more and ends, although a client's request body is incomplete")
         func unfinishedBody() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)

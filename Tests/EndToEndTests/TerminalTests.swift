@@ -27,7 +27,8 @@ extension EndToEnd {
                 variables + command(folder, relay, ["chat"] + arguments), input: Data(input.utf8))
         }
 
-        @Test("Two terminals and a script in one room, the relay killed again and again: all is printed once, in order")
+        @Test(
+            "Two terminals and a script print every message once and in order, although the relay is killed repeatedly")
         func kill() async throws {
             let folder = try Folder()
             let port = try ReservedPort()
@@ -105,7 +106,7 @@ extension EndToEnd {
             #expect(try relay.count("SELECT count(*) FROM active_users") == 3)
         }
 
-        @Test("The lines of a pipe are posted, what is refused is said, and it ends by itself")
+        @Test("The chat posts the lines of a pipe, reports rejected ones, and ends at the end of its input")
         func pipe() async throws {
             let folder = try Folder()
             let relay = try await Self.relay(folder)
@@ -137,7 +138,7 @@ extension EndToEnd {
             #expect(try relay.count("SELECT count(*) FROM messages") == 3)
         }
 
-        @Test("Who is removed from the room is told, and the status is 1")
+        @Test("A member that is removed from the room is told so, and the chat exits with status 1")
         func removed() async throws {
             let folder = try Folder()
             let relay = try await Self.relay(folder)
@@ -152,7 +153,7 @@ extension EndToEnd {
             #expect(chat.lines.last == #"{"event":"left"}"#)
         }
 
-        @Test("Where the relay wants a session the chat brings one, or says what is missing")
+        @Test("If the relay requires a session, the chat sends one or says what is missing")
         func session() async throws {
             let folder = try Folder()
             let secret = "a-shared-secret-of-at-least-32-characters"
@@ -168,7 +169,7 @@ extension EndToEnd {
         }
 
         @Test(
-            "On a terminal lines are typed below the messages, and nothing of others controls it",
+            "On a terminal the input line stays below the messages, and no text from others controls the terminal",
             arguments: [true, false])
         func terminal(isColoured: Bool) async throws {
             let folder = try Folder()

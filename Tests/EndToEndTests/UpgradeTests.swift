@@ -15,7 +15,7 @@ extension Databases {
         }
 
         @Test(
-            "A relay that is killed during its upgrade three times loses nothing; the copy can be restored and upgraded again"
+            "A relay that is killed three times during its upgrade loses nothing; its copy can be restored and upgraded"
         )
         func upgrade() async throws {
             let folder = try Folder()

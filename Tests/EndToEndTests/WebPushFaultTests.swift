@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 extension Surroundings {
-    @Suite("Push services of browsers that fail")
+    @Suite("Failing push services of browsers")
     struct WebPushFaultTests {
         /// The number of browsers at each of five services.
         private static let browsers = Stress.scaled(2000)
@@ -30,7 +30,7 @@ extension Surroundings {
         }
 
         @Test(
-            "Thousands of browsers of five services with every answer, one service dead, one slow, the relay killed five times: none lost"
+            "With five services, one dead and one slow, and a relay that is killed five times, no push to a browser is lost"
         )
         func services() async throws {
             let folder = try Folder()

@@ -38,7 +38,7 @@ extension Clients {
             return printed.text.trimmingCharacters(in: .whitespacesAndNewlines)
         }
 
-        @Test("A browser in a room gets what others post, again after 503, and is deactivated by 410")
+        @Test("A browser in a room gets others' messages, again after a 503, and is deactivated by a 410")
         func room() async throws {
             let key = try await Self.key(try folder.store())
             let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
@@ -72,7 +72,7 @@ extension Clients {
             #expect(try await bodies(browser).count == 2)
         }
 
-        @Test("A push service that refuses the relay is a figure, until it accepts it")
+        @Test("A metric names a push service that rejects the relay, until the service accepts it")
         func refusedCredentials() async throws {
             let key = try await Self.key(try folder.store())
             let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
@@ -172,7 +172,7 @@ extension Clients {
             return start + String(repeating: "x", count: size - start.utf8.count - end.utf8.count) + end
         }
 
-        @Test("1,000 pushes up to the largest: http-ece decrypts and py-vapid verifies each; a byte more is refused")
+        @Test("http-ece decrypts and py-vapid verifies 1,000 pushes up to the largest size; one byte more is rejected")
         func independentService() async throws {
             struct Service: Decodable {
                 let port: Int
