@@ -102,11 +102,11 @@ struct AppAdoptionTests {
         try bench.fill(1)
         let id = try await store.notifications.send(bench.request(.all)).id
         let leased = try await store.queue.lease(app: Self.chat, lanes: PushLane.allCases, limit: 1)
-        let entry = try #require(leased.pushes.first?.entry)
+        let push = try #require(leased.pushes.first?.id)
         let gone = Transition(
             .failed(reason: "Unregistered"),
             device: .deactivate(since: bench.now + .seconds(999_999_999), reason: "gone"))
-        _ = try await store.queue.settle([Settlement(entry...entry, gone, notification: id)], app: Self.chat)
+        _ = try await store.queue.settle([Settlement(push...push, gone, notification: id)], app: Self.chat)
         #expect(try value("SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL") == 1)
     }
 

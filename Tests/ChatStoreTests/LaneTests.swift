@@ -16,9 +16,9 @@ struct LaneTests {
         try await bench.lease(StoreFixture.slot(first: first, room: room)).pushes.map(\.id)
     }
 
-    private func mark(_ entries: ClosedRange<Int>) throws {
+    private func mark(_ ids: ClosedRange<Int>) throws {
         _ = try bench.fixture.query(
-            "UPDATE push_queue SET bulk = 1 WHERE message_id BETWEEN ? AND ?", [entries.lowerBound, entries.upperBound])
+            "UPDATE push_queue SET bulk = 1 WHERE message_id BETWEEN ? AND ?", [ids.lowerBound, ids.upperBound])
     }
 
     @Test("The others go first; what is for many has its turn after a lease that did not come to it")

@@ -27,18 +27,18 @@ struct NamedPushTests {
     func identity() async throws {
         try bench.insert(2)
         let first = try await bench.lease(Self.slot(), .http2)
-        let ids = try first.pushes.map { try #require($0.id) }
+        let ids = try first.pushes.map { try #require($0.apnsID) }
         #expect(Set(ids).count == 2)
         #expect(ids.allSatisfy { UUID(uuidString: $0)?.uuidString.lowercased() == $0 })
         #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE apns_id IS NOT NULL") == 0)
 
         try await bench.settle(1...2, .unanswered(reason: "ConnectionLost"))
-        #expect(try await bench.lease(Self.slot(2), .http2).pushes.map(\.id) == ids)
+        #expect(try await bench.lease(Self.slot(2), .http2).pushes.map(\.apnsID) == ids)
         try await bench.settle(1...2, .notProcessed, connection: 2)
-        #expect(try await bench.lease(StoreFixture.slot(3)).pushes.map(\.id) == [nil, nil])
+        #expect(try await bench.lease(StoreFixture.slot(3)).pushes.map(\.apnsID) == [nil, nil])
         try bench.store.close()
         let again = try QueueFixture(bench.fixture, bench.fixture.open())
-        #expect(try await again.lease(Self.slot(4), .http2).pushes.map(\.id) == ids)
+        #expect(try await again.lease(Self.slot(4), .http2).pushes.map(\.apnsID) == ids)
         // It stands in the record of the push, too, once that was sent.
         let file = try QueueFile(path: bench.fixture.path)
         #expect(try file.pushes(.init(), after: nil, limit: 9).items.map(\.apnsID) == ids)
@@ -51,7 +51,7 @@ struct NamedPushTests {
         try insert("apns_id", "'\(id.uppercased())'")
         try insert("apns_id", "'mine'")
         let lease = try await bench.lease(Self.slot(), .http2)
-        #expect(lease.pushes.map(\.id) == [id, id])
+        #expect(lease.pushes.map(\.apnsID) == [id, id])
         #expect(lease.reasons == ["BadMessageId"])
     }
 

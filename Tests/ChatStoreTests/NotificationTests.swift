@@ -267,16 +267,16 @@ struct NotificationTests {
         let id = try await bench.send(.tokens(tokens)).id
         _ = try await bench.send(.all)
         _ = try await bench.queue.lease(StoreFixture.slot(room: 3))
-        func entries(_ state: PushState?) async throws -> [Int64] {
+        func ids(_ state: PushState?) async throws -> [Int64] {
             try await NotificationFixture.all {
                 try await bench.store.notifications.deliveries(of: id, in: state, after: $0, limit: 2)
             }.map(\.id)
         }
-        #expect(try await entries(nil) == Array(1...8))
-        #expect(try await entries(.sent) == [])
+        #expect(try await ids(nil) == Array(1...8))
+        #expect(try await ids(.sent) == [])
         try await bench.queue.settle(1...3, .accepted)
-        #expect(try await entries(.sent) == [1, 2, 3])
-        #expect(try await entries(.pending) == Array(4...8))
+        #expect(try await ids(.sent) == [1, 2, 3])
+        #expect(try await ids(.pending) == Array(4...8))
         let last = try await bench.store.notifications.deliveries(of: id, in: nil, after: 6, limit: 2)
         #expect(last.items.count == 2)
         #expect(last.next == nil)

@@ -40,8 +40,8 @@ struct PostgresAdministrationTests {
                 .map(\.id)
         }
 
-        func settle(_ entries: ClosedRange<Int64>, _ transition: Transition, relay: Int = 0) async throws -> Int {
-            try await relays.all[relay].queue.settle([Settlement(entries, transition)], app: .default)[0].count
+        func settle(_ ids: ClosedRange<Int64>, _ transition: Transition, relay: Int = 0) async throws -> Int {
+            try await relays.all[relay].queue.settle([Settlement(ids, transition)], app: .default)[0].count
         }
 
         func states() throws -> String {
@@ -185,12 +185,12 @@ struct PostgresAdministrationTests {
             for relay in 0...1 {
                 group.addTask {
                     while done.value == 0 {
-                        let entries = try await bench.lease(20, relay: relay)
-                        for entry in entries {
-                            #expect(try await bench.settle(entry...entry, Self.sent, relay: relay) == 1)
-                            sent.times.withLock { $0[entry, default: 0] += 1 }
+                        let ids = try await bench.lease(20, relay: relay)
+                        for id in ids {
+                            #expect(try await bench.settle(id...id, Self.sent, relay: relay) == 1)
+                            sent.times.withLock { $0[id, default: 0] += 1 }
                         }
-                        if entries.isEmpty { try await Task.sleep(for: .milliseconds(1)) }
+                        if ids.isEmpty { try await Task.sleep(for: .milliseconds(1)) }
                     }
                 }
                 group.addTask {

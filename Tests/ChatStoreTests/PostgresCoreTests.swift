@@ -235,7 +235,7 @@ struct PostgresCoreTests {
     func away() async throws {
         let postgres = PostgresConfiguration(url: "postgres://relay@127.0.0.1:1/nothing")
         let error = #expect(throws: ChatError.self) {
-            try PostgresDatabase(configuration: configuration, now: Timestamp.now, logger: Self.logger)
+            try PostgresDatabase(configuration: postgres, now: Timestamp.now, logger: Self.logger)
         }
         #expect(error?.code == .unavailable)
         #expect(throws: PostgresConfiguration.Unusable.self) { try postgres.inspect() }

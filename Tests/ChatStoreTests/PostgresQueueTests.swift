@@ -43,11 +43,11 @@ struct PostgresQueueTests {
 
         @discardableResult
         func settle(
-            _ entries: ClosedRange<Int64>, _ transition: Transition, relay: Int = 0, late: Bool = false,
+            _ ids: ClosedRange<Int64>, _ transition: Transition, relay: Int = 0, late: Bool = false,
             notification: NotificationID? = nil
         ) async throws -> Int {
             try await all[relay].queue.settle(
-                [Settlement(entries, transition, notification: notification, overrulesSilence: late)], app: .default)[0]
+                [Settlement(ids, transition, notification: notification, overrulesSilence: late)], app: .default)[0]
                 .count
         }
 
@@ -271,20 +271,20 @@ struct PostgresQueueTests {
         let pushes = try await relays.lease()
         #expect(pushes.count == 4 && pushes.allSatisfy { $0.isOurs && $0.obstacle == nil })
         #expect(pushes[0].payload == Array(#"{"aps":{"alert":"x"}}"#.utf8))
-        let entries = pushes.map(\.id)
+        let pushIDs = pushes.map(\.id)
         func failed(_ effect: Transition.Device) -> Transition {
             Transition(.failed(reason: "Bad"), adding: PushHistory(attempts: 1), device: effect)
         }
         let settled = try await relays.first.queue.settle(
             [
-                Settlement(entries[0]...entries[0], Self.sent, notification: id),
+                Settlement(pushIDs[0]...pushIDs[0], Self.sent, notification: id),
                 Settlement(
-                    entries[1]...entries[1], failed(.deactivate(since: now, reason: "Gone")), notification: id),
+                    pushIDs[1]...pushIDs[1], failed(.deactivate(since: now, reason: "Gone")), notification: id),
                 Settlement(
-                    entries[2]...entries[2], failed(.deactivate(since: now - .seconds(1), reason: "Gone")),
+                    pushIDs[2]...pushIDs[2], failed(.deactivate(since: now - .seconds(1), reason: "Gone")),
                     notification: id),
                 Settlement(
-                    entries[3]...entries[3], failed(.countRefusal(reason: "Bad", limit: 1)), notification: id),
+                    pushIDs[3]...pushIDs[3], failed(.countRefusal(reason: "Bad", limit: 1)), notification: id),
             ], app: .default)
         #expect(settled.map(\.count) == [1, 1, 1, 1])
         #expect(
@@ -294,7 +294,7 @@ struct PostgresQueueTests {
         #expect(counts == [.pending: 0, .sent: 1, .failed: 3, .expired: 0, .cancelled: 0])
         #expect(
             try await relays.settle(
-                entries[0]...entries[0], failed(.countRefusal(reason: "Bad", limit: nil)),
+                pushIDs[0]...pushIDs[0], failed(.countRefusal(reason: "Bad", limit: nil)),
                 late: true, notification: id) == 1)
         #expect(try await relays.first.notifications.notification(id).counts[.failed] == 4)
         #expect(try relays.fixture.query("SELECT refusals FROM devices WHERE device_id = 1") == "1")
@@ -345,7 +345,7 @@ struct PostgresQueueTests {
         try relays.fixture.query(
             "INSERT INTO push_queue (message_id, device_token, payload) VALUES (-7, lpad('1', 64, 'a'), '{}')")
         while found.count < 3, await arrivals.next() != nil { found += try await relays.lease(app: app) }
-        #expect(found.last?.entry == -7)
+        #expect(found.last?.id == -7)
     }
 
     @Test("Rows that a script settles or makes due again are moved to where they belong")
@@ -472,7 +472,7 @@ struct PostgresQueueTests {
         try relays.insert(1, ", app, not_before", ", 'late', \((now + .seconds(9)).milliseconds)")
         try relays.fixture.query("UPDATE push_queue SET time_queued = '2020-01-01 00:00:00+00' WHERE message_id = 5")
         #expect(try await relays.lease(2).count == 2)
-        let depths = try await relays.all[1].figures.queueDepths()
+        let depths = try await relays.all[1].metrics.queueDepths()
         #expect(
             depths == [
                 QueueDepth(app: .default, due: 3, written: 2, oldest: Timestamp(sqlText: "2020-01-01 00:00:00")),
@@ -481,7 +481,7 @@ struct PostgresQueueTests {
         for number in 1...3 {
             try await relays.first.rooms.join(StoreFixture.join(number, number == 3 ? "other" : "room"))
         }
-        let totals = try await relays.all[1].figures.totals()
+        let totals = try await relays.all[1].metrics.totals()
         #expect((totals.devices, totals.activeDevices, totals.members, totals.rooms) == (3, 3, 3, 2))
         #expect(try await relays.first.upkeep.queue.unconfiguredApps([.default]) == [AppName("late")])
     }

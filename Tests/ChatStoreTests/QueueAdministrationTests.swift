@@ -55,7 +55,7 @@ struct QueueAdministrationTests {
     }
 
     @Test("Entries by what a filter says, in pages", arguments: StoreKind.allCases)
-    func entries(kind: StoreKind) async throws {
+    func pushes(kind: StoreKind) async throws {
         let store = try await populated(kind)
         let queue = try store.queue()
         func all(_ filter: QueueFilter) async throws -> [Int64] {
@@ -78,7 +78,7 @@ struct QueueAdministrationTests {
     }
 
     @Test("An entry with its payload, wherever that stands", arguments: StoreKind.allCases)
-    func entry(kind: StoreKind) async throws {
+    func push(kind: StoreKind) async throws {
         let store = try await populated(kind)
         let queue = try store.queue()
         #expect(try await queue.push(3)?.payload == #"{"aps":{}}"#)

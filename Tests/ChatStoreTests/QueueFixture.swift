@@ -43,8 +43,8 @@ final class DispatchFixture: Sendable {
                 continue
             }
             let admission = inFlight.withLock { $0.admit(leased, to: slot, format: format, at: now) }
-            for (lane, entries) in admission.released {
-                queue.release(entries.ranges, lane: lane, app: .default)
+            for (lane, ids) in admission.released {
+                queue.release(ids.ranges, lane: lane, app: .default)
             }
             _ = try await queue.settle(admission.settlements, app: .default)
             return Result(
@@ -57,7 +57,7 @@ final class DispatchFixture: Sendable {
     func settle(_ reports: [DeliveryReport]) async throws -> [SettledPushes] {
         let now = now()
         let conclusion = inFlight.withLock { $0.conclude(reports, at: now) }
-        for (lane, entries) in conclusion.released { queue.release(entries.ranges, lane: lane, app: .default) }
+        for (lane, ids) in conclusion.released { queue.release(ids.ranges, lane: lane, app: .default) }
         return try await queue.settle(conclusion.batches.joined().map(\.settlement), app: .default)
     }
 }

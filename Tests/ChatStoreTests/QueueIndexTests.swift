@@ -17,14 +17,14 @@ struct QueueIndexTests {
             range: range, lane: lane, app: .default, pushes: content ? range.map { Self.push($0) } : [])
     }
 
-    private static func push(_ entry: Int64) -> QueuedPush {
-        QueuedPush(id: entry, address: nil, payload: [], apnsID: "")
+    private static func push(_ id: Int64) -> QueuedPush {
+        QueuedPush(id: id, address: nil, payload: [], apnsID: "")
     }
 
     @Test("Runs stay few however rows lie, and cover all of them")
     func runs() {
         var runs = DueRuns()
-        for entry in stride(from: Int64(0), to: 20_000, by: 2) { runs.add(entry...entry, count: 1) }
+        for id in stride(from: Int64(0), to: 20_000, by: 2) { runs.add(id...id, count: 1) }
         #expect(runs.runs.count <= DueRuns.most)
         #expect(runs.count == 10_000)
         #expect(runs.runs.allSatisfy { $0.range.lowerBound <= $0.range.upperBound })
@@ -33,7 +33,7 @@ struct QueueIndexTests {
             #expect(run.range.lowerBound > last)
             last = run.range.upperBound
         }
-        for entry in stride(from: Int64(0), to: 20_000, by: 2) { #expect(!runs.overlapping(entry...entry).isEmpty) }
+        for id in stride(from: Int64(0), to: 20_000, by: 2) { #expect(!runs.overlapping(id...id).isEmpty) }
     }
 
     @Test("Neighbours are one run; what lies between two of them joins them")

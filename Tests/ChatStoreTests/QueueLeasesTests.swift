@@ -10,8 +10,8 @@ struct QueueLeasesTests {
 
     private func row(_ id: Int64, until time: Int64 = .min) -> LeasedRow {
         LeasedRow(
-            push: QueuedPush(id: entry, address: nil, payload: nil, apnsID: ""),
-            floor: QueueLeases.Floor(time: time, id: entry))
+            push: QueuedPush(id: id, address: nil, payload: nil, apnsID: ""),
+            floor: QueueLeases.Floor(time: time, id: id))
     }
 
     private mutating func lease(_ rows: [LeasedRow], at seconds: Int) {

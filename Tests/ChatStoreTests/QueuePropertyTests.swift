@@ -192,8 +192,8 @@ struct QueuePropertyTests {
             model.inFlight[model.connection, default: []].append((push.identifier, push.id))
         }
         if let last = lease.pushes.last { model.nextIdentifier = last.identifier + 1 }
-        let entries = lease.pushes.map(\.id)
-        #expect(Set(entries).count == entries.count)
+        let ids = lease.pushes.map(\.id)
+        #expect(Set(ids).count == ids.count)
     }
 
     /// A new connection; what the old one has may still be answered, or never.
@@ -253,23 +253,23 @@ struct QueuePropertyTests {
 
     /// What another program may do.
     private func changeByOthers(_ model: Model) throws {
-        guard let entry = model.fates.keys.sorted().randomElement(using: &model.random) else { return }
+        guard let id = model.fates.keys.sorted().randomElement(using: &model.random) else { return }
         switch Int.random(in: 0..<3, using: &model.random) {
         case 0:
-            _ = try model.query("DELETE FROM push_queue WHERE message_id = \(entry) AND state = 'pending'")
-            if try model.query("SELECT 1 FROM push_queue WHERE message_id = \(entry)").isEmpty {
-                model.fates[entry]?.isDeleted = true
+            _ = try model.query("DELETE FROM push_queue WHERE message_id = \(id) AND state = 'pending'")
+            if try model.query("SELECT 1 FROM push_queue WHERE message_id = \(id)").isEmpty {
+                model.fates[id]?.isDeleted = true
             }
         case 1:
             _ = try model.query(
-                "UPDATE push_queue SET state = 'cancelled' WHERE message_id = \(entry) AND state = 'pending'")
+                "UPDATE push_queue SET state = 'cancelled' WHERE message_id = \(id) AND state = 'pending'")
             let cancelled = try model.query(
-                "SELECT 1 FROM push_queue WHERE message_id = \(entry) AND state = 'cancelled'")
-            if !cancelled.isEmpty { model.fates[entry]?.isCancelled = true }
+                "SELECT 1 FROM push_queue WHERE message_id = \(id) AND state = 'cancelled'")
+            if !cancelled.isEmpty { model.fates[id]?.isCancelled = true }
         default:
             let time = (model.subject.now() + .seconds(20)).milliseconds
             _ = try model.query(
-                "UPDATE push_queue SET not_before = \(time) WHERE message_id = \(entry) AND state = 'pending'")
+                "UPDATE push_queue SET not_before = \(time) WHERE message_id = \(id) AND state = 'pending'")
         }
     }
 
@@ -322,21 +322,21 @@ struct QueuePropertyTests {
         let rows = try model.query("SELECT message_id, state FROM push_queue")
         let states = Dictionary(uniqueKeysWithValues: rows.compactMap { row in Int64(row[0]).map { ($0, row[1]) } })
         #expect(states.count == rows.count)
-        for (entry, fate) in model.fates {
-            switch states[entry] {
+        for (id, fate) in model.fates {
+            switch states[id] {
             case nil:
-                #expect(fate.isDeleted, "\(entry) has gone; \(place)")
+                #expect(fate.isDeleted, "\(id) has gone; \(place)")
             case "sent"?:
-                #expect(fate.accepted > 0 && !fate.isRefused, "\(entry) was not accepted; \(place)")
+                #expect(fate.accepted > 0 && !fate.isRefused, "\(id) was not accepted; \(place)")
             case "failed"?:
-                #expect(fate.isRefused && fate.refused > 0, "\(entry) was not refused; \(place)")
+                #expect(fate.isRefused && fate.refused > 0, "\(id) was not refused; \(place)")
             case "cancelled"?:
-                #expect(fate.isCancelled, "\(entry) was not taken back; \(place)")
+                #expect(fate.isCancelled, "\(id) was not taken back; \(place)")
             default:
-                Issue.record("\(entry) is \(states[entry] ?? ""); \(place)")
+                Issue.record("\(id) is \(states[id] ?? ""); \(place)")
             }
-            if !model.doubtful.contains(entry) {
-                #expect(fate.accepted <= 1, "\(entry) was sent \(fate.accepted) times; \(place)")
+            if !model.doubtful.contains(id) {
+                #expect(fate.accepted <= 1, "\(id) was sent \(fate.accepted) times; \(place)")
             }
         }
         #expect(try model.subject.isIntact())

@@ -178,9 +178,9 @@ struct QueueUpkeepTests {
         #expect(pushes.contains(Int64(good)))
         _ = try await bench.store.metrics.queueDepths()
         _ = try await bench.store.queue.nextDue(app: .default)
-        let entries = try QueueFile(path: bench.fixture.path).pushes(QueueFilter(), after: nil, limit: 99)
-        for entry in entries.items { _ = JSONValue.object(entry.json).description }
-        #expect(entries.items.count == 7)
+        let records = try QueueFile(path: bench.fixture.path).pushes(QueueFilter(), after: nil, limit: 99)
+        for record in records.items { _ = JSONValue.object(record.json).description }
+        #expect(records.items.count == 7)
     }
 
     @Test("Many pushes that are due at one time are taken up once, and those after them in their time")

@@ -695,9 +695,9 @@ struct RoomPortTests {
         #expect(try await queue.push(pushes[2].id)?.hasNoContent == true)
 
         func settle(_ push: QueuedPush, _ transition: Transition, late: Bool = false) async throws -> Int {
-            let entries = push.id...push.id
+            let ids = push.id...push.id
             return try await store.stores.queue.settle(
-                [Settlement(entries, transition, overrulesSilence: late)], app: .default)[0].count
+                [Settlement(ids, transition, overrulesSilence: late)], app: .default)[0].count
         }
         // A gateway sends one back and takes the other. Of one that its silence had accepted it says that it was lost.
         #expect(try await settle(pushes[5], wait) == 0)

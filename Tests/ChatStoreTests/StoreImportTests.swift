@@ -42,7 +42,7 @@ struct StoreImportTests {
         let leased = try await store.lease()
         #expect(try leased.map(\.address) == [9, 2, 1].map { .token(try StoreFixture.token($0)) })
         #expect(leased.dropFirst().map(\.payload) == texts.map { Array($0.utf8) })
-        #expect(leased.dropFirst().map(\.id) == pushes.map(\.id))
+        #expect(leased.dropFirst().map(\.apnsID) == pushes.map(\.id))
         #expect(leased.allSatisfy { !$0.isOurs })
         #expect(try store.value("SELECT count(*) FROM push_queue WHERE time_queued = \(store.time(early))") == 1)
         try await store.settle(leased, Transition(.sent, adding: PushHistory(attempts: 1)))
