@@ -9,7 +9,7 @@ import Testing
 
 @Suite("Accepting connections while file descriptors are short")
 struct AcceptGuardTests {
-    /// Stands for the listener's socket: counts how often it is asked to accept.
+    /// Replaces the listener's socket, and counts the requests to accept.
     private final class Socket: ChannelOutboundHandler {
         typealias OutboundIn = Never
         var reads = 0
@@ -41,7 +41,7 @@ struct AcceptGuardTests {
         var pause = AcceptBackoff.first
         for _ in 0..<8 {
             fail(channel)
-            // No caller ends the pause.
+            // A caller's read does not end the pause.
             channel.read()
             #expect(socket.reads == 0)
             channel.embeddedEventLoop.advanceTime(by: TimeAmount(pause) - .milliseconds(1))
@@ -53,7 +53,7 @@ struct AcceptGuardTests {
             socket.reads = 0
             pause = min(pause * 2, AcceptBackoff.longest)
         }
-        // A connection that was accepted shortens the next pause.
+        // An accepted connection shortens the next pause.
         channel.pipeline.fireChannelRead(EmbeddedChannel() as any Channel)
         fail(channel)
         channel.embeddedEventLoop.advanceTime(by: TimeAmount(AcceptBackoff.first))
@@ -78,7 +78,7 @@ struct AcceptGuardTests {
             var connections = connections.makeAsyncIterator()
             for _ in 0..<2 {
                 server.channel.pipeline.fireErrorCaught(IOError(errnoCode: EMFILE, reason: "accept"))
-                // More than are accepted in one go.
+                // Connect more clients than the server accepts in one go.
                 var clients: [any Channel] = []
                 for _ in 0..<10 {
                     clients.append(try await ClientBootstrap(group: group).connect(host: "127.0.0.1", port: port).get())

@@ -9,7 +9,7 @@ import Testing
 struct AdminGuardTests {
     private static let answers = AdminResponses(depths: { [] }, totals: { StoreTotals() }, usage: { nil }, outcomes: [])
 
-    /// The relay behind a real socket, because loopback is what counts.
+    /// Calls the relay through a real socket, because the guard checks for loopback.
     private static func status(
         _ settings: ChatHTTPSettings, _ headers: [(String, String)] = [], path: String = "/v1/queue"
     ) async throws -> (Int, String) {

@@ -51,7 +51,7 @@ struct AdminRoomsTests {
                 + #""last_message_at":"1970-01-01T00:00:01.000Z","history":null}],"#
                 + #""next":"our room/1"}"#)
         #expect(calls == [.rooms("our ", after: SecretCode(stored: "our a"), limit: 1)])
-        // As browsers' URLSearchParams and forms write it.
+        // Encoded as browsers' URLSearchParams and forms do.
         #expect(
             try await call("/v1/rooms?prefix=our+%2B&cursor=our+a&limit=%31").1
                 == [.rooms("our +", after: SecretCode(stored: "our a"), limit: 1)])

@@ -7,7 +7,7 @@ import Testing
 
 @testable import ChatHTTP
 
-/// Values of the admin API's tests.
+/// Sample values of the admin API's tests.
 enum Given {
     static var device: Device {
         get throws {
@@ -494,7 +494,7 @@ struct AdminTests {
         for (path, methods) in expected {
             let described = paths[path]?.object?.members.map(\.name).filter { $0 != "parameters" }.sorted()
             #expect(described?.joined(separator: " ") == methods)
-            // And the server knows just these: any other method is refused, and by name.
+            // The server knows exactly these methods: it rejects any other method and names it.
             let real = path.replacing("{token}", with: Sample.token).replacing("{id}", with: "5").replacing(
                 "{topic}", with: "room")
             let refused = try await Self.call(.options, real, to: Relay(ScriptedStore()))

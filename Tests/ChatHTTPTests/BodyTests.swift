@@ -3,12 +3,12 @@ import Testing
 
 @testable import ChatHTTP
 
-/// How bodies arrive on real connections: compressed, in pieces, too large, cut off.
+/// Tests bodies on real connections: compressed, in pieces, too large, cut off.
 @Suite("Bodies", .timeLimit(.minutes(1)))
 struct BodyTests {
     private static let urlEncoded = "Content-Type: application/x-www-form-urlencoded"
 
-    /// `cmd=leave` with the sample's udid, by Python's gzip and zlib.
+    /// `cmd=leave` with the sample's udid, compressed by Python's gzip and zlib.
     private static let gzip = bytes(
         "1f8b08000000000002034bce4db1cd494d2c4b552b4dc94cb1354b34314d4d3248324d314e3349314db104b22c92d30cd2cc538c130d938c928"
             + "d534c524dd3cc00d38eaba637000000")
@@ -55,7 +55,7 @@ struct BodyTests {
 
     @Test("The limit counts decompressed bytes: a small body that grows large is refused with 413")
     func bomb() async throws {
-        // 10,000,000 times `a` takes 9.8 kB; the connection is as good as before.
+        // 10,000,000 times `a` compresses to 9.8 kB. The connection stays usable.
         try await Relay(ScriptedStore(leave: { true })).listening { port in
             try await RawConnection.open(port: port) { connection in
                 try await connection.write(compressed(try Zeros.gzip(count: 10_000_000), "gzip"))
@@ -102,8 +102,9 @@ struct BodyTests {
         #expect(relay.store.calls.count == 1 - over)
     }
 
-    /// HAProxy 2.6 stops in the middle of a request that was answered, when its client speaks HTTP/2, and sends the next one over
-    /// the same connection: it must not be read as the rest of a body, nor the rest of a body as a request.
+    /// HAProxy 2.6 stops sending a request's body once it has the response, if its client speaks HTTP/2, and sends the
+    /// next request on the same connection. The server must not read that request as the rest of a body, nor the rest
+    /// of a body as a request.
     @Test(
         "A Content-Length over the limit is answered 413 before the body is sent, and the connection ends with the body"
     )
@@ -154,10 +155,10 @@ struct BodyTests {
                 for _ in 0..<3 { try await connection.write(chunk) }
                 #expect(try await connection.answer().status == 413)
                 do {
-                    // A good deal more than the server reads and drops.
+                    // Far more than the server reads and drops.
                     for _ in 0..<100 { try await connection.write(chunk) }
                 } catch {
-                    // Cut off while writing, which is what is expected.
+                    // The server closes the connection during the write, as expected.
                 }
                 try await connection.closed()
             }
@@ -220,7 +221,7 @@ struct BodyTests {
                             + "Authorization: Bearer \(isKnown ? "geheim" : "x")\r\nContent-Length: \(length)\r\n\r\n")
                     let answer = try await connection.answer()
                     #expect(answer.status == (path.hasPrefix("/v1") && !isKnown ? 401 : status))
-                    // The body may come or not, so nothing can follow it.
+                    // The body may follow or not, so the connection cannot be reused.
                     if status != 100 { #expect(answer.headers["connection"] == "close") }
                 }
             }
@@ -240,14 +241,15 @@ struct BodyTests {
     }
 }
 
-/// A gzip file of many equal bytes, made of stored and repeated blocks that were compressed once.
+/// A gzip file of many equal bytes, built from stored and repeated blocks that were compressed once.
 enum Zeros {
-    /// Deflate, by hand: one literal and then copies of 258 bytes at distance 1, in fixed Huffman codes (RFC 1951 §3.2.6).
+    /// Builds the deflate stream by hand: one literal, then copies of 258 bytes at distance 1, in fixed Huffman codes
+    /// (RFC 1951 §3.2.6).
     static func gzip(count: Int) throws -> [UInt8] {
         var bits = BitWriter()
         bits.write(1, 1)
         bits.write(1, 2)
-        // The literal 0x00 has the code 00110000, copies of 258 the code 11000101, the distance 1 the code 00000.
+        // The literal 0x00 has the code 00110000, a copy of 258 the code 11000101, the distance 1 the code 00000.
         bits.writeCode(0b0011_0000, 8)
         for _ in 0..<(count / 258) {
             bits.writeCode(0b1100_0101, 8)
@@ -265,7 +267,7 @@ enum Zeros {
             for bit in 0..<count { append(value >> bit & 1) }
         }
 
-        /// Huffman codes stand with their first bit first.
+        /// Writes a Huffman code, most significant bit first.
         mutating func writeCode(_ code: Int, _ count: Int) {
             for bit in (0..<count).reversed() { append(code >> bit & 1) }
         }

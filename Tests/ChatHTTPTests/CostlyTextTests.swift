@@ -7,8 +7,8 @@ import Testing
 
 @testable import ChatHTTP
 
-/// What a stranger can send before any login. Where it is compared before its length is known, the cases with many requests, or
-/// with a large one, take longer than they may.
+/// Tests text that any client can send before it authenticates. If the server compares text before it checks the
+/// length, the cases with many requests or a large one exceed their time limit.
 @Suite("Combining marks in a request cost nothing", .timeLimit(.minutes(1)))
 struct CostlyTextTests {
     private static func marks(_ bytes: Int) -> String { String(repeating: "\u{301}\u{323}", count: bytes / 4) }

@@ -4,7 +4,7 @@ import Testing
 
 @testable import ChatHTTP
 
-/// The hub without sockets. Nothing runs in the background: the test calls what the service would.
+/// Tests the hub without sockets. Nothing runs in the background: the test makes the calls of the service.
 @Suite("Event hub", .timeLimit(.minutes(1)))
 struct EventHubTests {
     private let room = SecretCode(stored: "kitchen")
@@ -14,7 +14,7 @@ struct EventHubTests {
     private let tokens = FakeTokens()
     private let clock = TestClock()
 
-    /// Both members are in the room.
+    /// Creates a hub with both members in the room.
     private func hub(maxStreams: Int = 10) -> EventHub {
         feed.join(member, room)
         feed.join(other, room)
@@ -115,7 +115,7 @@ struct EventHubTests {
         await hub.readChanges()
         await hub.maintain()
         #expect(told(writer) == "nothing", "It has not changed.")
-        // Nobody reads, but pushes of a new message are under way.
+        // No member reads, but pushes of a new message are in progress.
         feed.post("hi", by: other)
         await hub.readChanges()
         feed.setReceipt(read(2), of: member, isRead: false)
@@ -228,10 +228,10 @@ struct EventHubTests {
         await stream.stream.wait()
         #expect(next(hub, stream.stream) == "deleted [2]")
         #expect(next(hub, stream.stream) == "events [1, 3]")
-        // One that opens now has not had it.
+        // A stream that opens now has not received the message.
         let later = try await open(hub, other)
         #expect(next(hub, later.stream) == "events [1, 3]")
-        // What another process deletes is not told; what is kept here is read again.
+        // The hub does not announce deletions by another process. It reads the cached messages again.
         feed.delete(3, in: room, isLocal: false)
         await hub.readChanges()
         #expect(next(hub, later.stream) == "behind")
@@ -345,7 +345,7 @@ struct EventHubTests {
     }
 }
 
-/// Tokens whose grants the test changes; fails the test for anything but a look-up.
+/// A token store whose grants the test changes. Any call other than a look-up fails the test.
 final class FakeTokens: TokenStore {
     let grants = Mutex<[String: AccessGrant]>([:])
     let isBroken = Mutex(false)

@@ -12,7 +12,7 @@ struct EventsTests {
         MemberID(stored: String(repeating: "0", count: 38) + String(number + 10))
     }
 
-    /// Two members in a room, and a server whose clock stands still.
+    /// Runs a server whose clock stands still, with two members in a room.
     private static func run(
         _ feed: FakeFeed = FakeFeed(), _ body: @Sendable (FakeFeed, TestClock, Int) async throws -> Void
     ) async throws {
@@ -24,7 +24,7 @@ struct EventsTests {
         try await relay.listening { port in try await body(feed, clock, port) }
     }
 
-    /// A stream that has been opened, with what was read of it so far.
+    /// Opens a stream and keeps the text that was read from it.
     private static func follow(
         _ port: Int, _ number: Int, query: String = "", headers: String = "",
         _ body: @Sendable (RawConnection) async throws -> Void
@@ -71,11 +71,11 @@ struct EventsTests {
                 feed.post("one", by: Self.member(1))
                 feed.post("two", by: Self.member(2))
                 await read.reach(2)
-                // A message that another process has written comes as well.
+                // A message from another process arrives as well.
                 feed.post("three", by: Self.member(2), isLocal: false)
                 try await group.waitForAll()
             }
-            // The store was told what each member has received.
+            // The server records the last message that each member received.
             #expect(feed.handedOut.count == 2 && feed.handedOut.values.allSatisfy { $0 >= 2 })
         }
     }
@@ -123,7 +123,7 @@ struct EventsTests {
         }
     }
 
-    /// A ticket of a member, asked for as the page does it.
+    /// Returns a ticket for a member, requested as the page does.
     static func ticket(_ udid: String, _ connection: RawConnection, headers: String = "") async throws -> String {
         let form = "udid=\(udid)"
         try await connection.write(
@@ -143,7 +143,7 @@ struct EventsTests {
                 let ticket = try await Self.ticket("\(Self.member(1))", connection)
                 let late = try await Self.ticket("\(Self.member(1))", connection)
                 #expect(ticket.count == 32 && ticket != late)
-                // Asking for the head alone is answered, and does not use it up.
+                // A HEAD request is rejected and does not use up the ticket.
                 try await Self.refuseHead(port, "ticket=\(ticket)")
                 try await RawConnection.open(port: port) { stream in
                     try await stream.write("GET /events?ticket=\(ticket) HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -186,7 +186,7 @@ struct EventsTests {
                 _ = try await stream.text(until: "\"still here\"", and: "\n\n")
                 wallTime.now = OneSession.end
                 await clock.advanceSleepers(by: .seconds(1))
-                // The end of a chunked body: an orderly end, after which the client comes again and is refused.
+                // The end of a chunked body is an orderly end. The client then reconnects and is rejected.
                 #expect(!(try await stream.text(until: "\r\n0\r\n\r\n")).contains("event: left"))
             }
         }
@@ -338,7 +338,7 @@ struct EventsTests {
                 try await Self.follow(port, 1) { connection in
                     feed.recode(
                         Self.room, to: SecretCode(stored: "new \"code"), without: Self.member(2), isLocal: isLocal)
-                    // What another process has done is looked for once a second.
+                    // The server looks for changes by other processes once a second.
                     if !isLocal { for _ in 1...3 { await clock.advanceSleepers(by: .seconds(1)) } }
                     _ = try await connection.text(until: "event: code\ndata: {\"code\":\"new \\\"code\"}\n\n")
                     try await connection.closedOrEnded()
@@ -431,7 +431,7 @@ struct EventsTests {
                 gate.finish()
                 try await group.waitForAll()
             }
-            // The server notices that the clients have disconnected when it does.
+            // The server notices disconnected clients with some delay.
             while try await Self.answer(port).status != 200 {}
         }
     }
@@ -452,7 +452,7 @@ struct EventsTests {
         #expect(refused?.code == .tooManyRequests)
         kept.append(try open(9001, from: "192.0.2.2"))
         for number in 1000..<1300 { kept.append(try open(number, from: "127.0.0.1")) }
-        // One that has ended does not count.
+        // A stream that has ended does not count.
         kept.removeFirst()
         kept.append(try open(9002, from: "192.0.2.1"))
         #expect(hub.count == kept.count)
@@ -538,7 +538,7 @@ struct EventsTests {
         }
     }
 
-    /// The answer to the first member's request, without the events.
+    /// Returns the response to the first member's request, without the events.
     private static func answer(_ port: Int) async throws -> RawConnection.Answer {
         try await RawConnection.open(port: port) { connection in
             try await connection.write("GET /events?udid=\(member(1)) HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -547,13 +547,13 @@ struct EventsTests {
     }
 }
 
-/// Counts what happens in several tasks.
+/// Counts events from several tasks.
 private final class Counter: Sendable {
     private let (stream, continuation) = AsyncStream.makeStream(of: Void.self)
 
     func increase() { continuation.yield() }
 
-    /// Waits for the next increases, so many of them.
+    /// Waits for this number of further increments.
     func reach(_ wanted: Int) async {
         for await _ in stream.prefix(wanted) {}
     }

@@ -28,7 +28,7 @@ struct ForeignPageGuardTests {
         #expect(!ForeignPageGuard.isLocal(authority))
     }
 
-    // MARK: - What browsers say of the page
+    // MARK: - Headers in which browsers describe the page
 
     private static func relay(_ settings: ChatHTTPSettings) throws -> Relay {
         Relay(
@@ -38,7 +38,7 @@ struct ForeignPageGuardTests {
                 tokens: TokenAccessTests.tokens()), settings: settings)
     }
 
-    /// Through a socket, because loopback is what counts.
+    /// Calls the relay through a socket, because the guard checks for loopback.
     private static func status(
         _ settings: ChatHTTPSettings, _ request: String, _ headers: [String], host: String = "localhost",
         body: String = ""
@@ -48,7 +48,7 @@ struct ForeignPageGuardTests {
         let head = try await relay.listening { port in
             try await RawConnection.open(port: port) { connection in
                 try await connection.write(lines.joined(separator: "\r\n") + "\r\n\r\n" + body)
-                // What answers HEAD has no body, whatever its length.
+                // The response to HEAD has no body, whatever its Content-Length.
                 return try await connection.text(until: "\r\n\r\n")
             }
         }

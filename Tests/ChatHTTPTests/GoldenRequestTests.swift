@@ -3,7 +3,8 @@ import Testing
 
 @testable import ChatHTTP
 
-/// Requests byte for byte as the clients of pushchat-api.md §6 send them, through a socket.
+/// Sends requests through a socket, byte for byte as ASIFormDataRequest, AFNetworking 1.0 to 1.3.4, browsers and curl
+/// do.
 @Suite("Requests of real clients", .timeLimit(.minutes(1)))
 struct GoldenRequestTests {
     struct Client: Sendable, CustomTestStringConvertible {
@@ -105,7 +106,7 @@ struct GoldenRequestTests {
 
     @Test("A join arrives as it was meant", arguments: joins)
     func join(client: Client) async throws {
-        // The name has a colon, which the relay refuses; the error shows that the name arrived.
+        // The name has a colon, which the relay rejects. The error shows that the name arrived.
         let relay = Relay(ScriptedStore(join: { false }))
         let refused = try await relay.exchange(Array(client.bytes.utf8))
         #expect(refused.status == 400)

@@ -12,14 +12,14 @@ struct GuessingTests {
 
         init(_ used: Set<String>) { state = Mutex((used, "")) }
 
-        /// Which one is joined next: the store of a test is not told.
+        /// Sets the code of the next join, because the scripted store does not receive it.
         func expect(_ code: String) { state.withLock { $0.wanted = code } }
 
-        /// Whether nobody was in it.
+        /// Joins the expected room and returns whether it was empty.
         func join() -> Bool { state.withLock { $0.used.insert($0.wanted).inserted } }
     }
 
-    /// A client of a trusted proxy.
+    /// A client behind a trusted proxy.
     private struct Client {
         let connection: RawConnection
         let rooms: Rooms
@@ -65,7 +65,7 @@ struct GuessingTests {
         for step in 0..<3600 {
             let text = network.hasSuffix("::") ? network + String(step, radix: 16) : network
             let address = try #require(IPAddress(text))
-            // Several at once are no way around it: each counts from its beginning.
+            // Concurrent joins do not evade the limit: each counts when it begins.
             while (try? limiter.admitJoin(address, limit: limit)) != nil { tried += 1 }
             clock.advance(by: .seconds(1))
         }
@@ -76,7 +76,7 @@ struct GuessingTests {
     func noOracle() async throws {
         try await Self.run(used: ["used"], feed: Self.stranger, limit: RateLimit(perSecond: 0.1, burst: 2)) {
             client, clock, relay in
-            // Joins to a code that is used cost nothing.
+            // Joins to a used code do not count.
             for _ in 0..<5 { #expect(try await client.join("192.0.2.1", "used").status == 200) }
             for code in ["a", "b"] { #expect(try await client.join("192.0.2.1", code).status == 200) }
             let calls = relay.store.calls.count
@@ -124,7 +124,7 @@ struct GuessingTests {
                     #expect(try await client.join("192.0.2.\(address)", "\(address)-\(code)").status == 200)
                 }
             }
-            // So far each address could have a burst.
+            // Until now each address may use a burst.
             #expect(try await client.join("198.51.100.1", "x").status == 200)
             #expect(try await client.join("198.51.100.1", "y").status == 429)
             clock.advance(by: .seconds(60))
@@ -179,14 +179,14 @@ struct GuessingTests {
                     return try await connection.answer()
                 }
                 let burst = HTTPLimits.wrongTokens.burst
-                // Right ones, and none at all, cost nothing.
+                // Valid tokens, and calls without one, do not count.
                 for _ in 0..<burst {
                     #expect(try await call("right").status == 200)
                     #expect(try await call("next").status == 200)
                     #expect(try await call(nil).status == 401)
                 }
                 for number in 0..<burst { #expect(try await call("wrong\(number)").status == 401) }
-                // Of the same network.
+                // An address in the same network.
                 for token in ["wrong", "pct_wrong"] {
                     let answer = try await call(token, "2001:db8::2")
                     #expect(answer.status == 429 && answer.headers["retry-after"] == "6")

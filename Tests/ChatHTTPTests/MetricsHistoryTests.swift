@@ -26,7 +26,7 @@ final class MetricsHistoryTests: Sendable {
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
 
-    /// A minute later.
+    /// Advances the wall clock by minutes.
     private func pass(_ minutes: Int64 = 1) { time.withLock { $0 = $0 + .seconds(60 * minutes) } }
 
     private func totals(_ sent: Int, queue: Int = 0) -> MetricsHistory.Totals {

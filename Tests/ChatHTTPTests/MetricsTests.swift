@@ -7,7 +7,7 @@ import Testing
 
 @Suite("Metrics")
 struct MetricsTests {
-    /// A relay that posts, and whose metrics can be read.
+    /// Returns a relay that accepts posts and whose metrics can be read.
     private static func relay(_ settings: ChatHTTPSettings = ChatHTTPSettings(), isReadable: Bool = true) -> Relay {
         var answers = AdminResponses(depths: { [] }, totals: { StoreTotals() }, usage: { [] }, outcomes: [])
         if !isReadable { answers.depths = { () throws(ChatError) in throw .unavailable(cause: "gone") } }
@@ -54,7 +54,7 @@ struct MetricsTests {
             #expect(lines.contains("pushchat_http_requests_total" + line), "\(line)")
         }
         #expect(!lines.contains { $0.contains(Sample.token) || $0.contains(Sample.udid) })
-        // Of two messages that were accepted.
+        // Two messages were accepted.
         #expect(lines.contains("pushchat_post_duration_seconds_count 2"))
         #expect(lines.contains(#"pushchat_post_duration_seconds_bucket{le="+Inf"} 2"#))
         #expect(lines.contains { $0.hasPrefix(#"pushchat_post_duration_seconds_bucket{le="30"}"#) })

@@ -66,7 +66,7 @@ struct PagesTests {
         let files = page.text.components(between: "=\"/", and: "\"").map { "/" + $0 }
         #expect(files.contains("/notify.js") && files.contains("/manifest.webmanifest"))
         for file in files { #expect(worker.text.contains("\"\(file)\""), "\(file)") }
-        // Pages of the relay's own worker and manifest, and of nobody else's.
+        // The policy allows only the relay's own worker and manifest.
         let policy = try #require(page.header("Content-Security-Policy"))
         #expect(policy.contains("worker-src 'self'") && policy.contains("manifest-src 'self'"))
     }
@@ -95,7 +95,7 @@ struct PagesTests {
         relay.browsers = KeyOnly()
         let answer = try await relay.send(.get, "/webpush/key")
         #expect(answer.status == .ok && answer.text == #"{"key":"BP4z"}"#)
-        // Another key stands in a restored database: the page must not compare with an old one.
+        // A restored database has another key. The page must not compare with a cached one.
         #expect(answer.headers[.cacheControl] == "no-store")
         #expect(try await relay.send(.post, "/webpush/key").status == .methodNotAllowed)
     }
@@ -110,7 +110,7 @@ struct PagesTests {
         #expect(policy.contains("default-src 'none'"))
         #expect(policy.contains("form-action 'self'"))
         #expect(!policy.contains("unsafe"))
-        // Nothing that the policy would stop.
+        // The page contains nothing that the policy would block.
         for forbidden in ["<script", "<style", " style=", " onclick", "http://", "https://"] {
             #expect(!page.text.contains(forbidden), "\(forbidden)")
         }
@@ -242,14 +242,14 @@ struct PagesTests {
     }
 }
 
-/// Knows a key, and is asked for nothing else.
+/// Knows a key, and throws on any other call.
 private struct KeyOnly: SubscriptionReader {
     let publicKey = "BP4z"
     func subscription(_: String) throws(ChatError) -> Subscription { throw ChatError(.internalError, "not asked") }
 }
 
 extension String {
-    /// What stands between each `start` and the next `end`.
+    /// Returns the text between each `start` and the next `end`.
     fileprivate func components(between start: String, and end: String) -> [String] {
         split(separator: start, omittingEmptySubsequences: false).dropFirst().map { piece in
             String(piece[..<(piece.firstRange(of: end)?.lowerBound ?? piece.endIndex)])

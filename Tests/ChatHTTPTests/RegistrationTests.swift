@@ -67,7 +67,7 @@ struct RegistrationTests {
                 .register(
                     RegistrationRequest(token: Sample.device, app: .default, edit: DeviceEdit(client: client)))
             ])
-        // It stands in no log.
+        // No log line contains these values.
         let log = relay.log.lines.joined(separator: "\n")
         #expect(log.contains("device registered"))
         for text in ["2.1", "iOS", "iPhone"] { #expect(!log.contains(text), "\(text)") }

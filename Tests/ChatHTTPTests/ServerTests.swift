@@ -74,7 +74,7 @@ struct ServerTests {
             try await RawConnection.open(port: port) { connection in
                 try await connection.write(
                     "GET /healthz HTTP/1.1\r\nX: \(String(repeating: "x", count: 40_000))\r\n\r\n")
-                // The rest is not read any more, so the answer may be lost to a reset.
+                // The server does not read the rest, so a reset may lose the response.
                 let answer = try? await connection.answer()
                 #expect(answer?.status ?? 400 == 400)
                 try await connection.closed()
@@ -152,7 +152,7 @@ struct ServerTests {
             group.addTask {
                 try await relay.listening { listening in
                     port.yield(listening)
-                    // Both connections are there, one of them with a request that waits for the store.
+                    // Both connections are open. One has a request that waits for the store.
                     for await _ in begun { break }
                     for await _ in opened { break }
                 }
@@ -172,7 +172,7 @@ struct ServerTests {
                     try await idle.write("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
                     #expect(try await idle.answer().status == 200)
                     open.yield()
-                    // Only now may the request in progress end: the idle connection does not wait for it.
+                    // The request in progress may end only now: the idle connection must close without waiting for it.
                     try await idle.closed()
                     go.yield()
                 }
@@ -271,7 +271,7 @@ struct TLSTests {
         var tls = try client(trusting: files)
         tls.minimumTLSVersion = .tlsv1
         tls.maximumTLSVersion = version
-        // By default a client offers for TLS 1.0 and 1.1 what no server takes.
+        // By default a client offers cipher suites for TLS 1.0 and 1.1 that no server accepts.
         tls.cipherSuites = "ALL"
         let answers = try await relay.listening { [tls] port in try await leaves(port, tls) }
         #expect(answers == isSpoken)
@@ -287,7 +287,7 @@ struct TLSTests {
             where error is NIOSSLError || error is ChannelError || error is IOError
             || error is RawConnection.Problem
         {
-            // Which of them it is depends on whether the client was writing or waiting when the handshake failed.
+            // The error depends on whether the client was writing or waiting when the handshake failed.
             return false
         }
     }

@@ -24,7 +24,7 @@ struct SessionRegistrationTests {
         ("/push_chat_service.php", "token=\(Sample.token)"), ("/admin/apns_devices.json", "token=\(Sample.token)"),
         ("/push_chat_service.php", "token=\(Sample.token)&cmd=unregister"),
     ]
-    /// Those of a member that has joined.
+    /// The calls of a member that has joined.
     private static let memberCalls = [
         ("/api.php", Sample.message), ("/api.php", "cmd=messages&udid=\(Sample.udid)"), ("/api.php", Sample.leave),
         ("/events/ticket", "udid=\(Sample.udid)"),
@@ -140,7 +140,7 @@ struct SessionRegistrationTests {
     }
 }
 
-/// Knows one token.
+/// A verifier that accepts one token.
 struct OneSession: SessionVerifier {
     static let end = Sample.time + .seconds(600)
 

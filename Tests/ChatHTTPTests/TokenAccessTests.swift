@@ -17,7 +17,7 @@ struct TokenAccessTests {
             grant: try AccessGrant(scopes: scopes, room: room, audience: to), createdAt: Sample.time)
     }
 
-    /// A token for each scope, and for each with a limit.
+    /// A token for each scope, and one with a limit for each scope that can have one.
     static func tokens() throws -> [String: AccessToken] {
         var tokens: [String: AccessToken] = [:]
         for (index, scope) in Scope.allCases.enumerated() {
@@ -34,7 +34,7 @@ struct TokenAccessTests {
         id: 1, request: NotificationRequest(audience: .all, payload: "{}", token: 3), createdAt: Sample.time,
         cancelledAt: nil, state: .done, counts: [:], skipped: 0, devices: 1)
 
-    /// A relay in production, where nothing is open without a token.
+    /// A relay in production, where every call needs a token.
     static func relay(_ store: ScriptedStore? = nil) throws -> Relay {
         Relay(
             try store
@@ -66,7 +66,8 @@ struct TokenAccessTests {
         return headers
     }
 
-    /// Every route of the admin API with every method that it knows, and the scopes that open it besides `admin`.
+    /// Every route of the admin API with every method that it supports, and the scopes besides `admin` that grant
+    /// access.
     private static let routes: [(HTTPRequest.Method, String, Set<Scope>)] = [
         (.put, "/v1/devices/aabb", []), (.get, "/v1/devices/aabb", []), (.patch, "/v1/devices/aabb", []),
         (.delete, "/v1/devices/aabb", []), (.get, "/v1/devices", []), (.post, "/v1/devices", []),
@@ -103,7 +104,7 @@ struct TokenAccessTests {
                 #expect(status != 401 && status < 500, "\(scope) \(status)")
             }
             for wrong in [nil, "", "pct_", "pct_wrong", "pct_" + String(repeating: "a", count: 1000), "geheim2"] {
-                // Monitoring asks without a token whether the relay is ready.
+                // Monitoring checks without a token whether the relay is ready.
                 if path == "/readyz", wrong == nil { continue }
                 #expect(try await status(wrong) == 401, "\(wrong ?? "none")")
             }
@@ -175,7 +176,7 @@ struct TokenAccessTests {
         let relay = try Self.relay()
         let body = #"{"to":\#(to),"alert":"hi"}"#
         #expect(try await Self.status(relay, .post, "/v1/notifications", "pct_send_ann", body: body) == expected)
-        // It was sent with another one.
+        // The notification was sent with another token.
         #expect(try await Self.status(relay, .get, "/v1/notifications/1", "pct_send_ann") == 404)
         #expect(try await Self.status(relay, .delete, "/v1/notifications/1", "pct_send_ann") == 404)
         #expect(try await Self.status(relay, .get, "/v1/notifications/1", "pct_send") == 200)

@@ -12,7 +12,7 @@ import WebAssets
 
 @Suite("Clients that do not read")
 struct WriteGuardTests {
-    /// Stands for the socket: takes bytes only while it is open.
+    /// Replaces the socket, and accepts bytes only while it is open.
     private final class Socket: ChannelOutboundHandler {
         typealias OutboundIn = IOData
         var isOpen = false
@@ -27,7 +27,7 @@ struct WriteGuardTests {
         .end(nil),
     ]
 
-    /// A connection as the server sets it up, with one request.
+    /// Returns a connection as the server sets it up, with one request.
     private func connection(_ counter: ConnectionCounter, _ socket: Socket) throws -> EmbeddedChannel {
         let channel = EmbeddedChannel()
         let pipeline = channel.pipeline.syncOperations
@@ -58,7 +58,7 @@ struct WriteGuardTests {
         answer(on: channel)
         channel.embeddedEventLoop.advanceTime(by: .seconds(29))
         #expect(channel.isActive)
-        // More answers are no progress.
+        // Further responses do not count as progress.
         try request(on: channel)
         answer(on: channel)
         channel.embeddedEventLoop.advanceTime(by: .seconds(6))
@@ -82,7 +82,7 @@ struct WriteGuardTests {
             answer(on: channel)
         }
         #expect(channel.isActive)
-        // Everything is taken: there is nothing to wait for.
+        // The socket accepts everything, so nothing is left to wait for.
         socket.isOpen = true
         channel.flush()
         channel.embeddedEventLoop.advanceTime(by: .seconds(600))
@@ -96,7 +96,7 @@ struct WriteGuardTests {
         progress.queued(100)
         progress.began(waiting: 100)
         for _ in 0..<5 { #expect(progress.checked(waiting: 100) == .checkAgain) }
-        // One byte was taken, and more were added.
+        // The client took one byte, and more bytes were added.
         progress.queued(50)
         #expect(progress.checked(waiting: 149) == .checkAgain)
         for _ in 0..<5 { #expect(progress.checked(waiting: 149) == .checkAgain) }

@@ -18,7 +18,7 @@ struct AddressTests {
         arguments: [
             ("10.0.0.1", "198.51.100.9", "198.51.100.9"),
             ("10.0.0.1", "203.0.113.1, 198.51.100.9", "198.51.100.9"),
-            // A scalar that Unicode joins with the comma.
+            // Unicode joins this scalar with the comma.
             ("10.0.0.1", "203.0.113.1\u{600}, 198.51.100.9", "198.51.100.9"),
             ("10.0.0.1", "203.0.113.1,198.51.100.9 , 10.2.3.4,192.0.2.7", "198.51.100.9"),
             ("10.0.0.1", "10.0.0.3, 10.0.0.2", "10.0.0.3"),
@@ -132,7 +132,7 @@ struct RateLimiterTests {
             #expect(limiter.admit(client, limit: limit, at: start) == nil)
             #expect(limiter.admit(client, limit: limit, at: start) == .seconds(10))
         }
-        // One that is not known any more.
+        // A client that the limiter no longer knows.
         limiter.refund(9, limit: limit)
         #expect(limiter.count <= 4)
     }

@@ -2,36 +2,36 @@ import ChatDomain
 import Synchronization
 import Testing
 
-/// Rooms in memory, in which the test makes things happen. It fails the test when it is asked for a member or a room of which
-/// the test has told it nothing.
+/// Rooms in memory whose events the test controls. A request for a member or a room that the test did not create fails
+/// the test.
 final class FakeFeed: RoomFeed {
     private struct State {
-        /// The room of each member; nil for one that is in none.
+        /// The room of each member. `nil` if the member is in no room.
         var rooms: [MemberID: SecretCode?] = [:]
         var messages: [SecretCode: [Message]] = [:]
         var handedOut: [MemberID: MessageID] = [:]
         var receipts: [MemberID: Receipt] = [:]
         var next: MessageID = 1
         var changes = RoomChanges()
-        /// Of every member.
+        /// The id of the last message before the members entered their rooms.
         var historyFrom: MessageID = 0
         var isBroken = false
         var readMessages = 0
         var failedReads = 0
         var positionLookups = 0
-        /// New codes of rooms, by their old ones.
+        /// The new codes of rooms, by their old ones.
         var codes: [SecretCode: SecretCode] = [:]
     }
 
     private let state = Mutex(State())
     private let signal = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
 
-    /// How many messages were read.
+    /// The number of messages that were read.
     var readMessages: Int { state.withLock { $0.readMessages } }
     var failedReads: Int { state.withLock { $0.failedReads } }
-    /// How often a member's position was looked up.
+    /// The number of times that a member's position was looked up.
     var positionLookups: Int { state.withLock { $0.positionLookups } }
-    /// The last message that was handed out to each member.
+    /// The last message that each member received.
     var handedOut: [MemberID: MessageID] { state.withLock { $0.handedOut } }
 
     func join(_ member: MemberID, _ code: SecretCode) {
@@ -43,7 +43,7 @@ final class FakeFeed: RoomFeed {
         }
     }
 
-    /// Also for a member that never joined.
+    /// Removes a member from its room. The member need not have joined.
     func leave(_ member: MemberID) {
         change { state in
             let code = state.rooms.updateValue(nil, forKey: member) ?? nil
@@ -52,7 +52,7 @@ final class FakeFeed: RoomFeed {
         }
     }
 
-    /// - Parameter isLocal: whether this process has written the message, and not another one.
+    /// - Parameter isLocal: Whether this process wrote the message, rather than another one.
     func post(_ text: String, by member: MemberID, isLocal: Bool = true) {
         change { state in
             guard let code = state.rooms[member] ?? nil else {
@@ -68,7 +68,7 @@ final class FakeFeed: RoomFeed {
         }
     }
 
-    /// Somebody keeps order.
+    /// A moderator removes a member.
     func remove(_ member: MemberID) {
         change { state in
             let code = state.rooms.updateValue(nil, forKey: member) ?? nil
@@ -85,8 +85,8 @@ final class FakeFeed: RoomFeed {
         }
     }
 
-    /// Gives a room a new code. The members named are banned, and removed.
-    /// - Parameter isLocal: whether this process has done it, and not another one.
+    /// Gives a room a new code. The named member is banned and removed.
+    /// - Parameter isLocal: Whether this process changed the code, rather than another one.
     func recode(_ code: SecretCode, to new: SecretCode, without banned: MemberID, isLocal: Bool = true) {
         change { state in
             for member in state.rooms.keys where state.rooms[member] == code {
@@ -102,7 +102,7 @@ final class FakeFeed: RoomFeed {
         }
     }
 
-    /// - Parameter isLocal: whether this process has deleted it, and not another one.
+    /// - Parameter isLocal: Whether this process deleted the message, rather than another one.
     func delete(_ message: MessageID, in code: SecretCode, isLocal: Bool = true) {
         change { state in
             state.messages[code]?.removeAll { $0.id == message }
@@ -114,19 +114,19 @@ final class FakeFeed: RoomFeed {
         }
     }
 
-    /// Retention deletes what was said.
+    /// Deletes all messages, as retention does.
     func deleteAll() {
         state.withLock { state in
             for code in state.messages.keys { state.messages[code] = [] }
         }
     }
 
-    /// Every member has entered its room now.
+    /// Makes every member enter its room now.
     func enterAll() {
         state.withLock { $0.historyFrom = $0.next - 1 }
     }
 
-    /// While it is broken, nothing can be read.
+    /// Sets whether reads fail.
     func setBroken(_ isBroken: Bool) {
         state.withLock { $0.isBroken = isBroken }
     }
@@ -136,7 +136,7 @@ final class FakeFeed: RoomFeed {
         signal.continuation.yield()
     }
 
-    /// One read; counts it as failed while the feed is broken.
+    /// Performs one read. Counts it as failed while the feed is broken.
     private func read<Value>(_ body: (inout State) -> Value?) throws(ChatError) -> Value {
         let result = state.withLock { state -> Result<Value?, ChatError> in
             guard !state.isBroken else {
@@ -173,7 +173,8 @@ final class FakeFeed: RoomFeed {
         }
     }
 
-    /// A member's last message has come so far; it is asked for when somebody has read in the room.
+    /// Sets the receipt of a member's last message.
+    /// - Parameter isRead: Whether the hub must read the receipt because a member read in the room.
     func setReceipt(_ receipt: Receipt, of member: MemberID, isRead: Bool = true) {
         change { state in
             state.receipts[member] = receipt

@@ -1,7 +1,7 @@
 import Logging
 import Synchronization
 
-/// Keeps log lines as text, every level.
+/// Keeps log lines of every level as text.
 final class LogRecorder: Sendable {
     private let kept = Mutex<[String]>([])
 

@@ -2,7 +2,7 @@ import NIOCore
 import NIOPosix
 import NIOSSL
 
-/// A client connection on which a test decides about every byte.
+/// A client connection on which a test controls every byte.
 final class RawConnection {
     enum Problem: Error {
         case closed
@@ -11,7 +11,7 @@ final class RawConnection {
 
     struct Answer: Sendable {
         let status: Int
-        /// Names in lower case.
+        /// The headers, with names in lower case.
         let headers: [String: String]
         let body: String
     }
@@ -58,12 +58,12 @@ final class RawConnection {
         try await outbound.write(ByteBuffer(bytes: bytes))
     }
 
-    /// Nothing more will be sent.
+    /// Ends the client's sending direction.
     func finish() {
         outbound.finish()
     }
 
-    /// The next answer; its body as long as its Content-Length says.
+    /// Returns the next response. Its body has the length that Content-Length gives.
     func answer() async throws -> Answer {
         while true {
             let text = String(buffer: received)
@@ -88,7 +88,7 @@ final class RawConnection {
         }
     }
 
-    /// What has come up to a text, and to another after it; the text is taken away with it.
+    /// Returns the received text up to a mark, and from there up to `end`, and removes it from the buffer.
     func text(until mark: String, and end: String = "") async throws -> String {
         while true {
             let text = String(buffer: received)
@@ -97,26 +97,26 @@ final class RawConnection {
             {
                 let piece = String(text[..<rest.upperBound])
                 received.moveReaderIndex(forwardBy: piece.utf8.count)
-                // Where one chunk of a body ends and the next begins (RFC 9112 §7.1).
+                // Remove the boundaries between chunks of the body (RFC 9112 §7.1).
                 return piece.replacing(/(\r\n)?[0-9a-fA-F]+\r\n/, with: "")
             }
             guard try await receive() else { throw Problem.closed }
         }
     }
 
-    /// Waits until the answer has ended, or the server has closed.
+    /// Waits until the response has ended or the server has closed the connection.
     func closedOrEnded() async throws {
         while !String(buffer: received).contains("0\r\n\r\n") {
             guard try await receive() else { return }
         }
     }
 
-    /// Waits until the server has closed. What arrives until then is dropped.
+    /// Waits until the server has closed the connection. Discards all bytes until then.
     func closed() async throws {
         do {
             while try await receive() {}
         } catch  where error is IOError || error is ChannelError {
-            // A reset is as good.
+            // A reset also counts as closed.
         }
     }
 
@@ -133,7 +133,7 @@ extension String {
     }
 }
 
-/// A form post as bytes.
+/// Returns a form post as bytes.
 func post(_ body: String, headers: [String] = ["Content-Type: application/x-www-form-urlencoded"]) -> String {
     (["POST /api.php HTTP/1.1", "Host: localhost", "Content-Length: \(body.utf8.count)"] + headers)
         .joined(separator: "\r\n") + "\r\n\r\n" + body

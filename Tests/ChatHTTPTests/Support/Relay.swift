@@ -11,7 +11,7 @@ import Testing
 
 @testable import ChatHTTP
 
-/// Values that the tests share.
+/// Sample values that the tests share.
 enum Sample {
     static let udid = "6a45eb0b5d3f4d5d9b5d8cf0f7d3a1b2c3d4e5f6"
     static let token = "740f4707bebcf74f9b7c25d48e3358945f6aa01da5ddb387462c7eaf61bb78ad"
@@ -23,7 +23,7 @@ enum Sample {
     static let receipt: ScriptedStore.Answer<PostReceipt> = { PostReceipt(message: 7, isRepeat: false, queued: 2) }
 }
 
-/// The server under test, with the parts that it is made of.
+/// The server under test and its parts.
 struct Relay: Sendable {
     let store: ScriptedStore
     let log = LogRecorder()
@@ -34,12 +34,12 @@ struct Relay: Sendable {
     /// The wall clock.
     var now: TimeSource = { Sample.time }
     var apps: [AppStatus] = [AppStatus(app: .default, gateway: "http2", address: nil, topic: nil)]
-    /// What the apps' gateways require of pushes; for other apps what Apple's HTTP/2 gateway requires.
+    /// The formats of the apps' gateways. Other apps get the format of Apple's HTTP/2 gateway.
     var formats: [AppName: APNSFormat] = [:]
     var warnings: [JSONValue] = []
     var sessions: (any SessionVerifier)?
     var browsers: (any SubscriptionReader)?
-    /// Where a day of metrics is kept.
+    /// The file that keeps a day of metrics.
     var history: String?
 
     init(_ store: ScriptedStore = ScriptedStore(), settings: ChatHTTPSettings = ChatHTTPSettings()) {
@@ -67,7 +67,7 @@ struct Relay: Sendable {
             logger: log.logger, onListening: onListening)
     }
 
-    /// One request, without a socket.
+    /// Sends one request without a socket.
     func send(
         _ method: HTTPRequest.Method = .post, _ path: String = "/api.php", headers: HTTPFields = [:],
         body: [UInt8]? = nil
@@ -77,7 +77,7 @@ struct Relay: Sendable {
 
     typealias Send = @Sendable (HTTPRequest.Method, String, HTTPFields, [UInt8]?) async throws -> TestResponse
 
-    /// Several requests to one server, without a socket.
+    /// Sends several requests to one server without a socket.
     func requests<Value: Sendable>(_ body: @Sendable (Send) async throws -> Value) async throws -> Value {
         try await server().application().test(.router) { client in
             try await body { method, path, headers, bytes in
@@ -87,14 +87,14 @@ struct Relay: Sendable {
         }
     }
 
-    /// One url-encoded form, without a socket.
+    /// Sends one url-encoded form without a socket.
     func form(_ form: String, headers: HTTPFields = [:]) async throws -> TestResponse {
         var headers = headers
         if headers[.contentType] == nil { headers[.contentType] = "application/x-www-form-urlencoded" }
         return try await send(headers: headers, body: Array(form.utf8))
     }
 
-    /// One request as bytes, through a socket.
+    /// Sends one request as bytes through a socket.
     func exchange(_ bytes: [UInt8]) async throws -> RawConnection.Answer {
         try await listening { port in
             try await RawConnection.open(port: port) { connection in
@@ -104,7 +104,7 @@ struct Relay: Sendable {
         }
     }
 
-    /// Runs the server on a free port for as long as `body` takes, then stops it gracefully.
+    /// Runs the server on a free port while `body` runs, then stops it gracefully.
     func listening<Value: Sendable>(_ body: @Sendable (_ port: Int) async throws -> Value) async throws -> Value {
         let (ports, found) = AsyncStream.makeStream(of: Int.self)
         let group = ServiceGroup(
@@ -139,7 +139,7 @@ extension TestResponse {
     func header(_ name: String) -> String? { HTTPField.Name(name).flatMap { headers[$0] } }
 }
 
-/// A reader that takes one text.
+/// A reader that accepts one text.
 struct OneSubscription: SubscriptionReader {
     static let text = #"{"endpoint":"https://push.test/1","keys":{"p256dh":"k","auth":"a"}}"#
     let publicKey = "BP4z"

@@ -2,7 +2,8 @@ import ChatDomain
 import Synchronization
 import Testing
 
-/// A store that does what the test says, remembers what it was asked, and fails the test when asked anything else.
+/// A store whose results the test scripts. It records all calls, and fails the test on a call without a scripted
+/// result.
 final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, NotificationStore, Moderation, RelayMetrics {
     enum Call: Equatable {
         case join(JoinRequest)
@@ -244,7 +245,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     func handedOut(_ message: MessageID, to member: MemberID) {
         (try? scriptedFeed())?.handedOut(message, to: member)
     }
-    /// Every server that runs listens for changes; without a feed there are none.
+    /// Every running server listens for changes. Without a feed there are none.
     func roomChanges() -> AsyncStream<Void> { feed?.roomChanges() ?? AsyncStream { _ in } }
     func takeRoomChanges() -> RoomChanges { (try? scriptedFeed())?.takeRoomChanges() ?? RoomChanges() }
 
@@ -266,9 +267,10 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     }
 }
 
-/// The ports that the HTTP side does not use: a call fails the test. But a subscription is kept, and tokens are known.
+/// The ports that the HTTP side does not use: a call fails the test. Exceptions are that it keeps subscriptions and
+/// looks up tokens.
 private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, SubscriptionStore, TokenStore, StoreUpkeep {
-    /// By their secrets.
+    /// The tokens by their secrets.
     let tokens: [String: AccessToken]
     let keep: @Sendable (Subscription) -> Void
 
@@ -320,7 +322,7 @@ private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, Subsc
     func clockEvidence(upTo limit: Timestamp) async throws(ChatError) -> ClockEvidence { throw fail() }
 }
 
-/// The scripted answers to the admin API's calls.
+/// The scripted results of the admin API's calls.
 struct AdminResponses: Sendable {
     var unregister: ScriptedStore.Answer<Bool>?
     var edit: ScriptedStore.Answer<Device>?

@@ -2,7 +2,7 @@ import Crypto
 import Foundation
 import X509
 
-/// A directory with a self-signed certificate and its key, made for one test and removed after it.
+/// A directory with a self-signed certificate and its key. It is removed with this object.
 final class TestCertificate {
     let directory: URL
     var certificate: String { directory.appending(path: "certificate.pem").path }
@@ -18,8 +18,8 @@ final class TestCertificate {
         try? FileManager.default.removeItem(at: directory)
     }
 
-    /// Another certificate with another key in the same files.
-    /// - Parameter time: seconds until its end.
+    /// Writes another certificate with another key into the same files.
+    /// - Parameter time: The validity in seconds.
     func renew(validFor time: TimeInterval = 86_400) throws {
         let secret = P256.Signing.PrivateKey()
         let name = try DistinguishedName { CommonName("localhost") }

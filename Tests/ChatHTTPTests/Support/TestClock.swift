@@ -1,7 +1,7 @@
 import ChatDomain
 import Synchronization
 
-/// A clock that only the test moves.
+/// A monotonic clock that only the test advances.
 final class TestClock: Clock {
     struct Instant: InstantProtocol {
         var offset: Duration
@@ -15,7 +15,7 @@ final class TestClock: Clock {
         var now = Instant(offset: .zero)
         var sleepers: [Int: (deadline: Instant, continuation: CheckedContinuation<Void, any Error>)] = [:]
         var nextID = 0
-        /// Tests that wait until somebody sleeps.
+        /// Tests that wait for a task to sleep.
         var waiters: [CheckedContinuation<Void, Never>] = []
     }
 
@@ -45,7 +45,7 @@ final class TestClock: Clock {
         }
     }
 
-    /// Moves the time and wakes those whose deadline has come, after somebody has begun to sleep.
+    /// Waits until a task sleeps. Then advances the time and wakes the tasks whose deadline has come.
     func advanceSleepers(by duration: Duration) async {
         await withCheckedContinuation { continuation in
             let isSleeping = state.withLock { state in
@@ -57,7 +57,7 @@ final class TestClock: Clock {
         advance(by: duration)
     }
 
-    /// Moves the time and wakes those whose deadline has come.
+    /// Advances the time and wakes the tasks whose deadline has come.
     func advance(by duration: Duration) {
         let woken = state.withLock { state in
             state.now = state.now.advanced(by: duration)
@@ -69,7 +69,7 @@ final class TestClock: Clock {
     }
 }
 
-/// A wall clock that only the test turns.
+/// A wall clock that only the test sets.
 final class WallTime: Sendable {
     private let state = Mutex(Sample.time)
 

@@ -25,7 +25,7 @@ import Testing
         ServerSentEvent(name: "room", data: #"{"members":\#(members)}"#)
     }
 
-    /// In the room, with a history of messages.
+    /// Returns a client in a room with a history of messages.
     private static func joined(_ ids: [Int64] = [], shownHistory: Int? = nil, endsWithInput: Bool = true) throws
         -> ChatClientState
     {
@@ -80,7 +80,7 @@ import Testing
         for (id, shown) in [(2, []), (3, []), (4, [4])] as [(Int64, [Int64])] {
             #expect(Self.ids(try state.received(Self.event(id))) == shown)
         }
-        // The last look at the end finds what the stream has brought.
+        // The last page of the history has a message from the stream again, and the stream one from the page.
         #expect(Self.ids(try state.received(Self.page([4, 5, 6], next: 6))) == [5, 6])
         #expect(Self.ids(try state.received(Self.event(6))) == [])
         #expect(state.call == .stream(since: 6))
@@ -175,7 +175,7 @@ import Testing
         for _ in 0..<20 { _ = state.receivingFailed(Self.lost, random: 1) }
         #expect(state.receivingFailed(Self.lost, random: 1).1 == .again(after: .seconds(10)))
         #expect(state.opened(since: 1) == [.note("connected again")])
-        // What opens and breaks at once is not connected: the wait stays long.
+        // A stream that opens and breaks at once does not count as connected: the wait stays long.
         #expect(state.receivingFailed(Self.lost, random: 1).1 == .again(after: .seconds(10)))
         _ = state.opened(since: 1)
         _ = try state.received(Self.room(1))
@@ -187,7 +187,7 @@ import Testing
         var state = ChatClientState(endsWithInput: true)
         #expect(state.receivingFailed(.noRelay("no relay answers at x"), random: 1).1 == .end("no relay answers at x"))
         #expect(state.receivingFailed(.hopeless("is it a relay?"), random: 1).1 == .end("is it a relay?"))
-        // An answer that was lost is another matter.
+        // A lost response is different: it is retried.
         for milliseconds in [300, 600, 1200] {
             #expect(state.receivingFailed(Self.lost, random: 1).1 == .again(after: .milliseconds(milliseconds)))
             #expect(state.call == .join)
@@ -240,7 +240,7 @@ import Testing
         _ = try state.received(Self.page([], next: 0))
         let first = try #require(state.nextDraft)
         #expect(first == ChatClientState.Draft(key: "key of a", text: "a"))
-        // The relay is killed: the same line, with the same key.
+        // The relay is killed: the client sends the same line with the same key.
         let (reports, next) = state.postingFailed(Self.lost, random: 1)
         #expect(reports == [.note("not sent yet; trying until the relay is back")])
         #expect(next == .again(after: .milliseconds(300)) && state.nextDraft == first)

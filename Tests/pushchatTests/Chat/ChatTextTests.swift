@@ -15,7 +15,7 @@ import Testing
         return .message(try #require(ChatMessage(.object(json))))
     }
 
-    /// What could control a terminal, or turn what stands after it.
+    /// Text that could control a terminal or reverse the text after it.
     private static let evil = "a\u{1B}]0;x\u{07}\u{1B}[2J\u{9B}31m\u{85}\u{7F}\r\u{202E}\u{2066}\u{2028}b"
 
     @Test("Nothing of others controls the terminal", arguments: [true, false])
@@ -29,7 +29,7 @@ import Testing
             for report in reports {
                 let (output, note) = text.lines(report)
                 for line in output + [note].compactMap(\.self) {
-                    // Our own colours are all that may be there.
+                    // Only our own colour sequences may occur.
                     let plain = isColoured ? line.replacing(#/\u{1B}\[[0-9;]*m/#, with: "") : line
                     let bad = plain.unicodeScalars.filter { $0.value < 32 || LogText.isUnsafe($0) }
                     #expect(bad.isEmpty, "\(form): \(line.debugDescription)")

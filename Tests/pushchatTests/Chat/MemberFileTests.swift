@@ -77,7 +77,7 @@ import Testing
         arguments: [
             (["HOME": "/home/a"], "/home/a/.local/state/pushchat"),
             (["HOME": "/home/a", "XDG_STATE_HOME": "/s"], "/s/pushchat"),
-            // A path that is not absolute is to be ignored.
+            // The specification says to ignore a relative path.
             (["HOME": "/home/a", "XDG_STATE_HOME": "s"], "/home/a/.local/state/pushchat"), ([:], nil),
         ] as [([String: String], String?)])
     func folder(environment: [String: String], expected: String?) {

@@ -22,7 +22,7 @@ import Testing
         queue.lease(app: .default, lanes: PushLane.allCases, limit: 10).pushes
     }
 
-    /// What a dispatcher does with an outcome of a push.
+    /// Records an outcome as a dispatcher does.
     private static func settle(
         _ queue: DirectQueue, _ push: QueuedPush, _ outcome: Outcome, at now: Timestamp = start
     ) {

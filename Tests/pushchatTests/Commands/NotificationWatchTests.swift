@@ -12,7 +12,8 @@ import Testing
         ])
     }
 
-    /// The paths that were requested. Answers the states in their order, then the last one again.
+    /// Responds with the states in their order, then with the last one again.
+    /// - Returns: The requested paths.
     private static func watch(
         _ states: [JSONValue], within limit: Duration, _ clock: SteppingClock = SteppingClock()
     ) async throws -> [String] {
@@ -68,7 +69,7 @@ import Testing
     }
 }
 
-/// A clock whose sleeps end at once, and move it.
+/// A clock whose sleeps end at once and advance it.
 private final class SteppingClock: Clock {
     struct Instant: InstantProtocol {
         var offset: Duration

@@ -111,8 +111,8 @@ import Testing
     }
 }
 
-/// A server on loopback that reads requests and answers them as a list says, one after another; where that has nil it closes the
-/// connection without an answer. It ends with the test.
+/// A server on loopback that sends a list of responses, one per request. For a `nil` it closes the connection without a
+/// response. It stops with this object.
 private final class ScriptedRelay: Sendable {
     struct Answer: Sendable {
         let status: Int
@@ -167,7 +167,7 @@ private final class ScriptedRelay: Sendable {
         close(descriptor)
     }
 
-    /// One request, whose answer ends the connection.
+    /// Reads one request. The response ends the connection.
     private func serve(_ connection: Int32) {
         var (bytes, piece) = ([UInt8](), [UInt8](repeating: 0, count: 4096))
         while true {

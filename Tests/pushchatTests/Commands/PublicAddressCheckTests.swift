@@ -18,7 +18,7 @@ struct PublicAddressCheckTests {
     private static let cases = [
         Case(forwardedFor: [client], result: .ok, says: "come from the proxy at 10.0.0.5"),
         Case(forwarded: ["for=\(client);proto=https"], result: .ok, says: "come from the proxy"),
-        // A proxy that adds to the list.
+        // A proxy that appends to the list.
         Case(forwardedFor: ["\(forged), \(client)"], result: .ok, says: "come from the proxy"),
         Case(forwardedFor: [forged, client], result: .ok, says: "come from the proxy"),
         Case(

@@ -2,7 +2,7 @@ import Foundation
 
 @testable import pushchat
 
-/// A folder of its own to read a configuration from; removed with the value's last owner.
+/// A temporary folder to read a configuration from. It is removed with this object.
 final class ConfigurationFolder {
     let path: String
 
@@ -28,7 +28,7 @@ final class ConfigurationFolder {
         return file.path
     }
 
-    /// Loads with this folder as the working directory; nothing of the machine is looked at.
+    /// Loads a configuration with this folder as the working directory. It reads nothing else of the machine.
     func load(
         _ yaml: String? = nil, variables: [String: String] = [:], flags: [ConfigurationFlag] = [], file: String? = nil
     ) throws -> Configuration {
@@ -38,7 +38,7 @@ final class ConfigurationFolder {
                 file: file, flags: flags, variables: variables, workingDirectory: path, searched: ["pushchat.yaml"]))
     }
 
-    /// The lines of the error; empty if there was none.
+    /// The lines of the error. Empty if there was no error.
     func problems(
         _ yaml: String? = nil, variables: [String: String] = [:], flags: [ConfigurationFlag] = [], file: String? = nil
     ) throws -> [String] {

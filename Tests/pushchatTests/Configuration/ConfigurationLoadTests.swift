@@ -202,7 +202,7 @@ import Testing
         (app.connections, app.payloadLimit, app.command, app.settleTime) = (64, 256, 0, .seconds(60))
         #expect(configuration.apps == [app])
         #expect(configuration.app(.default)?.hasCredentials == true)
-        // A new row of the table has to be added here.
+        // Add each new row of the table here.
         let settings = SettingsTable.relay.map { SettingKey(name: $0.name) }
         let appSettings = SettingsTable.app.map { SettingKey(app: .default, name: $0.name) }
         #expect(Set(configuration.origins.keys) == Set(settings + appSettings))

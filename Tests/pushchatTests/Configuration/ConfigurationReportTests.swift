@@ -111,7 +111,7 @@ import Testing
         #expect(result.apps.map(\.name.text) == ["b", "c", "default"])
         #expect(result.defaultApp == .default)
         #expect(result.app(AppName("b"))?.topic == "t")
-        // And back, where the start had made another the default.
+        // The change back also needs no restart if the other app was the default at the start.
         #expect(new.changes(to: old).filter(\.needsRestart) == [])
         #expect(new.adopting(old).defaultApp == .default)
     }

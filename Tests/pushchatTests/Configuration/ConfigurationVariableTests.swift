@@ -10,7 +10,7 @@ import Testing
 
     @Test("Every setting of the table is read from the variable of its name")
     func everyVariable() throws {
-        // One value that each kind of setting takes.
+        // A value that each kind of setting accepts.
         let values = [
             "environment": "production", "http.host": "localhost", "http.trusted_proxies": "127.0.0.1, ::1",
             "http.rate_per_address": "1/s", "http.rate_per_member": "off", "http.joins_per_address": "10/min",

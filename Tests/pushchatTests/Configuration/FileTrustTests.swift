@@ -3,12 +3,13 @@ import Testing
 
 @testable import pushchat
 
-/// Which files are believed that nobody named: by facts, and by files on disk.
+/// Tests which files are trusted although no setting names them: by given facts, and by files on disk.
 @Suite("Trust in files")
 struct FileTrustTests {
     typealias Facts = FileTrust.Facts
 
-    /// The caller is 1000, who called sudo; 1001 is somebody else. The group 1000 is the caller's own, 50 is shared.
+    /// The caller is user 1000, who called sudo. User 1001 is another user. Group 1000 is the caller's own, group 50 is
+    /// shared.
     private static let trust = FileTrust(users: [0, 1000]) { $0 == 1000 }
 
     @Test(
@@ -98,7 +99,7 @@ struct FileTrustTests {
             try set(mode: 0o777)
         }
         #expect(problem().contains("in a folder that belongs to"), "\(problem())")
-        // As /tmp is.
+        // The mode of /tmp.
         if !isForeign {
             try set(mode: 0o1777)
             #expect(try load().http.port == 1)

@@ -41,7 +41,7 @@ struct ImportRowsTests {
                         number: "7", token: try DeviceToken(parsing: Self.token), payload: #"{"aps":{}}"#,
                         queuedAt: Timestamp(sqlText: "2013-01-02 03:04:05"))),
                 .sent,
-                // MySQL's date for none.
+                // MySQL's zero date means no date.
                 .push(
                     WaitingPush(
                         number: "9", token: try DeviceToken(parsing: Self.token), payload: "{}", queuedAt: nil)),

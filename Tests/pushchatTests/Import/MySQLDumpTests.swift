@@ -4,7 +4,7 @@ import Testing
 @testable import pushchat
 
 extension ByteReader {
-    /// In pieces of a size, so that every place is the border of two once.
+    /// Reads the text in pieces of a size, so that each position is a border between two pieces once.
     init(_ text: String, pieces size: Int = 1000) {
         var rest = Array(text.utf8)[...]
         self.init {
@@ -16,7 +16,7 @@ extension ByteReader {
 
 @Suite("A dump of MySQL")
 struct MySQLDumpTests {
-    /// As mysqldump 8 writes it, shortened.
+    /// A dump as mysqldump 8 writes it, shortened.
     private static let dump = #"""
         -- MySQL dump 10.13  Distrib 8.0.36, for Linux (x86_64)
         /*!40101 SET @OLD_CHARACTER_SET_CLIENT=@@CHARACTER_SET_CLIENT; */;
@@ -81,7 +81,7 @@ struct MySQLDumpTests {
             ("INSERT INTO active_users VALUES (x'zz');", 1), ("INSERT INTO active_users VALUES ('a') ('b');", 1),
         ])
     func broken(text: String, line: Int) throws {
-        // The last is a statement that ends otherwise than it should: what follows the row is passed over.
+        // The last case is a statement with an unexpected end: the reader skips the rest after the row.
         if text.hasSuffix("('b');") {
             #expect(try rows(text).count == 1)
             return
@@ -108,12 +108,12 @@ struct MySQLDumpTests {
         #expect(throws: UnreadableFile.self) {
             try rows("INSERT INTO active_users VALUES (\(String(repeating: "1,", count: 1000))1);")
         }
-        // Of another table it does not matter.
+        // In another table the length does not matter.
         #expect(try rows("INSERT INTO other VALUES ('\(long)');") == [])
     }
 }
 
-/// xorshift, for noise that can be repeated.
+/// xorshift, for reproducible noise.
 private struct SeededGenerator: RandomNumberGenerator {
     private var state: UInt64
     init(seed: UInt64) { state = seed &* 0x9E37_79B9_7F4A_7C15 | 1 }

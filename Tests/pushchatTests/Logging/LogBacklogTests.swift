@@ -3,7 +3,7 @@ import Testing
 @testable import pushchat
 
 @Suite struct LogBacklogTests {
-    /// The numbers of lines, and of gaps as their negative.
+    /// Returns the numbers of lines, and for gaps the negated counts of lost lines.
     private static func numbers(_ entries: [LogBacklog.Entry]) -> [Int] {
         entries.map { entry in
             switch entry.content {

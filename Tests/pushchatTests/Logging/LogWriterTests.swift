@@ -5,11 +5,11 @@ import Testing
 
 @testable import pushchat
 
-/// A log that goes into a pipe. Both are closed with the value's last owner.
+/// A log that writes into a pipe. Both are closed with this object.
 final class LogPipe {
     struct NothingToRead: Error {}
 
-    /// Milliseconds after which a test fails that reads from an empty pipe.
+    /// The time in milliseconds after which a read from an empty pipe fails the test.
     private static let readLimit: Int32 = 60_000
 
     private(set) var reader: Int32
@@ -23,7 +23,7 @@ final class LogPipe {
         writer = LogWriter(end, limit: limit, waitLimit: waitLimit)
     }
 
-    /// Without a reader the writer has nothing to wait for.
+    /// Close the reader first: without a reader the writer does not wait.
     deinit {
         closeReader()
         writer.close(within: .seconds(60))
@@ -49,14 +49,15 @@ final class LogPipe {
         return Array(bytes.prefix(max(0, count)))
     }
 
-    /// Reads what there is, at least a line, and to the end of the last.
+    /// Reads the available lines, at least one, up to the end of the last.
     func lines() throws -> [String] {
         var bytes = try read()
         while let last = bytes.last, last != 10 { bytes += try read() }
         return bytes.split(separator: 10).map { String(decoding: $0, as: UTF8.self) }
     }
 
-    /// All that was logged and not read yet, with its line feeds; less than a pipe takes (64 KiB).
+    /// Returns all text that was logged and not read yet, with its line feeds. The text must be shorter than the pipe's
+    /// capacity (64 KiB).
     func text() throws -> String {
         try #require(writer.flush(within: .seconds(60)))
         return isReady ? String(decoding: try read(), as: UTF8.self) : ""
@@ -64,7 +65,7 @@ final class LogPipe {
 }
 
 @Suite(.timeLimit(.minutes(2))) struct LogWriterTests {
-    /// A line as long as a line may be, with its number.
+    /// Returns a line of the maximum length that starts with its number.
     private static func longLine(_ number: Int) -> [UInt8] {
         let text = Array("\(number) ".utf8)
         return text + Array(repeating: UInt8(ascii: "x"), count: LogRecord.maximumLine - text.count - 1) + [10]
@@ -98,7 +99,7 @@ final class LogPipe {
     func threads() async throws {
         let log = try LogPipe()
         let writer = log.writer
-        // Less in all than a pipe takes without a reader (64 KiB).
+        // Less in total than the pipe holds without a reader (64 KiB).
         await withTaskGroup { group in
             for letter in UInt8(ascii: "a")...UInt8(ascii: "h") {
                 group.addTask {
@@ -117,7 +118,7 @@ final class LogPipe {
 
     @Test("A flood of several threads arrives whole, each thread's lines in their order, though it does not fit")
     func flood() throws {
-        // The reader is waited for, however busy this machine is.
+        // The writer waits for the reader, however busy this machine is.
         let log = try LogPipe(limit: 100_000, waitLimit: .seconds(60))
         let writer = log.writer
         for thread in 0..<4 {
@@ -151,13 +152,14 @@ final class LogPipe {
         "A reader that stalls does not block who logs; the number of lost lines stands at their place once it reads again"
     )
     func stalledReader() throws {
-        // Less than half of the lines; the pipe itself takes 16.
+        // The limit holds less than half of the lines. The pipe itself holds 16.
         let log = try LogPipe(
             limit: 40 * (LogRecord.maximumLine + LogBacklog.overhead), waitLimit: .milliseconds(1))
         let started = ContinuousClock.now
         for number in 0..<100 { log.writer.write(Self.longLine(number)) }
         #expect(ContinuousClock.now - started < .seconds(60))
-        // What waits is kept for the reader, whole and in order; the rest is counted, also if no line follows.
+        // The waiting lines are kept for the reader, whole and in order. The others are counted, also if no line
+        // follows.
         var lines: [String] = []
         while lines.last?.hasSuffix("nobody read them") != true { lines += try log.lines() }
         log.writer.write(Array("again\n".utf8))
@@ -223,7 +225,7 @@ final class LogPipe {
     @Test("Nothing is lost when the process calls exit")
     func exit() async {
         let result = await #expect(processExitsWith: .exitCode(7), observing: [\.standardErrorContent]) {
-            // Less in all than a pipe takes without a reader, because the one in this process may be late.
+            // Less in total than the pipe holds without a reader, because the reader in this process may be late.
             for number in 0..<4000 { LogWriter.standardError.write(Array("line \(number)\n".utf8)) }
             Foundation.exit(7)
         }

@@ -20,7 +20,7 @@ struct MonotonicSignalTests {
     }
 
     #if os(Linux)
-    /// Numbers of the kernel's interface.
+    /// Constants of the kernel's interface.
     private enum Futex {
         #if arch(x86_64)
         static let call = 202
@@ -30,7 +30,7 @@ struct MonotonicSignalTests {
         static let realTime = 256
     }
 
-    /// The system call in which a thread of this process waits, with its arguments; `nil` if it runs.
+    /// Returns the system call in which a thread of this process waits, with its arguments. `nil` if the thread runs.
     private static func call(of thread: Int32) -> [Int]? {
         guard let text = try? String(contentsOfFile: "/proc/self/task/\(thread)/syscall", encoding: .utf8) else {
             return nil
@@ -47,7 +47,7 @@ struct MonotonicSignalTests {
         let signal = MonotonicSignal()
         let number = Mutex<Int32>(0)
         let thread = Thread {
-            // `PID/task/TID`; the call gettid is no function of Swift's.
+            // The link has the form `PID/task/TID`. Swift has no function for gettid.
             let link = (try? FileManager.default.destinationOfSymbolicLink(atPath: "/proc/thread-self")) ?? ""
             number.withLock { $0 = Int32(link.split(separator: "/").last ?? "") ?? 0 }
             _ = signal.wait(until: .now() + .seconds(50))

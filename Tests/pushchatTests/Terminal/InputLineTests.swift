@@ -33,7 +33,7 @@ import Testing
             ("a\u{1B}[D\u{1B}[1;5Cb\u{1B}OA\u{1B}xc\n", "abc"), ("a\tb\u{01}c\u{04}\n", "a bc"),
         ])
     func editing(keys: String, expected: String) {
-        // All at once, as pasted, and key by key.
+        // Type the keys all at once, as a paste does, and key by key.
         var (whole, single) = (LineEditor(), LineEditor())
         #expect(whole.type(Array(keys.utf8)) == [.text(expected)])
         #expect(keys.utf8.flatMap { single.type([$0]) } == [.text(expected)])

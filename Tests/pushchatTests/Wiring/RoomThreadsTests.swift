@@ -31,7 +31,7 @@ struct RoomThreadsTests {
         let name = try #require(try Self.thread(live))
         live.replace(configuration, topics: [:], sessions: nil)
         #expect(try Self.thread(live) == name)
-        // For pushes of an app that is not configured any more, too.
+        // The name also holds for pushes of an app that is no longer configured.
         #expect(try Self.thread(live, app: AppName("old")) == name)
 
         // Another relay on the database, and the next process, read the same key.
