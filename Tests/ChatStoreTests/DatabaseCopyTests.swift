@@ -14,7 +14,7 @@ import Testing
         fixture = try StoreFixture()
     }
 
-    /// Without what SQLite keeps beside a file that is open.
+    /// The names of the files, without those that SQLite keeps beside an open file.
     private func names() throws -> Set<String> {
         Set(try FileManager.default.contentsOfDirectory(atPath: fixture.directory.path)).filter {
             !$0.hasSuffix("-wal") && !$0.hasSuffix("-shm")
@@ -30,11 +30,11 @@ import Testing
         try fixture.query("SELECT text FROM messages ORDER BY message_id").map { $0[0] }
     }
 
-    @Test("Before an upgrade the file is copied; the copy is private, and goes back")
+    @Test("Before an upgrade the file is copied; the copy is private and can be restored")
     func upgrade() throws {
         try fixture.createFile(ofVersion: 8)
         try say("of version 8")
-        // An earlier upgrade of the same version was ended in the middle of its copy.
+        // An earlier upgrade from the same version was interrupted while it copied.
         for name in [copy, fixture.directory.path + "/.pushchat.db.version-8.part"] {
             #expect(FileManager.default.createFile(atPath: name, contents: Data([8])))
         }
@@ -49,7 +49,7 @@ import Testing
         #expect(replaced == fixture.path + ".replaced-1")
         #expect(try fixture.value("PRAGMA user_version") == 8)
         #expect(try said() == ["of version 8"])
-        // The number of the message that the copy does not have is not given again.
+        // The id of the message that the copy lacks is not reused.
         try say("after it")
         #expect(try fixture.query("SELECT max(message_id) FROM messages")[0][0] == 3)
         _ = try fixture.query("DELETE FROM messages WHERE message_id = 3")
@@ -58,13 +58,13 @@ import Testing
         #expect(try DatabaseFile(path: copy).inspect().text.contains("schema version 8"))
         #expect(throws: DatabaseFile.Unusable.self) { try DatabaseFile(path: copy).requireCurrent() }
         try DatabaseFile(path: fixture.path).requireCurrent()
-        // What is up to date is not copied.
+        // A current file is not copied.
         let before = try names()
         try fixture.open().close()
         #expect(try names().isSubset(of: before))
     }
 
-    @Test("An upgrade that fails leaves no copy; a file that is new needs none")
+    @Test("An upgrade that fails leaves no copy; a new file needs none")
     func failed() throws {
         try fixture.open().close()
         #expect(try names() == ["pushchat.db"])
@@ -74,7 +74,7 @@ import Testing
         #expect(try names().filter { $0.contains("version") || $0.contains("part") } == [])
     }
 
-    @Test("Without room for the copy nothing is begun, and it is tried again")
+    @Test("Without room for the copy the upgrade does not start, and is retried")
     func noRoom() throws {
         try fixture.createFile(ofVersion: 3)
         try say("kept")
@@ -95,7 +95,7 @@ import Testing
         #expect(try said() == ["kept"])
     }
 
-    @Test("What is no whole copy of ours is not put in the place of the database, which stays")
+    @Test("A file that is not an intact copy of ours is refused, and the database stays")
     func refused() throws {
         try fixture.open().close()
         try say("here")
@@ -120,7 +120,7 @@ import Testing
         }
         refuses("newer than this pushchat knows", other)
         try FileManager.default.removeItem(atPath: other)
-        // In the middle of what the tables hold.
+        // Damage in the middle of the tables.
         try DatabaseCopy.make(of: fixture.path, to: other)
         let handle = try #require(FileHandle(forWritingAtPath: other))
         try handle.seek(toOffset: 4096)
@@ -153,7 +153,7 @@ import Testing
         #expect(try names().filter { $0.contains("replaced") || $0.contains("restoring") } == [])
     }
 
-    @Test("A copy comes where there is no database, with what a copy has in its own log")
+    @Test("A copy can be restored without a database, and brings the content of its own log")
     func fresh() throws {
         let store = try fixture.open()
         try say("in the log")
@@ -165,7 +165,7 @@ import Testing
                 == "in the log")
     }
 
-    @Test("What root restores belongs to the owner of what was there, else of the folder", .enabled(if: geteuid() == 0))
+    @Test("A file that root restores belongs to the owner of the old file, or of the folder", .enabled(if: geteuid() == 0))
     func owner() throws {
         try fixture.open().close()
         let copy = fixture.directory.path + "/copy.db"
@@ -178,20 +178,20 @@ import Testing
         let replaced = try #require(try DatabaseCopy.restore(copy, to: fixture.path).replaced)
         for file in [fixture.path, fixture.path + ".lock", replaced] { #expect(try owner(file) == [65_534, 65_533]) }
         for file in [fixture.path, fixture.path + ".lock"] { unlink(file) }
-        // The owner of the folder needs no other rights than those to the copy.
+        // The owner of the folder needs no rights other than those to the copy.
         for name in [fixture.directory.path, copy] { #expect(chown(name, 65_532, 65_531) == 0) }
         #expect(try DatabaseCopy.restore(copy, to: fixture.path, carrying: false).replaced == nil)
         for file in [fixture.path, fixture.path + ".lock"] { #expect(try owner(file) == [65_532, 65_531]) }
     }
 
-    @Test("In a folder only the newest copies stay; what is called otherwise is left alone")
+    @Test("A folder keeps only the newest copies; files with other names are not touched")
     func dated() throws {
         try fixture.open().close()
         let folder = fixture.directory.appending(path: "copies")
         try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: false)
         let others = ["pushchat.db", "pushchat-2026.db", "pushchat-20260507T215729Z.db.old", "notes"]
         for name in others { #expect(FileManager.default.createFile(atPath: "\(folder.path)/\(name)", contents: nil)) }
-        // Of a copy that was killed, long ago as these times see it, and of one that goes on as the last sees it.
+        // The draft of a copy that was killed. It is old at the times of the loop, and in progress at the last, earlier time.
         let draft = "\(folder.path)/.pushchat-20260507T215729Z.db.0A1B2C3D.part"
         #expect(FileManager.default.createFile(atPath: draft, contents: nil))
         for day in 0..<5 {

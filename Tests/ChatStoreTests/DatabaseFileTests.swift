@@ -13,7 +13,7 @@ struct DatabaseFileTests {
         fixture = try StoreFixture()
     }
 
-    @Test("It and its side files are for the owner only, also when they were not before")
+    @Test("The file and its side files become private to the owner, even if an earlier file was not")
     func modes() async throws {
         #expect(
             FileManager.default.createFile(
@@ -26,7 +26,7 @@ struct DatabaseFileTests {
         }
     }
 
-    @Test("Through a symbolic link, too: the side files that an earlier process left lie where it leads")
+    @Test("Side files of an earlier process become private also if database.path is a symbolic link")
     func linkedModes() throws {
         let link = fixture.path + ".link"
         try FileManager.default.createSymbolicLink(atPath: link, withDestinationPath: fixture.path)
@@ -112,7 +112,7 @@ struct DatabaseFileTests {
         }
     }
 
-    @Test("The rooms of version 8 are those with members or messages; a closed room stays closed")
+    @Test("An upgrade from version 8 creates the rooms that have members or messages; a closed room stays closed")
     func rooms() async throws {
         try fixture.createFile(ofVersion: 8)
         for (number, room, time) in [(1, "a", "09"), (2, "a", "08"), (3, "b", "07")] {
@@ -327,7 +327,7 @@ struct DatabaseFileTests {
             })
     }
 
-    @Test("An upgrade that fails leaves the old version whole")
+    @Test("An upgrade that fails leaves the old version unchanged")
     func failedUpgrade() throws {
         _ = try fixture.open()
         let broken = Schema(version: 11, sql: "", upgrades: [9: "CREATE TABLE second (x)", 10: "NO SQL"])
@@ -336,7 +336,7 @@ struct DatabaseFileTests {
         #expect(try fixture.value("SELECT count(*) FROM sqlite_schema WHERE name = 'second'") == 0)
     }
 
-    @Test("A newer version and another program's file are refused in words")
+    @Test("A newer version and another program's file are refused with a clear error")
     func refused() throws {
         _ = try fixture.open()
         _ = try fixture.query("PRAGMA user_version = 99")
@@ -352,7 +352,7 @@ struct DatabaseFileTests {
     }
 
     @Test(
-        "A file that is not ours is left as it is: its mode, its bytes, and what stands beside it",
+        "A file that is not ours keeps its mode and its bytes, and no file appears beside it",
         arguments: ["DELETE", "WAL", "WAL, not copied yet", "another id", "text", "one byte", "folder"])
     func untouched(kind: String) throws {
         let path = fixture.path
@@ -368,14 +368,14 @@ struct DatabaseFileTests {
                 if kind == "another id" { try db.execute(sql: "PRAGMA application_id = 7") }
                 try db.execute(sql: "CREATE TABLE theirs (x)")
             }
-            // In use, so that its log stays.
+            // An open connection keeps the log.
             if kind == "WAL, not copied yet" { connection = queue } else { try queue.close() }
         }
         try FileManager.default.setAttributes([.posixPermissions: 0o644], ofItemAtPath: path)
         func state() throws -> [String: Data?] {
             let manager = FileManager.default
             var state: [String: Data?] = [:]
-            // Its own process keeps its locks there.
+            // SQLite keeps its locks in the -shm file.
             for name in try manager.contentsOfDirectory(atPath: fixture.directory.path) where !name.hasSuffix("-shm") {
                 state[name] = manager.contents(atPath: fixture.directory.appending(path: name).path)
             }
@@ -391,7 +391,7 @@ struct DatabaseFileTests {
         try connection?.close()
     }
 
-    @Test("A file of ours is served also when its first transaction is only in the log")
+    @Test("A file of ours is served even if its first transaction is only in the log")
     func oursInLog() throws {
         let store = try fixture.open()
         let copy = try StoreFixture()
@@ -412,7 +412,7 @@ struct DatabaseFileTests {
     ]
 
     @Test(
-        "While one of its files is deleted or replaced nothing is taken and it is not ready; when it is back, all is",
+        "While a file is deleted or replaced, the store accepts nothing and is not ready; it recovers with the file",
         arguments: [0, 1], ["", "-wal"])
     func gone(loss: Int, suffix: String) async throws {
         let store = try fixture.open()
@@ -435,7 +435,7 @@ struct DatabaseFileTests {
         try store.close()
     }
 
-    @Test("A store whose file was replaced leaves the new one alone when it ends")
+    @Test("A store whose file was replaced does not touch the new file when it closes")
     func replaced() async throws {
         let store = try fixture.open()
         try await store.rooms.join(StoreFixture.join(1))
@@ -450,7 +450,7 @@ struct DatabaseFileTests {
         #expect(try fixture.value("SELECT count(*) FROM active_users") == 2)
     }
 
-    @Test("What was in a log that is deleted is in the file after an orderly end")
+    @Test("The content of a deleted log is in the file after an orderly close")
     func deletedLog() async throws {
         let store = try fixture.open()
         for number in 1...2 { try await store.rooms.join(StoreFixture.join(number)) }
@@ -460,7 +460,7 @@ struct DatabaseFileTests {
         #expect(try fixture.value("SELECT count(*) FROM active_users") == 2)
     }
 
-    @Test("One relay at a time serves a file, by whatever link", arguments: ["symbolic", "hard"])
+    @Test("Only one relay at a time serves a file, also through a link", arguments: ["symbolic", "hard"])
     func links(kind: String) throws {
         let link = fixture.directory.appending(path: "link.db").path
         let lock = try DatabaseLock(path: fixture.path)
@@ -479,7 +479,7 @@ struct DatabaseFileTests {
         _ = try DatabaseLock(path: link)
     }
 
-    @Test("One relay at a time, and the lock goes with its holder")
+    @Test("Only one lock at a time, and it ends with its holder")
     func lock() throws {
         func hold(_ body: () throws -> Void) throws {
             let lock = try DatabaseLock(path: fixture.path)
@@ -492,7 +492,7 @@ struct DatabaseFileTests {
         try hold {}
     }
 
-    @Test("While another process holds the write lock too long: 503, nothing accepted, and then it works")
+    @Test("While another process holds the write lock too long, posts fail with 503; then they work again")
     func locked() async throws {
         let store = try fixture.open()
         try await store.rooms.join(StoreFixture.join(1))
@@ -513,7 +513,7 @@ struct DatabaseFileTests {
         #expect(try fixture.value("SELECT count(*) FROM messages") == 1)
     }
 
-    @Test("A file that cannot grow is a 503 that loses nothing, and service resumes by itself")
+    @Test("If the file cannot grow, posts fail with 503, nothing is lost, and service resumes by itself")
     func full() async throws {
         let store = try fixture.open()
         for number in 1...2 { try await store.rooms.join(StoreFixture.join(number)) }

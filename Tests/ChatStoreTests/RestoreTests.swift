@@ -5,7 +5,7 @@ import Testing
 
 @testable import ChatStore
 
-/// What a restore takes over from the database that it replaces. ``DatabaseCopyTests`` has the files.
+/// The records that a restore takes over from the replaced database. ``DatabaseCopyTests`` tests the files.
 @Suite("Restore: revoked tokens and bans") struct RestoreTests {
     private typealias Item = CarriedOver.Item
 
@@ -42,7 +42,7 @@ import Testing
         }
     }
 
-    @Test("A revoked token stays revoked, a narrowed one narrow, and those that are newer are named")
+    @Test("A revoked token stays revoked, a narrowed one stays narrow, and newer tokens are named")
     func tokens() throws {
         try fixture.open().close()
         for name in ["kept", "revoked", "narrowed", "made anew"] { try token(name) }
@@ -67,12 +67,12 @@ import Testing
             try texts("SELECT name || scopes || coalesce(room || time_expires || '', '') FROM api_tokens ORDER BY 1")
                 == [#"kept["post","read"]"#, #"narrowed["read"]room2030-01-01 00:00:00.000"#])
         #expect(try fixture.value("SELECT time_used IS NOT NULL FROM api_tokens WHERE name = 'kept'") == 1)
-        // A number that a revoked or a newer token had is not given again.
+        // The ids of revoked and newer tokens are not reused.
         try token("next")
         #expect(try fixture.value("SELECT max(token_id) FROM api_tokens") == 7)
     }
 
-    @Test("Newer bans hold, and their members are out; lifted bans stay lifted")
+    @Test("Newer bans stay in force and their members are removed; lifted bans stay lifted")
     func bans() async throws {
         let store = try fixture.open()
         for number in 1...6 { try await store.ports.rooms.join(StoreFixture.join(number)) }
@@ -110,13 +110,13 @@ import Testing
         #expect(try fixture.value("SELECT count(*) FROM bans") == 8)
         #expect(try texts("SELECT subject FROM moderation") == ["newer"])
         #expect(try fixture.value("SELECT last_push FROM moderation") == 5)
-        // A second time there is nothing to take over.
+        // A second restore takes over the same records. A file that has them already takes over nothing.
         let again = try #require(try DatabaseCopy.restore(copy, to: fixture.path).carried)
         #expect(again.bans.count == 5 && again.removedMembers == 4)
         let same = try DatabaseCopy.restore(fixture.path + ".replaced-2", to: fixture.path)
         #expect(try #require(same.carried) == CarriedOver.nothing)
 
-        // The relay takes them for what they are.
+        // The relay enforces the bans.
         let reopened = try fixture.open()
         defer { try? reopened.close() }
         await #expect(throws: ChatError.self) { try await reopened.ports.rooms.join(StoreFixture.join(1)) }
@@ -126,14 +126,14 @@ import Testing
         try await reopened.ports.rooms.join(StoreFixture.join(11))
     }
 
-    @Test("A database that is missing, damaged or another one carries nothing: that must be said")
+    @Test("A missing, damaged or different database has nothing to carry over; restoring needs the option that says so")
     func impossible() throws {
         try fixture.open().close()
         try token("revoked")
         try DatabaseCopy.make(of: fixture.path, to: copy)
         _ = try fixture.query("DELETE FROM api_tokens")
         let suffixes = ["", "-wal", "-shm"]
-        // A damaged one stays beside the restored.
+        // The damaged file stays beside the restored one.
         try fixture.connection().writeWithoutTransaction { _ = try $0.checkpoint(.truncate) }
         let handle = try #require(FileHandle(forWritingAtPath: fixture.path))
         try handle.seek(toOffset: 4096)
@@ -161,7 +161,7 @@ import Testing
 
     @Test("Rows take over the columns that both schema versions have")
     func versions() throws {
-        // A version that this one does not know, with a ban that only it understands.
+        // A version that this program does not know, with a ban that only that version understands.
         try fixture.open().close()
         try token("revoked")
         try DatabaseCopy.make(of: fixture.path, to: copy)
@@ -180,7 +180,7 @@ import Testing
         #expect(try texts("SELECT nickname FROM bans ORDER BY ban_id") == ["both", "with it"])
     }
 
-    @Test("A copy from before there were bans is refused while bans are in force")
+    @Test("A copy without a table of bans is refused while bans are in force")
     func older() throws {
         try fixture.createFile(ofVersion: 3)
         try DatabaseCopy.make(of: fixture.path, to: copy)
