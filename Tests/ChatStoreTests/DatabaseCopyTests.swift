@@ -165,7 +165,7 @@ import Testing
                 == "in the log")
     }
 
-    @Test("A file that root restores belongs to the owner of the old file, or of the folder", .enabled(if: geteuid() == 0))
+    @Test("A file that root restores keeps its owner, or gets that of the folder", .enabled(if: geteuid() == 0))
     func owner() throws {
         try fixture.open().close()
         let copy = fixture.directory.path + "/copy.db"
