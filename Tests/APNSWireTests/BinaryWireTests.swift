@@ -3,7 +3,9 @@ import Testing
 
 @testable import APNSWire
 
-/// The worked bytes of apns-binary.md §3–§5 and apns-feedback.md §2: never only our encoder against our decoder.
+/// Worked bytes of the formats in Apple's "Binary Provider API" and "Legacy Notification Format". They were computed
+/// apart from this code, and the commands' bytes equal those of PyAPNs' encoders. So the tests never compare only our
+/// encoder with our decoder.
 private enum Golden {
     static let token = bytes("0f744707bebcf74f9b7c25d48e3358945f6aa01da5ddb387462c7eaf61bbad78")
     static let payload = #"{"aps":{"alert":"SteveJ: Hello, world!","sound":"default"}}"#
@@ -134,7 +136,7 @@ struct BinaryWireTests {
         let report = #expect(throws: BinaryNotificationParser.Malformed.self) { try parser.next() }
         #expect(report?.status == status)
         #expect(report?.identifier == identifier)
-        // What follows a bad notification is discarded.
+        // The parser discards all bytes after a bad notification.
         var more = ByteBuffer(bytes: Golden.framed)
         parser.append(&more)
         #expect(throws: BinaryNotificationParser.Malformed.self) { try parser.next() }

@@ -4,7 +4,8 @@ import Testing
 
 @testable import APNSWire
 
-/// Values of the HTTP/2 provider API against apns-http2.md.
+/// Compares the values of the HTTP/2 provider API with Apple's pages "Sending notification requests to APNs" and
+/// "Handling notification responses from APNs".
 @Suite("HTTP/2 values")
 struct ProviderWireTests {
     @Test("Each reason has the status of Apple's table (apns-http2.md §3)")
@@ -89,7 +90,7 @@ struct ProviderWireTests {
     }
 }
 
-/// Provider tokens (apns-http2.md §5).
+/// Tests provider tokens (Apple, "Establishing a token-based connection to APNs").
 @Suite("Provider tokens")
 struct ProviderTokenTests {
     private static let key = P256.Signing.PrivateKey()

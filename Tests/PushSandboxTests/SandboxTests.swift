@@ -70,7 +70,7 @@ struct SandboxTests {
             async let running: Void = group.run()
             let client = try await sandbox.gateway()
             try await client.send(.good(1))
-            // By then the server has finished its handshake, too; the client's own end of it may come first.
+            // Then the server has finished its handshake as well. The client may finish its own first.
             try await TestLimit.wait { try await sandbox.notifications().count == 1 }
             let hanging = try await sandbox.gateway()
             try await hanging.stopReading()

@@ -14,7 +14,7 @@ struct OriginStateTests {
             subscription: Subscription(address: token, endpoint: "https://push.test/1", publicKey: [], secret: []))
     }
 
-    /// A state with so many requests in flight.
+    /// Returns a state with `count` requests in flight.
     private static func busy(_ count: Int) throws -> OriginState {
         var state = OriginState(now: start)
         for entry in 1...Int64(count) { #expect(state.submit(try push(entry), at: start) == .send) }
@@ -57,7 +57,7 @@ struct OriginStateTests {
         for entry in 1...Int64(OriginState.waitingLimit) {
             #expect(state.submit(try Self.push(1000 + entry), at: Self.start) == .wait)
         }
-        // Ten in a tenth of a second, in ten tenths: a hundred a second.
+        // Ten responses in each of ten tenths of a second: a hundred a second.
         var now = Self.start
         for _ in 1...10 {
             now = now + .milliseconds(100)
@@ -67,7 +67,7 @@ struct OriginStateTests {
         #expect(state.outstanding == 400)
         #expect(state.capacity(at: now) == nil)
         #expect(state.capacity(at: now, isAlone: true) == 100)
-        // What is left is less than two seconds' work.
+        // The remaining requests are less than two seconds' work.
         for _ in 1...230 { _ = state.finished(.answered(accepted: true), at: now) }
         #expect(state.capacity(at: now) == 330)
     }
@@ -79,7 +79,7 @@ struct OriginStateTests {
         let second = state.finished(.notAuthorized, at: Self.start, random: 1)
         #expect(first.opened == Self.start + .seconds(1) && first.pausedUntil == first.opened)
         #expect(second.opened == nil && second.pausedUntil == first.opened)
-        // One that was not sent says nothing.
+        // The end of a push that was not sent shows nothing about the service.
         #expect(state.finished(.notSent, at: Self.start).pausedUntil == nil)
         #expect(state.outstanding == 0)
     }
@@ -105,7 +105,7 @@ struct OriginStateTests {
         }
         let next = state.finished(.failed(notBefore: nil), at: Self.start, random: 1)
         #expect(next.opened == Self.start + .seconds(1))
-        // Each of the failures before made room for one.
+        // Each earlier failure made room for one waiting push.
         #expect(next.postponed.map(\.push.push.id) == Array(waiting.dropFirst(OriginState.failureLimit - 1)))
         #expect(next.postponed.allSatisfy { $0.until > Self.start + .seconds(1) })
         #expect(state.capacity(at: Self.start) == nil)
@@ -114,7 +114,7 @@ struct OriginStateTests {
             return
         }
         #expect(until > Self.start + .seconds(1))
-        // One push is sent to find out; others wait for it.
+        // One push is sent as a probe. Others wait for its outcome.
         let later = Self.start + .seconds(2)
         #expect(state.submit(try Self.push(3001), at: later) == .send)
         guard case .postpone = state.submit(try Self.push(3002), at: later) else {

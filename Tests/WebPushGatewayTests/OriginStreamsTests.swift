@@ -58,7 +58,7 @@ struct OriginStreamsTests {
         #expect(open(&streams) == [1, 3])
         streams.received(status: 201, retryAfter: nil, endsStream: true, on: 3, now: Self.start)
         #expect(open(&streams) == [5])
-        // A frame that does not name the limit leaves it.
+        // SETTINGS without the limit do not change it.
         streams.received(maxStreams: nil)
         #expect(open(&streams) == [])
         #expect(results(&streams) == [2: Self.status(201)])

@@ -18,7 +18,7 @@ struct PushEndpointTests {
     func vendors(url: String, origin: String) throws {
         let endpoint = try PushEndpoint(url)
         #expect(endpoint.origin == origin)
-        // In one spelling: the name that is looked up and checked is the one that is connected to.
+        // The URL is normalized: the gateway looks up, checks and connects to the same name.
         #expect(endpoint.url == (url.hasPrefix("HTTPS") ? origin + "/x" : url))
         try EndpointRules().check(endpoint)
     }

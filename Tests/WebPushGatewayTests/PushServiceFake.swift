@@ -12,8 +12,8 @@ import X509
 
 @testable import WebPushGateway
 
-/// A push service and the browsers that subscribed to it, on loopback with TLS. Answers by the subscription's path:
-/// `/201/…`, `/410/…`, … with that status. `/203/…` begins a body and breaks it off.
+/// A push service and its subscribed browsers, on loopback with TLS. The subscription's path selects the status:
+/// `/201/…`, `/410/…`, and so on. `/203/…` starts a body and breaks it off.
 final class PushServiceFake: Sendable {
     struct Received: Sendable {
         let path: String
@@ -80,7 +80,7 @@ final class PushServiceFake: Sendable {
             router: router, server: try .tls(tlsConfiguration: tls),
             configuration: .init(address: .hostname("127.0.0.1", port: 0)),
             onServerRunning: { ports.continuation.yield($0.localAddress?.port ?? 0) }, logger: logger)
-        // Not cancelled: a connection that is being accepted then must not be dropped half-made.
+        // Do not cancel: that would drop a connection that is being accepted.
         let services = ServiceGroup(configuration: .init(services: [application], logger: logger))
         async let running: Void = services.run()
         for await port in ports.stream {
@@ -94,7 +94,7 @@ final class PushServiceFake: Sendable {
         return try result.get()
     }
 
-    /// A browser's subscription, which is answered with the status.
+    /// Returns a browser's subscription, whose pushes get this status.
     func subscription(_ number: Int, status: Int = 201, host: String = "localhost", port: Int? = nil) -> Subscription {
         let endpoint = "https://\(host):\(port ?? self.port)/\(status)/\(number)"
         return Subscription(
@@ -110,7 +110,7 @@ final class PushServiceFake: Sendable {
     }
 }
 
-/// Subscriptions that are known.
+/// A store with fixed subscriptions.
 struct FakeSubscriptions: SubscriptionStore {
     let known: [DeviceToken: Subscription]
 
@@ -124,7 +124,7 @@ struct FakeSubscriptions: SubscriptionStore {
         return found
     }
 
-    // Only the gateway's side is asked here.
+    // These tests use only the gateway's side.
     func keep(_: Subscription) async throws(ChatError) {}
     func vapidKey(make: @escaping @Sendable () -> String) async throws(ChatError) -> String { make() }
     func setVAPIDKey(_: String) async throws(ChatError) {}

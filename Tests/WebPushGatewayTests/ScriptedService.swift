@@ -12,9 +12,9 @@ final class ScriptedService: Sendable {
     enum Heard {
         /// TLS is up.
         case connected
-        /// The headers of a request.
+        /// The headers of a request have arrived.
         case opened(stream: Int, path: String)
-        /// The whole of it.
+        /// A request is complete.
         case request(stream: Int, path: String)
         case reset(stream: Int)
         case acknowledgedSettings
@@ -38,9 +38,9 @@ final class ScriptedService: Sendable {
 
     /// One connection, on its event loop.
     final class Peer {
-        /// From 0.
+        /// The connection's number, from 0.
         let number: Int
-        /// Streams that are not answered.
+        /// The streams without a response.
         private(set) var open: Set<Int> = []
         private(set) var answered = 0
         private(set) var isStopped = false
@@ -76,7 +76,7 @@ final class ScriptedService: Sendable {
             send(.settings, on: 0, settings.flatMap { Self.bytes($0.id, 2) + Self.bytes($0.value) })
         }
 
-        /// Headers as literals.
+        /// Sends headers as literals.
         func headers(_ stream: Int, _ headers: [(String, String)], _ flags: FrameFlags = [.endHeaders]) {
             send(.headers, flags, on: stream, Self.block(headers))
         }
@@ -139,7 +139,7 @@ final class ScriptedService: Sendable {
         port = channel.localAddress?.port ?? 0
     }
 
-    /// Of whole requests.
+    /// The paths of complete requests.
     var paths: [String] { counts.all }
     var connections: Int { counts.connected }
 

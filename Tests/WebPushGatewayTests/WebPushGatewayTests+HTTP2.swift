@@ -9,7 +9,7 @@ import WebPushWire
 @testable import WebPushGateway
 
 extension WebPushGatewayTests {
-    /// Sends so many pushes to a service of its own, and says what became of each.
+    /// Sends `count` pushes to a new service, and returns their outcomes.
     private func send(
         _ count: Int, host: String = "localhost", answerLimit: Duration = .seconds(60),
         script: @escaping ScriptedService.Script
@@ -25,12 +25,12 @@ extension WebPushGatewayTests {
         return (outcomes, scripted)
     }
 
-    /// What a service may do that takes every push in the end.
+    /// The behaviour of services that accept every push in the end.
     enum Habit: String, CaseIterable, Sendable {
         case plain, oneStream, noStreamAtFirst, noWindowAtFirst, smallWindow, goesAway, goesAwayAtOnce, refusesFirst,
             everyKindOfFrame, resetsAfterHeaders, longBody, endlessBody
 
-        /// How the script of each goes.
+        /// Plays the script of the behaviour.
         func play(_ peer: ScriptedService.Peer, _ heard: ScriptedService.Heard) {
             switch (self, heard) {
             case (.oneStream, .connected): peer.settings([(3, 1)])
@@ -60,7 +60,7 @@ extension WebPushGatewayTests {
                 peer.settings([(3, 50)])
                 peer.send(.priority, on: stream, ScriptedService.Peer.bytes(0, 5))
                 peer.send(.windowUpdate, on: 0, ScriptedService.Peer.bytes(1000))
-                // In two frames.
+                // Send the headers in two frames.
                 let block = ScriptedService.Peer.block([(":status", "201"), ("location", "/m/1")])
                 peer.send(.headers, [], on: stream, Array(block.prefix(7)))
                 peer.send(.continuation, .endHeaders, on: stream, Array(block.dropFirst(7)))
@@ -87,13 +87,14 @@ extension WebPushGatewayTests {
         let (outcomes, scripted) = try await send(40) { habit.play($0, $1) }
         #expect(outcomes.values.allSatisfy { $0 == .accepted }, "\(outcomes)")
         let wanted = (1...40).map { "/201/\($0)" }
-        // What GOAWAY or a reset says was not processed comes once more, also what was under way when GOAWAY was.
+        // A push that GOAWAY or a reset reports as unprocessed is sent once more, even if it was in flight at the
+        // GOAWAY.
         #expect(Set(scripted.paths) == Set(wanted))
         if ![.goesAway, .goesAwayAtOnce, .refusesFirst].contains(habit) { #expect(scripted.paths.count == 40) }
         if habit == .goesAway { #expect(scripted.connections == 4) }
     }
 
-    /// What a service may do so that no push comes through.
+    /// The behaviour of services that accept no push.
     enum Failing: String, CaseIterable, Sendable {
         case answersNothing, stopsReading, noSettings, noStreams, noWindow, closes, resets, refuses, goesAway, noStatus,
             longHeaders, pushes, unopenedStream, brokenHeaders, pings, tooMuchBody
@@ -119,7 +120,7 @@ extension WebPushGatewayTests {
                 peer.headers(stream, [("x", "y")], [.endHeaders, .endStream])
             case (.longHeaders, .request(let stream, _)):
                 peer.send(.headers, [], on: stream, ScriptedService.Peer.block([(":status", "201")]))
-                // A megabyte.
+                // One megabyte.
                 for _ in 0..<64 { peer.send(.continuation, [], on: stream, [UInt8](repeating: 0x41, count: 16_384)) }
             case (.pushes, .request(let stream, _)):
                 peer.send(.pushPromise, .endHeaders, on: stream, ScriptedService.Peer.bytes(2))
@@ -249,7 +250,7 @@ extension WebPushGatewayTests {
         await scripted.stop()
     }
 
-    /// Answers that are held back.
+    /// Responses that are held back.
     private final class Releases: Sendable {
         private let held = Mutex<[(peer: NIOLoopBound<ScriptedService.Peer>, stream: Int)]>([])
 

@@ -43,8 +43,8 @@ struct WebPushGatewayTests {
             payload: Array("text \(number)".utf8), expiration: expiration, priority: priority, collapseID: collapseID)
     }
 
-    /// Sends all and returns what became of each, by its entry.
-    /// - Parameter isRepeated: those that are sent again while they are put off.
+    /// Sends all pushes and returns their outcomes by push id.
+    /// - Parameter isRepeated: Whether to retry a push that was postponed.
     func send(
         _ pushes: [Push], over gateway: WebPushGateway, repeating isRepeated: (Push) -> Bool = { _ in false }
     ) async throws -> [Int64: Outcome] {
@@ -89,7 +89,7 @@ struct WebPushGatewayTests {
     func delivers() async throws {
         let pushes = try await service.serve { [self] in
             let subscriptions = (1...1200).map { service.subscription($0) }
-            // While no time passes no service is slow: none of them is put off, however fast they are leased.
+            // While no time passes, no service is slow. So no push is postponed, however fast they are leased.
             let gateway = try gateway(
                 subscriptions, hosts: ["localhost:\(service.port)"], now: { [now = Timestamp.now()] in now })
             let pushes = subscriptions.enumerated().map { index, subscription in
@@ -196,7 +196,7 @@ struct WebPushGatewayTests {
     func deadOrigin() async throws {
         try await service.serve { [self] in
             let alive = (1...600).map { service.subscription($0) }
-            // Nobody listens on port 1.
+            // No server listens on port 1.
             let dead = (601...1200).map { service.subscription($0, host: "push.test", port: 1) }
             let gateway = try gateway(
                 alive + dead, hosts: ["localhost:\(service.port)", "push.test:1"],
@@ -245,7 +245,7 @@ struct WebPushFormatTests {
             message: 42)
     }
 
-    /// - Parameter isOurs: a chat message's.
+    /// - Parameter isOurs: Whether the push is a chat message's.
     private static func row(_ payload: String, isOurs: Bool = false, unread: Int64? = nil) throws -> QueuedPush {
         let token = try #require(DeviceToken(bytes: [UInt8](repeating: 1, count: 32)))
         return QueuedPush(
@@ -298,7 +298,7 @@ struct WebPushFormatTests {
             notification["navigate"]?.text == "https://chat.example.org/#room=\(WebPushFormat.name(of: alert.code))")
         #expect(notification["tag"]?.text == "message-42")
         #expect(notification["data"]?.object?["message_id"]?.integer == 42)
-        // A row of the relay's own is sent as it is.
+        // A row of the relay's own is sent unchanged.
         let payload = try format.payload(of: alert)
         #expect(try format.push(try Self.row(payload, isOurs: true), identifier: 1).payload == Array(payload.utf8))
     }
@@ -308,7 +308,7 @@ struct WebPushFormatTests {
         let format = WebPushFormat(publicURL: nil)
         let text = String(repeating: character == "\u{1}" ? "\\" : character, count: 10_000)
         let payload = try format.payload(of: try Self.alert(text))
-        // With the largest number at the icon.
+        // The badge has the largest number.
         let row = try Self.row(payload, isOurs: true, unread: UnreadCount.most)
         let sent = try format.push(row, identifier: 1).payload
         #expect(sent.count == payload.utf8.count + 30)
@@ -334,7 +334,7 @@ struct WebPushFormatTests {
             #expect(document["app_badge"]?.integer == number)
             var notification = try #require(document["notification"]?.object)
             #expect(notification["app_badge"]?.integer == number)
-            // Nothing else is changed.
+            // Nothing else changes.
             (document["app_badge"], notification["app_badge"]) = (nil, nil)
             document["notification"] = .object(notification)
             #expect(try JSONValue(parsing: payload) == .object(document))
@@ -343,7 +343,7 @@ struct WebPushFormatTests {
         // The relay's address has changed since the push was queued.
         let moved = try sent(3, over: WebPushFormat(publicURL: url == nil ? "https://chat.example.org" : nil))
         #expect(moved["app_badge"]?.integer == 3 && moved["notification"]?.object?["app_badge"]?.integer == 3)
-        // An earlier version left no room for it.
+        // An earlier version left no space for the number.
         let full = #"{"notification":{"title":""# + String(repeating: "x", count: 3993 - 29) + #""}}"#
         #expect(
             try format.push(try Self.row(full, isOurs: true, unread: 1), identifier: 1).payload == Array(full.utf8))
@@ -362,7 +362,7 @@ struct WebPushFormatTests {
         #expect(none["app_badge"] == nil && none["notification"]?.object?["app_badge"] == nil)
     }
 
-    /// By members of `notification`, or with it beside.
+    /// - Parameter document: A JSON object, the caller's `payload`.
     private static func compose(_ document: String) throws -> ComposedNotification {
         let object = try #require(try JSONValue(parsing: #"{"payload":\#(document)}"#).object)
         return try WebPushFormat(publicURL: nil).compose(try NotificationContent(object, now: .now()), for: .web)

@@ -7,7 +7,7 @@ import Testing
 
 @Suite("Messages for browsers (RFC 8291)")
 struct MessageEncryptionTests {
-    /// RFC 8291, appendix A.
+    /// The example of RFC 8291, appendix A.
     private static let text = "When I grow up, I want to be a watermelon"
     private static let body = """
         DGv6ra1nlYgDCS1FRnbzlwAAEABBBP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmYWAmS6TlzAC8wEqKK6PBru3jl\
@@ -126,7 +126,7 @@ struct VAPIDTests {
         #expect(read.expiresAt == 1_453_523_768)
         #expect(read.subject == "mailto:push@example.com")
         #expect(try VAPIDAuthorization(header: header.replacing(",k=", with: ", k=")) == read)
-        // Quotes and slashes in a subject make no other claim.
+        // Quotes and slashes in the subject add no other claim.
         let odd = try key.authorization(audience: "https://a", expiresAt: 1, subject: #"https://b/","exp":"9"#)
         #expect(try VAPIDAuthorization(header: odd).subject == #"https://b/","exp":"9"#)
         #expect(try VAPIDAuthorization(header: odd).expiresAt == 1)
@@ -139,7 +139,7 @@ struct VAPIDTests {
         #expect(key.publicText.utf8.count == 87)
         #expect(try VAPIDKey(text: key.text).publicText == key.publicText)
         #expect(try VAPIDKey(text: key.text + "=\n").publicText == key.publicText)
-        // Standard base64, and PEM, as Python's libraries keep it.
+        // Standard base64 and PEM, as Python's libraries store the key.
         let standard = key.text.replacing("-", with: "+").replacing("_", with: "/")
         #expect(try VAPIDKey(text: standard + "=").publicText == key.publicText)
         let secret = try P256.Signing.PrivateKey(rawRepresentation: #require(Base64URL.bytes(key.text)))

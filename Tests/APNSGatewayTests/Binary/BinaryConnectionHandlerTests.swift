@@ -29,7 +29,7 @@ struct BinaryConnectionHandlerTests {
         handler.write(ByteBuffer(string: "frames"), identifiers: identifiers, isProbe: isProbe)
     }
 
-    /// What there is, without waiting for more.
+    /// Returns the outcomes so far, without waiting for more.
     private func reports() async -> [Outcome] {
         buffer.close()
         return await buffer.take()?.map(\.outcome) ?? []
@@ -81,7 +81,7 @@ struct BinaryConnectionHandlerTests {
         #expect(!handler.availability.takesPushes)
         #expect(try channel.readOutbound(as: ByteBuffer.self)?.readableBytes == 20)
         if let answer { try channel.writeInbound(ByteBuffer(bytes: answer)) }
-        // A gateway that stays silent is waited for one second.
+        // The connection waits one second for a silent gateway.
         channel.embeddedEventLoop.advanceTime(by: .milliseconds(1100))
         #expect(!channel.isActive)
         #expect(sentinels.isUseful == isUnderstood)

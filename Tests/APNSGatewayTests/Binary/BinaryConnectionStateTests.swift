@@ -178,11 +178,12 @@ struct BinaryConnectionStateTests {
         let written: UInt64 = 1_000_000
         state.didWrite(through: 1, progress: TCPProgress(written: 1000, acknowledged: 1000), now: at(0))
         state.didWrite(through: 2, progress: TCPProgress(written: written, acknowledged: 1000), now: at(100))
-        // The peer's system took the first push, its application none: nothing moves for ten seconds.
+        // The peer's system accepted the first push, its application read nothing: there is no progress for ten
+        // seconds.
         for time in stride(from: Int64(200), to: 10_000, by: 200) {
             #expect(state.tick(progress: TCPProgress(written: written, acknowledged: 1000), now: at(time)) == nil)
         }
-        // It reads again: five seconds from now, not at once.
+        // The peer reads again: the pushes settle five seconds from now, not at once.
         for time in stride(from: Int64(10_000), to: 15_000, by: 200) {
             #expect(state.tick(progress: TCPProgress(written: written, acknowledged: written), now: at(time)) == nil)
         }

@@ -41,7 +41,7 @@ struct BinaryFeedbackSourceTests {
         try await server.close()
     }
 
-    /// A list of devices with different tokens, the last tuple without a token.
+    /// Returns a list of devices with different tokens. The last tuple lacks its token.
     private func list(_ count: Int) -> ByteBuffer {
         var bytes = ByteBuffer()
         for number in 0..<count {

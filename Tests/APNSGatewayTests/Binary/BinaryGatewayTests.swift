@@ -9,7 +9,7 @@ import Testing
 
 @testable import APNSGateway
 
-/// A gateway and the sandbox that it is connected to, over real TLS.
+/// A gateway that is connected to a sandbox over real TLS.
 private final class Pair: Sendable {
     let sandbox: Sandbox
     let addresses: SandboxAddresses
@@ -46,7 +46,7 @@ private final class Pair: Sendable {
             credentials: try ClientCredentials(certificate: credentials.clientFile), trust: credentials.authorityFile)
     }
 
-    /// Where a test has failed before ``end()``.
+    /// Stops gateway and sandbox if a test failed before ``end()``.
     deinit {
         guard !hasEnded.load(ordering: .acquiring) else { return }
         task.cancel()
@@ -77,7 +77,7 @@ private final class Pair: Sendable {
         return Lease(slot: slot, pushes: pushes, isProbe: isProbe)
     }
 
-    /// Reports until all of `identifiers` of a connection have one.
+    /// Returns the reports of a connection until `count` pushes have one.
     func reports(_ slot: ConnectionSlot, _ count: Int) async -> [DeliveryReport] {
         var all: [DeliveryReport] = []
         var seen = 0
@@ -118,7 +118,7 @@ struct BinaryGatewayTests {
         await pair.gateway.drain()
         #expect(await reports.map(\.outcome) == [.accepted])
         #expect(await pair.gateway.slot(fresh: false) == nil)
-        // One that was leased before, and comes late.
+        // A late lease for a slot that was returned before.
         let late = ConnectionSlot(connection: slot.connection, firstIdentifier: 101, capacity: 3, isFresh: false)
         pair.gateway.write(try pair.lease(late, 3))
         await pair.gateway.finish()

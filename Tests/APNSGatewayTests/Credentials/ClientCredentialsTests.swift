@@ -8,9 +8,9 @@ import Testing
 struct ClientCredentialsTests {
     static let passphrase = "pass phrase"
 
-    /// Made once: an authority, and certificates with their keys, RSA and EC.
+    /// An authority, and certificates with RSA and EC keys, created once for all tests.
     static let made: Result<TestCertificates, any Error> = Result {
-        // A static never ends by itself, and there are keys in its folder.
+        // A static is never released, and its folder holds keys.
         atexit { try? ClientCredentialsTests.made.get().remove() }
         return try TestCertificates()
     }
@@ -107,7 +107,7 @@ struct ClientCredentialsTests {
         }
         let text = error?.description ?? ""
         #expect(text.contains("ASCII") && text.contains("openssl pkey -in \(file) -aes256 -out \(file).new"))
-        // And so it does.
+        // The command that the error names works.
         try openssl([
             "pkey", "-in", file, "-aes256", "-out", folder.file("new"), "-passin", "pass:pässword", "-passout",
             "pass:\(Self.passphrase)",
@@ -194,7 +194,7 @@ struct ClientCredentialsTests {
     @Test("The converting command that an error names works, and what it writes can be used")
     func conversion() throws {
         let folder = try TemporaryFolder()
-        // Without a MAC there is nothing that our reader would accept; and the path needs quoting.
+        // Our reader accepts no archive without a MAC. The path needs quoting.
         let file = try certificates.archive(
             "rsa", folder.file("it's mine.p12"), passphrase: Self.passphrase, ["-nomac"])
         let error = #expect(throws: CredentialsError.self) {
@@ -234,14 +234,14 @@ struct ClientCredentialsTests {
         }
     }
 
-    // MARK: What cannot be used
+    // MARK: Unusable files
 
     struct Broken: Sendable, CustomTestStringConvertible {
         let testDescription: String
-        /// What the file holds; nil for no file.
+        /// The file's contents. `nil` for no file.
         let contents: @Sendable (TestCertificates) throws -> Data?
         var key: String?
-        /// What the error must say, beside the file's name.
+        /// The words that the error must contain besides the file's name.
         let words: [String]
     }
 
@@ -322,7 +322,7 @@ struct ClientCredentialsTests {
         #expect(error?.description.contains("/nowhere/ca.pem") == true)
     }
 
-    // MARK: What a certificate says of itself
+    // MARK: Contents of a certificate
 
     @Test(
         "Topic, environment and days left",
@@ -341,7 +341,7 @@ struct ClientCredentialsTests {
         #expect(summary.topic == "com.example.chat")
         #expect(summary.commonName == "Apple Push Services: com.example.chat")
         #expect(summary.environment == environment)
-        // openssl looks at the clock for each.
+        // openssl reads the clock separately for each date.
         #expect((864_000...864_010).contains(summary.notAfter.timeIntervalSince(summary.notBefore)))
         #expect(summary.daysLeft(at: summary.notAfter.addingTimeInterval(-864_000)) == 10)
         #expect(summary.daysLeft(at: summary.notAfter.addingTimeInterval(-863_999)) == 9)
@@ -358,7 +358,8 @@ struct ClientCredentialsTests {
         #expect(summary.commonName == "Test Authority")
     }
 
-    /// The certificate of that topic is presented, and TLS takes it together with the key.
+    /// Expects that the credentials present the certificate of this topic, and that TLS accepts it together with the
+    /// key.
     private func expectUsable(_ credentials: ClientCredentials, topic: String) throws {
         #expect(credentials.summary.topic == topic)
         _ = try GatewayEndpoint(

@@ -1,6 +1,6 @@
 import Foundation
 
-/// A folder of a test's own, which ends with it.
+/// A temporary folder of a test. It is deleted with this object.
 final class TemporaryFolder: Sendable {
     let url: URL
 
@@ -22,7 +22,7 @@ final class TemporaryFolder: Sendable {
     }
 }
 
-/// A folder with an authority, and client certificates with their keys, made with the `openssl` command.
+/// A folder with an authority and client certificates with their keys, created by the `openssl` command.
 final class TestCertificates: Sendable {
     private let folder: TemporaryFolder
 
@@ -47,8 +47,8 @@ final class TestCertificates: Sendable {
 
     func text(_ name: String) throws -> String { try String(contentsOfFile: file(name), encoding: .utf8) }
 
-    /// A certificate for a key of this folder, signed by the authority.
-    /// - Parameter extensions: identifiers, of which the value does not matter, or `identifier=value` for openssl.
+    /// Issues a certificate for a key of this folder, signed by the authority.
+    /// - Parameter extensions: Object identifiers, with an arbitrary value, or `identifier=value` for openssl.
     func issue(key: String, into path: String, subject: String, days: Int, extensions: [String] = []) throws {
         try openssl(
             [
@@ -57,7 +57,7 @@ final class TestCertificates: Sendable {
             ] + extensions.flatMap { ["-addext", $0.contains("=") ? $0 : "\($0)=DER:0500"] })
     }
 
-    /// A key as text; encrypted with ``ClientCredentialsTests/passphrase`` where the form says so.
+    /// Returns a key as text. Encrypted forms use ``ClientCredentialsTests/passphrase``.
     func key(_ kind: String, _ form: ClientCredentialsTests.KeyForm) throws -> String {
         let passphrase = ["-passout", "pass:\(ClientCredentialsTests.passphrase)"]
         return switch form {
@@ -69,10 +69,10 @@ final class TestCertificates: Sendable {
         }
     }
 
-    /// `openssl ec` writes no other form.
+    /// `openssl ec` writes only the traditional form, so it needs no flag.
     private static func traditional(_ kind: String) -> [String] { kind == "rsa" ? ["-traditional"] : [] }
 
-    /// A PKCS#12 file of a certificate and its key.
+    /// Writes a PKCS#12 file with a certificate and its key.
     func archive(_ kind: String, _ path: String, passphrase: String, _ options: [String]) throws -> String {
         try openssl(
             [
@@ -83,7 +83,7 @@ final class TestCertificates: Sendable {
     }
 }
 
-/// What a command wrote to standard output.
+/// The standard output of a command.
 struct CommandOutput {
     let bytes: [UInt8]
     var text: String { String(decoding: bytes, as: UTF8.self) }
@@ -108,7 +108,7 @@ func run(_ path: String, _ arguments: [String]) throws -> CommandOutput {
     let process = Process()
     process.executableURL = URL(filePath: "/usr/bin/env")
     process.arguments = ["timeout", "30", path] + arguments
-    // openssl reads passphrases on its command line as the locale says.
+    // openssl decodes passphrases on its command line by the locale.
     process.environment = ProcessInfo.processInfo.environment.merging(["LC_ALL": "C.UTF-8"]) { $1 }
     let folder = try TemporaryFolder()
     for name in ["out", "err"] { try Data().write(to: folder.url.appending(path: name)) }

@@ -12,7 +12,7 @@ struct APNSFormatTests {
     private static let token = String(repeating: "ab", count: 32)
     private static let alert = #"{"aps":{"alert":"x"}}"#
 
-    /// A row as another program wrote it.
+    /// Returns a row as another program writes it.
     private static func row(
         token: String = token, payload: String? = alert, isOurs: Bool = false, expiration: Int64? = nil,
         priority: Int64? = nil, type: String? = nil, collapseID: String? = nil, id: String = id
@@ -23,7 +23,7 @@ struct APNSFormatTests {
             type: type, collapseID: collapseID, apnsID: id)
     }
 
-    /// The reason with which a row is refused; nil for one that can go.
+    /// Returns the reason for which a row is rejected. `nil` if it can be sent.
     private static func reason(_ format: APNSFormat, _ row: QueuedPush) -> String? {
         do throws(PushRefusal) {
             _ = try format.push(row, identifier: 1)
@@ -172,7 +172,7 @@ struct APNSFormatTests {
         func id(_ code: String, key: UInt8) -> String {
             RoomThreads(secret: [UInt8](repeating: key, count: 32)).id(of: SecretCode(stored: code))
         }
-        // HMAC-SHA256, by Python's hmac.
+        // HMAC-SHA256, computed by Python's hmac.
         #expect(id("room", key: 1) == "983fa01a448c9385" && id("room", key: 2) == "8d9ad87d9540a822")
         #expect(id("room", key: 1) != id("Room", key: 1))
     }

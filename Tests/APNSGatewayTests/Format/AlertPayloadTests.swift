@@ -120,7 +120,7 @@ struct AlertPayloadTests {
         #expect(throws: ChatError.self) { try json("n", "text", sound: String(repeating: "s", count: 240)) }
     }
 
-    /// A generator whose run can be repeated from its seed.
+    /// A generator that repeats a run from its seed.
     private struct Random: RandomNumberGenerator {
         var state: UInt64
         mutating func next() -> UInt64 {
@@ -150,7 +150,7 @@ struct AlertPayloadTests {
             #expect(document.utf8.count <= limit)
             #expect(try json(name, text, limit: limit) == document)
             let alert = try alert(of: document)
-            // Everything is compared as scalars: String equality would hide a lost combining mark.
+            // Compare scalars: String equality would hide a lost combining mark.
             let whole = Array((name + ": " + text).unicodeScalars)
             if Array(alert.unicodeScalars) == whole { continue }
             let shortName = name.unicodeScalars.starts(with: alert.unicodeScalars.prefix { $0 != ":" })

@@ -71,7 +71,7 @@ struct PayloadScanTests {
         #expect(Self.scan(String(repeating: #"{"a":"#, count: 100_000)) == nil)
     }
 
-    /// Foundation's own reader as the mapping: of what was written well, with bytes changed, left out and put in by chance.
+    /// Compares with Foundation's reader: valid documents with random bytes changed, removed and inserted.
     @Test("It agrees with another reader on thousands of broken documents")
     func mutations() throws {
         var random = Numbers(state: 42)
@@ -89,12 +89,12 @@ struct PayloadScanTests {
                 }
                 if bytes.isEmpty { bytes = [0x7B] }
             }
-            // A zero among the first bytes would make Foundation take it for UTF-16.
+            // With a zero among the first bytes Foundation would decode UTF-16.
             guard !bytes.prefix(4).contains(0) else { continue }
             let judged = (try? JSONSerialization.jsonObject(with: Data(bytes))) is [String: Any]
             let scanned = bytes.withUnsafeBytes { PayloadScan($0) } != nil
             let text = String(decoding: bytes, as: UTF8.self)
-            // The other reader overlooks a comma before an end, which RFC 8259 does not allow.
+            // Foundation accepts a comma before a closing bracket, which RFC 8259 does not allow.
             if judged, !scanned, text.contains(#/,\s*[}\]]/#) { continue }
             #expect(scanned == judged, "\(text)")
             accepted += scanned ? 1 : 0
@@ -102,7 +102,7 @@ struct PayloadScanTests {
         #expect(accepted > 500)
     }
 
-    /// The same numbers in each run.
+    /// A random number generator whose numbers are the same in every run.
     private struct Numbers: RandomNumberGenerator {
         var state: UInt64
 

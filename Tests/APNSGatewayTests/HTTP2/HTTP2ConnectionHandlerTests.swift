@@ -12,7 +12,7 @@ import Testing
 struct HTTP2ConnectionHandlerTests {
     private let buffer = ReportBuffer()
 
-    /// - Parameter tokenEnd: after how long the provider token is too old.
+    /// - Parameter tokenEnd: The time after which the provider token is too old.
     private func connection(
         streams: Int = 100, tokenEnd: TimeAmount? = nil
     ) throws -> (EmbeddedChannel, HTTP2ConnectionHandler) {
@@ -31,14 +31,14 @@ struct HTTP2ConnectionHandlerTests {
         return (channel, handler)
     }
 
-    /// Gives the connection pushes, without a bundle id.
+    /// Writes pushes without a bundle id to the connection.
     private func write(_ handler: HTTP2ConnectionHandler, _ identifiers: ClosedRange<UInt32>) throws {
         let template = HTTP2RequestTemplate(host: "host", bundleID: nil, token: nil)
         handler.capacity.noteLeased(through: identifiers.upperBound, isProbe: false)
         handler.write(try identifiers.map { template.request(for: try HTTP2GatewayFixture.push($0)) })
     }
 
-    /// What became of each push so far. Nothing may follow.
+    /// Returns the outcomes of each push so far. No report may follow.
     private func outcomes() async -> [UInt32: [Outcome]] {
         buffer.close()
         var outcomes: [UInt32: [Outcome]] = [:]
@@ -58,8 +58,8 @@ struct HTTP2ConnectionHandlerTests {
         return retirement
     }
 
-    /// Moves the time.
-    /// - Parameter isAlive: whether the peer sends something each second.
+    /// Advances the time.
+    /// - Parameter isAlive: Whether the peer sends bytes each second.
     private func pass(_ seconds: Int, on channel: EmbeddedChannel, isAlive: Bool = true) throws {
         for _ in 0..<seconds {
             channel.embeddedEventLoop.advanceTime(by: .seconds(1))
@@ -74,14 +74,14 @@ struct HTTP2ConnectionHandlerTests {
         try channel.writeInbound(bytes)
     }
 
-    /// What was written since the last look.
+    /// Returns the frames that were written since the last call.
     private func written(_ channel: EmbeddedChannel) throws -> [ServerFrames.Frame] {
         var bytes = ByteBuffer()
         while let piece = try channel.readOutbound(as: ByteBuffer.self) { bytes.writeImmutableBuffer(piece) }
         return ServerFrames.frames(bytes)
     }
 
-    /// The streams that were opened since the last look.
+    /// Returns the streams that were opened since the last call.
     private func opened(_ channel: EmbeddedChannel) throws -> [Int] {
         try written(channel).filter { $0.type == .headers }.map(\.stream)
     }
@@ -126,7 +126,7 @@ struct HTTP2ConnectionHandlerTests {
         }
         handler.capacity.noteLeased(through: 20, isProbe: false)
         handler.write(requests)
-        // 13 bodies and a part of the next.
+        // The window holds 13 bodies and a part of the next.
         #expect(try opened(channel) == Array(stride(from: 1, through: 27, by: 2)))
         try channel.writeInbound(ServerFrames.windowUpdate(20_000))
         let more = try written(channel)

@@ -30,7 +30,7 @@ struct HTTP2ConnectionStateTests {
         return try identifiers.map { template.request(for: try HTTP2GatewayFixture.push($0)) }
     }
 
-    /// Opens all streams that may be.
+    /// Opens all streams that the state allows.
     private func open(_ state: inout HTTP2ConnectionState, after: TimeAmount = .zero) -> [Int] {
         var streams: [Int] = []
         while let (stream, _) = state.open(now: Self.start + after, wall: Self.wall) { streams.append(stream) }
@@ -90,7 +90,7 @@ struct HTTP2ConnectionStateTests {
         #expect(open(&state) == [3, 5])
     }
 
-    // MARK: Answers
+    // MARK: Responses
 
     @Test(
         "Answers, and what becomes of the push and the connection",
@@ -174,7 +174,8 @@ struct HTTP2ConnectionStateTests {
         #expect(state.retirement == nil)
         refuse(&state, 13, ProviderRefusal(.invalidProviderToken))
         #expect(state.retirement == .credentials(ProviderRefusal(.invalidProviderToken)))
-        // The next may come at once: it has another token, or one push more will tell.
+        // The next connection may open at once: it has another token, or one more push shows whether the token is
+        // accepted.
         #expect(state.result == .progress)
     }
 

@@ -13,7 +13,7 @@ import Testing
 /// The gateway under test, and the scripted server that it is connected to.
 final class HTTP2GatewayFixture: Sendable {
     static let silent = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
-    /// Made once for all tests.
+    /// Created once for all tests.
     static let credentials = Task {
         let folder = FileManager.default.temporaryDirectory.appending(path: "pushchat-\(UUID().uuidString)").path
         directory.withLock { $0 = folder }
@@ -46,9 +46,9 @@ final class HTTP2GatewayFixture: Sendable {
     }
 
     /// - Parameters:
-    ///   - streams: what the server allows at first; nil: it does not say.
-    ///   - tokens: nil: the certificate is the credential.
-    ///   - clock: of the pool; nil: the real one.
+    ///   - streams: The server's first limit of streams. If `nil`, the server announces none.
+    ///   - tokens: The token store. If `nil`, the certificate is the credential.
+    ///   - clock: The pool's clock. If `nil`, the real one.
     init(
         streams: Int? = 100, tokens: FakeTokenStore? = nil, connections: Int = 1,
         clock: ManualClock? = nil, logger: Logger = silent, adjust: (inout HTTP2Gateway.Options) -> Void = { _ in },
@@ -68,7 +68,7 @@ final class HTTP2GatewayFixture: Sendable {
         var options = HTTP2Gateway.Options(connections: connections)
         options.growthInterval = .milliseconds(1)
         if let clock { options.clock = clock.clock }
-        // What is tested of connections with a certificate is not how they begin.
+        // Tests with a certificate do not cover the beginning of a connection, so lift its limits.
         if tokens == nil { (options.limits.unconfirmedStreams, options.limits.firstResponse) = (.max, .hours(1)) }
         adjust(&options)
         let target = HTTP2Gateway.Target(
@@ -84,7 +84,7 @@ final class HTTP2GatewayFixture: Sendable {
         }
     }
 
-    /// Where a test has failed before ``end()``.
+    /// Stops gateway and server if a test failed before ``end()``.
     deinit {
         guard !hasEnded.load(ordering: .acquiring) else { return }
         task.cancel()
@@ -139,26 +139,26 @@ final class HTTP2GatewayFixture: Sendable {
         return names
     }
 
-    /// What became of the pushes, in their order, once all have an outcome.
+    /// Returns the outcomes of the pushes, in their order, once all have one.
     func outcomes(_ names: [Name]) async -> [Outcome] {
         await recorder.wait(for: names)
         return recorder.inFlight.withLock { inFlight in names.compactMap { inFlight.outcomes[$0]?.first } }
     }
 
-    /// More than one outcome on a push.
+    /// The number of pushes with more than one outcome.
     var doubles: Int { recorder.inFlight.withLock { $0.outcomes.values.filter { $0.count > 1 }.count } }
     var reportCount: Int { recorder.inFlight.withLock { $0.reports } }
     var requests: [ScriptedServer.Request] { server.record.withLock { $0.requests } }
     var peers: [ScriptedPeer] { server.record.withLock { $0.peers } }
     var violations: Int { server.record.withLock { $0.violations } }
 
-    /// Waits until something holds, and looks whenever something happens at the server.
+    /// Waits until a condition holds. Checks it whenever an event happens at the server.
     func until(_ condition: @escaping @Sendable () -> Bool) async {
         for await _ in server.events() where condition() { return }
     }
 }
 
-/// Which reports came.
+/// Records the delivery reports.
 private final class DeliveryReportRecorder: Sendable {
     let inFlight = Mutex(HTTP2GatewayFixture.InFlight())
     private let waiting = Mutex<[CheckedContinuation<Void, Never>]>([])
@@ -186,7 +186,8 @@ private final class DeliveryReportRecorder: Sendable {
             index = settled(names, from: index)
             guard index < names.count else { return }
             await withCheckedContinuation { continuation in
-                // A outcome that came in between is seen, because it is noted before the waiting are called.
+                // An outcome that arrives in between is noticed, because it is recorded before the waiting tasks
+                // resume.
                 waiting.withLock { $0.append(continuation) }
                 if settled(names, from: index) > index {
                     for reader in waiting.withLock({ waiting in
@@ -207,12 +208,12 @@ private final class DeliveryReportRecorder: Sendable {
     }
 }
 
-/// Hands out tokens, another one when the last was refused.
+/// Issues tokens, and a new one after the last was rejected.
 actor FakeTokenStore: ProviderTokenStore {
     private(set) var refused: [String?] = []
     private(set) var issued: [IssuedToken] = []
     private var failures: Int
-    /// How much of its life each token has left, in turn; the others all of it.
+    /// The remaining lifetimes of the first tokens, in order. Later tokens have a full lifetime.
     private var lives: [Duration]
 
     init(failures: Int = 0, lives: [Duration] = []) {

@@ -7,7 +7,7 @@ import Testing
 
 @testable import APNSGateway
 
-/// Streams and connections that are lost.
+/// Tests of lost streams and connections.
 extension HTTP2GatewayTests {
     @Test("GOAWAY: what is above the last stream goes back, what is below is waited for, and another connection comes")
     func goAway() async throws {
@@ -44,7 +44,7 @@ extension HTTP2GatewayTests {
     func refusedStreams() async throws {
         let open = Mutex(0)
         let fixture = try await HTTP2GatewayFixture { request, peer in
-            // Takes two at once, whatever it promised.
+            // Accepts only two at once, whatever limit it announced.
             let count = open.withLock { open in
                 open += 1
                 return open
@@ -95,7 +95,7 @@ extension HTTP2GatewayTests {
             case 1: peer.accept(1)
             case 3: peer.reset(3, .internalError)
             case 5:
-                // Half an answer.
+                // Sends half a response.
                 peer.send(.headers(.init(headers: [":status": "400"])), on: 5)
                 peer.channel.eventLoop.scheduleTask(in: .milliseconds(50)) { peer.channel.close(promise: nil) }
             default: break

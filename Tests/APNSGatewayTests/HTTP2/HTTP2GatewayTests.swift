@@ -17,7 +17,8 @@ struct HTTP2GatewayTests {
     @Test("Every push gets exactly one report, few reports cover many, and the limit of streams is obeyed")
     func many() async throws {
         let fixture = try await HTTP2GatewayFixture(script: Self.accept)
-        // No more, because HPACK takes a fifth of a millisecond each in a debug build, most of it in the server.
+        // More pushes would be slow: in a debug build HPACK takes a fifth of a millisecond for each, mostly in the
+        // server.
         let outcomes = await fixture.outcomes(try await fixture.send(2_000))
         #expect(outcomes.allSatisfy { $0 == .accepted })
         #expect(outcomes.count == 2_000)
@@ -81,7 +82,7 @@ struct HTTP2GatewayTests {
             }
             if seen % 20 == 0 { peer.limit([0, 1, 5, 100][seen / 20 % 4]) }
             peer.accept(request.stream)
-            // Nothing would be sent any more to change the limit on.
+            // With the limit 0 no further request arrives on which to change it, so raise it now.
             if seen % 20 == 0, seen / 20 % 4 == 0 { peer.limit(1) }
         }
         let outcomes = await fixture.outcomes(try await fixture.send(400))
@@ -107,7 +108,7 @@ struct HTTP2GatewayTests {
     @Test("A server that does not name a limit gets a hundred at once")
     func unstatedLimit() async throws {
         let fixture = try await HTTP2GatewayFixture(streams: nil) { request, peer in
-            // The hundredth stream lets all go.
+            // The hundredth stream releases all.
             guard request.stream >= 199 else { return }
             if request.stream == 199 { for stream in stride(from: 1, to: 199, by: 2) { peer.accept(stream) } }
             peer.accept(request.stream)
@@ -176,7 +177,7 @@ struct HTTP2GatewayTests {
             #expect((.milliseconds(longest / 2)...TimeAmount.milliseconds(longest)).contains(delay))
         }
         isMended.store(true, ordering: .relaxed)
-        // The clock stands still: the delay after the fifth refusal does not pass.
+        // The clock stands still, so the delay after the fifth rejection does not end.
         fixture.gateway.reconfigure(target: try await fixture.target())
         #expect(await fixture.outcomes(try fixture.write(try await fixture.slot())) == [.accepted])
         await fixture.end()
@@ -273,7 +274,7 @@ struct HTTP2GatewayTests {
         let names = try fixture.write(try await fixture.slot(), 8)
         await fixture.until { fixture.requests.count == 4 }
         async let drained: Void = fixture.gateway.drain()
-        // These come back as soon as it has begun; the others are answered while it waits.
+        // The drain returns these at once, and waits for the responses to the others.
         _ = await fixture.outcomes(Array(names.suffix(4)))
         for stream in [1, 3, 5, 7] { fixture.peers[0].accept(stream) }
         await drained
@@ -355,7 +356,7 @@ struct HTTP2GatewayTests {
 }
 
 extension HTTP2GatewayFixture {
-    /// The same target again, as after a signal to read the files anew.
+    /// Returns the same target again, as after a signal to reload the files.
     func target() async throws -> HTTP2Gateway.Target {
         let key = try ProviderKey(
             file: try await Self.credentials.value.providerKeyFile, keyID: "ABCDE12345", teamID: "TEAM123456")

@@ -7,7 +7,7 @@ import NIOPosix
 import NIOSSL
 import Synchronization
 
-/// A peer of the provider API that does what a test tells it to, over real TLS on a free port.
+/// A server of the provider API that a test scripts, over real TLS on a free port.
 final class ScriptedServer: Sendable {
     struct Request: Sendable {
         let stream: Int
@@ -17,13 +17,13 @@ final class ScriptedServer: Sendable {
         func header(_ name: String) -> String? { headers.first(name: name) }
     }
 
-    /// Called on the connection's event loop for each whole request.
+    /// Called on the connection's event loop for each complete request.
     typealias Script = @Sendable (Request, ScriptedPeer) -> Void
 
     struct Record {
         var requests: [Request] = []
         var peers: [ScriptedPeer] = []
-        /// Streams that were opened beyond the limit that the client had acknowledged.
+        /// The number of streams that the client opened beyond the limit that it had acknowledged.
         var violations = 0
         var pings = 0
     }
@@ -76,7 +76,7 @@ final class ScriptedServer: Sendable {
         try? await channel.close()
     }
 
-    /// One at once, and then one for each thing that happens.
+    /// A stream with one element at once, and one after each event.
     func events() -> AsyncStream<Void> {
         let (stream, continuation) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
         listeners.withLock { $0.append(continuation) }
@@ -103,7 +103,7 @@ struct ScriptedPeer: Sendable {
         channel.writeAndFlush(HTTP2Frame(streamID: HTTP2StreamID(stream), payload: payload), promise: nil)
     }
 
-    /// Answers to what is read at once go out at once.
+    /// Accepts a push. Responses to requests that were read together are written together.
     func accept(_ stream: Int) {
         let payload = HTTP2Frame.FramePayload.headers(.init(headers: [":status": "200"], endStream: true))
         channel.write(HTTP2Frame(streamID: HTTP2StreamID(stream), payload: payload), promise: nil)
@@ -173,7 +173,7 @@ private final class ScriptedHandler: ChannelInboundHandler {
     }
 
     func errorCaught(context: ChannelHandlerContext, error: any Error) {
-        // NIOHTTP2 itself refuses a stream beyond the limit that the client has acknowledged.
+        // NIOHTTP2 itself rejects a stream beyond the limit that the client has acknowledged.
         if error is NIOHTTP2Errors.MaxStreamsViolation { server.record.withLock { $0.violations += 1 } }
     }
 }

@@ -8,17 +8,17 @@ import Testing
 struct ConnectionPoolStateTests {
     private typealias State = ConnectionPoolState<String, FakeConnection, Int>
 
-    /// A pool's state, and what its actions asked for so far.
+    /// A pool's state, and the actions that it has requested so far.
     private struct Pool {
         var state: State
         var now = NIODeadline.uptimeNanoseconds(1_000_000_000_000)
         /// Attempts that have neither succeeded nor failed.
         var attempts: [ConnectionAttempt<String>] = []
-        /// By the number of the connection.
+        /// The attempts by the numbers of their connections.
         var opened: [Int64: ConnectionAttempt<String>] = [:]
         var wakeUps: [NIODeadline] = []
         var drained: [Int64] = []
-        /// By waiter; nil for one that was told to stop waiting.
+        /// The slots by waiter. `nil` for a waiter that the pool dismissed.
         var slots: [Int: ConnectionSlot?] = [:]
         private var lastConnection: Int64 = 0
 
@@ -39,7 +39,7 @@ struct ConnectionPoolStateTests {
             }
         }
 
-        /// The oldest attempt succeeds.
+        /// Lets the oldest attempt succeed.
         @discardableResult
         mutating func open(_ change: (inout FakeConnection.Properties) -> Void = { _ in }) throws -> FakeConnection {
             try #require(!attempts.isEmpty)
@@ -73,7 +73,7 @@ struct ConnectionPoolStateTests {
             perform { $0.request(waiter, id: UInt64(waiter), fresh: fresh, now: $1) }
         }
 
-        /// Moves the time, and performs the wake-ups that are due then.
+        /// Advances the time and performs the wake-ups that are due.
         mutating func advance(by amount: TimeAmount) {
             now = now + amount
             let due = wakeUps.filter { $0 <= now }

@@ -146,7 +146,7 @@ struct ConnectionPoolTests {
                         for _ in 0..<500 where await pool.slot(fresh: false) != nil {
                             served += 1
                             opened.change { $0.slot = nil }
-                            // The last change before a waiter waits is one that offers a slot and tells the pool.
+                            // The last change before a waiter waits offers a slot and notifies the pool.
                             Task {
                                 opened.offer()
                                 pool.changed()

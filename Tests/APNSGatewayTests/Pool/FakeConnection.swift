@@ -6,7 +6,7 @@ import Testing
 
 @testable import APNSGateway
 
-/// A connection that is as a test says. What it was not told, and is asked, fails the test.
+/// A connection whose properties a test sets. A lease that the test did not allow fails the test.
 final class FakeConnection: PooledConnection {
     struct Properties: Sendable {
         var slot: ConnectionSlot?

@@ -3,7 +3,7 @@ import Synchronization
 
 @testable import APNSGateway
 
-/// A clock that stands still until a test moves it.
+/// A monotonic clock that stands still until a test advances it.
 final class ManualClock: Sendable {
     private struct Sleeper {
         let id: Int
@@ -33,8 +33,8 @@ final class ManualClock: Sendable {
         for sleeper in due { sleeper.continuation.resume() }
     }
 
-    /// Waits until something sleeps, and moves to the time at which the first wakes.
-    /// - Returns: how far.
+    /// Waits until a task sleeps, and advances to the time at which the first one wakes.
+    /// - Returns: The time that was skipped.
     @discardableResult
     func advanceToNextWakeUp() async -> TimeAmount {
         while true {

@@ -1,7 +1,8 @@
 // swift-tools-version: 6.2
 import PackageDescription
 
-/// The server that the relay's posts are compared with. Tests/Benchmarks/run builds it with the relay's package versions.
+/// The server that sets the limit for the relay's posts. Tests/Benchmarks/run builds it with the relay's package
+/// versions.
 let package = Package(
     name: "limit",
     platforms: [.macOS(.v15)],

@@ -6,7 +6,7 @@ import Testing
 
 @testable import PushSandbox
 
-/// The handler on a channel without sockets, where time moves only when it is told to.
+/// Tests the handler on a channel without sockets, where only the test advances the time.
 @Suite("Gateway connection")
 struct BinaryGatewayHandlerTests {
     private let state = SharedState(.forTests(directory: "/nonexistent"))
@@ -24,7 +24,7 @@ struct BinaryGatewayHandlerTests {
         channel.pipeline.fireUserInboundEventTriggered(ClientIdentified(certificate: ClientCertificate(topic: "app")))
     }
 
-    /// Stands for the socket: counts what is asked of it, and can be half closed, which the embedded channel cannot.
+    /// Replaces the socket: counts its calls, and can be half closed, which the embedded channel cannot.
     private final class Socket: ChannelOutboundHandler {
         typealias OutboundIn = ByteBuffer
         var reads = 0

@@ -5,7 +5,7 @@ import Testing
 
 @testable import PushSandbox
 
-/// The gateway through real sockets and TLS.
+/// Tests the gateway through real sockets and TLS.
 @Suite("Gateway", .timeLimit(.minutes(10)))
 struct BinaryGatewayTests {
     private func packet(_ status: BinaryStatus, _ identifier: UInt32) -> [UInt8] {
@@ -78,7 +78,7 @@ struct BinaryGatewayTests {
             _ = try await sandbox.control(.delete, "/devices/" + String(repeating: "cd", count: 32))
             let client = try await sandbox.gateway()
             for identifier in 1...300 as ClosedRange<UInt32> {
-                // The packet may have come and the connection be closed before the last is written.
+                // The packet may arrive and the connection close before the last notification is written.
                 try? await client.send(.good(identifier, token: identifier == 100 ? 0xCD : 0xAB, command: command))
             }
             let ending = try await client.end()
@@ -97,7 +97,7 @@ struct BinaryGatewayTests {
             try await client.send(.sentinel(identifier: 7))
             var flood = ByteBuffer()
             for _ in 0..<20_000 { BinaryNotification.good(8).write(to: &flood) }
-            // The connection may be closed in the middle of it.
+            // The connection may close during this write.
             try? await client.channel.writeAndFlush(flood)
             #expect(try await client.end().bytes == packet(.missingDeviceToken, 7))
         }
@@ -200,14 +200,14 @@ struct BinaryGatewayTests {
             try await withTemporaryDirectory { directory in
                 let foreign = try await SandboxCredentials.prepare(
                     directory: directory, topic: "com.example.PushChat", logger: .silent)
-                // With TLS 1.3 the client learns of the refusal only after its own handshake.
+                // With TLS 1.3 the client learns of the rejection only after its own handshake.
                 let client = try await sandbox.gateway(identity: hasForeign ? .files(foreign.clientFile) : .none)
                 try? await client.send(.good(1))
                 let ending = try await client.end()
                 #expect(!ending.isClean)
             }
             #expect(try await sandbox.notifications().isEmpty)
-            // The client may learn of it first.
+            // The client may notice before the sandbox has counted.
             try await TestLimit.wait {
                 let stats = try await sandbox.control(.get, "/stats").object()
                 let binary = try #require(stats["binary"] as? [String: Any])

@@ -47,17 +47,17 @@ struct ControlAPITests {
             let client = try await sandbox.gateway()
             try await client.send(.good(1, token: 1), .good(2, token: 2))
             let token = String(repeating: "01", count: 32)
-            // Longer than the test may take, so that the arrival ends it.
+            // The wait is longer than the test may take, so only the arrival ends it.
             async let waiting = sandbox.control(.get, "/notifications?wait=300s&count=3&token=\(token)")
             try await TestLimit.wait { sandbox.state.waiters == 1 }
             for number in 3...6 as ClosedRange<UInt32> {
                 try await client.send(.good(number, token: UInt8(2 - number % 2)))
             }
-            // The two that arrive later may be there already.
+            // The two later notifications may have arrived already.
             let answer = try await waiting
             #expect(try ids(answer) == [1, 3, 5])
             #expect(answer.headers[.connection] == "close")
-            // Notifications that are there already need no wait.
+            // Notifications that have arrived already need no wait.
             let next = try await sandbox.control(.get, "/notifications?wait=300s&since=3&answer=accepted")
             #expect(try ids(next).starts(with: [4]))
             #expect(sandbox.state.waiters == 0)
@@ -101,7 +101,7 @@ struct ControlAPITests {
     func waitingIsGivenUp() async throws {
         try await TestSandbox.with { sandbox in
             let address = sandbox.addresses.control
-            // The client closes its connection when this returns.
+            // The client closes its connection when this closure returns.
             let asking = try await TestClient.withClient(host: address.host, port: address.port) { client in
                 let asking = Task {
                     try await client.execute(

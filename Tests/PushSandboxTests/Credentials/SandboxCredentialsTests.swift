@@ -209,7 +209,7 @@ struct SandboxCredentialsTests {
             let directory = CredentialDirectory(path: path)
             let clock = SteppingClock()
             try await directory.locked {}
-            // The lock belongs to the open file: another descriptor of the same process has to wait, too.
+            // The lock belongs to the open file: another descriptor of the same process has to wait as well.
             let lock = open(path + "/.lock", O_RDWR)
             defer { close(lock) }
             #expect(flock(lock, LOCK_EX) == 0)
@@ -296,7 +296,7 @@ struct SandboxCredentialsTests {
     }
 }
 
-/// A clock that whoever sleeps moves on.
+/// A clock that each sleep advances.
 private final class SteppingClock: Clock, Sendable {
     typealias Duration = Swift.Duration
 

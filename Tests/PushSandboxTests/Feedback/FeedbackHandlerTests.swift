@@ -6,14 +6,14 @@ import Testing
 
 @testable import PushSandbox
 
-/// The feedback service on a channel without sockets, where time moves only when it is told to.
+/// Tests the feedback service on a channel without sockets, where only the test advances the time.
 @Suite("Feedback connection")
 struct FeedbackHandlerTests {
     private let state = SharedState(.forTests(directory: "/nonexistent"))
     private let socket = Socket()
     private let channel = EmbeddedChannel()
 
-    /// Stands for a socket that takes the next bytes only when it is told to.
+    /// Replaces a socket. It accepts the next bytes only when the test says so.
     private final class Socket: ChannelOutboundHandler {
         typealias OutboundIn = ByteBuffer
         var written = ByteBuffer()
@@ -39,7 +39,7 @@ struct FeedbackHandlerTests {
         }
     }
 
-    /// - Parameter tuples: how many wait for the reader; of 38 bytes each.
+    /// - Parameter tuples: The number of tuples that wait for the reader, with 38 bytes each.
     private func connect(tuples: Int) throws {
         state.withLock { state in
             for number in 0..<UInt32(tuples) {
@@ -65,7 +65,7 @@ struct FeedbackHandlerTests {
             sizes.append(socket.written.readableBytes)
             socket.takeAll()
         }
-        // 1,725 tuples are the first that make 64 KiB.
+        // 1,725 is the lowest number of tuples that fills 64 KiB.
         #expect(sizes == [1725 * 38, 2 * 1725 * 38, 4000 * 38])
         #expect(state.withLock { $0.stats.feedback.sent } == 4000)
         #expect(waiting == 4000)

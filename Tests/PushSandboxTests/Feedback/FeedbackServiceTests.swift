@@ -57,7 +57,7 @@ struct FeedbackServiceTests {
     @Test("A reader that resets the connection leaves the list for the next, which gets all of it")
     func resetReader() async throws {
         try await TestSandbox.with { sandbox in
-            // More than the sockets' buffers hold, so that the whole cannot have been written.
+            // More than the sockets' buffers hold, so that the sandbox cannot have written all of it.
             let tuples = (0..<150_000).map { FeedbackTuple(timestamp: $0, token: token(UInt8($0 % 256))) }
             sandbox.state.withLock { state in
                 for tuple in tuples { state.feedback.append(tuple, topic: sandbox.credentials.topic) }
@@ -82,7 +82,7 @@ struct FeedbackServiceTests {
         } _: { sandbox in
             try await remove(token(1), sandbox)
             #expect(tuples(try await sandbox.feedback().end().bytes).count == 1)
-            // Nothing to wait for: it was cleared before it was written.
+            // No wait is needed: the list was cleared before it was written.
             #expect(try await waiting(sandbox) == 0)
         }
     }
@@ -112,7 +112,7 @@ struct FeedbackServiceTests {
         }
     }
 
-    /// The clearing follows the client's close.
+    /// Waits until the list is empty: the sandbox clears it after the client's close.
     private func waitUntilEmpty(_ sandbox: TestSandbox) async throws {
         try await TestLimit.wait { try await waiting(sandbox) == 0 }
     }

@@ -4,14 +4,14 @@ import Testing
 
 @testable import PushSandbox
 
-/// Each fault, as the client sees it.
+/// Tests each fault as the client sees it.
 @Suite("HTTP/2: faults", .serialized, .timeLimit(.minutes(10)))
 struct HTTP2FaultTests {
     private func answers(_ sandbox: TestSandbox) -> [String] {
         sandbox.state.withLock { $0.inbox.page().entries.map(\.answer.name) }
     }
 
-    /// A connection that may open many streams.
+    /// Returns a connection that may open many streams.
     private func ready(_ sandbox: TestSandbox) async throws -> HTTP2Client {
         let client = try await sandbox.provider(certificate: .client)
         #expect(try await client.isAlive())

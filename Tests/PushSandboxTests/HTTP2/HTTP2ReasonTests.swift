@@ -5,7 +5,7 @@ import Testing
 
 @testable import PushSandbox
 
-/// Every reason that Apple names, brought about by what Apple names it for, through TLS and HTTP/2.
+/// Provokes every reason that Apple documents by its documented cause, through TLS and HTTP/2.
 @Suite("HTTP/2: reasons", .serialized, .timeLimit(.minutes(10)))
 struct HTTP2ReasonTests {
     private typealias Response = HTTP2Client.Response
@@ -14,7 +14,7 @@ struct HTTP2ReasonTests {
     func reasons(_ reason: ProviderReason) async throws {
         try await TestSandbox.with { configuration in
             if reason == .tooManyRequests { configuration.deviceRate = 2 }
-            // All in one second, while the certificates are good.
+            // All pushes happen in the same second, while the certificates are valid.
             let now = Date()
             configuration.now = { now }
         } _: { sandbox in
@@ -124,7 +124,7 @@ struct HTTP2ReasonTests {
             await sandbox.sandbox.stop()
             return try await client.response(to: stream)
         case .badEnvironmentKeyInToken, .internalServerError, .serviceUnavailable:
-            // The sandbox is never in such trouble, and does not use the other spelling: by fault only.
+            // Only a fault produces these: the sandbox never has such problems, and never uses the other spelling.
             try await sandbox.fault(#""action":"status","reason":"\#(reason.rawValue)""#)
             return try await sandbox.provider().push()
         }

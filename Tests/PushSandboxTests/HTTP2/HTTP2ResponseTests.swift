@@ -5,7 +5,7 @@ import Testing
 
 @testable import PushSandbox
 
-/// What is accepted, how it is answered, and what the inbox shows.
+/// Tests which requests are accepted, the responses, and the inbox.
 @Suite("HTTP/2: answers", .serialized, .timeLimit(.minutes(10)))
 struct HTTP2ResponseTests {
     private static let id = "eabeae54-14a8-11e5-b60b-1697f925ec7b"
@@ -227,7 +227,8 @@ struct HTTP2ResponseTests {
             #expect(
                 try await plain.push(HTTP2Client.token, [("apns-topic", "com.example.Other")]).reason
                     == "TopicDisallowed")
-            // The usual one lists several, so one has to be chosen; a provider token beside it is not looked at.
+            // The usual certificate lists several topics, so the client has to choose one. The sandbox ignores a
+            // provider token beside it.
             let client = try await sandbox.provider(certificate: .client)
             #expect(try await client.push(HTTP2Client.token, [("apns-topic", "")]).reason == "MissingTopic")
             #expect(try await client.push(HTTP2Client.token, [("authorization", "bearer x")]).status == 200)

@@ -5,7 +5,7 @@ import Testing
 
 @testable import PushSandbox
 
-/// TLS, ALPN, and a client that nobody here wrote.
+/// Tests TLS, ALPN, and a third-party client.
 @Suite("HTTP/2: transport", .serialized, .timeLimit(.minutes(10)))
 struct HTTP2TransportTests {
     private func arguments(_ sandbox: TestSandbox, _ more: String...) -> [String] {

@@ -5,7 +5,7 @@ import Testing
 
 @testable import PushSandbox
 
-/// Provider tokens over the life of a connection.
+/// Tests provider tokens over the lifetime of a connection.
 @Suite("HTTP/2: provider tokens", .serialized)
 struct SandboxAuthenticationTests {
     private static let key = P256.Signing.PrivateKey()
@@ -57,7 +57,7 @@ struct SandboxAuthenticationTests {
     func extremeTime(iat: String, isText: Bool) throws {
         var authentication = authentication()
         let value = try token(iat: isText ? "\"\(iat)\"" : iat)
-        // 1e308 as a text is no whole number.
+        // As a string, 1e308 is not an integer.
         let isNone = isText && iat.contains("e")
         #expect(check(value, &authentication) == (isNone ? .invalidProviderToken : .expiredProviderToken))
     }

@@ -9,7 +9,7 @@ import Testing
 
 @testable import PushSandbox
 
-/// The HTTP/2 side on a channel without sockets, where time moves only when it is told to.
+/// Tests the HTTP/2 side on a channel without sockets, where only the test advances the time.
 @Suite("HTTP/2 connection")
 struct SandboxHTTP2HandlerTests {
     /// A connection with a certificate, and the client at its other end.
@@ -20,7 +20,7 @@ struct SandboxHTTP2HandlerTests {
         private let client: EmbeddedChannel
         private let frames = Frames()
 
-        /// - Parameter negotiated: the protocol that the client has agreed to in TLS.
+        /// - Parameter negotiated: The protocol that the client agreed to in TLS.
         init(
             negotiated: String? = SandboxHTTP2Handshake.protocolName,
             _ change: (inout SandboxConfiguration) -> Void = { _ in }
@@ -43,17 +43,17 @@ struct SandboxHTTP2HandlerTests {
             if negotiated != nil { try transfer() }
         }
 
-        /// Brings bytes to the server as if the client had sent them.
+        /// Passes bytes to the server as if the client had sent them.
         func receive(_ bytes: some Collection<UInt8>) throws {
             try server.writeInbound(ByteBuffer(bytes: bytes))
         }
 
-        /// Lets time pass without bringing the server's bytes to the client, which could not read a refusal.
+        /// Advances the time without passing the server's bytes to the client, which could not read a rejection.
         func pass(_ time: TimeAmount) {
             loop.advanceTime(by: time)
         }
 
-        /// The text that the server has written.
+        /// Returns the text that the server has written.
         func written() throws -> String {
             var text = ""
             while let bytes = try server.readOutbound(as: ByteBuffer.self) { text += String(buffer: bytes) }
@@ -66,7 +66,7 @@ struct SandboxHTTP2HandlerTests {
 
         var refusals: [RefusedConnection] { state.withLock { $0.stats.refusals } }
 
-        /// Carries all bytes that either side has written to the other.
+        /// Passes all bytes that either side has written to the other.
         func transfer() throws {
             var isDone = false
             while !isDone {
@@ -103,7 +103,8 @@ struct SandboxHTTP2HandlerTests {
                 client.write(HTTP2Frame(streamID: stream, payload: .headers(.init(headers: headers))), promise: nil)
                 let body = HTTP2Frame.FramePayload.Data(data: .byteBuffer(ByteBuffer(string: "{}")), endStream: true)
                 client.write(HTTP2Frame(streamID: stream, payload: .data(body)), promise: nil)
-                // The library orders only what is flushed together, and that as it likes.
+                // The library keeps an order only among frames that are flushed together, and chooses that order
+                // itself.
                 client.flush()
             }
             try transfer()
@@ -115,7 +116,7 @@ struct SandboxHTTP2HandlerTests {
             try transfer()
         }
 
-        /// Streams that have been answered, in order.
+        /// The streams with a response, in order.
         var answered: [HTTP2StreamID] { frames.answered }
         var pingsAnswered: Int { frames.pingsAnswered }
         var limits: [Int] { frames.limits }
@@ -149,7 +150,7 @@ struct SandboxHTTP2HandlerTests {
         let connection = try Connection(negotiated: nil)
         for byte in HTTP2Preface.bytes.dropLast() { try connection.receive([byte]) }
         #expect(try connection.written() == "")
-        // The last byte, SETTINGS without a setting, and a PING.
+        // The last byte of the preface, SETTINGS without a setting, and a PING.
         let ping: [UInt8] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]
         try connection.receive([0x0A] + [0, 0, 0, 4, 0, 0, 0, 0, 0] + ping)
         let answer = Array(try connection.written().utf8)
@@ -169,7 +170,7 @@ struct SandboxHTTP2HandlerTests {
         let shown = String(text.utf8.map { (0x20..<0x7F).contains($0) ? Character(UnicodeScalar($0)) : "." })
         #expect(connection.refusals.first?.message.contains(shown) == true, "\(connection.refusals)")
         #expect(try connection.written().hasPrefix("HTTP/1.1 505"))
-        // Later bytes are neither read nor counted.
+        // The server neither reads nor counts later bytes.
         try? connection.receive(text.utf8)
         #expect(connection.refusals.count == 1)
     }

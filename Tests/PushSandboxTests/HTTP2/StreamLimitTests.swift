@@ -71,7 +71,7 @@ struct StreamLimitTests {
             let client = try await sandbox.provider()
             #expect(try await client.push().status == 200)
             #expect(try await client.isAlive())
-            // Open without their ends, so that they stay open.
+            // Send the requests without their ends, so that the streams stay open.
             var streams: [Int] = []
             for _ in 0..<8 { streams.append(try await client.send(client.headers(), body: "{", ends: false)) }
             for stream in streams.suffix(3) {

@@ -56,7 +56,7 @@ struct SandboxStateTests {
         try state.faults.add(Fault(.binary(fault)))
         #expect(state.decide(.good(7), from: peer, at: now) == decision)
         #expect(answers(state) == (answer.map { [$0] } ?? []))
-        // Once only.
+        // The fault hits only once.
         #expect(state.decide(.good(8), from: peer, at: now) == .next)
     }
 

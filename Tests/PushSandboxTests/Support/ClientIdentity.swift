@@ -2,15 +2,15 @@ import NIOSSL
 
 @testable import PushSandbox
 
-/// Who a client of the sandbox says it is, within TLS.
+/// The identity that a client of the sandbox presents in TLS.
 enum ClientIdentity {
     case client
-    /// No certificate at all.
+    /// No certificate.
     case none
     /// Another certificate, with its key in the same file.
     case files(String)
 
-    /// - Parameter protocols: what the client offers (ALPN).
+    /// - Parameter protocols: The protocols that the client offers by ALPN.
     func context(_ credentials: SandboxCredentials, protocols: [String] = []) throws -> NIOSSLContext {
         var tls = TLSConfiguration.makeClientConfiguration()
         tls.trustRoots = .certificates(try NIOSSLCertificate.fromPEMFile(credentials.authorityFile))

@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// The `openssl` command: a reader of our files and a client of our listeners that nobody here wrote.
+/// The `openssl` command: a third-party reader of our files and client of our listeners.
 enum OpenSSLTool {
     private static let tool = CommandTool("openssl")
 
@@ -14,7 +14,7 @@ enum OpenSSLTool {
     }
 }
 
-/// A command of this machine, if it has it.
+/// A command, if this machine has it.
 struct CommandTool: Sendable {
     static let curl = CommandTool("curl")
 
@@ -33,7 +33,7 @@ struct CommandTool: Sendable {
         var text: String { String(decoding: bytes, as: UTF8.self) }
     }
 
-    /// Runs the command, feeds it `input`, and waits until it ends, at most `seconds`.
+    /// Runs the command with `input`, and waits at most `seconds` until it ends.
     func run(_ arguments: [String], input: [UInt8] = [], seconds: Double = Double(TestLimit.seconds)) async throws
         -> Output
     {
@@ -50,7 +50,7 @@ struct CommandTool: Sendable {
         DispatchQueue.global().asyncAfter(deadline: .now() + seconds, execute: deadline)
         defer { deadline.cancel() }
         return await withCheckedContinuation { continuation in
-            // On a thread of its own: the reads block until the command ends.
+            // Use another thread: the reads block until the command ends.
             DispatchQueue.global().async {
                 try? stdin.fileHandleForWriting.write(contentsOf: Data(input))
                 try? stdin.fileHandleForWriting.close()

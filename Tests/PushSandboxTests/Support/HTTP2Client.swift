@@ -8,26 +8,27 @@ import Testing
 
 @testable import PushSandbox
 
-/// A client of the HTTP/2 listener that writes its frames by hand, so that it can also do what no library lets through.
+/// A client of the HTTP/2 listener that writes its frames by hand, so that it can also send frames that no library
+/// allows.
 struct HTTP2Client: Sendable {
     struct Response: Sendable {
         var status = 0
         var headers: [String: String] = [:]
         var body = ""
-        /// HEADERS carried END_STREAM.
+        /// Whether HEADERS carried END_STREAM.
         var isBare = false
         var reason: String? { ProviderRefusal(status: status, body: Array(body.utf8)).reason }
     }
 
-    /// The stream was reset.
+    /// The server reset the stream.
     struct StreamReset: Error, Equatable {
         var code: UInt32
     }
 
-    /// The connection ended before the answer.
+    /// The connection ended before the response.
     struct ConnectionEnded: Error {}
 
-    /// Nothing came in time.
+    /// No response arrived in time.
     struct NoResponse: Error {}
 
     struct GoAway: Sendable, Equatable {
@@ -46,8 +47,8 @@ struct HTTP2Client: Sendable {
     var authorization: String?
 
     /// - Parameters:
-    ///   - protocols: the protocols that the client offers by ALPN.
-    ///   - name: the host name that the server's certificate must have.
+    ///   - protocols: The protocols that the client offers by ALPN.
+    ///   - name: The host name that the server's certificate must have.
     static func connect(
         to address: SandboxAddress, _ credentials: SandboxCredentials, _ identity: ClientIdentity = .none,
         authorization: String? = nil, acknowledges: Bool = true, protocols: [String] = ["h2"],
@@ -80,7 +81,7 @@ struct HTTP2Client: Sendable {
         return try await channel.eventLoop.submit { try body(frames.value) }.get()
     }
 
-    /// The same connection with another provider token.
+    /// Returns the same connection with another provider token.
     func with(authorization: String) -> HTTP2Client {
         var client = self
         client.authorization = authorization
@@ -89,7 +90,8 @@ struct HTTP2Client: Sendable {
 
     // MARK: Requests
 
-    /// The headers of an ordinary request; `changes` with an empty value take one away.
+    /// Returns the headers of an ordinary request, followed by `changes`. `apns-topic` with an empty value leaves the
+    /// topic out.
     func headers(
         _ token: String = HTTP2Client.token, _ changes: [(String, String)] = [], method: String = "POST",
         path: String? = nil
@@ -108,7 +110,7 @@ struct HTTP2Client: Sendable {
     static let token = String(repeating: "ab", count: 32)
     static let payload = #"{"aps":{"alert":"Hi"}}"#
 
-    /// Sends a notification and waits for its answer.
+    /// Sends a notification and waits for the response.
     func push(
         _ token: String = HTTP2Client.token, _ changes: [(String, String)] = [],
         payload: String = HTTP2Client.payload
@@ -121,13 +123,13 @@ struct HTTP2Client: Sendable {
     }
 
     /// Sends a request.
-    /// - Parameter ends: false leaves it without its end.
-    /// - Returns: the stream's number.
+    /// - Parameter ends: Whether the request is complete.
+    /// - Returns: The stream's number.
     func send(_ headers: [(String, String)], body: String, ends: Bool = true) async throws -> Int {
         try await onLoop { try $0.send(1, headers, body: body, ends: ends)[0] }
     }
 
-    /// The same for several at once, which leave in one write.
+    /// Sends several requests in one write.
     func send(_ count: Int, _ headers: [(String, String)], body: String = HTTP2Client.payload) async throws -> [Int] {
         try await onLoop { try $0.send(count, headers, body: body, ends: true) }
     }
@@ -141,7 +143,7 @@ struct HTTP2Client: Sendable {
         try await onLoop { $0.response(to: stream) }.get()
     }
 
-    /// Sends so many requests, never more at once than allowed, and counts the answers by status.
+    /// Sends `count` requests within the limit of streams, and counts the responses by status.
     func flood(
         _ count: Int, _ headers: [(String, String)], body: String = HTTP2Client.payload
     ) async throws -> [Int: Int] {
@@ -150,17 +152,17 @@ struct HTTP2Client: Sendable {
 
     // MARK: The connection
 
-    /// Whether a PING is acknowledged within so many milliseconds.
+    /// Whether the server acknowledges a PING within this time.
     func isAlive(within milliseconds: Int64 = 1000 * TestLimit.seconds) async throws -> Bool {
         try await onLoop { $0.ping(milliseconds: milliseconds) }.get()
     }
 
-    /// The limits that the server has announced so far.
+    /// Returns the stream limits that the server has announced so far.
     func limits() async throws -> [Int] {
         try await onLoop { $0.limits }
     }
 
-    /// Streams that have neither answer nor reset.
+    /// Returns the number of streams that have neither a response nor a reset.
     func unanswered() async throws -> Int {
         try await onLoop { $0.openStreams }
     }

@@ -34,7 +34,7 @@ final class HTTP2ClientFrames: ChannelInboundHandler {
     private var isUp = false
     private var isEnded = false
     private var isClean = true
-    /// What may be sent on all streams together.
+    /// The number of bytes that may be sent on all streams together.
     private var window = 65_535
     private(set) var limits: [Int] = []
     private(set) var goAways: [HTTP2Client.GoAway] = []
@@ -78,7 +78,7 @@ final class HTTP2ClientFrames: ChannelInboundHandler {
         outgoing = ByteBuffer()
     }
 
-    /// Sends requests, all in one write.
+    /// Sends requests in one write.
     func send(_ count: Int, _ headers: [(String, String)], body: String, ends: Bool) throws -> [Int] {
         let streams = try (0..<count).map { _ in try send(headers, body: body, ends: ends) }
         flush()

@@ -11,14 +11,14 @@ import X509
 
 @testable import PushSandbox
 
-/// A sandbox on free ports in a directory of its own, and the means to talk to it.
+/// A sandbox on free ports in its own directory, and helpers to call it.
 struct TestSandbox: Sendable {
     let addresses: SandboxAddresses
     let credentials: SandboxCredentials
     let state: SharedState
     let sandbox: Sandbox
 
-    /// Runs `body` with a started sandbox; stops it and removes its directory afterwards.
+    /// Runs `body` with a started sandbox. Then stops it and removes its directory.
     static func with<Result: Sendable>(
         _ change: (inout SandboxConfiguration) -> Void = { _ in },
         _ body: (TestSandbox) async throws -> Result
@@ -51,19 +51,19 @@ struct TestSandbox: Sendable {
 
     // MARK: HTTP/2
 
-    /// The key of provider tokens.
+    /// Returns the key of provider tokens.
     func key() throws -> ProviderKey {
         try ProviderKey(
             pem: String(contentsOfFile: credentials.providerKeyFile, encoding: .utf8), keyID: credentials.keyID,
             teamID: credentials.teamID)
     }
 
-    /// A value of `authorization`, made `age` seconds ago.
+    /// Returns a value of `authorization` that was issued `age` seconds ago.
     func authorization(age: Int64 = 0) throws -> String {
         try "bearer " + key().token(issuedAt: Int64(state.now().timeIntervalSince1970) - age)
     }
 
-    /// A connection that sends a good provider token with each request, unless another is handed in.
+    /// Returns a connection that sends a valid provider token, or the given one, with each request.
     func provider(
         authorization: String? = nil, acknowledges: Bool = true, protocols: [String] = ["h2"],
         name: String = "localhost"
@@ -73,12 +73,12 @@ struct TestSandbox: Sendable {
             acknowledges: acknowledges, protocols: protocols, name: name)
     }
 
-    /// A connection with a client certificate.
+    /// Returns a connection with a client certificate.
     func provider(certificate: ClientIdentity) async throws -> HTTP2Client {
         try await HTTP2Client.connect(to: addresses.http2, credentials, certificate)
     }
 
-    /// A connection with a certificate of the sandbox's authority, which names the topic or none.
+    /// Returns a connection with a certificate of the sandbox's authority that names the topic, or none if it is `nil`.
     func provider(certificateFor topic: String?) async throws -> HTTP2Client {
         func read(_ file: String) throws -> String {
             try String(contentsOfFile: credentials.directory + "/" + file, encoding: .utf8)
@@ -94,7 +94,7 @@ struct TestSandbox: Sendable {
         return try await provider(certificate: .files(file))
     }
 
-    /// Makes a fault.
+    /// Creates a fault.
     func fault(_ fields: String) async throws {
         let answer = try await control(.post, "/faults", json: #"{"protocol":"http2",\#(fields)}"#)
         guard answer.status == 201 else { throw FaultRefused(answer: answer.body) }
@@ -111,13 +111,13 @@ struct TestSandbox: Sendable {
         var headers: HTTPFields
         var body: String
 
-        /// The body as a JSON object.
+        /// Returns the body as a JSON object.
         func object() throws -> [String: Any] {
             try #require(try JSONSerialization.jsonObject(with: Data(body.utf8)) as? [String: Any])
         }
     }
 
-    /// One request to the control API, by default as a well-behaved program on this machine sends it.
+    /// Sends one request to the control API, by default as a well-behaved program on this machine does.
     func control(
         _ method: HTTPRequest.Method, _ path: String, json: String? = nil, host: String? = nil,
         headers: HTTPFields = [:]
@@ -136,7 +136,7 @@ struct TestSandbox: Sendable {
         )
     }
 
-    /// The inbox, as the control API shows it.
+    /// Returns the inbox as the control API shows it.
     func notifications(_ query: String = "") async throws -> [[String: Any]] {
         let answer = try await control(.get, "/notifications" + query)
         return try #require(try answer.object()["notifications"] as? [[String: Any]])
@@ -144,7 +144,7 @@ struct TestSandbox: Sendable {
 }
 
 extension SandboxConfiguration {
-    /// Free ports, and a linger that does not make tests wait.
+    /// Uses free ports, and a short linger so that tests do not wait.
     static func forTests(directory: String) -> SandboxConfiguration {
         var configuration = SandboxConfiguration(directory: directory)
         configuration.binaryPort = 0
@@ -165,22 +165,22 @@ extension SandboxState {
 }
 
 extension InboxEntry {
-    /// Of a binary notification.
+    /// The identifier of a binary notification.
     var identifier: UInt32? {
         if case .binary(_, let identifier, _, _) = details { identifier } else { nil }
     }
 
-    /// Of a notification over HTTP/2.
+    /// The stream of a notification over HTTP/2.
     var stream: Int? {
         if case .http2(let stream, _, _, _, _) = details { stream } else { nil }
     }
 }
 
-/// The longest that a test waits for anything: it can only hang for so long, on a machine however busy.
+/// The longest wait of a test. It bounds a hanging test, and is long enough for a very busy machine.
 enum TestLimit {
     static let seconds: Int64 = 240
 
-    /// Asks again and again until it is so.
+    /// Polls until the condition holds.
     static func wait(for condition: () async throws -> Bool) async throws {
         let deadline = ContinuousClock.now + .seconds(seconds)
         while try await !condition() {

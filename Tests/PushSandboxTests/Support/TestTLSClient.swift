@@ -7,12 +7,12 @@ import Testing
 
 @testable import PushSandbox
 
-/// A TLS client of the gateway or the feedback service that collects what comes until the server has closed.
+/// A TLS client of the gateway or the feedback service that collects all bytes until the server closes.
 struct TestTLSClient: Sendable {
-    /// How a connection ended for the client.
+    /// The end of a connection as the client saw it.
     struct Ending: Sendable {
         var bytes: [UInt8]
-        /// The server closed properly, with TLS's close_notify; otherwise the connection broke.
+        /// Whether the server closed with TLS's close_notify. Otherwise the connection broke.
         var isClean: Bool
     }
 
@@ -20,7 +20,8 @@ struct TestTLSClient: Sendable {
     private let ending: EventLoopFuture<Ending>
     private let isUp: EventLoopFuture<Void>
 
-    /// - Parameter stopsReading: as soon as TLS is up, before a test could say so.
+    /// - Parameter stopsReading: Whether the client stops reading as soon as TLS is up, which a later call could not
+    ///   ensure.
     static func connect(
         to address: SandboxAddress, _ credentials: SandboxCredentials, _ identity: ClientIdentity,
         stopsReading: Bool = false
@@ -63,26 +64,26 @@ struct TestTLSClient: Sendable {
         try await isUp.get()
     }
 
-    /// Waits until TLS is up, then reads no more.
+    /// Waits until TLS is up, then stops reading.
     func stopReading() async throws {
         try await handshake()
         try await channel.setOption(.autoRead, value: false).get()
     }
 
-    /// Waits until the server has closed, and gives what it wrote before.
+    /// Waits until the server has closed, and returns the bytes that it sent.
     func end() async throws -> Ending {
         let ending = try await self.ending.get()
         channel.close(promise: nil)
         return ending
     }
 
-    /// Finishes sending, which the server answers with a close once it has processed everything.
+    /// Closes the sending direction. The server closes once it has processed everything.
     func finish() async throws -> Ending {
         channel.close(mode: .output, promise: nil)
         return try await end()
     }
 
-    /// Closes by force, with what is unread: the server sees a reset.
+    /// Closes with unread data, so that the server gets a reset.
     func abort() async throws {
         if let socket = channel as? any SocketOptionProvider {
             try await socket.setSoLinger(.init(l_onoff: 1, l_linger: 0)).get()
@@ -140,7 +141,7 @@ struct TestTLSClient: Sendable {
 }
 
 extension BinaryNotification {
-    /// A good notification: 32 bytes of token, all the same.
+    /// Returns a valid notification whose token has 32 equal bytes.
     static func good(
         _ identifier: UInt32, token: UInt8 = 0xAB, command: BinaryCommand = .framed, payload: String = #"{"aps":{}}"#
     ) -> BinaryNotification {

@@ -29,7 +29,7 @@ private struct Sender {
             audience: audience, expiresAt: Self.seconds + expiresIn, subject: subject)
     }
 
-    /// Good, but for what is changed.
+    /// Returns a request that is valid apart from `change`.
     func push(
         _ secret: String = "abc", text: String = "hello", body: [UInt8]? = nil, isTooLong: Bool = false,
         _ change: (inout HTTPFields) throws -> Void = { _ in }
@@ -48,7 +48,7 @@ private struct Sender {
 }
 
 extension SandboxBrowser {
-    /// As a page gets them.
+    /// Returns the keys as a page gets them.
     func keys() throws -> SubscriptionKeys {
         struct Browser: Decodable {
             struct Subscription: Decodable {
@@ -119,7 +119,7 @@ struct BrowserPushTests {
         let other = VAPIDKey()
         let good = try sender.authorization()
         let signature = try #require(good.firstIndex(of: ","))
-        // Another character in the middle of the signature.
+        // Change a character in the middle of the signature.
         let place = good.index(signature, offsetBy: -20)
         let forged = good.replacingCharacters(in: place...place, with: good[place] == "A" ? "B" : "A")
         let wrong: [(String?, Int, String)] = [
@@ -139,7 +139,7 @@ struct BrowserPushTests {
             #expect(refusal.errno == 109)
             #expect(refusal.message.contains(word), "\(refusal.message)")
         }
-        // As libraries write it that leave the port out.
+        // Some libraries leave out the port.
         let portless = try sender.push { $0[.authorization] = try sender.authorization(audience: "https://localhost") }
         #expect(sender.decide(portless) == .accept(ttl: 60))
         let last = try sender.push {

@@ -9,7 +9,7 @@ import WebPushWire
 
 @testable import PushSandbox
 
-/// The push service through its sockets, as a sender sees it.
+/// Tests the push service through its sockets, as a sender sees it.
 @Suite("Web Push: the service", .timeLimit(.minutes(10)))
 struct PushServiceTests {
     private let key = VAPIDKey()

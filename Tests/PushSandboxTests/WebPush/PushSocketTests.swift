@@ -13,7 +13,7 @@ import WebPushWire
 
 @testable import PushSandbox
 
-/// Mozilla's push protocol through its sockets, as a browser and a sender see it.
+/// Tests Mozilla's push protocol through its sockets, as a browser and a sender see it.
 @Suite("Web Push: a real browser's WebSocket", .timeLimit(.minutes(10)))
 struct PushSocketTests {
     private static let channel = "0d9ac2a8-6e4f-4c5d-a2cf-f5b0ae1a3a3a"
@@ -138,9 +138,9 @@ struct PushSocketTests {
             #expect(answer.status == 426)
             #expect(answer.body.contains("Upgrade: "))
             #expect(Self.status(try await raw(sandbox, "nonsense\r\n\r\n")) == 400)
-            // A client that sends nothing and ends its side is closed.
+            // The sandbox closes a connection whose client sends nothing and ends its side.
             #expect(try await raw(sandbox, nil, toEnd: true) == "")
-            // Not with the second request.
+            // An upgrade in the second request of a connection is ignored.
             let port = sandbox.addresses.control.port
             let both =
                 "GET /healthz HTTP/1.1\r\nHost: localhost:\(port)\r\n\r\n"
@@ -153,7 +153,7 @@ struct PushSocketTests {
 
     // MARK: The sender
 
-    /// - Returns: the status.
+    /// - Returns: The status.
     private func push(_ text: String, to endpoint: String, _ sandbox: TestSandbox) async throws -> Int {
         let keys = try SubscriptionKeys(publicKey: Array(browserKey.publicKey.x963Representation), secret: secret)
         let body = try MessageEncryption.encrypt(Array(text.utf8), for: keys)
@@ -191,7 +191,7 @@ struct PushSocketTests {
         return (lines + (origin.map { ["Origin: " + $0] } ?? [])).joined(separator: "\r\n") + "\r\n\r\n"
     }
 
-    /// - Returns: the status.
+    /// - Returns: The status.
     private func upgrade(
         _ sandbox: TestSandbox, _ path: String, host: String? = nil, origin: String? = nil
     ) async throws -> Int {
@@ -206,8 +206,8 @@ struct PushSocketTests {
     }
 
     /// - Parameters:
-    ///   - request: nil: none, and nothing more will come.
-    ///   - toEnd: reads until the sandbox closes the connection, and else until something has come.
+    ///   - request: The request. If `nil`, the client sends nothing and ends its side.
+    ///   - toEnd: Whether to read until the sandbox closes the connection, rather than until the first bytes arrive.
     private func raw(_ sandbox: TestSandbox, _ request: String?, toEnd: Bool = false) async throws -> String {
         let address = sandbox.addresses.control
         let channel = try await ClientBootstrap(group: MultiThreadedEventLoopGroup.singleton)
@@ -263,7 +263,7 @@ private final class TestBrowser: Sendable {
                         upgradeConfiguration: .init(upgradeRequestHead: head, upgraders: [upgrader]) { channel in
                             channel.eventLoop.makeSucceededFuture(false)
                         })
-                    // A frame may come with the answer.
+                    // A frame may arrive together with the response.
                     configuration.leftOverBytesStrategy = .forwardBytes
                     channel.closeFuture.whenComplete { _ in came.finish() }
                     return try channel.pipeline.syncOperations.configureUpgradableHTTPClientPipeline(
@@ -281,14 +281,14 @@ private final class TestBrowser: Sendable {
         try await channel.writeAndFlush(frame)
     }
 
-    /// The next message.
+    /// Returns the next message.
     func heard() async throws -> [String: Any] {
         guard let frame = await frames.first(where: { _ in true }), frame.opcode == .text else { throw Closed() }
         return try #require(
             try JSONSerialization.jsonObject(with: Data(frame.data.readableBytesView)) as? [String: Any])
     }
 
-    /// How the sandbox closes it.
+    /// Returns the code and reason with which the sandbox closes the WebSocket.
     func end() async throws -> (code: UInt16?, reason: String) {
         guard var data = await frames.first(where: { $0.opcode == .connectionClose })?.data else { throw Closed() }
         let code: UInt16? = data.readInteger()

@@ -7,7 +7,7 @@ import WebPushWire
 
 @testable import PushSandbox
 
-/// A sandbox's state, and what browsers and a sender do to it.
+/// A sandbox's state, and the actions of browsers and a sender on it.
 private struct Service {
     static let origin = "https://localhost:2199"
     static let channel = "0d9ac2a8-6e4f-4c5d-a2cf-f5b0ae1a3a3a"
@@ -15,7 +15,7 @@ private struct Service {
     var state = SandboxState.forTests()
     var now = Date(timeIntervalSince1970: 1_800_000_000)
     let key = VAPIDKey()
-    /// A browser's own, which the sandbox never sees.
+    /// The browser's own key, which the sandbox never sees.
     let browserKey = P256.KeyAgreement.PrivateKey()
     let secret = MessageEncryption.randomSalt()
     private var made = 0
@@ -33,7 +33,7 @@ private struct Service {
             at: now)
     }
 
-    /// - Returns: the connection, and the browser's name.
+    /// - Returns: The connection, and the browser's name.
     mutating func hello(_ known: String? = nil) throws -> (connection: Int, name: String) {
         let connection = try connect()
         let answer = try say(.hello(userAgent: known), over: connection)
@@ -41,7 +41,7 @@ private struct Service {
         return (connection, try #require(answer?.uaid))
     }
 
-    /// - Returns: the last part of the endpoint.
+    /// - Returns: The last part of the endpoint.
     mutating func register(_ channel: String = channel, over connection: Int) throws -> String {
         let key = try #require(Base64URL.bytes(key.publicText))
         let answer = try say(.register(channel: channel, key: key), over: connection)
@@ -64,7 +64,7 @@ private struct Service {
                 payload: Result { () throws(WebPushError) in try browser.read(body) }), at: now)
     }
 
-    /// The texts of the messages that are to go over the connection, and their versions.
+    /// Returns the texts and versions of the messages to send over the connection.
     mutating func take(_ connection: Int) throws -> [(text: String, version: String)] {
         try state.takeMessages(over: connection).map { message in
             #expect(message.messageType == "notification")
@@ -234,7 +234,7 @@ struct UserAgentsTests {
         #expect(service.progress == [.unregistered])
         let second = try service.register(over: connection)
         #expect(second != secret)
-        // The former one's removal, once more, does not touch it.
+        // Removing the former browser once more does not affect the new subscription.
         _ = service.state.removeBrowser(id: id, at: service.now)
         #expect(try service.register(over: connection) == second)
     }
@@ -272,7 +272,7 @@ struct UserAgentsTests {
         _ = try service.push("waits", to: secret)
         service.state.userAgents.close(connection)
 
-        // It has been away the longest.
+        // This browser has been away the longest.
         for _ in 1..<UserAgents.limit {
             let (other, _) = try service.hello()
             _ = try service.register(over: other)

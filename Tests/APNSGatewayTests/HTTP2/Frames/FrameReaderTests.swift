@@ -18,10 +18,10 @@ struct FrameReaderTests {
         }
     }
 
-    /// Streams 1 to 5 were opened.
+    /// The client has opened streams 1 to 5.
     static let lastStream = 5
 
-    /// All that is said; the bytes come in pieces of a given size.
+    /// Returns all events of the bytes, which are read in pieces of a given size.
     static func events(
         _ bytes: ByteBuffer, pieces: Int = .max, begin: Bool = true
     ) throws(HTTP2Failure) -> [PeerEvent] {
@@ -167,7 +167,7 @@ struct FrameReaderTests {
         #expect(throws: HTTP2Failure.self) { try Self.events(bytes, begin: false) }
     }
 
-    /// Every kind of frame, with what it says.
+    /// Every kind of frame with its event.
     static let conversation: [(bytes: ByteBuffer, event: PeerEvent)] = [
         (ServerFrames.accept(1), .headers(stream: 1, status: 200, endsStream: true)),
         (

@@ -22,7 +22,7 @@ struct FrameWriterTests {
         try writer.apply(PeerSettings(reading: &payload))
     }
 
-    /// How large DATA frames on a stream are, and whether the last ends it.
+    /// Returns the sizes of the DATA frames on a stream.
     private func sizes(_ frames: [ServerFrames.Frame], on stream: Int = 1) -> [Int] {
         frames.filter { $0.type == .data && $0.stream == stream }.map { $0.payload.readableBytes }
     }
@@ -34,7 +34,7 @@ struct FrameWriterTests {
         try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
         var session = HTTP2Session()
         let template = HTTP2RequestTemplate(host: "host", bundleID: "com.example.app", token: "the.token")
-        // The server's SETTINGS, and later its acknowledgement.
+        // Exchange the server's SETTINGS, and later its acknowledgement.
         func exchange() throws {
             while let bytes = session.takeOutput() { try channel.writeInbound(bytes) }
             while let bytes = try channel.readOutbound(as: ByteBuffer.self) { session.feed(bytes, now: .now()) }

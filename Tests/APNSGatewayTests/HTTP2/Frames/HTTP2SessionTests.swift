@@ -77,7 +77,7 @@ struct HTTP2SessionTests {
         var session = try opened { $0.frames = 100 }
         try session.open(1, headers: [":method": "POST"], body: [])
         for second in 0..<10 {
-            // One SETTINGS was there at the beginning, eight frames may come because of the stream.
+            // The first interval also allows one SETTINGS at the beginning and eight frames because of the stream.
             let count = second == 0 ? 107 : 100
             let bytes = ServerFrames.joined(.init(repeating: frame, count: count))
             try give(bytes, to: &session, after: .seconds(Int64(30 * second)))
@@ -107,7 +107,7 @@ struct HTTP2SessionTests {
         var session = try opened()
         for stream in [1, 3] { try session.open(stream, headers: [":method": "POST"], body: [1]) }
         session.reset(1, .cancel)
-        // Enters `:status: 299` into the table; the next refers to it.
+        // Enters `:status: 299` into the table. The next block refers to it.
         session.feed(
             ServerFrames.joined([
                 ServerFrames.frame(.headers, .endHeaders, on: 1, [0x48, 3] + "299".utf8),

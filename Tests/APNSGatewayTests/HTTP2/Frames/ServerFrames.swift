@@ -3,7 +3,7 @@ import NIOHPACK
 
 @testable import HTTP2Wire
 
-/// Frames as a server sends them, right or wrong.
+/// Valid and invalid frames as a server sends them.
 enum ServerFrames {
     struct Frame {
         let type: FrameType
@@ -33,12 +33,12 @@ enum ServerFrames {
         frame(.windowUpdate, on: stream, bytes(increment))
     }
 
-    /// The whole answer `:status: 200`.
+    /// A complete response with `:status: 200`.
     static func accept(_ stream: Int) -> ByteBuffer {
         frame(.headers, [.endHeaders, .endStream], on: stream, [0x88])
     }
 
-    /// Headers as literals, whatever the table has.
+    /// Encodes headers as literals, independent of the table.
     static func block(_ headers: [(name: String, value: String)]) -> [UInt8] {
         headers.flatMap { header in
             [0x00, UInt8(header.name.utf8.count)] + header.name.utf8 + [UInt8(header.value.utf8.count)]
@@ -50,7 +50,7 @@ enum ServerFrames {
         ByteBuffer(bytes: buffers.flatMap { $0.readableBytesView })
     }
 
-    /// What a client has written, with or without the preface.
+    /// Splits a client's output, with or without the preface, into frames.
     static func frames(_ bytes: ByteBuffer) -> [Frame] {
         var rest = bytes
         if rest.getString(at: rest.readerIndex, length: 3) == "PRI" { rest.moveReaderIndex(forwardBy: 24) }
