@@ -5,7 +5,7 @@ import Testing
 
 @testable import ChatStore
 
-/// The app named `default` gets a name, with much that belongs to it.
+/// Tests that members, devices and open work of the app `default` move to the default app when that gets a name.
 @Suite("An app that is renamed", .timeLimit(.minutes(1)))
 struct AppAdoptionTests {
     private static let chat = AppName("chat")
@@ -15,7 +15,7 @@ struct AppAdoptionTests {
         bench = try NotificationFixture()
     }
 
-    /// Ends the store, and starts one whose default app has another name.
+    /// Closes the store, and opens one whose default app has another name.
     private func rename() async throws -> SQLiteStores {
         try bench.store.close()
         let store = try bench.fixture.open(defaultApp: Self.chat, apps: [Self.chat])
@@ -35,7 +35,7 @@ struct AppAdoptionTests {
         #expect(try value("SELECT count(*) FROM active_users WHERE app = 'chat'") == 3)
         #expect(try value("SELECT count(*) FROM devices WHERE app = 'chat'") == 3)
         #expect(try value("SELECT count(*) FROM devices WHERE app = 'other'") == 1)
-        // Who joins again is still the same member.
+        // A member that joins again is still the same member.
         try await store.rooms.join(StoreFixture.join(1, app: "chat"))
         #expect(
             try bench.fixture.query("SELECT member_id, history_from FROM active_users ORDER BY member_id") == before)
@@ -70,7 +70,7 @@ struct AppAdoptionTests {
         #expect(device.user?.text == "ann" && device.tags.map(\.text) == ["new", "old"])
         let history = try await store.devices.deliveries(to: device.id, before: nil, limit: 9)
         #expect(history.items.map(\.notification) == [earlier])
-        // One installed app has one user: the one that came last.
+        // An installed app belongs to one member: the last one that brought its token.
         let tokens = try bench.fixture.query("SELECT device_token FROM active_users ORDER BY member_id")
         #expect(try tokens.map { $0[0] as String } == ["0", StoreFixture.token(1).description])
     }

@@ -2,7 +2,7 @@ import ChatDomain
 import Synchronization
 import Testing
 
-/// What docs/stores.md asks of every store's devices and notifications, through the ports alone.
+/// Tests the requirements of `docs/stores.md` for devices and notifications in every store, through the ports alone.
 @Suite("Devices and notifications in every store", .timeLimit(.minutes(2)))
 struct DevicePortTests {
     private static let payload = #"{"aps":{"alert":"hello"}}"#
@@ -30,7 +30,7 @@ struct DevicePortTests {
         }
     }
 
-    /// The push service says that devices are gone.
+    /// Reports devices as gone, as the push service does.
     private func deactivate(_ numbers: [Int], app: AppName = .default, in store: TestedStore) async throws {
         store.advance(.seconds(1))
         try await store.stores.feedback.record(
@@ -49,7 +49,7 @@ struct DevicePortTests {
             audience: audience, app: app.map { AppName($0) }, payload: payload, idempotencyKey: key)
     }
 
-    /// All pages of a list.
+    /// Returns the items of all pages of a list.
     private func all<Item>(_ page: (Int64?) async throws -> Page<Item>) async throws -> [Item] {
         var (items, cursor): ([Item], Int64?) = ([], nil)
         repeat {
@@ -66,7 +66,7 @@ struct DevicePortTests {
         try await all { try await store.stores.notifications.deliveries(of: id, in: state, after: $0, limit: 2) }
     }
 
-    /// What the tokens end with.
+    /// Returns the digits at the end of the tokens.
     private func numbers(_ deliveries: [Delivery]) -> [String] {
         deliveries.map { String($0.token.trimmingPrefix { $0 == "a" }) }
     }
@@ -196,7 +196,7 @@ struct DevicePortTests {
         #expect(try await today() == ["all": 4, "1.0": 2, "2.0": 2])
         store.advance(.seconds(86_400))
         #expect(try await today() == [:])
-        // It says nothing, and is known from yesterday.
+        // The app sends no version, so the version of yesterday counts.
         try await says(1, nil)
         #expect(try await today() == ["all": 1, "2.0": 1])
         for number in 2...70 { try await says(number, "v\(number)") }
@@ -229,7 +229,8 @@ struct DevicePortTests {
             let status = try await store.stores.notifications.notification(receipt.id)
             #expect(status.counts[.pending] == expected.count && status.state == (expected.isEmpty ? .done : .sending))
         }
-        // One that no registration knows goes to the app that is named, else to the default one; an inactive one fails.
+        // A token without a registration goes to the named app, or to the default app if none is named. A push to an
+        // inactive device fails.
         for (app, failed) in [(nil, ["4"]), ("other", [])] {
             let id = try await store.stores.notifications.send(request(.tokens(tokens), app: app)).id
             let (found, lost) = try await (deliveries(of: id, store), deliveries(of: id, in: .failed, store))
@@ -290,7 +291,7 @@ struct DevicePortTests {
         let receipt = try await notifications.send(first)
         #expect(try await notifications.send(first) == NotificationReceipt(id: receipt.id, devices: 1, isRepeat: true))
         store.advance(.seconds(20))
-        // The time has come; a reader of requests then says that there is none.
+        // Once the time has passed, the parser of requests returns no time.
         first.notBefore = nil
         #expect(try await notifications.send(first).isRepeat)
         #expect(try await notifications.earlier(first)?.id == receipt.id)
@@ -303,7 +304,7 @@ struct DevicePortTests {
             let changed = other
             #expect(await refusal { _ = try await notifications.send(changed) } == .idempotencyConflict)
         }
-        // Of many at once, what is wrong with one concerns none of the others.
+        // An error in one of several requests does not affect the others.
         let many = [
             first, request(.all, key: "k"), request(.all, key: "new"), request(.all, key: "new"), request(.all),
         ]
@@ -343,7 +344,7 @@ struct DevicePortTests {
         #expect(try await list(7, limit: 5) == [[ids[3], ids[1]]])
         #expect(try await list(7, limit: 1).flatMap(\.self) == [ids[3], ids[1]])
         #expect(try await list(8, limit: 5) == [[]])
-        // Each item is what the notification by itself is.
+        // Each item equals the notification as it is read alone.
         let first = try await notifications.notifications(sentWith: nil, before: nil, limit: 1).items
         #expect(try await first == [notifications.notification(ids[4])])
         #expect(first[0].counts[.pending] == 2 && first[0].state == .sending)
@@ -362,7 +363,7 @@ struct DevicePortTests {
         }
         let (three, four) = (#"{"aps":{"badge":3}}"#, #"{"aps":{"badge":4}}"#)
         let (news, others) = (#"{"aps":{"alert":"news","badge":3}}"#, #"{"aps":{"alert":"others"}}"#)
-        // What is scheduled for later is not what a device got last.
+        // A scheduled push does not count as the last push of a device.
         #expect(try await send(three, at: store.now() + .seconds(3600)) == 1)
         for (payload, devices) in [
             (three, 1), (three, 0), (others, 1), (three, 0), (others, 0), (four, 1), (news, 1), (three, 0), (four, 1),
@@ -370,12 +371,12 @@ struct DevicePortTests {
         ] {
             #expect(try await send(payload) == devices, "\(payload)")
         }
-        // Counted once, however many ways lead to it.
+        // A device counts once, even if several tags include it.
         var twice = request(.tags(["a", "b"].map(ChatDomain.Tag.init(stored:))), payload: news)
         twice.skipsUnchanged = true
         let id = try await store.stores.notifications.send(twice).id
         #expect(try await store.stores.notifications.notification(id).skipped == 1)
-        // What failed was not got.
+        // A failed push did not reach the device, so it does not count.
         let leased = try await store.lease()
         try await store.settle(leased, Transition(.failed(reason: "BadTopic")))
         #expect(try await send(news) == 1)
@@ -438,7 +439,7 @@ struct DevicePortTests {
         for other in [try subscription(1, key: 9), try subscription(1, secret: 9)] {
             #expect(await refusal { try await kept.keep(other) } == .conflict)
         }
-        // Nor does anybody unregister the browser without its keys.
+        // The keys are also needed to unregister the browser.
         let devices = store.stores.devices
         _ = try await devices.register(RegistrationRequest(token: StoreFixture.token(2), app: .web))
         for other in [try subscription(2, key: 9), try subscription(2, secret: 9)] {
@@ -447,7 +448,7 @@ struct DevicePortTests {
         #expect(try await devices.device(StoreFixture.token(2), app: .web).deactivatedAt == nil)
         #expect(try await devices.unregister(subscription(2)))
         #expect(try await !devices.unregister(subscription(2)))
-        // A device without keys is the operator's: nobody can prove to be it.
+        // A device without keys was registered by the operator. No client can prove that it owns the device.
         _ = try await devices.register(RegistrationRequest(token: StoreFixture.token(3), app: .web))
         #expect(try await !devices.unregister(subscription(3)))
         #expect(try await devices.unregister(StoreFixture.token(3), app: .web))
@@ -484,7 +485,7 @@ struct DevicePortTests {
         #expect(try await tokens.revoke(first.id) == first.name)
         #expect(try await tokens.revoke(first.id) == nil)
         #expect(try await tokens.token(of: secret) == nil)
-        // No token is made with an earlier one's number: messages name their writer by it.
+        // Token ids are never reused, because messages name their writer by the token id.
         #expect(try await tokens.create(first.name, grant, expiresAt: nil).token.id > short.token.id)
     }
 }

@@ -65,24 +65,24 @@ struct DeviceRegistryTests {
             try bench.queued("state = 'cancelled' AND reason = 'Unregistered' AND time_settled IS NOT NULL") == [
                 "1", "2",
             ])
-        // The chat's are taken back when their turn comes.
+        // The chat's pushes are cancelled when their turn to be leased comes.
         #expect(try bench.queued("state = 'pending'") == ["2"])
         #expect(try await bench.store.notifications.notification(id).counts[.cancelled] == 2)
         #expect(bench.store.metrics.outcomes().map(\.total) == [2])
         #expect(try bench.fixture.value("SELECT count(*) FROM device_tags") == 0)
         #expect(try bench.fixture.value("SELECT count(*) FROM active_users WHERE device_token = '0'") == 2)
         #expect(try await bench.store.rooms.post(StoreFixture.post(1, "ho")).queued == 0)
-        // What was under way when its device went, and comes back, goes no further.
+        // A push that was in flight when its device was unregistered is not sent again after its release.
         _ = try await bench.queue.settle([
             DeliveryReport(connection: ConnectionID(1), identifiers: 1...1, outcome: .notProcessed)
         ])
         let lease = try await bench.queue.lease(StoreFixture.slot(2))
         #expect(lease.pushes.isEmpty && lease.reasons == ["Unregistered"])
         #expect(try bench.queued("state = 'cancelled'").sorted() == ["1", "2", "2"])
-        // Retrying brings none of it back.
+        // A retry revives none of these pushes.
         let file = try QueueFile(path: bench.fixture.path)
         #expect(try file.retry(.matching(QueueFilter()), progress: { _ in }) == 0)
-        // It comes back as another device.
+        // The device comes back under a new id.
         _ = try await register(2)
         #expect(try await device(2).id > 2)
     }
@@ -134,7 +134,7 @@ struct DeviceRegistryTests {
         #expect(history.map(\.message) == [nil, 1, nil])
         #expect(history[2].notification == id)
         #expect(history.allSatisfy { $0.state == .pending && $0.queuedAt == bench.now })
-        // What another program queues has a device from its first outcome on.
+        // A push of another program gets its device with its first outcome.
         _ = try bench.fixture.query(
             "INSERT INTO push_queue (device_token, payload) VALUES (upper(?), '{\"aps\":{}}')",
             [StoreFixture.token(2).description])

@@ -30,7 +30,7 @@ struct DeviceUsageTests {
         try await store.devices.device(StoreFixture.token(number), app: nil)
     }
 
-    /// Versions of today, each with its number of devices; `all` for all devices.
+    /// Returns today's number of devices by app version, with the keys `all`, `unknown` and `others`.
     private func today() async throws -> [String: Int] {
         let days = try #require(await store.metrics.usage(since: fixture.time.withLock { $0 }.day))
         return days.reduce(into: [:]) { result, count in
@@ -49,7 +49,7 @@ struct DeviceUsageTests {
         try await join(1)
         #expect(try await device(1).client == ClientInfo(appVersion: "1.0", osVersion: "5.1", deviceModel: "iPhone"))
         #expect(try await device(1).seenAt == fixture.time.withLock { $0 })
-        // What is not said again stays.
+        // A value that the app does not send again stays.
         try await store.rooms.update(
             StoreFixture.member(1), token: StoreFixture.token(1), client: ClientInfo(appVersion: "1.1"), user: nil)
         #expect(
@@ -79,7 +79,7 @@ struct DeviceUsageTests {
         #expect(try await today() == ["all": 4, "1.0": 2, "2.0": 2])
         fixture.advance(.seconds(86_400))
         #expect(try await today() == [:])
-        // It says nothing, and is known from yesterday.
+        // The app sends no version, so the version of yesterday counts.
         try await join(1, version: nil)
         #expect(try await today() == ["all": 1, "2.0": 1])
         let since = fixture.time.withLock { $0 - .seconds(86_400) }.day
@@ -90,7 +90,7 @@ struct DeviceUsageTests {
     @Test("A registration that changes nothing else counts on a new day")
     func midnight() async throws {
         let request = RegistrationRequest(token: try StoreFixture.token(1), app: .default)
-        // 08:00; to two minutes before midnight.
+        // It is 08:00. Advance to two minutes before midnight.
         fixture.advance(.seconds(16 * 3600 - 120))
         _ = try await store.devices.register(request)
         #expect(try await store.devices.register(request) == .unchanged)
@@ -160,7 +160,7 @@ struct DeviceUsageTests {
         }
         #expect(try fixture.value("SELECT count(time_seen) FROM devices") == 0)
         #expect(try fixture.value("SELECT count(*) FROM device_days") == 0)
-        // What is not about it stays.
+        // Data that is not part of the analytics stays.
         #expect(try fixture.value("SELECT count(*) FROM active_users WHERE ip_address IS NOT NULL") == 2)
         #expect(try await store.records.progress(of: message).readers == 1)
 

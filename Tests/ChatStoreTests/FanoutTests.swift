@@ -25,7 +25,7 @@ struct FanoutTests {
         #expect(
             try bench.fixture.value("SELECT count(DISTINCT device) FROM push_queue WHERE notification IS NOT NULL")
                 == receipt.devices)
-        // Who registers later is not meant.
+        // A device that registers later gets no push.
         #expect(try bench.fixture.value("SELECT max(device) FROM push_queue") < 20_000)
     }
 
@@ -54,7 +54,7 @@ struct FanoutTests {
         try await bench.store.upkeep.look(&watch)
         while try bench.fixture.value(open) > 200 { try await bench.store.rooms.ping() }
         #expect(try bench.fixture.value(open) == 200)
-        // Not the look without a reason, which comes only every so many rounds.
+        // From this round on, the watch resumes work only because more is left. The periodic resume comes rounds later.
         watch.endRound()
         while try bench.fixture.value(open) > 0 { try await bench.store.upkeep.look(&watch) }
     }
@@ -66,7 +66,7 @@ struct FanoutTests {
         #expect(try bench.fixture.value("SELECT count(*) FROM push_queue") == [0, 450, 900, 1350, 1800, 1980][steps])
         try bench.store.close()
         let store = try bench.fixture.open()
-        // Registered between: not meant.
+        // This device registers in between, and gets no push.
         _ = try await store.devices.register(RegistrationRequest(token: StoreFixture.token(1), app: .default))
         try await store.jobs.resume()
         try await store.jobs.resume()
@@ -153,14 +153,14 @@ struct FanoutTests {
         let status = try await bench.store.notifications.cancel(id)
         #expect(status.state == .cancelled)
         #expect(status.cancelledAt == bench.now)
-        // The sweep has not come to them yet, or has: they do not go.
+        // These pushes are not leased, whether or not the sweep has reached them.
         #expect(try await bench.queue.lease(StoreFixture.slot(2)).pushes.isEmpty)
         let end = try await bench.finish(id)
         #expect(end.counts[.cancelled] == 1400)
-        // These are with the gateway.
+        // 100 pushes are with the gateway.
         #expect(end.counts[.pending] == 100)
         #expect(try await bench.store.notifications.cancel(id).state == .cancelled)
-        // What was handed out and comes back is not sent again.
+        // A leased push that comes back is not sent again.
         _ = try await bench.queue.settle([
             DeliveryReport(connection: ConnectionID(1), identifiers: 1...60, outcome: .notProcessed),
             DeliveryReport(connection: ConnectionID(1), identifiers: 61...100, outcome: .accepted),

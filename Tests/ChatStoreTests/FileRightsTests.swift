@@ -4,15 +4,15 @@ import Testing
 
 @testable import ChatStore
 
-/// Root in a folder that belongs to the user who runs the relay, and who may be anybody's puppet.
+/// Tests commands that root runs in a folder of the user who runs the relay. An attacker may control that user.
 @Suite("Root in another user's folder", .enabled(if: geteuid() == 0, "only root has other users' rights"))
 struct FileRightsTests {
     private static let (user, group): (uid_t, gid_t) = (65_531, 65_530)
 
     private let fixture: StoreFixture
-    /// A file of root's that the user may not touch.
+    /// A file of root's that the user must not be able to change.
     private let victim: String
-    /// In a folder that only root can read.
+    /// A copy in a folder that only root can read.
     private let copy: String
 
     init() throws {
@@ -62,7 +62,7 @@ struct FileRightsTests {
         var rights: Set<uid_t> = []
         let restored = try DatabaseCopy.restore(copy, to: fixture.path) { _, _ in
             rights.insert(FileRights.current.user)
-            // A draft that the user replaces in the middle leads where the user could go anyway.
+            // A link that the user puts in place of the draft leads only where the user could write anyway.
             let draft = fixture.directory.path + "/.pushchat.db.restoring.part-journal"
             symlink(victim, draft)
         }

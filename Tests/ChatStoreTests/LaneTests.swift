@@ -29,7 +29,7 @@ struct LaneTests {
         #expect(try await lease(3, room: 2) == [1, 2])
         #expect(try await lease(5, room: 2) == [8, 9])
         #expect(try await lease(7, room: 2) == [3, 4])
-        // The lease comes to both: nobody is owed a turn, and who comes then goes first.
+        // This lease reaches both lanes, so no lane is owed a turn, and the normal lane goes first again.
         #expect(try await lease(9, room: 2) == [10, 5])
         try bench.insert(2)
         try mark(11...11)
@@ -47,7 +47,7 @@ struct LaneTests {
         #expect(try await lease(4, room: 9) == [4, 5, 6, 7, 8, 9])
     }
 
-    /// Of one step of a fan-out, and of several.
+    /// Numbers of devices around the limits: of one step of a fan-out, and of several.
     private static let audiences = [
         PushLifeCycle.bulkFrom, PushLifeCycle.bulkFrom + 1, NotificationFanout.step, NotificationFanout.step + 1,
         2 * NotificationFanout.step + 1,

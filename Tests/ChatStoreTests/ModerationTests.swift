@@ -24,7 +24,7 @@ struct ModerationTests {
 
     private func end(in seconds: Int) -> Timestamp { bench.fixture.time.withLock { $0 } + .seconds(seconds) }
 
-    /// What a call is refused with.
+    /// Returns the text of the error that the call throws. `nil` if it throws none.
     private func refusal(_ call: () async throws -> Void) async -> String? {
         do {
             try await call()
@@ -56,7 +56,7 @@ struct ModerationTests {
                 text: try MessageText(parsing: text)))
     }
 
-    // MARK: - Removing
+    // MARK: - Removal
 
     @Test("A removed member is out at once, its waiting pushes of the room are not sent, and it may come back")
     func remove() async throws {
@@ -70,7 +70,7 @@ struct ModerationTests {
         #expect(try names() == ["name1", "name3"])
         #expect(await refusal { _ = try await store.rooms.post(StoreFixture.post(2, "no")) } == "not joined")
         #expect(await refusal { _ = try await store.feed.position(of: StoreFixture.member(2)) } == "not joined")
-        // Without a look at the row first, which would be a second later: what is remembered of it is not used.
+        // The lease must not use the content that the store remembers for a moment after the insert.
         let lease = try await bench.lease(StoreFixture.slot())
         #expect(lease.pushes.map(\.id) == [2] && lease.reasons == ["MemberRemoved"])
         #expect(try bench.states() == ["cancelled", "pending"])
@@ -89,7 +89,7 @@ struct ModerationTests {
         try await store.rooms.join(StoreFixture.join(3))
         _ = try await store.rooms.post(StoreFixture.post(1, "to 3"))
         try await post("other", "to 2")
-        // It goes to the other room, and is removed from that.
+        // Member 3 moves to the other room, and is removed from that room.
         try await store.rooms.join(StoreFixture.join(3, "other"))
         try await store.moderation.remove(id(3), by: moderator)
         _ = try await store.notifications.send(NotificationRequest(audience: .all, payload: #"{"aps":{}}"#))
@@ -136,7 +136,7 @@ struct ModerationTests {
         #expect(await refused() == "You are banned from this room")
         try await store.moderation.endBan(endless, by: moderator)
         #expect(await refused() == "You are banned from this room until \(end(in: 100).rfc3339)")
-        // Another process.
+        // Another process changes the bans.
         _ = try bench.fixture.query("UPDATE bans SET time_ends = datetime('2000-01-01') WHERE ban_id = ?", [long])
         #expect(await refused() == "You are banned from this room until \(end(in: 10).rfc3339)")
         _ = try bench.fixture.query("DELETE FROM bans WHERE ban_id = ?", [short])
@@ -199,7 +199,7 @@ struct ModerationTests {
         #expect(try file.retry(.matching(QueueFilter()), progress: { _ in }) == 0)
         await #expect(throws: ChatError.self) { try await store.moderation.delete(1, by: moderator) }
         #expect(try await records(store) == ["delete room 2 admin 192.0.2.9", "delete room 1 admin 192.0.2.9"])
-        // Who was at the newest one goes on there, and is not taken for a reader of another database.
+        // A reader that was at the newest message continues there, and is not taken for a reader of another database.
         #expect(try await store.feed.position(of: StoreFixture.member(2)).last == 2)
     }
 

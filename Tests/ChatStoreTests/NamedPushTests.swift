@@ -39,7 +39,7 @@ struct NamedPushTests {
         try bench.store.close()
         let again = try QueueFixture(bench.fixture, bench.fixture.open())
         #expect(try await again.lease(Self.slot(4), .http2).pushes.map(\.apnsID) == ids)
-        // It stands in the record of the push, too, once that was sent.
+        // The record of a sent push has the id as well.
         let file = try QueueFile(path: bench.fixture.path)
         #expect(try file.pushes(.init(), after: nil, limit: 9).items.map(\.apnsID) == ids)
     }
@@ -130,7 +130,7 @@ struct NamedPushTests {
             let payload: String = try bench.fixture.query(
                 "SELECT payload FROM push_queue WHERE chat_message = \(receipt.message)")[0][0]
             #expect(payload.hasSuffix(#"},"message_id":\#(receipt.message)}"#))
-            // Numbers go on behind deleted messages.
+            // Message ids continue after deleted messages.
             _ = try bench.fixture.query("DELETE FROM messages")
         }
         #expect(try bench.fixture.value("SELECT count(*) FROM push_queue") == 3)
@@ -159,7 +159,7 @@ struct TroubleTests {
         _ = try bench.fixture.query("UPDATE push_queue SET refused = 1 WHERE message_id = 2")
         #expect(try await lease(1, room: 1).pushes.map(\.id) == [3])
         #expect(try await lease(1, room: 2).pushes.map(\.id) == [4, 5])
-        // The turn of what made trouble: the first of it is to be alone, on a connection where nothing is in doubt.
+        // It is the retry lane's turn. Its first push must be sent alone, on a connection where nothing is in doubt.
         let waiting = try await lease(1, fresh: false)
         #expect(waiting.needsFreshConnection)
         #expect(waiting.pushes.isEmpty)
@@ -183,10 +183,10 @@ struct TroubleTests {
             bench.fixture.advance(.milliseconds(due.milliseconds - now.milliseconds))
             return due.milliseconds - now.milliseconds
         }
-        // Nobody else gets through: it never fails, and keeps its attempts.
+        // While no other push is accepted, this one is retried without end.
         for count in 0..<14 { #expect(try await attempt() == 1000 << min(Int64(count), 9)) }
         #expect(try bench.states() == ["pending"])
-        // Another one does, and it does not.
+        // Another push is accepted, and this one is not.
         try bench.insert(1)
         connection += 1
         #expect(try await lease(connection, room: 1).pushes.map(\.id) == [2])

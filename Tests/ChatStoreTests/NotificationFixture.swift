@@ -4,11 +4,11 @@ import GRDB
 
 @testable import ChatStore
 
-/// A store with devices, and the moves that tests of notifications are made of.
+/// A store, with shortcuts for tests of notifications.
 struct NotificationFixture: Sendable {
     let fixture: StoreFixture
     let store: SQLiteStores
-    /// The queue with what a dispatcher does.
+    /// The queue of the store, with a dispatcher.
     let queue: QueueFixture
 
     static let payload = #"{"aps":{"alert":"hello"}}"#
@@ -23,7 +23,7 @@ struct NotificationFixture: Sendable {
 
     static func token(_ number: Int) throws -> DeviceToken { try StoreFixture.token(number) }
 
-    /// Registers devices with the tokens of their numbers.
+    /// Registers devices. The number of a device determines its token.
     func register(
         _ numbers: some Sequence<Int>, app: String = "default", user: String? = nil, tags: Set<String>? = nil
     ) async throws {
@@ -35,7 +35,7 @@ struct NotificationFixture: Sendable {
         }
     }
 
-    /// Writes many devices at once, every `everyInactive`th of them inactive.
+    /// Inserts many devices in one statement. Every `everyInactive`th device is inactive.
     func fill(_ count: Int, app: String = "default", everyInactive: Int = 0) throws {
         _ = try fixture.query(
             """
@@ -61,7 +61,7 @@ struct NotificationFixture: Sendable {
         try await store.notifications.send(request(audience, app: app, payload: payload))
     }
 
-    /// Waits until nothing of a notification is left to do.
+    /// Waits until all background work of notifications is done.
     func finish(_ id: NotificationID) async throws -> NotificationStatus {
         while try fixture.value("SELECT count(*) FROM notifications WHERE work IS NOT NULL") > 0 {
             try await store.rooms.ping()
@@ -69,14 +69,14 @@ struct NotificationFixture: Sendable {
         return try await store.notifications.notification(id)
     }
 
-    /// The last two digits of the tokens in the queue, in order.
+    /// Returns the digits at the end of the tokens in the queue, in order.
     func queued(_ condition: String = "TRUE") throws -> [String] {
         try fixture.query(
             "SELECT ltrim(device_token, 'a') FROM push_queue WHERE \(condition) ORDER BY message_id"
         ).map { $0[0] }
     }
 
-    /// All pages of a list.
+    /// Returns the items of all pages of a list.
     static func all<Item>(_ page: (Int64?) async throws -> Page<Item>) async throws -> [Item] {
         var items: [Item] = []
         var cursor: Int64?
@@ -90,7 +90,7 @@ struct NotificationFixture: Sendable {
 }
 
 extension SQLiteStores {
-    /// Accepts a notification and does so many steps of its fan-out, as if the process ended then.
+    /// Accepts a notification and performs only this number of steps of its fan-out, as if the process ended then.
     func accept(_ request: NotificationRequest, steps: Int) async throws -> NotificationID {
         let settings = StoreSettings(format: { _ in APNSFormat(.binary, payloadLimit: 2048) })
         return try await database.writer.perform { [database] db in

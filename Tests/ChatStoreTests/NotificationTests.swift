@@ -16,7 +16,7 @@ struct NotificationTests {
     private func user(_ text: String) -> UserReference { UserReference(stored: text) }
     private func tag(_ text: String) -> ChatDomain.Tag { ChatDomain.Tag(stored: text) }
 
-    /// Devices 1 and 2 are Ann's, 3 is Bob's, in another app; 4 is inactive.
+    /// Registers devices 1 and 2 of Ann, 3 of Bob in another app, and 4 of Ann, which is inactive.
     private func populate() async throws {
         try await bench.register([1, 2], user: "ann", tags: ["red", "blue"])
         try await bench.register([3], app: "other", user: "bob", tags: ["blue"])
@@ -112,7 +112,7 @@ struct NotificationTests {
         request.notBefore = bench.now + .seconds(86_400)
         let id = try await bench.store.notifications.send(request).id
         #expect(try await bench.store.notifications.notification(id).state == .scheduled)
-        // The clock may be set: it is looked again before.
+        // The store looks again before that time, because the clock may be set.
         #expect(try await bench.store.queue.nextDue(app: .default) == bench.now + PushLifeCycle.longestWait)
         bench.fixture.advance(.seconds(86_399))
         #expect(try await bench.queue.lease(StoreFixture.slot()).pushes.isEmpty)
@@ -140,7 +140,7 @@ struct NotificationTests {
         try await bench.register([1, 2], user: "ann", tags: ["red", "blue"])
         try await bench.register([3], tags: ["red"])
         _ = try await bench.send(.users([user("ann")]))
-        // What failed or was taken back was not got.
+        // The device has not received a push that failed or was cancelled.
         _ = try bench.fixture.query("UPDATE push_queue SET state = 'failed' WHERE message_id = 2")
         var request = bench.request(.tags([tag("red"), tag("blue")]))
         request.skipsUnchanged = true
@@ -174,7 +174,7 @@ struct NotificationTests {
         ] {
             #expect(try await send(payload) == devices, "\(payload)")
         }
-        // What other programs queue counts, and what is no JSON does no harm.
+        // Pushes of other programs count. A payload that is not JSON does no harm.
         let token = try StoreFixture.token(1).description
         for payload in ["'no JSON'", "x'ff'", "'{\"aps\":{\"badge\":9}}'"] {
             _ = try bench.fixture.query(
@@ -203,7 +203,7 @@ struct NotificationTests {
         #expect(try results.map { try $0.get().devices } == [1, 1, 1, 3])
         #expect(try bench.fixture.value("SELECT count(*) FROM push_queue") == 6)
 
-        // Another content for the second's key, the third as it was, the first twice.
+        // The second key now has other content, the third request is unchanged, and the first occurs twice.
         requests[1].payload = #"{"aps":{"badge":7}}"#
         requests[3] = requests[0]
         let again = try await bench.store.notifications.send(requests)

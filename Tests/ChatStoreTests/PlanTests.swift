@@ -7,7 +7,7 @@ import Testing
 
 @Suite("Query plans")
 struct PlanTests {
-    /// A statement, words that its plan must have, and whether it may sort.
+    /// The statements, and the words that the plan of each must have.
     private static let statements: [(String, [String])] =
         [
             (DeviceFilter(), ["SEARCH d USING INTEGER PRIMARY KEY"]),
@@ -147,7 +147,7 @@ struct PlanTests {
         ),
     ]
 
-    /// Words of a statement that the store runs somewhere, and what its plan must have.
+    /// Words of statements that the store runs, and the words that the plan of each must have.
     private static let traced = [
         ("count(*) FROM devices WHERE time_deactivated IS NOT NULL", "COVERING INDEX devices_inactive"),
         ("count(*) FROM devices", "COVERING INDEX"),
@@ -172,7 +172,7 @@ struct PlanTests {
             }
         }
         try await store.database.pool.writeWithoutTransaction(trace)
-        // Reads that follow each other share one connection.
+        // Consecutive reads use the same connection.
         try await store.database.pool.read(trace)
         for number in 1...PostRoom.small + 2 { try await store.rooms.join(StoreFixture.join(number)) }
         _ = try await store.rooms.post(StoreFixture.post(1, "hello", key: "key"))

@@ -4,14 +4,14 @@ import ChatDomain
 import Synchronization
 import Testing
 
-/// What is PostgreSQL's alone: the commands beside relays whose leases stand in the rows. What every store's do,
-/// ``QueueAdministrationTests`` says.
+/// Tests the commands beside relays that store their leases in the rows, as only PostgreSQL's do.
+/// ``QueueAdministrationTests`` tests the commands on every store.
 @Suite("Commands beside relays on one PostgreSQL", .timeLimit(.minutes(2)))
 struct PostgresAdministrationTests {
     private static let nobody: @Sendable (Int) -> Void = { _ in }
     private static let sent = Transition(.sent, adding: PushHistory(attempts: 1))
 
-    /// Relays, and a command.
+    /// Relays, and the queue as a command sees it.
     private final class Bench: Sendable {
         let relays: Relays
         let queue: PostgresQueueAdministration
@@ -79,7 +79,7 @@ struct PostgresAdministrationTests {
         try bench.insert(6)
         #expect(try await bench.lease(2) == [1, 2])
         #expect(try await bench.lease(1, relay: 1) == [3])
-        // A relay that is gone, which nobody has noticed yet, and one that is heard.
+        // A relay that fell silent an hour ago, unnoticed so far, and one that is alive.
         try bench.fixture.query(
             """
             INSERT INTO relay_starts (start_id, host, time_seen) VALUES
@@ -125,7 +125,7 @@ struct PostgresAdministrationTests {
         bench.fixture.advance(.seconds(-30))
         #expect(try await bench.queue.retry(.ids([1, 2, 3]), progress: Self.nobody) == 2)
         #expect(try await bench.lease(relay: 1) == [2, 3])
-        // What the first relay had of it says nothing any more.
+        // The first relay's outcomes no longer count for these pushes.
         #expect(try await bench.settle(2...3, Self.sent) == 0)
         #expect(try await bench.settle(2...3, Self.sent, relay: 1) == 2)
         #expect(try await bench.settle(1...1, Self.sent) == 1)
@@ -137,7 +137,7 @@ struct PostgresAdministrationTests {
         let bench = try await Bench()
         try bench.insert(1)
         #expect(try await bench.queue.cancel(.matching(QueueFilter()), progress: Self.nobody) == 1)
-        // The relay listens since it has its start.
+        // The relay has a start, so it is already listening.
         let announcements = bench.relays.first.database.announcements()
         #expect(try await bench.queue.retry(.ids([1]), progress: Self.nobody) == 1)
         var isTold = false
@@ -169,7 +169,7 @@ struct PostgresAdministrationTests {
         }
     }
 
-    /// How often each push was.
+    /// The number of times that each push was sent.
     private final class Sent: Sendable {
         let times = Mutex<[Int64: Int]>([:])
     }
@@ -197,7 +197,7 @@ struct PostgresAdministrationTests {
                     while done.value == 0 { try await bench.relays.all[relay].lookForPushes() }
                 }
             }
-            // All that is not sent is taken back and made due again, a few times; and in the end sent.
+            // Cancels all pushes that have not been sent and retries them, a few times. In the end all are sent.
             for _ in 0..<5 {
                 let cancelled = try await bench.queue.cancel(.matching(QueueFilter()), progress: Self.nobody)
                 let left = try bench.fixture.value("SELECT count(*) FROM push_queue WHERE state = 'cancelled'")
@@ -243,7 +243,7 @@ struct PostgresAdministrationTests {
         let collision = "DO $$ BEGIN RAISE EXCEPTION 'again' USING ERRCODE = '40001'; END $$"
         await #expect(throws: ChatError.self) { try await database.write { _ = try $0.run(collision) } }
         let work = relays.first.metrics.work()
-        // Five attempts.
+        // The colliding write makes five attempts.
         #expect(zip(work.batches, before.batches).map { $0.sizes.count - $1.sizes.count }[0] == 7)
         #expect(zip(work.batches, before.batches).map { $0.sizes.sum - $1.sizes.sum }[0] == 9)
         #expect(work.batches[2].sizes.sum > before.batches[2].sizes.sum)

@@ -7,7 +7,7 @@ import Testing
 
 @testable import ChatStorePostgres
 
-/// What the stores over PostgreSQL stand on: connections, transactions, announcements, starts.
+/// Tests the foundation of the stores on PostgreSQL: connections, transactions, announcements and starts.
 @Suite("PostgreSQL: connections, group commit, announcements, starts", .timeLimit(.minutes(2)))
 struct PostgresCoreTests {
     private static let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
@@ -62,7 +62,7 @@ struct PostgresCoreTests {
                 }
             }
         }
-        // What was swallowed did not become a success.
+        // Catching the error does not make the transaction succeed.
         #expect(error?.code == .internalError)
         #expect(caught.withLock { $0 })
         await #expect(throws: ChatError.self) {
@@ -92,14 +92,14 @@ struct PostgresCoreTests {
                 return attempts == 1
             }
             if isFirst {
-                // Of this test's database alone: others have theirs on the same server.
+                // Only in this test's database: other tests use the same server.
                 try fixture.query(
                     """
                     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                     WHERE application_name = 'pushchat' AND datname = current_database()
                     """)
             }
-            // Lost before COMMIT, and not in doubt.
+            // The connection is lost before COMMIT, so the commit is not in doubt.
             try transaction.run("SELECT 1")
         }
         #expect(try fixture.query("SELECT count FROM numbers WHERE number = 1") == "1")
@@ -170,7 +170,8 @@ struct PostgresCoreTests {
             var (found, isEverything) = (Set<String>(), false)
             while found != names, !isEverything {
                 let next = try #require(await heard.next())
-                // Until notifications are known to come, all is told each second.
+                // Until notifications are known to arrive, the stream reports every second that everything may have
+                // changed.
                 if next.everything { isEverything = rooms > 1000 }
                 found.formUnion(next.messages)
             }
@@ -183,7 +184,7 @@ struct PostgresCoreTests {
         let connections = try (0..<2).map { _ in try PostgresConnection(url: fixture.url) }
         for connection in connections { connection.deadline = .now + .seconds(30) }
         try connections[0].listen(in: "one \"channel\"")
-        // As through a pooler, which hands out a connection on which another listens.
+        // As behind a pooler, which may assign a connection on which another client listens.
         try connections[1].run("LISTEN \"one \"\"channel\"\"\"")
         for (number, connection) in connections.enumerated() {
             try connection.run("SELECT pg_notify('one \"channel\"', 'from ' || $1)", [.text("\(number)")])
@@ -328,7 +329,7 @@ struct PostgresCoreTests {
         let others = [
             AnnouncementChannel(schema: "public", secret: [UInt8](repeating: 8, count: 16)).payload(announcement),
             AnnouncementChannel(schema: "other", secret: secret).payload(announcement),
-            // Of the version before this one.
+            // The format of the previous version.
             #"{"from":"abc","deleted":{"a room's code":[4711]},"removed":["0123456789abcdef"]}"#,
             payload.replacingOccurrences(of: "v2.", with: "v2.x"), String(payload.dropLast(8)), "", "v2", "v2..", "..",
         ]

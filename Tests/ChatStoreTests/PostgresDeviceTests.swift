@@ -28,7 +28,7 @@ struct PostgresDeviceTests {
         #expect(device.tags.map(\.text) == ["b"] && device.user?.text == "u" && device.client.appVersion == "2")
         #expect(device.registeredAt == relays.fixture.time.withLock { $0 } && device.seenAt == device.registeredAt)
         #expect(device.createdAt == Timestamp(milliseconds: 1_800_000_000_000))
-        // A registration makes an inactive device active.
+        // A registration activates an inactive device.
         try relays.fixture.query("UPDATE devices SET time_deactivated = now(), deactivated_reason = 'x', refusals = 3")
         #expect(try await relays.register(1) == .refreshed)
         #expect(try relays.fixture.query("SELECT deactivated_reason IS NULL, refusals FROM devices") == "t|0")

@@ -7,7 +7,8 @@ import Logging
 import Synchronization
 import TestPostgres
 
-/// Stores over a database of PostgreSQL of its own, which ends with the test; each is a relay's.
+/// A PostgreSQL database for one test, which is dropped after the test. Each store that is opened on it belongs to one
+/// relay.
 final class PostgresFixture: Sendable {
     let server: PostgresServer
     let database: String
@@ -24,7 +25,7 @@ final class PostgresFixture: Sendable {
 
     var url: String { server.url(database) }
 
-    /// Opens the stores as one more relay, whose signs of life have begun. To be closed.
+    /// Opens and prepares the stores of one more relay. The caller closes them.
     func open(
         schema: String? = nil, defaultApp: AppName = .default, namesMessage: Bool = false, apps: Set<AppName>? = nil,
         keepsUsage: @escaping @Sendable () -> Bool = { true }
@@ -50,7 +51,7 @@ final class PostgresFixture: Sendable {
         time.withLock { $0 = $0 + duration }
     }
 
-    /// Another program's statement. Columns of the answer stand between `|`, rows between line breaks.
+    /// Runs a statement as another program. The result has `|` between columns and line breaks between rows.
     @discardableResult
     func query(_ sql: String) throws -> String { try client.text(sql) }
 

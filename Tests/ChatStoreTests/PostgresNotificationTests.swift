@@ -21,7 +21,7 @@ struct PostgresNotificationTests {
         try await relays.register(1, app: other)
         try relays.fixture.query(
             "UPDATE devices SET time_deactivated = now(), deactivated_reason = 'x' WHERE device_token LIKE '%a5'")
-        // Two members with one device, one without, and one whose device is not registered.
+        // Two members with one device, one without a device, and one whose device is not registered.
         for number in [1, 2, 8, 9] { try await relays.first.rooms.join(StoreFixture.join(number)) }
         try relays.fixture.query("DELETE FROM devices WHERE device_token LIKE '%a8'")
         try relays.fixture.query(
@@ -105,7 +105,7 @@ struct PostgresNotificationTests {
         #expect(try await skipped(.all) == [4, 0])
         #expect(try await skipped(.tokens(Self.tokens(2)), badge: 4) == [0, 1])
         #expect(try await skipped(.all, badge: 3) == [3, 1])
-        // What another program queued is no JSON, and says something else.
+        // Another program queued a payload that is not JSON. It counts as a different payload.
         try relays.fixture.query(
             "INSERT INTO push_queue (device_token, payload, device) SELECT device_token, 'nonsense', device_id FROM devices"
         )
@@ -191,7 +191,7 @@ struct PostgresNotificationTests {
         #expect(queued >= 2000 && status.counts[.cancelled] == queued - 20)
         #expect(try relays.fixture.value("SELECT count(*) FROM push_queue WHERE state = 'cancelled'") == queued - 20)
         #expect(try await relays.deliver(relay: 1) == 0)
-        // What comes back from the gateway is taken back then.
+        // A push that the gateway returns is cancelled when it is leased again.
         relays.first.queue.release([leased[0].id...leased[0].id], lane: leased[0].lane, app: .default)
         var again: [QueuedPush] = []
         while again.isEmpty {
@@ -212,7 +212,7 @@ struct PostgresNotificationTests {
         try relays.fill(1200)
         let held = try await relays.send(.all).id
         let other = try await relays.send(.all).id
-        // As a relay that stopped in the middle of a step.
+        // As if a relay had stopped in the middle of a step.
         let connection = try PostgresConnection(url: relays.fixture.url)
         connection.deadline = .now + .seconds(60)
         _ = try connection.run("BEGIN")
@@ -236,7 +236,7 @@ struct PostgresNotificationTests {
                 == "1200|1200")
     }
 
-    /// Fails for the notification with the key `bad`.
+    /// A step that fails for the notification with the key `bad`.
     private enum Failing: BackgroundStep {
         static let claimSQL = NotificationWork.claimSQL
 
@@ -296,7 +296,7 @@ struct PostgresNotificationTests {
         let connection = try PostgresConnection(url: relays.fixture.url)
         connection.deadline = .now + .seconds(60)
         _ = try connection.run("BEGIN")
-        // Where there is an index for it, it is taken, however few rows the tables have.
+        // The planner then uses an index wherever there is one, however few rows the tables have.
         _ = try connection.run("SET LOCAL enable_seqscan = off")
         func check(_ sql: String, _ values: [PostgresValue]) throws {
             let plan = try connection.run("EXPLAIN " + sql, values).map { try $0.text(0) }

@@ -6,12 +6,13 @@ import Synchronization
 import TestPostgres
 import Testing
 
-/// The queue of PostgreSQL, as several relays and other programs use it. What every store's does, ``StorePortTests`` says.
+/// Tests the queue of PostgreSQL with several relays and other programs. ``StorePortTests`` tests the queue of every
+/// store.
 @Suite("The queue that relays share", .timeLimit(.minutes(2)))
 struct PostgresQueueTests {
     private static let sent = Transition(.sent, adding: PushHistory(attempts: 1))
 
-    /// Relays over one database.
+    /// Relays on one database.
     private final class Relays: Sendable {
         let fixture: PostgresFixture
         let all: [PostgresStores]
@@ -26,7 +27,7 @@ struct PostgresQueueTests {
 
         deinit { for stores in all { stores.close() } }
 
-        /// As a script does it.
+        /// Inserts pushes as a script does.
         func insert(_ count: Int, _ columns: String = "", _ values: String = "") throws {
             try fixture.query(
                 """
@@ -51,7 +52,7 @@ struct PostgresQueueTests {
                 .count
         }
 
-        /// What the watch does in each round.
+        /// Does the watch's work of one round.
         func look(relay: Int = 0) async throws { try await all[relay].upkeep.queue.look() }
 
         func states() throws -> String {
@@ -61,7 +62,7 @@ struct PostgresQueueTests {
 
     // MARK: - Leases
 
-    /// What tasks of a test count together.
+    /// Counts that the tasks of a test share.
     private final class Tally: Sendable {
         let held = Mutex<Set<Int64>>([])
         let settled = Atomic(0)
@@ -122,7 +123,7 @@ struct PostgresQueueTests {
         try relays.fixture.query("UPDATE relay_starts SET time_ended = now() WHERE start_id = \(start)")
         try await relays.look(relay: 1)
         #expect(try await relays.lease(2, relay: 1).map(\.id) == [1, 2])
-        // The first may have begun anew meanwhile; else it gets nothing.
+        // The first relay may have a new start by then. Otherwise it gets no pushes.
         if relays.first.database.start == start { #expect(try await relays.lease().isEmpty) }
         let gone = Transition(.failed(reason: "Gone"), device: .countRefusal(reason: "Gone", limit: 1))
         #expect(try await relays.settle(1...2, gone) == 0)
@@ -224,7 +225,7 @@ struct PostgresQueueTests {
                 == "1|Bad|why|t")
         #expect(try relays.fixture.query("SELECT attempts, time_sent FROM push_queue WHERE message_id = 2") == "0|")
         #expect(try await relays.lease().map(\.id) == [2, 6])
-        // Another program took it back while it was with the gateway.
+        // Another program cancels both while they are with the gateway.
         try relays.fixture.query(
             "UPDATE push_queue SET state = 'cancelled', reason = 'x' WHERE message_id IN (2, 6)")
         try await relays.look()
@@ -247,7 +248,7 @@ struct PostgresQueueTests {
         #expect(settled.map(\.count) == [3, 1, 0])
         #expect(try settled[1].address == StoreFixture.token(2).description)
         #expect(try relays.states() == "sent failed sent")
-        // Alike, and only one of them still there.
+        // Two equal settlements, one of which is for a deleted push.
         try relays.insert(3)
         _ = try await relays.lease(2)
         try relays.fixture.query("DELETE FROM push_queue WHERE message_id = 4")
@@ -323,7 +324,7 @@ struct PostgresQueueTests {
             ])
         #expect(try pushes[3].address == .token(StoreFixture.token(2)))
         #expect(pushes.prefix(2).allSatisfy { $0.message != nil && $0.isOurs } && pushes[2].isOurs == false)
-        // A script's row gets the device's number, for the device's history.
+        // A script's row gets its device id, for the device's history.
         #expect(try relays.fixture.query("SELECT count(DISTINCT device) FROM push_queue WHERE payload = ''") == "4")
     }
 
@@ -341,7 +342,7 @@ struct PostgresQueueTests {
         var found: [QueuedPush] = []
         while found.count < 2, await arrivals.next() != nil { found += try await relays.lease(app: app) }
         #expect(found.map(\.id) == [1, 2] && found[0].payload == Array(#"{"aps":{}}"#.utf8))
-        // Committed late, with a number below others that were leased long ago.
+        // Committed late, with an id below others that were leased long ago.
         try relays.fixture.query(
             "INSERT INTO push_queue (message_id, device_token, payload) VALUES (-7, lpad('1', 64, 'a'), '{}')")
         while found.count < 3, await arrivals.next() != nil { found += try await relays.lease(app: app) }
@@ -380,7 +381,7 @@ struct PostgresQueueTests {
         for number in 2...3 { try insert(number) }
         #expect(try await relays.lease().map(\.id) == [2, 3])
         #expect(try await relays.settle(2...3, Self.sent) == 2)
-        // From 1, as the sequence knows of no other.
+        // Ids from 1 on, because the sequence does not know of the others.
         try relays.insert(3)
         try await relays.look()
         #expect(try await relays.lease().map(\.id) == [1, 2, 3])
@@ -388,7 +389,7 @@ struct PostgresQueueTests {
         #expect(try relays.states() == "sent sent sent sent sent")
         #expect(try relays.fixture.value("SELECT count(DISTINCT message_id) FROM push_queue") == 5)
 
-        // Settled by the script itself, and made due again by it.
+        // The script settles a push itself, and makes another one due again.
         try insert(1)
         try relays.fixture.query("UPDATE push_queue_due SET state = 'cancelled' WHERE message_id = 1")
         try await relays.look()
@@ -426,7 +427,7 @@ struct PostgresQueueTests {
         relays.fixture.advance(.seconds(60))
         #expect(try await relays.first.upkeep.applyRetention(messages: .zero, queue: .seconds(30)).pushes == 2)
         #expect(try relays.states() == "pending")
-        // It still settles after that.
+        // The push can still be settled after that.
         #expect(try await relays.settle(3...3, Self.sent) == 1)
         try relays.fixture.query(
             """
@@ -440,7 +441,7 @@ struct PostgresQueueTests {
         #expect(try await relays.first.upkeep.applyRetention(messages: .zero, queue: .seconds(3 * 86_400)).pushes == 1)
     }
 
-    // MARK: - The rest
+    // MARK: - Feedback, metrics, apps and plans
 
     @Test("Reports of the feedback service are acted on once, by whichever relay")
     func feedback() async throws {
@@ -544,9 +545,8 @@ struct PostgresQueueTests {
     }
 }
 
-/// Without a server: what a relay remembers of its leases.
 extension PostgresStores {
-    /// What the watch does in each round.
+    /// Does the watch's work of one round.
     func lookForPushes() async throws { try await upkeep.queue.look() }
 }
 #endif

@@ -3,18 +3,18 @@ import ChatDomain
 @testable import ChatStorePostgres
 import Synchronization
 
-/// Counts in several tasks.
+/// A counter that several tasks share.
 final class Counter: Sendable {
     private let count = Atomic(0)
 
     var value: Int { count.load(ordering: .relaxed) }
 
-    /// - Returns: how many there are then.
+    /// - Returns: The new count.
     @discardableResult
     func add(_ more: Int = 1) -> Int { count.add(more, ordering: .relaxed).newValue }
 }
 
-/// Relays over one database of PostgreSQL.
+/// Relays on one PostgreSQL database.
 final class Relays: Sendable {
     let fixture: PostgresFixture
     let all: [PostgresStores]
@@ -44,7 +44,7 @@ final class Relays: Sendable {
                     tags: tags.map { Set($0.map(Tag.init(stored:))) })))
     }
 
-    /// Devices without tokens that a test reads, in one statement.
+    /// Inserts devices in one statement. Their tokens differ from those that ``StoreFixture`` makes.
     func fill(_ count: Int, tags: [String] = []) throws {
         try fixture.query(
             """
@@ -56,7 +56,7 @@ final class Relays: Sendable {
         }
     }
 
-    /// Does the background work of all relays until none is left.
+    /// Runs the background work of all relays until none is left.
     func work(during body: (@Sendable () async throws -> Void)? = nil) async throws {
         try await withThrowingTaskGroup { group in
             for stores in all { group.addTask { await stores.jobs.run() } }
@@ -89,7 +89,7 @@ final class Relays: Sendable {
         return all
     }
 
-    /// Leases what is due and settles it as sent.
+    /// Leases all due pushes and settles them as sent.
     @discardableResult
     func deliver(relay: Int = 0, limit: Int = 100_000) async throws -> Int {
         let pushes = try await all[relay].queue.lease(app: .default, lanes: PushLane.allCases, limit: limit).pushes

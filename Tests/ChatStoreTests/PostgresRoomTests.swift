@@ -6,14 +6,14 @@ import Testing
 
 @testable import ChatStorePostgres
 
-/// What is special where several relays share the rooms of one database.
+/// Tests rooms that several relays share in one database.
 @Suite("Rooms of several relays on one PostgreSQL database", .timeLimit(.minutes(3)))
 struct PostgresRoomTests {
     private let fixture: PostgresFixture
 
     init() throws { fixture = try PostgresFixture() }
 
-    /// With two relays, which end with the test.
+    /// Runs `body` with two relays, and closes them afterwards.
     private func withRelays(_ body: (PostgresStores, PostgresStores) async throws -> Void) async throws {
         let first = try await fixture.open()
         defer { first.close() }
@@ -32,7 +32,7 @@ struct PostgresRoomTests {
         }
     }
 
-    /// Members by SQL: many cost little.
+    /// Inserts members and devices by SQL, which is fast for many.
     private func fill(_ room: String, _ numbers: ClosedRange<Int>) throws {
         try fixture.query(
             """
@@ -121,12 +121,12 @@ struct PostgresRoomTests {
             let kept = try await first.rooms.post(StoreFixture.post(1, "kept")).message
             let gone = try await first.rooms.post(StoreFixture.post(1, "gone")).message
             try fixture.query("DELETE FROM messages WHERE message_id = \(gone)")
-            // Somebody who may read the tables has the key.
+            // An attacker who can read the tables has the key.
             let key = try fixture.query("SELECT encode(channel_key, 'hex') FROM queue_state")
             let channel = AnnouncementChannel(schema: "public", secret: try #require(Hex.bytes(Array(key.utf8))))
             var claim = Announcement()
             claim.deleted = ["room": [kept, gone], "other": [kept]]
-            // Somebody who may only connect has not.
+            // An attacker who can only connect has no key.
             try fixture.query(
                 "SELECT pg_notify('pushchat_public', '{\"from\":\"x\",\"deleted\":{\"room\":[\(kept)]}}')")
             try fixture.query("SELECT pg_notify('pushchat_public', '\(channel.payload(claim))')")
@@ -151,7 +151,7 @@ struct PostgresRoomTests {
                     let store = number.isMultiple(of: 2) ? first : second
                     group.addTask {
                         let key = "key\(number % 20)"
-                        // Members of one room, and a program in rooms of its own.
+                        // Members of one room, and a program that posts to other rooms.
                         var request = try StoreFixture.post(1 + number % 4, "hello", key: key)
                         if number % 20 >= 10 {
                             request.member = MemberID(stored: "token:1")
@@ -280,7 +280,7 @@ struct PostgresRoomTests {
             try await withThrowingTaskGroup { group in
                 for number in 0..<24 {
                     let store = number.isMultiple(of: 2) ? first : second
-                    // The same udid in several rooms, with the token that others have, too.
+                    // The same udids in several rooms, all with the same token.
                     group.addTask {
                         try await store.rooms.join(StoreFixture.join(100 + number % 3, "room\(number % 5)", token: 500))
                     }
@@ -464,8 +464,8 @@ struct PostgresRoomTests {
 
     // MARK: - Large rooms
 
-    /// One step, as ``BackgroundJobs`` does it.
-    /// - Parameter isKilled: before its commit.
+    /// Performs one step, as ``BackgroundJobs`` does.
+    /// - Parameter isKilled: Whether the step fails before its commit.
     private func step(_ store: PostgresStores, isKilled: Bool = false) async throws {
         struct Killed: Error {}
         let database = store.database
@@ -491,7 +491,7 @@ struct PostgresRoomTests {
             #expect(try fixture.value("SELECT count(*) FROM push_queue") == 499)
             try await step(first, isKilled: true)
             #expect(try fixture.value("SELECT count(*) FROM push_queue") == 499)
-            // Who comes after the message gets none, who leaves before its turn neither.
+            // A member who joins after the message gets no push. Neither does a member who leaves before its turn.
             try await first.rooms.join(StoreFixture.join(5000, "large"))
             _ = try await second.rooms.leave(StoreFixture.member(2000))
             let jobs = [first, second].map { store in Task { await store.jobs.run() } }
@@ -564,7 +564,7 @@ struct PostgresRoomTests {
     }
 }
 
-/// For tasks that go on until something else is over.
+/// A flag for tasks that run until something else is over.
 private final class End: Sendable {
     private let isSet = Atomic(false)
 
@@ -573,7 +573,7 @@ private final class End: Sendable {
     func reach() { isSet.store(true, ordering: .releasing) }
 }
 
-/// A payload is the text.
+/// A format whose payload is the text.
 private struct TextFormat: PushFormat {
     func payload(of alert: ChatAlert) throws(ChatError) -> String { alert.text.text }
 

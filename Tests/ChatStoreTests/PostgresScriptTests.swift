@@ -5,7 +5,7 @@ import Synchronization
 import TestPostgres
 import Testing
 
-/// Beside programs that write many rows at once, choose their numbers, or hold them.
+/// Tests the queue beside programs that write many rows at once, choose their ids, or lock them.
 @Suite("PostgreSQL: much that others write", .timeLimit(.minutes(2)))
 struct PostgresScriptTests {
     private static let token = "lpad(i::text, 64, 'a')"
@@ -71,7 +71,7 @@ struct PostgresScriptTests {
         #expect(try await partitions.drop(before: "2027-01-16") == 0)
         #expect(try relays.fixture.value("SELECT count(*) FROM push_queue") == 3)
         try await relays.first.upkeep.queue.look()
-        // One that somebody reads just now stays until the next time.
+        // A partition that another session is reading stays until the next call.
         var rows = 0
         while rows == 0 { rows = try await partitions.drop(before: "2027-01-16") }
         #expect(rows == 2)
@@ -126,7 +126,7 @@ struct PostgresScriptTests {
             defer { isDeleted.store(true, ordering: .sequentiallyConsistent) }
             try await relays.first.moderation.delete(1, by: Moderator(name: "admin", address: nil))
         }()
-        // As often as a transaction is begun again at the most, and once more.
+        // A transaction makes at most five attempts. This is one round more.
         for number in numbers.prefix(6) {
             try other.run("BEGIN")
             try other.run(

@@ -26,7 +26,7 @@ struct PostgresTokenTests {
         }
         let first = try await tokens(refused: nil)
         #expect(first.count == 1 && signed.value == 1)
-        // Too young to be replaced.
+        // The token is too young to be replaced.
         #expect(try await tokens(refused: first.first?.text) == first)
         relays.fixture.advance(IssuedToken.shortestLife)
         let second = try await tokens(refused: first.first?.text)
@@ -108,7 +108,7 @@ struct PostgresTokenTests {
         let page = try await first.tokens(after: nil, limit: 1)
         #expect(page.items == [token] && page.next == token.id)
         #expect(try await first.tokens(after: page.next, limit: 1).items == [lasting])
-        // The later use stands, whichever relay writes it down first.
+        // The later use counts, whichever relay stores its use first.
         first.used(token.id, from: "192.0.2.1")
         relays.fixture.advance(.seconds(1))
         second.used(token.id, from: "192.0.2.2")

@@ -7,7 +7,7 @@ import Testing
 @Suite("Provider tokens are kept")
 struct ProviderTokenTests {
     let fixture: StoreFixture
-    /// How many were signed.
+    /// The number of tokens that were signed.
     let count = Counter()
 
     final class Counter: Sendable {

@@ -2,13 +2,13 @@ import ChatDomain
 import Synchronization
 import Testing
 
-/// What the commands do with the queue, over every store, beside a relay that has it open.
+/// Tests the commands on the queue of every store, beside a relay that has it open.
 @Suite("The queue, for the command line", .timeLimit(.minutes(2)))
 struct QueueAdministrationTests {
     private static let payload = #"{"aps":{"alert":"hello"}}"#
     private static let nobody: @Sendable (Int) -> Void = { _ in }
 
-    /// Entries 1…8, two of each settled state, then two pending ones.
+    /// Inserts pushes 1 to 8, two of each settled state, and two pending ones.
     private func populated(_ kind: StoreKind) async throws -> TestedStore {
         let store = try await kind.make()
         for (number, state) in ["sent", "failed", "expired", "cancelled"].enumerated() {
@@ -48,7 +48,7 @@ struct QueueAdministrationTests {
         ).id
     }
 
-    /// Those of the app `default` that a relay gets now.
+    /// Returns the pushes of the app `default` that a relay can lease now.
     private func leased(_ store: TestedStore) async throws -> [Int64] {
         try await store.notice()
         return try await store.lease().map(\.id)
@@ -225,7 +225,7 @@ struct QueueAdministrationTests {
     @Test("Few among many are found", arguments: StoreKind.allCases)
     func few(kind: StoreKind) async throws {
         let store = try await kind.make()
-        // Beyond what one page looks at.
+        // More rows than one page looks at.
         _ = try store.query(
             """
             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12000)

@@ -6,7 +6,7 @@ import Testing
 
 @testable import ChatStore
 
-/// What holds for a file alone. What the commands do with every store's queue, ``QueueAdministrationTests`` says.
+/// Tests the queue in a file. ``QueueAdministrationTests`` tests the commands on the queue of every store.
 @Suite("The queue's file, for the command line", .timeLimit(.minutes(1)))
 struct QueueFileTests {
     let bench: NotificationFixture
@@ -33,7 +33,7 @@ struct QueueFileTests {
         #expect { _ = try QueueFile(path: other.path) } throws: { "\($0)".contains("cannot be opened") }
     }
 
-    /// In PostgreSQL a payload is text.
+    /// Only for SQLite: in PostgreSQL a payload is text.
     @Test("A payload that is no UTF-8 is shown all the same")
     func bytes() throws {
         _ = try bench.fixture.query("INSERT INTO push_queue (device_token, payload) VALUES ('aa', x'7bff7d')")
@@ -46,7 +46,7 @@ struct QueueFileTests {
         let copy = bench.fixture.directory.appending(path: "copy.db").path
         let reports = Mutex<[(Int, Int)]>([])
         try DatabaseCopy.make(of: bench.fixture.path, to: copy) { done, total in
-            // Another program's write after each step.
+            // Another program writes after each step.
             _ = try? bench.fixture.query("INSERT INTO push_queue (device_token, payload) VALUES ('aa', '{}')")
             reports.withLock { $0.append((done, total)) }
         }
@@ -82,7 +82,7 @@ struct QueueFileTests {
         }
     }
 
-    /// How far a fan-out has come is set from within the store.
+    /// Only for SQLite: the test sets the progress of the fan-out from inside the store.
     @Test("To cancel a whole notification is to cancel what is not queued yet, too", arguments: [true, false])
     func cancelNotification(isRelayRunning: Bool) async throws {
         try bench.fill(2000)

@@ -6,18 +6,18 @@ import Synchronization
 @testable import ChatDispatch
 @testable import ChatStore
 
-/// What a dispatcher does between a queue and a gateway.
+/// The part of a dispatcher between the queue and a gateway.
 final class DispatchFixture: Sendable {
     let queue: any PushQueue
     private let now: @Sendable () -> Timestamp
     private let inFlight: Mutex<InFlightPushes>
 
-    /// What a lease came to.
+    /// The result of a lease.
     struct Result {
         var pushes: [Push] = []
         var isProbe = false
         var needsFreshConnection = false
-        /// Pushes that do not go.
+        /// Pushes that are not sent.
         var refused: [Settlement] = []
 
         var reasons: [String] { refused.map { $0.transition.reason ?? "" } }
@@ -62,7 +62,7 @@ final class DispatchFixture: Sendable {
     }
 }
 
-/// A store with a dispatcher, and the few moves that tests of the queue are made of.
+/// A store with a dispatcher, and shortcuts for tests of the queue.
 final class QueueFixture: Sendable {
     typealias Result = DispatchFixture.Result
 
@@ -89,7 +89,7 @@ final class QueueFixture: Sendable {
         try fixture.query("SELECT state FROM push_queue ORDER BY message_id").map { $0[0] }
     }
 
-    /// Looks at what other programs have done, as the relay does by itself.
+    /// Notices the writes of other programs, as the relay does regularly.
     func notice() async throws { try await store.lookForPushes() }
 
     func lease(_ slot: ConnectionSlot, _ kind: APNSFormat.Kind = .binary) async throws -> Result {

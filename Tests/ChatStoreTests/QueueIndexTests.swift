@@ -57,7 +57,7 @@ struct QueueIndexTests {
         index.finish(first, [((1...4).map { Self.push($0) }, 4)])
         #expect(index.inFlightCount(.default) == 4)
         #expect(index.dueCount(.default) == 6)
-        // A sweep meets all of them: those that are known are not counted twice.
+        // A sweep finds all of them. Known pushes do not count twice.
         index.found(DuePushes(range: 1...10, lane: .normal, app: .default))
         #expect(index.dueCount(.default) == 6)
         index.release(2...3, to: .retry, app: .default)
@@ -145,12 +145,12 @@ struct QueueIndexTests {
         index.waits(until: now + .seconds(90), app: .default)
         #expect(index.nextWaiting(.default) == now + .seconds(60))
         #expect(index.beginScanOfWaiting(.default, at: now + .seconds(59)) == nil)
-        // From a little before the last look.
+        // From two seconds before the last scan.
         #expect(index.beginScanOfWaiting(.default, at: now + .seconds(60)) == (now - .seconds(2)).milliseconds)
         #expect(index.nextWaiting(.default) == nil)
         index.requestScanOfWaiting()
         #expect(index.beginScanOfWaiting(.default, at: now + .seconds(69)) == (now + .seconds(58)).milliseconds)
-        // After a failure, or with a sweep, at all of them.
+        // After a failure, or with a sweep, the scan covers all of them.
         index.requestScanOfWaiting(atAll: true)
         #expect(index.beginScanOfWaiting(.default, at: now + .seconds(70)) == .min)
         // The clock was set back.

@@ -19,7 +19,7 @@ struct QueueLeasesTests {
         leases.finish(plan, rows, app: .default, at: start + .seconds(seconds))
     }
 
-    /// Of the first lane.
+    /// Returns the floors of the first lane.
     private mutating func floors() -> [QueueLeases.Floor] {
         let plan = leases.begin(.default)
         leases.finish(plan, [], app: .default, at: start)
@@ -84,7 +84,7 @@ struct QueueLeasesTests {
         let search = leases.beginSearch(at: start + .seconds(1))
         #expect(!none && search)
         leases.settled(settling, [settlement], app: .default)
-        // Begins after the search, and commits before the table is read.
+        // This lease begins after the search, and commits before the table is read.
         let later = leases.begin(.default)
         let underWay = leases.underWay
         leases.finish(running, [row(2)], app: .default, at: start)
@@ -95,7 +95,7 @@ struct QueueLeasesTests {
         let orphans = leases.orphans(among: [1, 2, 3, 4, 5, 7])
         #expect(orphans == [3])
         leases.endSearch()
-        // One that fails is begun again, however late.
+        // A search that did not end begins again, however late.
         let (late, last) = (
             leases.beginSearch(at: start + .seconds(121)), leases.beginSearch(at: start + .seconds(122))
         )

@@ -6,10 +6,10 @@ import Testing
 @testable import ChatDispatch
 @testable import ChatStore
 
-/// Random pushes, outcomes, crashes and scripts against a model that only counts.
+/// Compares the queue with a model that only counts, under random pushes, outcomes, crashes and scripts.
 @Suite("The queue under random outcomes, crashes and other programs' writes", .timeLimit(.minutes(5)))
 struct QueuePropertyTests {
-    /// A generator that can be had again.
+    /// A generator that returns the same numbers for the same seed.
     private struct Random: RandomNumberGenerator {
         var state: UInt64
 
@@ -22,31 +22,31 @@ struct QueuePropertyTests {
         }
     }
 
-    /// What a push is to come to, and what the gateway has seen of it.
+    /// The expected end of a push, and the number of times that the gateway has seen it.
     private struct Fate {
-        /// The gateway refuses it for good.
+        /// Whether the gateway rejects the push for good.
         let isRefused: Bool
-        /// Another program took it away.
+        /// Whether another program deleted the push.
         var isDeleted = false
-        /// Another program took it back: what was sent, was sent.
+        /// Whether another program cancelled the push. The gateway may accept it all the same.
         var isCancelled = false
         var accepted = 0
         var refused = 0
     }
 
-    /// What is tested: one relay or several, over one database. Tells what another program finds.
+    /// The subject of the test: one relay or several on one database, and another program that reads it.
     private struct Subject: Sendable {
         let relays: Int
         let open: @Sendable () async throws -> Relay
         let advance: @Sendable (Duration) -> Void
         let now: @Sendable () -> Timestamp
-        /// Another program's statement; columns as text.
+        /// Runs another program's statement and returns its columns as text.
         let query: @Sendable (String) throws -> [[String]]
         let isIntact: @Sendable () throws -> Bool
 
         struct Relay {
             let queue: any PushQueue
-            /// Looks at what others have done, as the relay does by itself.
+            /// Notices the writes of other programs, as the relay does regularly.
             let notice: () async throws -> Void
             let close: () throws -> Void
         }
@@ -99,12 +99,12 @@ struct QueuePropertyTests {
         var benches: [DispatchFixture] = []
         var random: Random
         var fates: [Int64: Fate] = [:]
-        /// With the gateway: identifier and entry, by connection.
+        /// The pushes that are with the gateway, by connection: the identifier and the push id.
         var inFlight: [Int64: [(identifier: UInt32, id: Int64)]] = [:]
         var nextIdentifier: UInt32 = 1
-        /// The relay of a connection is its number's, in turn.
+        /// The current connection. Its number determines its relay, in turn.
         var connection: Int64 = 1
-        /// Pushes that a crash, or a connection that was lost, left in doubt: they may come twice.
+        /// Pushes that a crash or a lost connection left in doubt. They may be sent twice.
         var doubtful: Set<Int64> = []
 
         init(seed: UInt64, _ kind: StoreKind) async throws {
@@ -196,7 +196,7 @@ struct QueuePropertyTests {
         #expect(Set(ids).count == ids.count)
     }
 
-    /// A new connection; what the old one has may still be answered, or never.
+    /// Opens a new connection. The pushes of the old one may still get a response, or never.
     private func lose(_ model: Model) {
         model.connection += 1
         model.nextIdentifier = 1
@@ -216,7 +216,7 @@ struct QueuePropertyTests {
                     DeliveryReport(connection: ConnectionID(connection), identifiers: identifiers, outcome: outcome))
             }
             if isLost {
-                // The gateway took some of them.
+                // The gateway accepted some of them.
                 model.doubtful.insert(push.id)
                 if model.chance(50) { model.fates[push.id]?.accepted += 1 }
                 add(.unanswered(reason: "Lost"))
@@ -235,7 +235,7 @@ struct QueuePropertyTests {
             }
         }
         model.inFlight[connection] = count == pushes.count ? nil : Array(pushes.dropFirst(count))
-        // Neighbours with one outcome share an outcome, as gateways say it.
+        // Adjacent pushes with the same outcome share a report, as gateways report them.
         var merged: [DeliveryReport] = []
         for report in reports {
             if let last = merged.last, last.outcome == report.outcome,
@@ -251,7 +251,7 @@ struct QueuePropertyTests {
         try await model.settle(merged, of: connection)
     }
 
-    /// What another program may do.
+    /// Changes a random push as another program may.
     private func changeByOthers(_ model: Model) throws {
         guard let id = model.fates.keys.sorted().randomElement(using: &model.random) else { return }
         switch Int.random(in: 0..<3, using: &model.random) {
@@ -273,7 +273,7 @@ struct QueuePropertyTests {
         }
     }
 
-    /// Everything that is in a relay's memory goes; the gateway may have taken what was in flight.
+    /// Clears a relay's memory. The gateway may have accepted pushes that were in flight.
     private func crash(_ model: Model) async throws {
         let relay = Int.random(in: 0..<model.relays.count, using: &model.random)
         for connection in model.inFlight.keys.sorted() where model.relay(of: connection) == relay {
@@ -290,7 +290,7 @@ struct QueuePropertyTests {
         lose(model)
     }
 
-    /// The gateway takes everything from now on.
+    /// Settles all pushes: the gateway responds to everything from now on.
     private func settleAll(_ model: Model, _ place: String) async throws {
         for _ in 0..<3000 {
             for (connection, pushes) in model.inFlight {

@@ -185,7 +185,7 @@ struct QueueTests {
         try bench.insert(5)
         _ = try await bench.lease(StoreFixture.slot(room: 3))
         try await bench.settle(1...1, .accepted)
-        // What is settled is noted with the outcomes after it.
+        // The store writes the position of the settled pushes with the outcomes after it.
         try await bench.settle(2...2, .accepted)
         #expect(try bench.fixture.value("SELECT settled_to FROM queue_state") == 1)
         try bench.store.close()
@@ -214,7 +214,7 @@ struct QueueTests {
             guard let first = lease.pushes.first, let last = lease.pushes.last else {
                 if isLate { break }
                 isLate = true
-                // A later push gets through; the poisoned one waits longer and longer.
+                // A later push is accepted. The poisoned one waits longer and longer.
                 try bench.insert(1)
                 continue
             }
@@ -226,7 +226,7 @@ struct QueueTests {
         }
         #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE state = 'sent'") == 600)
         #expect(writes.values.max().map { $0 <= 8 } == true)
-        // The poisoned one is tried later and later, and each time others get through beside it.
+        // The poisoned push is tried later and later, and each time other pushes are accepted beside it.
         for _ in 0..<20 {
             guard let due = try await bench.store.queue.nextDue(app: .default) else { break }
             let now = bench.fixture.time.withLock { $0 }

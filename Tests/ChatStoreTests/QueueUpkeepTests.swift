@@ -91,7 +91,8 @@ struct QueueUpkeepTests {
                 $0[0] as String
             }
                 == [StoreFixture.token(1).description])
-        // What was queued for it before is not sent; who joins again is active again.
+        // A push that was queued for the device before is not sent. A member that joins again makes the device active
+        // again.
         _ = try bench.fixture.query(
             "INSERT INTO push_queue (device_token, payload) VALUES (?, '{}')", [StoreFixture.token(1).description])
         #expect(try await bench.lease(StoreFixture.slot()).reasons == ["DeviceInactive"])
@@ -136,7 +137,7 @@ struct QueueUpkeepTests {
         let leased = try await bench.store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 9)
         #expect(leased.pushes.map(\.id) == [5, 6])
         try await bench.notice()
-        // The highest number has become the next one; the lowest has failed, alone.
+        // The row with the highest id got the next id. The row with the lowest id failed, alone.
         let rest = try await bench.store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 9)
         #expect(rest.pushes.map(\.id) == [7])
         #expect(try bench.fixture.query("SELECT reason FROM push_queue WHERE state = 'failed'").count == 1)
@@ -195,7 +196,7 @@ struct QueueUpkeepTests {
                 """, [count, time.milliseconds])
         }
         #expect(try await bench.lease(StoreFixture.slot()).pushes.isEmpty)
-        // Not before an hour from now at the latest, which is when it is looked again.
+        // The later pushes do not count yet: the store looks again after an hour at the latest.
         #expect(try await bench.store.queue.nextDue(app: .default) == now + .seconds(10))
         bench.fixture.advance(.seconds(11))
         var count = 0
@@ -231,7 +232,7 @@ struct QueueUpkeepTests {
     @Test("A row that another process inserts is found and announced by the next round", .timeLimit(.minutes(1)))
     func foreignRows() async throws {
         var watch = SQLiteUpkeep.Watch()
-        // The first round signals by itself.
+        // The first round always signals.
         try await bench.store.upkeep.look(&watch)
         watch.endRound()
         let arrivals = bench.store.queue.arrivals(of: .default)

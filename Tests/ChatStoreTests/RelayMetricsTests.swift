@@ -8,7 +8,7 @@ import Testing
 struct RelayMetricsTests {
     private static let start = Timestamp(seconds: 1_800_000_000)
 
-    /// Seconds since the start.
+    /// The seconds since the start.
     private let second = Elapsed()
 
     private final class Elapsed: Sendable {
@@ -72,7 +72,7 @@ struct RelayMetricsTests {
         _ = try await bench.settle(4...4, .accepted)
         _ = try await bench.settle(5...5, .rejected(reason: "BadDeviceToken"))
         _ = try await bench.settle(6...6, .retry(reason: "InternalServerError"))
-        // Settled already.
+        // These pushes are already settled.
         _ = try await bench.settle(1...5, .accepted)
         let outcomes = bench.store.metrics.outcomes()
         #expect(outcomes.map(\.state) == [.failed, .failed, .sent])

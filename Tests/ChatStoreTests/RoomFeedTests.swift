@@ -17,7 +17,7 @@ struct RoomFeedTests {
 
     @Test("Messages, entering and leaving are told, with where")
     func changes() async throws {
-        // Nobody listens: nothing is kept.
+        // Nothing listens, so the feed keeps no changes.
         try await store.rooms.join(StoreFixture.join(1))
         #expect(store.feed.takeRoomChanges().isEmpty)
         var signals = store.feed.roomChanges().makeAsyncIterator()
@@ -27,7 +27,7 @@ struct RoomFeedTests {
         var changes = store.feed.takeRoomChanges()
         #expect(try changes.memberships == [code("room")])
         #expect(try changes.members == [StoreFixture.member(2)])
-        // Again into the same room is nothing new.
+        // Joining the same room again is not a change.
         try await store.rooms.join(StoreFixture.join(2, name: "other"))
         #expect(store.feed.takeRoomChanges().isEmpty)
         try await store.rooms.join(StoreFixture.join(2, "elsewhere"))

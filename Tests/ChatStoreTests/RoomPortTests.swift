@@ -2,7 +2,7 @@ import ChatDomain
 import Foundation
 import Testing
 
-/// What docs/stores.md asks of every store's rooms, and of order in them, through the ports alone.
+/// Tests the requirements of `docs/stores.md` for rooms and moderation in every store, through the ports alone.
 @Suite("Rooms in every store", .timeLimit(.minutes(2)))
 struct RoomPortTests {
     private static let moderator = Moderator(name: "admin", address: "192.0.2.9")
@@ -45,7 +45,7 @@ struct RoomPortTests {
             .map(\.text)
     }
 
-    /// What a call is refused with.
+    /// Returns the text of the error that the call throws. `nil` if it throws none.
     private func refusal(_ call: () async throws -> Void) async -> String? {
         do {
             try await call()
@@ -57,7 +57,7 @@ struct RoomPortTests {
         }
     }
 
-    /// Runs the store's upkeep meanwhile; with its end everything is written down.
+    /// Runs the store's upkeep during `body`. When it ends, all activity is stored.
     private func withUpkeep(_ store: TestedStore, _ body: () async throws -> Void) async throws {
         let upkeep = store.stores.upkeep
         let watch = Task { await upkeep.watch() }
@@ -76,7 +76,7 @@ struct RoomPortTests {
     func historyChoice(kind: StoreKind) async throws {
         let store = try await kind.make()
         let (rooms, records) = (store.stores.rooms, store.stores.records)
-        // Chosen before anybody is there.
+        // The choice is made before the first member joins.
         try await records.setHistory(.all, of: code("ops"))
         for room in ["ops", "tea"] { _ = try await rooms.post(try program("before", room: room)) }
         try await join(1...1, "ops", in: store)
@@ -89,7 +89,7 @@ struct RoomPortTests {
             try await records.rooms(startingWith: "", after: nil, limit: 10).rooms.map(\.history)
         }
         #expect(try await choices() == [.all, nil])
-        // Another choice counts for those who join from then on.
+        // A new choice applies to members who join after it.
         try await records.setHistory(nil, of: code("ops"))
         try await records.setHistory(.joined, of: code("tea"))
         #expect(try await choices() == [nil, .joined])
@@ -175,11 +175,11 @@ struct RoomPortTests {
         try await withUpkeep(store) { _ = try await texts(for: 1, in: store) }
         try await post(5, in: store)
         try await post(4, in: store)
-        // The browser's own message in `a` is none that it has to read.
+        // The browser's own message in `a` does not count as unread.
         try await post(1, in: store)
         #expect(try await leased() == [2, 2, nil, nil])
         #expect(try await leased(.default) == [nil], "An app's push has none")
-        // Counted when it is leased, also after a restart, when rows are read.
+        // The store counts when it leases the push, also after a restart, when it reads rows.
         try await post(5, in: store)
         try await store.restart()
         #expect(try await leased() == [3])
@@ -325,7 +325,7 @@ struct RoomPortTests {
         let page = try await rooms.messages(for: StoreFixture.member(1), since: nil, limit: 10)
         #expect(page.messages.map(\.id) == [after] && page.messages.map(\.title) == ["Title"])
         #expect(page.messages[0].link == "https://example.org/" && page.messages[0].nickname == "cron")
-        // The operator's programs read all of it, from both ends.
+        // The operator's programs read all messages, in both directions.
         var all = try await records.messages(of: code(), .oldestFirst(after: 0), limit: 1)
         #expect(all.items.map(\.message.text) == ["before"] && all.next == before)
         all = try await records.messages(of: code(), .oldestFirst(after: before), limit: 1)
@@ -344,7 +344,7 @@ struct RoomPortTests {
         let results = try await withThrowingTaskGroup(of: (Int, MessageID?).self) { group in
             for number in 0..<100 {
                 group.addTask {
-                    // Every tenth is from nobody.
+                    // Every tenth post is from a stranger.
                     let post = try StoreFixture.post(number % 10 == 9 ? 900 : number % 5 + 1, "m\(number)")
                     do {
                         return (number, try await rooms.post(post).message)
@@ -402,12 +402,12 @@ struct RoomPortTests {
         var progress = try await records.progress(of: first)
         #expect(progress.message.message.text == "häh" && progress.message.message.nickname == "name1")
         #expect(progress.counts == [.pending: 2] && !progress.isQueueing)
-        // Not the writer, and not who came later.
+        // Neither the writer nor a member who joined later counts.
         #expect(progress.readers == 3 && progress.fetched == 0)
         #expect(try await records.progress(of: second).readers == 4)
         try await withUpkeep(store) {
             _ = try await store.stores.rooms.messages(for: StoreFixture.member(2), since: nil, limit: 1)
-            // What was handed out before does not lower it.
+            // An older message that is fetched later does not lower the position.
             for message in [second, first] { feed.handedOut(message, to: try StoreFixture.member(4)) }
         }
         progress = try await records.progress(of: first)
@@ -421,7 +421,8 @@ struct RoomPortTests {
         #expect(members.items.map(\.fetchedTo) == [nil, first, nil, second])
         #expect(members.items.map { $0.token == nil } == [false, false, false, true])
         #expect(try await records.members(of: code(), after: members.next, limit: 4).items.map(\.nickname) == ["name5"])
-        // What is not written down when it leaves is kept, too; what comes meanwhile it has not read.
+        // Activity that is not stored when the member leaves is kept. The member has not read messages from the time of
+        // its absence.
         feed.handedOut(second, to: try StoreFixture.member(2))
         _ = try await store.stores.rooms.leave(StoreFixture.member(2))
         let third = try await post(1, in: store)
@@ -463,7 +464,7 @@ struct RoomPortTests {
                 try await rooms.receipt(of: last, for: StoreFixture.member(stranger))
             }
         }
-        // In another room it is no message of the writer's any more, nor after it came back.
+        // The message has no receipt while the writer is in another room, nor after it comes back.
         try await join(1...1, "other", in: store)
         await #expect(throws: ChatError.self) { try await rooms.receipt(of: last, for: writer) }
         try await join(1...1, in: store)
@@ -472,7 +473,7 @@ struct RoomPortTests {
         #expect(try await feed.receipts(in: code(), for: [StoreFixture.member(2)]) == [:], "A large room.")
     }
 
-    // MARK: - Order
+    // MARK: - Moderation
 
     @Test(
         "A removed member is out at once, its waiting pushes of the room are not sent, and it may come back",
@@ -519,7 +520,7 @@ struct RoomPortTests {
         ] {
             #expect(await refusal { try await rooms.join(join) } == text)
         }
-        // A known limit: who has neither.
+        // A known limit: a client with another udid and without a token.
         try await rooms.join(StoreFixture.join(7, tokenless: true))
         let (member, banned) = (try StoreFixture.member(7), try StoreFixture.token(2))
         #expect(
@@ -529,7 +530,7 @@ struct RoomPortTests {
         store.advance(.seconds(60))
         try await join(2...2, in: store)
         #expect(try await moderation.bans(in: nil, before: nil, limit: 9).items.map(\.hasEnded) == [true])
-        // It has ended already.
+        // The ban has already ended.
         await #expect(throws: ChatError.self) { try await moderation.endBan(ban.id, by: Self.moderator) }
     }
 
@@ -566,7 +567,7 @@ struct RoomPortTests {
         #expect(made.name == nil && made.device == nil)
         made = try await ban(.udid(StoreFixture.member(1), room: nil))
         #expect(try await names("a", in: store) == ["name2"] && made.name == "name1")
-        // By its udid alone: its device may come in with another.
+        // The ban is by udid alone, so the device may join with another udid.
         try await store.stores.rooms.join(StoreFixture.join(9, "a", token: 1))
         await #expect(throws: ChatError.self) { try await ban(.member(9_999, everywhere: false)) }
     }
@@ -655,13 +656,13 @@ struct RoomPortTests {
         await #expect(throws: ChatError.self) { try await moderation.delete(large, by: Self.moderator) }
         let records = try await moderation.records(before: nil, limit: 9).items
         #expect(records.map(\.subject) == [large, messages[1], messages[0]].map { "\($0)" })
-        // Who was at the newest one goes on there, and is not taken for a reader of another database.
+        // A reader that was at the newest message continues there, and is not taken for a reader of another database.
         #expect(try await store.stores.feed.position(of: StoreFixture.member(2)).last >= messages[1])
     }
 
     private static let nobody: @Sendable (Int) -> Void = { _ in }
 
-    /// A push of the room after another, in the order of their numbers.
+    /// Returns the states of the pushes with their reasons, in the order of the push ids.
     private func states(in store: TestedStore) throws -> [String] {
         try store.query("SELECT state, coalesce(reason, '') FROM push_queue ORDER BY message_id").map {
             $0.joined(separator: " ").trimmingCharacters(in: .whitespaces)
@@ -684,7 +685,7 @@ struct RoomPortTests {
         try await store.settle([pushes[3]], wait)
         try await store.settle([pushes[4]], Transition(.expired))
 
-        // The last two are with a gateway.
+        // The last two pushes are with a gateway.
         try await store.stores.moderation.delete(message, by: Self.moderator)
         #expect(try store.value("SELECT count(*) FROM push_queue WHERE payload <> ''") == 0)
         let deleted = "cancelled MessageDeleted"
@@ -699,7 +700,7 @@ struct RoomPortTests {
             return try await store.stores.queue.settle(
                 [Settlement(ids, transition, overrulesSilence: late)], app: .default)[0].count
         }
-        // A gateway sends one back and takes the other. Of one that its silence had accepted it says that it was lost.
+        // A gateway returns one push and accepts the other. It reports a push that its silence had accepted as lost.
         #expect(try await settle(pushes[5], wait) == 0)
         #expect(try await settle(pushes[6], Transition(.sent, adding: attempt)) == 1)
         #expect(try await settle(pushes[0], wait, late: true) == 1)
@@ -785,7 +786,7 @@ struct RoomPortTests {
         #expect(try rows().map { $0[1] } == ["room", "banned", "chosen"])
         try await join(3...3, "left", in: store)
         #expect(try rows().last == ["6", "left"])
-        // Those that all ids were used up for work as they are.
+        // Rooms that get no row, because all ids are used up, still work.
         _ = try store.query("INSERT INTO rooms (room_id, secret_code) VALUES (2147483647, 'last')")
         if kind != .sqlite { _ = try store.query("SELECT setval('rooms_room_id_seq', 2147483647)") }
         try await join(4...4, "beyond", in: store)
@@ -827,7 +828,8 @@ struct RoomPortTests {
         let token = try await store.stores.tokens.create(
             AccessToken.name("cron"), AccessGrant(scopes: [.post], room: code()), expiresAt: nil)
         _ = try await moderation.ban(BanRequest(.udid(StoreFixture.member(9), room: code())), by: Self.moderator)
-        // Whoever a ban concerns is out of the room. A script's ban has removed nobody.
+        // Members whom a ban concerns must leave the room. A ban that a script inserted has not removed its members
+        // yet.
         for condition in [
             "udid) VALUES ('room', '\(try StoreFixture.member(4).text)')", "address) VALUES (NULL, '192.0.2.3')",
         ] {
@@ -861,7 +863,7 @@ struct RoomPortTests {
         for (old, new) in [("room", "other"), ("new", "room")] {
             #expect(try await !feed.hasMoved(code(old), to: code(new)))
         }
-        // And once more: whoever has missed the first finds the room all the same.
+        // Change the code again: a client that missed the first change still finds the room.
         #expect(try await recode("new", to: "newer", in: store) == RecodedRoom(members: 2, removed: 0))
         #expect(try await feed.hasMoved(code(), to: code("newer")))
     }
@@ -926,7 +928,7 @@ struct RoomPortTests {
                 return (0, 0)
             }
             group.addTask {
-                // Before, after or never: but never in the old room.
+                // These members join before or after the change, or never, but they are never in the old room.
                 for number in 50...60 { _ = try? await stores.rooms.join(StoreFixture.join(number)) }
                 return (0, 0)
             }
@@ -940,7 +942,7 @@ struct RoomPortTests {
         let present = try await names(new.room.text, in: store)
         #expect(!present.contains("name4") && present.count >= 33)
         #expect(await refusal { try await join(4...4, new.room.text, in: store) } == "You are banned from this room")
-        // The pushes that were still to be queued are for the members of now.
+        // Pushes that were not queued yet go to the present members.
         try await withUpkeep(store) {
             let end = ContinuousClock.now + .seconds(60)
             while try store.value("SELECT count(*) FROM messages WHERE fanout_after IS NOT NULL") > 0 {

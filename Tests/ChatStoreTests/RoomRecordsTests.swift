@@ -23,7 +23,7 @@ struct RoomRecordsTests {
         for number in [1, 2, 3, 4, 5, 1] { activity.wrote(try StoreFixture.member(number), at: time, from: nil) }
         try await activity.flush()
         #expect(try fixture.value("SELECT count(*) FROM active_users WHERE time_last_message IS NOT NULL") == 3)
-        // Then there is room for others.
+        // After that there is room for other members.
         activity.wrote(try StoreFixture.member(5), at: time, from: nil)
         try await activity.flush()
         #expect(try fixture.value("SELECT count(*) FROM active_users WHERE time_last_message IS NOT NULL") == 4)
@@ -40,16 +40,16 @@ struct RoomRecordsTests {
         var progress = try await store.records.progress(of: first)
         #expect(progress.message.message.text == "häh" && progress.message.message.nickname == "name1")
         #expect(progress.counts == [.pending: 2] && !progress.isQueueing)
-        // Not the writer, and not who came later.
+        // Neither the writer nor a member who joined later counts.
         #expect(progress.readers == 3 && progress.fetched == 0)
         #expect(try await store.records.progress(of: second).readers == 4)
 
         _ = try await store.rooms.messages(for: StoreFixture.member(2), since: nil, limit: 1)
         store.feed.handedOut(second, to: try StoreFixture.member(4))
-        // What was handed out before does not lower it.
+        // An older message that is fetched later does not lower the position.
         store.feed.handedOut(first, to: try StoreFixture.member(4))
         await record()
-        // Nor what was written down before.
+        // Nor does it lower the stored position.
         store.feed.handedOut(first, to: try StoreFixture.member(4))
         fixture.advance(.seconds(5))
         await record()
@@ -86,7 +86,7 @@ struct RoomRecordsTests {
     func again() async throws {
         for number in 1...2 { try await store.rooms.join(StoreFixture.join(number)) }
         let message = try await store.rooms.post(StoreFixture.post(1, "hi")).message
-        // It leaves before that is written down.
+        // The member leaves before the activity is stored.
         store.feed.handedOut(message, to: try StoreFixture.member(2))
         try await store.rooms.join(StoreFixture.join(2, "other"))
         await record()
@@ -106,7 +106,7 @@ struct RoomRecordsTests {
             #expect(progress.readers == readers && progress.fetched == readers)
             #expect(progress.fetchedBy == [String](repeating: "name2", count: readers))
         }
-        // Once more, with another name.
+        // The member leaves and joins once more, with another name.
         _ = try await store.rooms.leave(StoreFixture.member(2))
         try await store.rooms.join(StoreFixture.join(2, name: "Bo"))
         #expect(try await store.records.progress(of: later).fetchedBy == ["name2"])
@@ -130,7 +130,7 @@ struct RoomRecordsTests {
         store.feed.handedOut(message, to: try StoreFixture.member(2))
         await record()
         #expect(try await isFetched(message) == [true])
-        // Of before version 8: the member that has the device.
+        // A push from before version 8 names no member. It counts for the member that has the device now.
         _ = try fixture.query("UPDATE push_queue SET member = NULL")
         #expect(try await isFetched(message) == [false])
     }

@@ -29,7 +29,7 @@ struct RoomTests {
         #expect(rows[0][3] == (nil as String?))
     }
 
-    /// Members of a room, written at once.
+    /// Inserts members of a room in one statement.
     private func fill(_ members: Int) throws {
         _ = try fixture.query(
             """
@@ -58,7 +58,7 @@ struct RoomTests {
         arguments: [PostRoom.small + 1, PostRoom.small + 2])
     func sizes(members: Int) async throws {
         for number in 1...members { try await store.rooms.join(StoreFixture.join(number)) }
-        // Nobody that a push goes to, and a member all the same.
+        // A member who gets no push, because it has no device.
         try await store.rooms.join(StoreFixture.join(members, tokenless: true))
         let isSmall = members == PostRoom.small + 1
         #expect(try await store.rooms.post(StoreFixture.post(1, "hi")).queued == (isSmall ? members - 2 : 0))
@@ -86,7 +86,7 @@ struct RoomTests {
     func interruptedFanout() async throws {
         for number in 1...9 { try await store.rooms.join(StoreFixture.join(number)) }
         _ = try await store.rooms.post(StoreFixture.post(1, "hi"))
-        // As the file looks when the process ended after a step that reached member 4.
+        // The state of the file if the process ended after a step that reached member 4.
         _ = try fixture.query("DELETE FROM push_queue WHERE message_id > 3")
         _ = try fixture.query("UPDATE messages SET fanout_after = 4, fanout_until = 9")
         try await store.jobs.resume()

@@ -3,19 +3,19 @@ import GRDB
 @testable import ChatStore
 
 extension SQLiteStores {
-    /// A setting of the writing connection, as text; for diagnosis.
+    /// Returns a setting of the writing connection as text.
     func pragma(_ name: String) async throws -> String? {
         try await database.pool.writeWithoutTransaction { db in try String.fetchOne(db, sql: "PRAGMA \(name)") }
     }
 
-    /// Looks at what other programs have done, as the relay does by itself.
+    /// Notices the writes of other programs, as the relay does regularly.
     func lookForPushes() async throws {
         try await repair.notice()
         var position: Int64? = QueueIndex.ids.lowerBound
         while let from = position { position = try await repair.sweep(from: from).next }
     }
 
-    /// Lets the file grow by so many pages and no more, as a full disk would.
+    /// Limits the growth of the file to this number of pages, as a full disk would.
     func limitPages(spare: Int) async throws {
         try await database.pool.writeWithoutTransaction { db in
             let pages = try Int.fetchOne(db, sql: "PRAGMA page_count") ?? 0

@@ -6,7 +6,7 @@ import GRDB
 import Logging
 import Synchronization
 
-/// A store on a real file of its own, which ends with the test.
+/// The database file of one test, in a folder that is deleted after the test.
 final class StoreFixture: Sendable {
     let directory: URL
     let time = Mutex(Timestamp(milliseconds: 1_800_000_000_000))
@@ -36,7 +36,7 @@ final class StoreFixture: Sendable {
             now: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
 
-    /// As the release made it that had this version.
+    /// Creates the file as the release with this schema version created it.
     func createFile(ofVersion version: Int) throws {
         let folder = URL(filePath: #filePath).deletingLastPathComponent()
         let sql = try String(contentsOf: folder.appending(path: "schema-\(version).sql"), encoding: .utf8)
@@ -54,12 +54,12 @@ final class StoreFixture: Sendable {
         time.withLock { $0 = $0 + duration }
     }
 
-    /// Another process's look at the file.
+    /// Runs a statement as another process.
     func query(_ sql: String, _ arguments: StatementArguments = []) throws -> [Row] {
         try connection().write { try Row.fetchAll($0, sql: sql, arguments: arguments) }
     }
 
-    /// Another process's connection to the file, for tests that look often.
+    /// Opens another process's connection to the file, for tests that query it often.
     func connection() throws -> DatabaseQueue {
         var configuration = GRDB.Configuration()
         configuration.busyMode = .timeout(5)

@@ -1,7 +1,7 @@
 import ChatDomain
 import Testing
 
-/// What an import takes over, into every store.
+/// Tests imports into every store.
 @Suite("Imports", .timeLimit(.minutes(2)))
 struct StoreImportTests {
     private static let all = Set(DeviceRecord.Column.allCases)
@@ -60,7 +60,7 @@ struct StoreImportTests {
         _ = try await store.stores.devices.register(request)
     }
 
-    /// The push service says that the app is gone.
+    /// Deactivates a device, as if the push service had reported its app as gone.
     private func end(_ number: Int, in store: TestedStore) throws {
         _ = try store.query(
             """
@@ -73,7 +73,7 @@ struct StoreImportTests {
         try await store.stores.devices.device(StoreFixture.token(number), app: nil)
     }
 
-    /// The devices, as an export has them.
+    /// Returns the devices as an export has them.
     private func exported(_ store: TestedStore) async throws -> [DeviceRecord] {
         try await store.stores.devices.devices(DeviceFilter(), after: nil, limit: 100).items.map { device in
             var record = DeviceRecord(token: device.token, app: device.app)
@@ -86,7 +86,7 @@ struct StoreImportTests {
         }
     }
 
-    /// All that a row says.
+    /// Returns the complete rows of all devices and of their tags.
     private func rows(_ store: TestedStore) throws -> [[String]] {
         try store.query("SELECT * FROM devices ORDER BY device_id")
             + store.query("SELECT device_id, tag FROM device_tags ORDER BY device_id, tag")
@@ -111,7 +111,7 @@ struct StoreImportTests {
             #expect(result.updated == 3 && result.created == 0 && result.newer == 0)
             #expect(try rows(store) == before)
         }
-        // And after the devices were gone: the first time makes them, the second changes nothing.
+        // Import again after the devices were deleted: the first import creates them, the second changes nothing.
         _ = try store.query("DELETE FROM devices")
         #expect(try await store.imports.take(records, columns: Self.all).created == 3)
         let made = try rows(store)
@@ -131,7 +131,8 @@ struct StoreImportTests {
         let records = try await exported(store)
 
         store.advance(.seconds(48 * 3600))
-        // It has another owner; it has come back; it is gone; it has another version, and is registered as before.
+        // Device 1 gets another owner. Device 2 comes back. Device 3 is gone. Device 4 has another app version, but the
+        // same registration.
         try await register(1, DeviceEdit(user: .set(UserReference(stored: "bob"))), in: store)
         try await register(2, in: store)
         try end(3, in: store)
@@ -219,7 +220,7 @@ struct StoreImportTests {
             records[index].user = UserReference(stored: name)
             records[index].registeredAt = store.now() - .seconds(100 - index)
         }
-        // The last but one knows the device from a time before.
+        // The last row but one has an earlier time of registration.
         records[3].registeredAt = store.now() - .seconds(1000)
         let result = try await store.imports.take(records, columns: [.user, .registered])
         #expect(result.created == 3 && result.updated == 1 && result.newer == 1)

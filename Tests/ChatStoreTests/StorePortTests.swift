@@ -8,14 +8,14 @@ import Testing
 @testable import ChatStorePostgres
 #endif
 
-/// A store that the tests of the ports are run with. A further one is a case here.
+/// A store to run the tests of the ports with. A new store is a new case.
 enum StoreKind: String, CaseIterable, Sendable {
     case sqlite
     #if PostgreSQL
     case postgres
     #endif
 
-    /// Those that are built, or of these the one that `STORE` names.
+    /// The stores that are built. If `STORE` names one of them, only that one.
     static let allCases = ["sqlite", "postgres"].compactMap(StoreKind.init).filter {
         ["", $0.rawValue].contains(ProcessInfo.processInfo.environment["STORE"] ?? "")
     }
@@ -67,12 +67,12 @@ enum StoreKind: String, CaseIterable, Sendable {
     }
 }
 
-/// A store as its ports show it, and as a process that ends and starts again meets it; with what commands and other programs do.
+/// A store as its ports show it, across restarts of its process, with the commands and another program beside it.
 final class TestedStore {
     struct Opened {
         let stores: Stores
         let imports: any StoreImport
-        /// Looks at what others have done, as the relay does by itself.
+        /// Notices the writes of other programs, as the relay does regularly.
         let notice: () async throws -> Void
         let close: () throws -> Void
     }
@@ -85,9 +85,9 @@ final class TestedStore {
     var imports: any StoreImport { opened.imports }
     let advance: (Duration) -> Void
     let now: () -> Timestamp
-    /// A time, as another program's statement says it.
+    /// Returns the time as a literal for another program's statement.
     let time: (Timestamp) -> String
-    /// Another program's statement; columns as text.
+    /// Runs another program's statement and returns its columns as text.
     let query: (String) throws -> [[String]]
 
     init(
@@ -110,7 +110,7 @@ final class TestedStore {
         try? opened.close()
     }
 
-    /// As if the process had ended, with nothing settled that was not.
+    /// Restarts the store, as after the end of the process. Pushes that were not settled stay so.
     func restart() async throws {
         try opened.close()
         opened = try await open()
@@ -119,7 +119,7 @@ final class TestedStore {
 
     func notice() async throws { try await opened.notice() }
 
-    /// The queue as the commands have it.
+    /// Returns the queue as the commands use it.
     func queue() throws -> any QueueAdministration {
         let command = try self.command ?? administration()
         self.command = command
@@ -139,12 +139,12 @@ final class TestedStore {
     }
 }
 
-/// What docs/stores.md asks of every store, through the ports alone.
+/// Tests the requirements of `docs/stores.md` for every store, through the ports alone.
 @Suite("What every store does", .timeLimit(.minutes(2)))
 struct StorePortTests {
     private static let sent = Transition(.sent, adding: PushHistory(attempts: 1))
 
-    /// Members in a room, and a message from the first to each of the others.
+    /// Adds members to a room, and posts a message from the first member to the others.
     private func room(_ members: Int, in store: TestedStore) async throws {
         for number in 1...members { try await store.stores.rooms.join(StoreFixture.join(number)) }
         _ = try await store.stores.rooms.post(StoreFixture.post(1, "hello"))
@@ -224,7 +224,7 @@ struct StorePortTests {
         #expect(try await !rooms.join(StoreFixture.join(1)))
         #expect(try await !rooms.join(StoreFixture.join(2)))
         #expect(try await !rooms.join(StoreFixture.join(2, app: "other")))
-        // What was said there before does not count: it is not shown to who comes later.
+        // Earlier messages do not count: a member who joins later does not see them.
         for number in 1...2 { try await rooms.leave(StoreFixture.member(number)) }
         #expect(try await rooms.join(StoreFixture.join(3)))
         #expect(try await rooms.join(StoreFixture.join(3, "elsewhere")))
@@ -298,7 +298,7 @@ struct StorePortTests {
         let status = try await store.stores.notifications.cancel(id)
         #expect(status.state == .cancelled)
         #expect(try await store.lease().isEmpty)
-        // What was with the gateway is what the gateway made of it.
+        // The push that was with the gateway gets the gateway's outcome.
         try await store.settle([leased[1]], Self.sent)
         #expect(
             try await store.stores.notifications.notification(id).counts
@@ -316,7 +316,7 @@ struct StorePortTests {
             [FeedbackReport(token: StoreFixture.token(2), since: store.now())], app: .default)
         #expect(try await store.stores.feedback.actOnFeedback() == FeedbackResult(deactivated: 1))
         #expect(try await store.stores.rooms.post(StoreFixture.post(1, "after")).queued == 0)
-        // What was queued before is read again after a restart, and says so.
+        // A push that was queued before is read again after the restart, and has the obstacle.
         try await store.restart()
         #expect(try await store.lease().map(\.obstacle) == [.deviceInactive])
         try await store.stores.rooms.join(StoreFixture.join(2))
@@ -355,7 +355,8 @@ struct StorePortTests {
                     """)
             }
         }
-        /// - Returns: messages and pushes that some runs delete.
+        /// Applies retention three times.
+        /// - Returns: The numbers of deleted messages and pushes.
         func apply(_ age: Duration) async throws -> (messages: Int, pushes: Int) {
             var (messages, pushes) = (0, 0)
             for _ in 1...3 {
@@ -370,9 +371,9 @@ struct StorePortTests {
         try await store.notice()
         store.advance(day * 40)
         var deleted = try await apply(day * 30)
-        // PostgreSQL goes by the day on which the relay moved them.
+        // PostgreSQL deletes pushes by the day on which the relay moved them.
         #expect(deleted.messages == 3000 && deleted.pushes == (kind == .sqlite ? 6000 : 12_000))
-        // The time of the first has come; those behind them are older.
+        // The times of the first rows have passed by now. The rows behind them are older.
         try fill(store.now())
         try await store.notice()
         store.advance(day * 25)
@@ -417,7 +418,7 @@ struct StorePortTests {
             let subject = BanRequest.Subject.udid(try StoreFixture.member(number), room: nil)
             return try await moderation.ban(BanRequest(subject, endsAt: end), by: moderator).id
         }
-        // Takes back the push to the second member, which waits.
+        // The removal cancels the pending push to the second member.
         let member = try #require(
             try await store.stores.records.members(of: SecretCode(stored: "room"), after: nil, limit: 9).items
                 .first { $0.nickname == "name2" })
@@ -436,7 +437,7 @@ struct StorePortTests {
         #expect(try store.value("SELECT count(*) FROM messages") == 1)
 
         store.advance(day * 60)
-        // The record of the removal stays while a push waits that it takes back.
+        // The record of the removal stays while a push that it cancels is pending.
         let result = try await upkeep.applyRetention(ages)
         #expect(result.moderation == 1 + 3 + 1)
         #expect(try await moderation.bans(in: nil, before: nil, limit: 9).items.map(\.id) == [bans[1], bans[0]])

@@ -68,7 +68,7 @@ struct TokenTests {
         #expect(try await store.tokens.token(of: short) != nil)
         fixture.advance(.seconds(1))
         #expect(try await store.tokens.token(of: short) == nil)
-        // No token is made with an earlier one's number: messages name their writer by it.
+        // Token ids are never reused, because messages name their writer by the token id.
         #expect(try await create("next").token.id == 4)
     }
 

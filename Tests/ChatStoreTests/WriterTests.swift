@@ -16,7 +16,7 @@ struct WriterTests {
         store = try fixture.open()
     }
 
-    /// Holds the writing connection until it is let go.
+    /// Blocks the writing connection until the returned semaphore is signalled.
     private func hold() async -> DispatchSemaphore {
         let end = DispatchSemaphore(value: 0)
         await withCheckedContinuation { begun in
@@ -121,19 +121,20 @@ struct WriterTests {
         let start = ContinuousClock.now
         var budget = BackgroundBudget(now: start)
         #expect(budget.pause(at: start) == nil && budget.steps == 1)
-        // Four steps that took a millisecond each.
+        // Four steps took a millisecond each.
         budget.spent(4, from: start, to: start + .milliseconds(4))
         #expect(budget.steps == 4)
-        // Nobody waits: it goes on.
+        // No client waits, so the background work continues.
         #expect(budget.pause(at: start + .milliseconds(4)) == nil)
-        // Answers were given: its share is spent for seven times as long, or until no further answers come.
+        // Requests were answered: the background work pauses for seven times the time that it spent, or until no
+        // further answers come.
         budget.answered(at: start + .milliseconds(5))
         #expect(budget.pause(at: start + .milliseconds(6)) == .milliseconds(9))
         #expect(budget.pause(at: start + .milliseconds(15)) == nil)
         for time in stride(from: 6, through: 30, by: 8) { budget.answered(at: start + .milliseconds(time)) }
         #expect(budget.pause(at: start + .milliseconds(31)) == .milliseconds(1))
         #expect(budget.pause(at: start + .milliseconds(32)) == nil)
-        // Small steps share a transaction, but not without end; large ones have one each.
+        // Small steps share a transaction, up to a limit. A large step has its own.
         budget.spent(1, from: start, to: start + .microseconds(1))
         #expect(budget.steps == 16)
         budget.spent(1, from: start, to: start + .seconds(1))
@@ -154,7 +155,7 @@ struct WriterTests {
                     arguments: ["\(number)", text])
             }
         }
-        // On a disk that does not keep up the writer waits; the log has its last transaction more.
+        // If the disk does not keep up, the writer waits. The log then has its last transaction more.
         #expect(size("-wal") <= Checkpointer.extreme * 4200 + 1 << 20)
         #expect(size("") > 40 << 20)
         #expect(store.metrics.work().checkpoints.reduce(0) { $0 + $1.seconds.count } > 0)
