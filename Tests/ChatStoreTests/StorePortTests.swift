@@ -33,7 +33,8 @@ enum StoreKind: String, CaseIterable, Sendable {
                         close: { store.close() })
                 },
                 administration: {
-                    let queue = try PostgresQueueAdministration(configuration: PostgresConfiguration(url: fixture.url)) {
+                    let queue = try PostgresQueueAdministration(configuration: PostgresConfiguration(url: fixture.url))
+                    {
                         fixture.time.withLock { $0 }
                     }
                     return (queue, { queue.close() })
