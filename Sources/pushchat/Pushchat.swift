@@ -13,15 +13,15 @@ struct Pushchat: AsyncParsableCommand {
 
     static let configuration = CommandConfiguration(
         commandName: "pushchat",
-        abstract: "A chat relay that pushes every message to the room, and a local stand-in for Apple's push service.",
+        abstract: "A chat relay that pushes every message to its room, and a local sandbox for Apple's push service.",
         discussion: """
-            To try it with nothing to configure:  pushchat dev
-            To run it:                            pushchat serve --config pushchat.yaml
-            To see what is right and what is not: pushchat check
-            To talk in a room of it:              pushchat chat CODE --name NAME
+            To try it without configuration: pushchat dev
+            To run it:                       pushchat serve --config pushchat.yaml
+            To check the set-up:             pushchat check
+            To chat in a room:               pushchat chat CODE --name NAME
 
             Settings come from a YAML file, PUSHCHAT_… variables and flags.
-            To see what is in force, and where it came from: pushchat config
+            To see every setting in force and its source: pushchat config
             """,
         version: "pushchat \(build)",
         subcommands: [

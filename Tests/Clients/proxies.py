@@ -481,7 +481,7 @@ def findings():
     collecting = free_port()
     Collecting.run(relay, collecting)
     said = pushchat_check(relay, "--set", f"http.public_url=https://localhost:{collecting}")
-    check("streams are held back", "FAIL  public address: the proxy holds streams back" in said, said)
+    check("streams are held back", "FAIL  public address: the proxy delays streams" in said, said)
     says("forgeable", r"FAIL  public address: the proxy at 127\.0\.0\.1 passes on what clients send as X-Forwarded-For and Forwarded",
          change=lambda text: re.sub(r"proxy_set_header (X-Forwarded-For|Forwarded) .*;", "", text))
     says("half forgeable", r"warn  public address: the proxy at 127\.0\.0\.1 names its clients, and passes on what they send as Forwarded",
@@ -490,7 +490,7 @@ def findings():
          change=lambda text: text.replace("proxy_buffering off;", "proxy_hide_header Content-Security-Policy; proxy_buffering off;"))
     says("another port", "FAIL  public address: the proxy at .* answers with status 502: it does not reach the relay",
          change=lambda text: text.replace(f"127.0.0.1:{relay.port}", "127.0.0.1:1"))
-    says("leads elsewhere", "FAIL  public address: .* leads on to https://www.example.org/healthz: http.public_url has to be",
+    says("leads elsewhere", "FAIL  public address: .* redirects to https://www.example.org/healthz: http.public_url has to be",
          change=lambda text: text.replace("location / {", "location / { return 301 https://www.example.org$request_uri;"))
     make_certificate("tls", "www.example.org")
     says("another name", "FAIL  public address: the certificate is for www.example.org, not for localhost")

@@ -126,7 +126,7 @@ struct ChatClientState {
     /// - Throws: A ``Failure`` if the JSON is not a page.
     mutating func received(_ page: JSONValue) throws -> [Report] {
         guard let values = page.object?["messages"]?.array, let next = page.object?["next"]?.integer else {
-            throw Failure("the relay's answer is not as expected: \(page.description.prefix(200))")
+            throw Failure("unexpected response from the relay: \(page.description.prefix(200))")
         }
         var output: [Report] = []
         if let code = page.object?["code"]?.text { output += moved(to: code) }
@@ -197,12 +197,12 @@ struct ChatClientState {
     private mutating func begun(at start: MessageID) -> [Report] {
         guard start < streamStart else { return [] }
         cursor = start
-        return [.note("the relay's database is another than before: the room's messages follow again")]
+        return [.note("the relay's database has been replaced: the room's messages follow again")]
     }
 
     private mutating func take(_ value: JSONValue) throws -> [Report] {
         guard let message = ChatMessage(value) else {
-            throw Failure("the relay's answer is not as expected: \(value.description.prefix(200))")
+            throw Failure("unexpected response from the relay: \(value.description.prefix(200))")
         }
         guard message.id > cursor else { return [] }
         cursor = message.id
@@ -215,7 +215,7 @@ struct ChatClientState {
 
     private static func json(_ event: ServerSentEvent) throws -> JSONValue {
         guard let value = try? JSONValue(parsing: event.data) else {
-            throw Failure("the relay's stream is not as expected: \(event.data.prefix(200))")
+            throw Failure("unexpected event from the relay: \(event.data.prefix(200))")
         }
         return value
     }

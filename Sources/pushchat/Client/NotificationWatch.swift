@@ -26,7 +26,7 @@ struct NotificationWatch {
         while true {
             let answer = try await get("/v1/notifications/\(id)?limit=1")
             guard var status = answer.object, let counts = status["counts"]?.object else {
-                throw Failure("the relay's answer is not as expected: \(answer)")
+                throw Failure("unexpected response from the relay: \(answer)")
             }
             let state = status["state"]?.text ?? ""
             let isSettled = ["done", "cancelled"].contains(state)

@@ -244,7 +244,7 @@ extension String {
 
 /// The flags that name the running relay.
 struct RelayAddress: ParsableArguments {
-    @Option(help: .value("url", "Where the relay is; unless given, where the configuration has it listen."))
+    @Option(help: .value("url", "The relay's URL; by default the address that the configuration names."))
     var relay: String?
 
     @OptionGroup var source: ConfigurationChoice
@@ -289,7 +289,7 @@ struct RelayOptions: ParsableArguments {
     @Option(
         help: .value(
             "file", "A file with the relay's admin.token.",
-            discussion: "Unless given, the token of the configuration or of PUSHCHAT_ADMIN_TOKEN."),
+            discussion: "By default the token of the configuration or of PUSHCHAT_ADMIN_TOKEN."),
         completion: .file())
     var adminTokenFile: String?
 

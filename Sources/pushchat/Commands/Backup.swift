@@ -5,20 +5,20 @@ import ChatStore
 /// `pushchat backup`
 struct Backup: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Copy the database into a file, consistently, while the relay runs.",
+        abstract: "Copy the database into a file while the relay runs.",
         discussion: """
-            The copy is of one moment, needs nothing beside it, and is for its owner's eyes only (mode 0600).
-            To go back to it: stop the relay, pushchat restore FILE, start.
+            The copy shows the database at one moment and is complete in one file. Only its owner can read it (mode 0600).
+            To restore it: stop the relay, run pushchat restore FILE, start the relay.
             """)
 
     @Argument(
-        help: "Where to; a file that is there already is not touched. With --keep: a folder.",
+        help: "The copy to write; it must not exist yet. With --keep, a folder.",
         completion: .file(extensions: ["db"]))
     var file: String
 
     @Option(
         help: .value(
-            "number", "In the folder, under a name with the time; of such copies only so many stay, the newest."))
+            "number", "Name the copy after the time, and keep only this many of the newest copies in the folder."))
     var keep: Int?
     @Flag(help: "The result as JSON.") var json = false
     @OptionGroup var options: DatabaseOptions
@@ -28,7 +28,7 @@ struct Backup: ParsableCommand {
     }
 
     private func path() throws -> String {
-        try options.path(insteadOverPostgreSQL: "pg_dump copies it (docs/postgresql.md)")
+        try options.path(insteadOverPostgreSQL: "use pg_dump (docs/postgresql.md)")
     }
 
     func run() throws {

@@ -6,16 +6,17 @@ import NIOCore
 /// `pushchat chat`
 struct Chat: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Talk in a room of the running relay: its history, what comes, and what you type.",
+        abstract: "Chat in a room of the running relay: read its history and new messages, and write.",
         discussion: """
             pushchat chat tea --name Alice
             df -h / | pushchat chat ops --name backup
             pushchat chat tea --name bot --json --follow < /dev/null
 
-            A line is a message. Ctrl-D or Ctrl-C ends the chat; you stay a member of the
-            room, and the next start shows what came meanwhile. Without a terminal it ends
-            when the last line of the input was taken; the status is 1 if one was refused.
-            What the relay has not answered is sent again until it has, and arrives once.
+            Each line is a message. Ctrl-D or Ctrl-C ends the chat; you stay a member of the
+            room, and the next start shows the messages in between. Without a terminal, the
+            chat ends when the relay has accepted the last line of the input. The status is
+            1 if the relay rejected a line. The chat resends a line until the relay
+            responds; the line still arrives only once.
             """)
 
     /// The longest silence on the stream before the connection counts as lost. Longer than the relay's own longest
@@ -23,25 +24,26 @@ struct Chat: AsyncParsableCommand {
     private static let silence = TimeAmount.seconds(45)
 
     @Argument(help: .value("code", "The room's secret code.")) var code: String
-    @Option(help: .value("name", "What the others call you.")) var name: String
+    @Option(help: .value("name", "Your name in the room.")) var name: String
 
     @Option(
         help: .value(
-            "udid", "The member that you are.",
-            discussion: "Unless given, one for this relay, room and name, kept in $XDG_STATE_HOME/pushchat or "
-                + "~/.local/state/pushchat. A phone with the same udid gets no pushes any more."))
+            "udid", "Your udid as a member.",
+            discussion: "By default the chat creates one for this relay, room and name, and keeps it in "
+                + "$XDG_STATE_HOME/pushchat or ~/.local/state/pushchat. A phone with the same udid receives no more "
+                + "pushes."))
     var udid: String?
 
     @Option(
         help: .value(
-            "token", "A session, where the relay asks for one.",
-            discussion: "Unless given, that of PUSHCHAT_SESSION, which others of the machine cannot see."))
+            "token", "A session, if the relay requires one.",
+            discussion: "By default the value of PUSHCHAT_SESSION, which other users of the machine cannot see."))
     var session: String?
 
-    @Option(help: .value("number", "Of the messages so far, show only so many.")) var history: Int?
-    @Flag(help: "Go on when the input has ended.") var follow = false
+    @Option(help: .value("number", "The number of earlier messages to show.")) var history: Int?
+    @Flag(help: "Continue after the end of the input.") var follow = false
     @Flag(help: "Leave the room at the end.") var leave = false
-    @Flag(help: "An object a line: messages as the API has them, and what happens to the room.") var json = false
+    @Flag(help: "Print one JSON object per line: messages as in the API, and changes of the room.") var json = false
     @OptionGroup(title: "The relay") var address: RelayAddress
 
     func validate() throws {

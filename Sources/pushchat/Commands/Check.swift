@@ -10,10 +10,10 @@ import WebPushWire
 struct Check: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         abstract:
-            "Say what is right and what is wrong: configuration, database, certificates, gateways, public address.",
-        discussion: "One line each; the status is 1 if any fails.")
+            "Check the configuration, the database, certificates, gateways and the public address.",
+        discussion: "Prints a line for each finding. The status is 1 if any check fails.")
 
-    @Flag(help: "Also prove the credentials of each app with one push, to a token that no device has.") var send = false
+    @Flag(help: "Also test the credentials of each app with one push to a token that no device has.") var send = false
     @OptionGroup var options: ConfigurationOptions
 
     func run() async throws {
@@ -82,7 +82,7 @@ struct CheckReport {
             }
         }
         if configuration.environment == .production, configuration.admin.tokens.isEmpty {
-            add(.warning, "admin", "no admin.token: nobody may call /v1, and `pushchat send` cannot")
+            add(.warning, "admin", "no admin.token: no client may call /v1, not even `pushchat send`")
         }
         for (index, token) in configuration.admin.tokens.enumerated() {
             let bits = TokenStrength.bits(of: token.text)
@@ -106,9 +106,10 @@ struct CheckReport {
             if sender.subject == nil {
                 add(
                     .warning, "browsers",
-                    "no push.contact and no http.public_url: Apple's push service takes nothing, others do")
+                    "no push.contact and no http.public_url: Apple's push service rejects all pushes; other services accept them"
+                )
             } else if configuration.http.publicURL == nil {
-                add(.warning, "browsers", "no http.public_url: a click on a notification finds an open page only")
+                add(.warning, "browsers", "no http.public_url: a click on a notification works only if a page is open")
             } else {
                 add(.ok, "browsers", "\(sender.subject ?? "")")
             }

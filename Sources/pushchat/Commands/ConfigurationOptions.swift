@@ -33,7 +33,7 @@ struct ConfigurationChoice: ParsableArguments {
 /// running or not.
 struct DatabaseOptions: ParsableArguments {
     @Option(
-        help: .value("file", "The database file; unless given, the configuration's."),
+        help: .value("file", "The database file; by default the configuration's."),
         completion: .file(extensions: ["db"]))
     var database: String?
 
@@ -50,7 +50,8 @@ struct DatabaseOptions: ParsableArguments {
         let (path, configuration) = try resolved()
         guard configuration.database.url == nil else {
             throw Failure(
-                "the database is PostgreSQL's (database.url), and this command is for SQLite's file: \(substitute)")
+                "the database is PostgreSQL (database.url), and this command works only on a SQLite file: \(substitute)"
+            )
         }
         return path
     }
@@ -78,7 +79,7 @@ struct DatabaseOptions: ParsableArguments {
         guard !isGiven, access(path, F_OK) != 0, access(Self.devDatabase, F_OK) == 0 else {
             return (path, configuration)
         }
-        Output.note("using \(Self.devDatabase), of pushchat dev")
+        Output.note("using \(Self.devDatabase), the database of pushchat dev")
         return (FilePath.absolute(Self.devDatabase), configuration)
     }
 
@@ -166,7 +167,7 @@ extension Logger.Level: @retroactive ExpressibleByArgument {}
 struct ConfigurationOptions: ParsableArguments {
     @OptionGroup var choice: ConfigurationChoice
     @Option(help: .value("address", "The address to listen on.")) var host: String?
-    @Option(help: .value("port", "The port to listen on; 0 for any that is free.")) var port: String?
+    @Option(help: .value("port", "The port to listen on; 0 for any free port.")) var port: String?
     @Option(help: .value("file", "The database file.")) var database: String?
     @Option(help: .value("level", "trace, debug, info, notice, warning or error.")) var logLevel: String?
     @Option(help: .value("format", "text or json.")) var logFormat: String?

@@ -7,19 +7,19 @@ import ServiceLifecycle
 /// `pushchat dev`
 struct Dev: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Run relay and sandbox together, on loopback, with nothing to configure.",
+        abstract: "Run the relay and the sandbox together, on loopback, without configuration.",
         discussion: """
-            State is kept in ./.pushchat/; delete it to start again.
-            What is posted to the relay arrives in the sandbox's inbox.
-            With --host 0.0.0.0 other machines reach the chat, but neither the sandbox nor the admin API.
+            Keeps its state in ./.pushchat/; delete that folder to start over.
+            Pushes of the relay arrive in the sandbox's inbox.
+            With --host 0.0.0.0, other machines reach the chat, but neither the sandbox nor the admin API.
             """)
 
     @Option(help: .value("address", "The address that the relay listens on.")) var host = "127.0.0.1"
-    @Option(help: .value("port", "The relay's port; 0 for any that is free.")) var port = 44447
+    @Option(help: .value("port", "The relay's port; 0 for any free port.")) var port = 44447
     @OptionGroup var sandboxPorts: SandboxPorts
-    @Option(help: .value("folder", "Where the state is kept.")) var directory = ".pushchat"
+    @Option(help: .value("folder", "The folder for the state.")) var directory = ".pushchat"
 
-    @Option(help: ArgumentHelp("Which of Apple's protocols the relay speaks to the sandbox: http2 or binary."))
+    @Option(help: ArgumentHelp("The protocol between the relay and the sandbox: http2 or binary."))
     var gateway = AppConfiguration.Gateway.http2
 
     @OptionGroup var logOptions: LogOptions

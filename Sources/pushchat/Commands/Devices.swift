@@ -6,13 +6,13 @@ import NIOHTTP1
 /// `pushchat devices`
 struct Devices: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "The devices that the relay knows.",
+        abstract: "The devices that are registered with the relay.",
         subcommands: [List.self, Show.self, Add.self, Remove.self, SetTags.self, Export.self, Import.self],
         defaultSubcommand: List.self)
 
     /// The options and calls that all `devices` commands share.
     struct Common: ParsableArguments {
-        @Option(help: .value("name", "Of this app; needed where a token belongs to several.")) var app: String?
+        @Option(help: .value("name", "Only in this app; required if several apps have the token.")) var app: String?
         @Flag(help: "The result as JSON.") var json = false
         @OptionGroup(title: "The relay") var relay: RelayOptions
 
@@ -37,12 +37,12 @@ struct Devices: AsyncParsableCommand {
     /// `pushchat devices list`
     struct List: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "List devices, the oldest first.", discussion: "With --json an object a line.")
+            abstract: "List devices, the oldest first.", discussion: "With --json, one object per line.")
 
-        @Option(help: .value("reference", "Only those of a user.")) var user: String?
-        @Option(help: .value("tag", "Only those with a tag.")) var tag: String?
+        @Option(help: .value("reference", "Only devices of this user.")) var user: String?
+        @Option(help: .value("tag", "Only devices with this tag.")) var tag: String?
 
-        @Flag(inversion: .prefixedNo, help: "Only those that get pushes, or only those that do not any more.")
+        @Flag(inversion: .prefixedNo, help: "Only devices that receive pushes, or only devices that no longer do.")
         var active: Bool?
 
         @OptionGroup var list: ListOptions
@@ -74,7 +74,7 @@ struct Devices: AsyncParsableCommand {
         static let configuration = CommandConfiguration(abstract: "Show a device, and the last pushes to it.")
 
         @Argument(help: "The device's token.") var token: String
-        @Option(help: .value("number", "At most so many pushes.")) var limit = 20
+        @Option(help: .value("number", "The maximum number of pushes.")) var limit = 20
         @OptionGroup var common: Common
 
         func run() async throws {
@@ -92,13 +92,13 @@ struct Devices: AsyncParsableCommand {
     struct Add: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Register a device, or change its fields.",
-            discussion: "What is not given stays as it was.")
+            discussion: "Fields that are not given keep their values.")
 
         @Argument(help: "The device's token.") var token: String
         @Option(help: .value("reference", "Its user; empty for none.")) var user: String?
-        @Option(help: .value("text", "A text about it, as the app would send it.")) var clientInfo: String?
-        @Option(help: .value("text", "A text of the server about it.")) var serverInfo: String?
-        @Option(help: .value("tag", "A tag; repeatable; replaces those it had.")) var tag: [String] = []
+        @Option(help: .value("text", "A text about the device, as the app would send it.")) var clientInfo: String?
+        @Option(help: .value("text", "A text of your server about the device.")) var serverInfo: String?
+        @Option(help: .value("tag", "A tag; repeatable. Replaces all tags of the device.")) var tag: [String] = []
         @OptionGroup var common: Common
 
         func run() async throws {
@@ -120,7 +120,7 @@ struct Devices: AsyncParsableCommand {
     /// `pushchat devices remove`
     struct Remove: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Delete a device; its queued pushes are cancelled.")
+            abstract: "Delete a device and cancel its queued pushes.")
 
         @Argument(help: "The device's token.") var token: String
         @OptionGroup var common: Common
@@ -148,7 +148,7 @@ struct Devices: AsyncParsableCommand {
         @OptionGroup var common: Common
 
         func validate() throws {
-            guard !tags.isEmpty || !remove.isEmpty else { throw ValidationError("Say which tags.") }
+            guard !tags.isEmpty || !remove.isEmpty else { throw ValidationError("Name the tags to add or to remove.") }
             if let both = tags.first(where: remove.contains) {
                 throw ValidationError("\(both) cannot be both added and removed.")
             }

@@ -5,9 +5,9 @@ import Foundation
 /// The options of all imports. An import reads the file twice: it checks the whole file before it writes, so that a
 /// file with wrong rows changes nothing.
 struct ImportOptions: ParsableArguments {
-    @Option(help: .value("name", "The app of rows that name none; unless given, the default app.")) var app: String?
-    @Flag(help: "Only check the file, and say what would be imported.") var dryRun = false
-    @Flag(help: "Leave out rows that are wrong, and import the others.") var skipWrong = false
+    @Option(help: .value("name", "The app of rows that name no app; by default the default app.")) var app: String?
+    @Flag(help: "Only check the file, and print what would be imported.") var dryRun = false
+    @Flag(help: "Skip wrong rows, and import the others.") var skipWrong = false
     @OptionGroup(title: "The database") var options: DatabaseOptions
 
     /// The number of wrong rows to name on standard error.
@@ -172,12 +172,12 @@ struct ImportOptions: ParsableArguments {
 /// `pushchat import`
 struct Import: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Take over members and waiting pushes of the tutorial's server, or a list of device tokens.",
+        abstract: "Import members and waiting pushes of the tutorial's server, or a list of device tokens.",
         discussion: """
-            FILE.sql is what mysqldump writes of the tutorial's database: its members join their rooms, and pushes that were
-            not sent are queued. FILE.csv is a table of devices, as `pushchat devices import` takes it.
-            Into the database, beside a running relay or without one. The whole file is checked first: if a row is wrong,
-            it is named with its line, and nothing is imported. The same file again changes nothing more.
+            FILE.sql is the output of mysqldump for the tutorial's database: its members join their rooms, and its unsent
+            pushes are queued. FILE.csv is a table of devices, as for `pushchat devices import`.
+            Writes to the database, whether a relay is running or not. Checks the whole file first: if a row is wrong, the
+            command names it with its line and imports nothing. A second import of the same file changes nothing more.
             """)
 
     enum Format: String, ExpressibleByArgument, CaseIterable {
@@ -185,8 +185,8 @@ struct Import: AsyncParsableCommand {
     }
 
     @Argument(help: "The file.", completion: .file(extensions: ["sql", "csv"])) var file: String
-    @Option(help: .value("name", "mysql or csv; unless given, by the file's name.")) var format: Format?
-    @Flag(help: "Take over members only, and no pushes that wait.") var withoutQueue = false
+    @Option(help: .value("name", "mysql or csv; by default the end of the file's name decides.")) var format: Format?
+    @Flag(help: "Import only members, and no waiting pushes.") var withoutQueue = false
     @OptionGroup var options: ImportOptions
 
     func run() async throws {
@@ -210,13 +210,13 @@ extension Devices {
     /// `pushchat devices import`
     struct Import: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Take over devices from a table, into the database.",
+            abstract: "Import devices from a table into the database.",
             discussion: """
                 The first row names the columns: token, and any of \(DeviceTable.names.dropFirst().joined(separator: ", ")).
-                Tags stand between semicolons, times are like 2026-12-24T18:00:00Z. What a device has in the file it has
-                here afterwards; columns that the file does not have stay as they are. A device that has registered here
-                after its registered_at, or was deactivated after that, stays as it is.
-                Of a value like '=1 the apostrophe is removed, which an export puts before what a spreadsheet would run.
+                Semicolons separate tags. Times are like 2026-12-24T18:00:00Z. Each device gets the values in the file; fields
+                without a column keep their values. The import skips a device that has registered in the database after
+                its registered_at, or was deactivated after that.
+                It removes the apostrophe of a value like '=1: an export adds it to values that a spreadsheet would run.
                 """)
 
         @Argument(help: "The file.", completion: .file(extensions: ["csv"])) var file: String
@@ -243,13 +243,13 @@ extension Devices {
     /// `pushchat devices export`
     struct Export: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Print all devices as a table with commas, which `pushchat devices import` takes.",
+            abstract: "Print all devices as a CSV table for `pushchat devices import`.",
             discussion: """
-                From the database. Browsers are left out: they subscribe by themselves. An apostrophe stands before values
-                that begin with =, +, - or @, because a spreadsheet would run them; an import removes it.
+                Reads the database. Omits browsers, which subscribe by themselves. Puts an apostrophe before values that begin
+                with =, +, - or @, because a spreadsheet would run them; an import removes it.
                 """)
 
-        @Option(help: .value("name", "Only those of an app.")) var app: String?
+        @Option(help: .value("name", "Only devices of this app.")) var app: String?
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         private static let step = 500

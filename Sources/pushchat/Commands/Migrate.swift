@@ -7,16 +7,17 @@ import Synchronization
 /// `pushchat migrate`
 struct Migrate: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Copy a SQLite file into an empty database of PostgreSQL, or back, while no relay runs.",
+        abstract: "Copy a SQLite file into an empty PostgreSQL database, or back, while no relay runs.",
         discussion: """
-            FROM and TO are a file, a URL (postgres://…), or @FILE for a file with the URL in it: a password does not belong
-            on the command line, where every user sees it; PGPASSFILE does as well. FROM stays as it is. TO is read back and
-            compared; it has everything or nothing, so that a migration that was ended in the middle is run again.
+            FROM and TO are a file, a URL (postgres://…), or @FILE for a file that contains the URL. A password does not
+            belong on the command line, where every user sees it: use @FILE or PGPASSFILE. FROM does not change. The
+            command reads TO back and compares it. TO gets everything or nothing: run an interrupted migration again.
             """)
 
-    @Argument(help: "What to copy.", completion: .file(extensions: ["db"])) var from: String
-    @Argument(help: "Where to; a file that does not exist, or an empty database.", completion: .file()) var to: String
-    @Option(help: .value("name", "PostgreSQL's schema; unless given, the user's first. As TO it is made if need be."))
+    @Argument(help: "The database to copy.", completion: .file(extensions: ["db"])) var from: String
+    @Argument(help: "The destination: a file that does not exist, or an empty database.", completion: .file()) var to:
+        String
+    @Option(help: .value("name", "PostgreSQL's schema; by default the user's first. Created in TO if missing."))
     var schema: String?
     @Flag(help: "The result as JSON.") var json = false
 
@@ -46,7 +47,7 @@ struct Migrate: AsyncParsableCommand {
         var table = OutputTable(["TABLE", "ROWS", "SHA-256"])
         for copied in copied { table.add([copied.table, String(copied.rows), String(copied.hash.prefix(16))]) }
         table.end()
-        Output.note("\(to) has the same, read back and compared")
+        Output.note("\(to) has the same content, read back and compared")
     }
 
     /// The source or the destination of a migration.

@@ -6,9 +6,9 @@ import Foundation
 struct CallerOptions: ParsableArguments {
     @Option(
         help: .value(
-            "token", "A token for this, as `pushchat token create` makes it.",
-            discussion: "Unless given, that of PUSHCHAT_TOKEN, which others of the machine cannot see; else the "
-                + "operator's."))
+            "token", "A token from `pushchat token create`.",
+            discussion: "By default the value of PUSHCHAT_TOKEN, which other users of the machine cannot see, "
+                + "or else the operator's token."))
     var token: String?
 
     @OptionGroup var relay: RelayOptions
@@ -29,23 +29,23 @@ struct Post: AsyncParsableCommand {
             pushchat post ops 'Backup done' --name backup
             uptime | pushchat post ops --title "$(hostname)"
 
-            The message stands in the room's history, and reaches its members as any other.
-            A text that begins with a hyphen goes behind two: pushchat post ops -- '-5 °C'
+            The message is part of the room's history and reaches its members like any other.
+            Put -- before a text that begins with a hyphen: pushchat post ops -- '-5 °C'
             """)
 
     /// The size limit in bytes of standard input. Above the longest message that a relay accepts.
     private static let maximumInput = 64 * 1024
 
     @Argument(help: .value("code", "The room's secret code.")) var code: String
-    @Argument(help: .value("text", "The text; - or nothing for standard input, the whole of which is one message."))
+    @Argument(help: .value("text", "The text. With - or without a text, all of standard input is one message."))
     var text: String?
 
-    @Option(parsing: .unconditional, help: .value("text", "A title above it.")) var title: String?
-    @Option(help: .value("name", "Who says it.")) var name: String?
-    @Option(help: .value("url", "Where a click leads.")) var link: String?
-    @Option(help: .value("number", "How urgent its pushes are.")) var priority: Int?
+    @Option(parsing: .unconditional, help: .value("text", "A title above the text.")) var title: String?
+    @Option(help: .value("name", "The name of the sender.")) var name: String?
+    @Option(help: .value("url", "The page that a click opens.")) var link: String?
+    @Option(help: .value("number", "The priority of its pushes.")) var priority: Int?
     @Option(help: .value("name", "A sound file in the app, or default.")) var sound: String?
-    @Option(help: .value("key", "A repeat with the same key is not posted again; random unless given."))
+    @Option(help: .value("key", "A second call with the same key posts nothing; random by default."))
     var key: String?
     @Flag(help: "The result as JSON.") var json = false
     @OptionGroup(title: "The relay") var caller: CallerOptions
@@ -53,7 +53,7 @@ struct Post: AsyncParsableCommand {
     func run() async throws {
         let answer = try await post()
         guard let id = answer.object?["id"]?.integer else {
-            throw Failure("the relay's answer is not as expected: \(answer)")
+            throw Failure("unexpected response from the relay: \(answer)")
         }
         if json { Output.print(json: answer) } else { print("message \(id)") }
     }
@@ -85,7 +85,7 @@ struct Post: AsyncParsableCommand {
         while let more = try FileHandle.standardInput.read(upToCount: maximumInput), !more.isEmpty {
             bytes += more
             guard bytes.count <= maximumInput else {
-                throw Failure("standard input has more than \(maximumInput) bytes: no relay takes such a message")
+                throw Failure("standard input has more than \(maximumInput) bytes: no relay accepts such a message")
             }
         }
         guard let text = String(validating: bytes, as: UTF8.self) else { throw Failure("standard input is not UTF-8") }

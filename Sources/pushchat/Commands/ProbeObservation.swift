@@ -26,25 +26,25 @@ struct ProbeObservation: Equatable {
         let isNamed = lasts.map { $0?.contains(Self.forged) == false }
         let names = ["X-Forwarded-For", "Forwarded"]
         let passed = zip(names, isPassedOn).filter(\.1).map(\.0).joined(separator: " and ")
-        let isOneAddress = "all of them are one address and share its limits"
+        let isOneAddress = "all clients count as one address and share its limits"
         if isTrusted {
             guard isNamed.contains(true) else {
                 return passed.isEmpty
                     ? (
                         .warning,
-                        "the proxy at \(peer) does not name its clients: \(isOneAddress). It has to set X-Forwarded-For"
+                        "the proxy at \(peer) does not name its clients: \(isOneAddress). Configure it to set X-Forwarded-For"
                     )
                     : (
                         .failed,
-                        "the proxy at \(peer) passes on what clients send as \(passed): everybody can choose the address that "
-                            + "limits count by. It has to set X-Forwarded-For and remove Forwarded"
+                        "the proxy at \(peer) passes on what clients send as \(passed): any client can choose the address by "
+                            + "which limits count. Configure the proxy to set X-Forwarded-For and to remove Forwarded"
                     )
             }
             guard passed.isEmpty else {
                 return (
                     .warning,
-                    "the proxy at \(peer) names its clients, and passes on what they send as \(passed): who sends that counts "
-                        + "as the proxy. It has to remove it"
+                    "the proxy at \(peer) names its clients, and passes on what they send as \(passed): a client that sends "
+                        + "it counts as the proxy. Configure the proxy to remove it"
                 )
             }
             return (.ok, "clients' addresses come from the proxy at \(peer)")
@@ -55,11 +55,11 @@ struct ProbeObservation: Equatable {
                 "the proxy at \(peer) names its clients, and is not in http.trusted_proxies: \(isOneAddress)"
             )
         }
-        if hasOwnTLS { return (.ok, "there is no proxy: clients' addresses are their own, of this machine \(peer)") }
+        if hasOwnTLS { return (.ok, "there is no proxy: clients' addresses are their own; this machine's is \(peer)") }
         return (
             .warning,
-            "what stands in front, at \(peer), does not name its clients: \(isOneAddress). It has to set X-Forwarded-For, and "
-                + "http.trusted_proxies has to name it"
+            "the server in front, at \(peer), does not name its clients: \(isOneAddress). Configure it to set X-Forwarded-For, "
+                + "and add its address to http.trusted_proxies"
         )
     }
 }

@@ -83,8 +83,8 @@ struct PublicAddressCheck {
         } catch {
             add(
                 .warning,
-                "does not run at \(configuration.localAddress) (\(Self.words(error))): at \(url) only what stands in front "
-                    + "of it can be looked at", of: "relay")
+                "does not run at \(configuration.localAddress) (\(Self.words(error))): at \(url), only the server in "
+                    + "front of it can be checked", of: "relay")
             return nil
         }
     }
@@ -136,9 +136,9 @@ struct PublicAddressCheck {
             add(
                 .failed,
                 "nothing answers at \(host), port \(port): \(why). Does the proxy run, and is the port open? Some routers do "
-                    + "not lead a machine's own public address back to it: then try from elsewhere")
+                    + "not lead a machine's own public address back to it: in that case, check from another network")
         } else if !failures.isEmpty {
-            add(.warning, "\(host) is also at an address that does not answer: \(why)")
+            add(.warning, "\(host) also has an address that does not answer: \(why)")
         } else {
             add(.ok, "\(host) is at \(reachable.joined(separator: ", ")), port \(port)")
         }
@@ -219,8 +219,8 @@ struct PublicAddressCheck {
             return "the certificate is for \(names), not for \(host): browsers refuse it"
         }
         return "the certificate is not trusted: this system does not know its issuer, \(certificate.issuer), or the "
-            + "server leaves out a certificate between them (\(Self.words(error))). An authority of your own is named to "
-            + "this check by SSL_CERT_FILE=FILE; browsers need it installed"
+            + "server omits an intermediate certificate (\(Self.words(error))). If the authority is your own, set "
+            + "SSL_CERT_FILE=FILE for this check, and install the authority in browsers"
     }
 
     /// Adds a line for a valid certificate. It is a warning if less than a fifth of the certificate's lifetime is left,
@@ -233,7 +233,7 @@ struct PublicAddressCheck {
         add(
             isLate ? .warning : .ok,
             "the certificate is trusted: issued by \(certificate.issuer), \(text) left"
-                + (isLate ? ": is it not renewed?" : ""))
+                + (isLate ? ": its renewal is overdue" : ""))
     }
 
     /// Whether the response is a relay's. Adds a line in either case.
@@ -252,9 +252,9 @@ struct PublicAddressCheck {
         case 300..<400:
             add(
                 .failed,
-                "\(url) leads on to \(answer.headers.first(name: "Location") ?? "nowhere"): http.public_url has to be "
-                    + "where the relay itself answers")
-        default: add(.failed, "\(url)/healthz answers with status \(answer.status), and not as a relay does")
+                "\(url) redirects to \(answer.headers.first(name: "Location") ?? "nowhere"): http.public_url has to be the "
+                    + "address at which the relay itself responds")
+        default: add(.failed, "\(url)/healthz answers with status \(answer.status): it is not a relay")
         }
         return false
     }
@@ -266,12 +266,12 @@ struct PublicAddressCheck {
         }
         let place = answer.headers.first(name: "Location") ?? ""
         if (300..<400).contains(answer.status), place.hasPrefix("https://") {
-            add(.ok, "\(plain) leads to HTTPS")
+            add(.ok, "\(plain) redirects to HTTPS")
         } else {
             add(
                 .warning,
-                "\(plain) answers with status \(answer.status) and does not lead to HTTPS, without which there are no "
-                    + "notifications")
+                "\(plain) answers with status \(answer.status) and does not redirect to HTTPS, without which browsers "
+                    + "show no notifications")
         }
     }
 
@@ -285,7 +285,9 @@ struct PublicAddressCheck {
                 let got = try await get(url + path, client)
                 if got.status != sent.status || got.body != sent.body {
                     isSame = false
-                    add(.failed, "\(path) is not what the relay sends (status \(got.status)): the proxy changes it")
+                    add(
+                        .failed,
+                        "\(path) does not arrive as the relay sends it (status \(got.status)): the proxy changes it")
                 }
                 for name in Self.headers where got.headers[name] != sent.headers[name] {
                     isSame = false
@@ -317,7 +319,7 @@ struct PublicAddressCheck {
                     let why = (error as? RelayRefusal)?.message ?? Self.words(error)
                     return add(
                         .warning,
-                        "streams and clients' addresses are not looked at, for which admin.token is needed: \(why)")
+                        "streams and clients' addresses are not checked, which requires admin.token: \(why)")
                 }
                 seen = try await stream(ticket, client, relay)
                 attempts += 1
@@ -325,7 +327,7 @@ struct PublicAddressCheck {
             if seen.isHeldBack {
                 add(
                     .failed,
-                    "the proxy holds streams back: messages come late or never to open pages; it must not buffer /events"
+                    "the proxy delays streams: messages reach open pages late or never; it must not buffer /events"
                 )
             } else {
                 add(.ok, "streams arrive at once")

@@ -5,19 +5,21 @@ import Foundation
 /// `pushchat queue`
 struct Queue: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "The push queue: in the database, beside a running relay or without one.",
+        abstract: "The push queue in the database, whether a relay is running or not.",
         discussion: "A running relay notices every change at once.",
         subcommands: [List.self, Show.self, Retry.self, Cancel.self, Purge.self], defaultSubcommand: List.self)
 
     /// The flags that select pushes.
     struct FilterOptions: ParsableArguments {
-        @Option(help: .value("name", "Of an app.")) var app: String?
+        @Option(help: .value("name", "Only pushes of this app.")) var app: String?
 
-        @Option(help: .value("state", "In a state; repeatable."), completion: .list(PushState.allCases.map(\.rawValue)))
+        @Option(
+            help: .value("state", "Only pushes in this state; repeatable."),
+            completion: .list(PushState.allCases.map(\.rawValue)))
         var state: [PushState] = []
 
-        @Option(help: .value("token", "To a device.")) var token: String?
-        @Option(help: .value("id", "Of a notification.")) var notification: Int64?
+        @Option(help: .value("token", "Only pushes to this device.")) var token: String?
+        @Option(help: .value("id", "Only pushes of this notification.")) var notification: Int64?
 
         var isEmpty: Bool { app == nil && state.isEmpty && token == nil && notification == nil }
 
@@ -36,11 +38,11 @@ struct Queue: ParsableCommand {
     /// `pushchat queue list`
     struct List: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "List entries, the oldest first.", discussion: "With --json an object a line.")
+            abstract: "List pushes, the oldest first.", discussion: "With --json, one object per line.")
 
-        @OptionGroup(title: "Which") var which: FilterOptions
+        @OptionGroup(title: "Which pushes") var which: FilterOptions
         @OptionGroup var list: ListOptions
-        @Flag(help: "As JSON, an object a line.") var json = false
+        @Flag(help: "As JSON, one object per line.") var json = false
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         func run() async throws {
@@ -60,15 +62,15 @@ struct Queue: ParsableCommand {
 
     /// `pushchat queue show`
     struct Show: AsyncParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "Show an entry with its payload.")
+        static let configuration = CommandConfiguration(abstract: "Show a push with its payload.")
 
-        @Argument(help: "The entry's id.") var id: Int64
+        @Argument(help: "The push id.") var id: Int64
         @Flag(help: "As JSON.") var json = false
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         func run() async throws {
             guard let push = try await options.withQueue({ try await $0.push(id) }) else {
-                throw Failure("the queue has no entry \(id)")
+                throw Failure("the queue has no push \(id)")
             }
             var object = push.delivery.json
             object["push_type"] = .optional(push.pushType)
@@ -83,7 +85,7 @@ struct Queue: ParsableCommand {
     /// `pushchat queue retry`
     struct Retry: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Send failed, expired and cancelled entries again, and waiting repeats at once.",
+            abstract: "Send failed, expired and cancelled pushes again, and waiting retries at once.",
             discussion: """
                 pushchat queue retry 4711
                 pushchat queue retry --state failed --app default
@@ -106,7 +108,7 @@ struct Queue: ParsableCommand {
     /// `pushchat queue cancel`
     struct Cancel: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Cancel entries that were not sent to a gateway yet.")
+            abstract: "Cancel pushes that have not been sent to a gateway yet.")
 
         @OptionGroup var change: Change
 
@@ -118,15 +120,15 @@ struct Queue: ParsableCommand {
     /// `pushchat queue purge`
     struct Purge: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Delete entries that are settled: sent, failed, expired, cancelled.",
+            abstract: "Delete pushes that are settled: sent, failed, expired or cancelled.",
             discussion: """
-                The relay does so by itself after queue.retention.
+                The relay does the same after queue.retention.
 
                 pushchat queue purge --all --older-than 1d
                 """)
 
         @OptionGroup var change: Change
-        @Option(help: .value("duration", "Only those that were settled longer ago.")) var olderThan: String?
+        @Option(help: .value("duration", "Only pushes that were settled longer ago.")) var olderThan: String?
 
         func validate() throws {
             if let olderThan, DurationText.duration(olderThan) == nil {
@@ -142,15 +144,16 @@ struct Queue: ParsableCommand {
 
     /// The pushes to change, by push id or by a filter, and the output format.
     struct Change: ParsableArguments {
-        @Argument(help: "Entries' ids.") var ids: [Int64] = []
-        @Flag(help: "All that can be changed.") var all = false
-        @OptionGroup(title: "Which") var which: FilterOptions
+        @Argument(help: "Push ids.") var ids: [Int64] = []
+        @Flag(help: "All pushes that can be changed.") var all = false
+        @OptionGroup(title: "Which pushes") var which: FilterOptions
         @Flag(help: "The result as JSON.") var json = false
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         func validate() throws {
             guard [!ids.isEmpty, all, !which.isEmpty].filter({ $0 }).count == 1 else {
-                throw ValidationError("Say which: ids, or --app, --state, --token, --notification, or --all.")
+                throw ValidationError(
+                    "Select pushes: give push ids, or --app, --state, --token, --notification, or --all.")
             }
         }
 
@@ -176,7 +179,7 @@ struct Queue: ParsableCommand {
             if json {
                 Output.print(json: .object([verb: .number(count)]))
             } else {
-                print("\(count) \(count == 1 ? "entry" : "entries") \(verb)")
+                print("\(count) \(count == 1 ? "push" : "pushes") \(verb)")
             }
             if let explanation { Output.note(explanation) }
             // Named pushes are expected to exist. A filter may match none.

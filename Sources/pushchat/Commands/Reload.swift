@@ -5,10 +5,10 @@ import Foundation
 /// `pushchat reload`
 struct Reload: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Have the running relay read its configuration and credentials anew.",
+        abstract: "Make the running relay read its configuration and credentials again.",
         discussion: """
-            As SIGHUP does it; but this says what the relay has taken over, or why it keeps what it had: then the status
-            is 1. To be called by the relay's user or by root, on its machine.
+            Works like SIGHUP, but waits, and prints the settings that have changed. If the relay keeps its configuration,
+            the command prints the reason, and the status is 1. Run it as the relay's user or as root, on its machine.
             """)
 
     /// The time that the relay may take, including the time to open its database if it has just started.
@@ -29,7 +29,7 @@ struct Reload: AsyncParsableCommand {
                     + "write \(ReloadReport.file(of: path)); stop it and start it again")
         }
         guard kill(process, SIGHUP) == 0 else {
-            throw Failure("process \(process) cannot be told: \(String(cString: strerror(errno)))")
+            throw Failure("process \(process) cannot be signalled: \(String(cString: strerror(errno)))")
         }
         let end = ContinuousClock.now + Self.timeLimit
         while true {
@@ -41,7 +41,7 @@ struct Reload: AsyncParsableCommand {
             }
             guard ContinuousClock.now < end else {
                 throw Failure(
-                    "the relay, process \(process), was told and has not answered within "
+                    "the relay, process \(process), has not reloaded within "
                         + "\(Self.timeLimit.components.seconds) s; its log says what it is doing")
             }
             try await Task.sleep(for: Self.pollInterval)

@@ -4,22 +4,22 @@ import ChatDomain
 /// `pushchat rooms`
 struct Rooms: AsyncParsableCommand, ListingCommands {
     static let configuration = CommandConfiguration(
-        abstract: "The rooms, by their codes; close one, open it again, choose its history, or give it a new code.",
+        abstract: "The rooms by code; close one, open it again, choose its history, or give it a new code.",
         discussion: """
-            pushchat rooms tea lists those whose code begins with tea. Of a room that is called
-            like a command: pushchat rooms list open
+            pushchat rooms tea lists the rooms whose code begins with tea. If a code is the name of
+            a command, put list before it: pushchat rooms list open
             """, subcommands: [List.self, Close.self, Open.self, History.self, Recode.self],
         defaultSubcommand: List.self)
 
     /// `pushchat rooms list`
     struct List: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "List the rooms that somebody is in, or has written to.",
-            discussion: "With --json an object a line.")
+            abstract: "List the rooms that have members or messages.",
+            discussion: "With --json, one object per line.")
 
-        @Argument(help: .value("prefix", "Only those whose code begins so.")) var prefix: String?
+        @Argument(help: .value("prefix", "Only rooms whose code begins with this.")) var prefix: String?
         @OptionGroup var list: ListOptions
-        @Flag(help: "As JSON, an object a line.") var json = false
+        @Flag(help: "As JSON, one object per line.") var json = false
         @OptionGroup(title: "The relay") var caller: CallerOptions
 
         func run() async throws {
@@ -34,7 +34,7 @@ struct Rooms: AsyncParsableCommand, ListingCommands {
     /// `pushchat rooms close`
     struct Close: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Close a room: all members are removed, and nobody may join or post.")
+            abstract: "Close a room: remove all members, and refuse joins and posts.")
 
         @Argument(help: .value("code", "The room's secret code.")) var code: String
         @OptionGroup var ban: BanOptions
@@ -49,10 +49,10 @@ struct Rooms: AsyncParsableCommand, ListingCommands {
     /// `pushchat rooms history`
     struct History: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Choose what those may read who join a room from now on.",
+            abstract: "Choose which messages new members of a room may read.",
             discussion: """
-                all: everything that is kept, as for an operations room. joined: what is posted
-                after they have joined. default: as the setting messages.history says.
+                all: all stored messages, for example in an operations room. joined: messages
+                that are posted after they joined. default: as the setting messages.history says.
                 """)
 
         enum Choice: String, ExpressibleByArgument, CaseIterable {
@@ -66,7 +66,7 @@ struct Rooms: AsyncParsableCommand, ListingCommands {
         func run() async throws {
             let choice: JSONValue = history == .default ? .null : .string(history.rawValue)
             _ = try await caller.client().call(.PATCH, "/v1/rooms", ["room": .string(code), "history": choice])
-            Output.note("the history of the room is chosen: \(history.rawValue)")
+            Output.note("the history of the room is set: \(history.rawValue)")
         }
     }
 
@@ -102,19 +102,18 @@ extension Rooms {
             abstract: "Give a room a new code, and close the old one.",
             discussion: """
                 Members who are not banned, the history, bans and tokens move to the new code.
-                Members who are connected learn it; others have to be told.
+                Connected members learn the new code from the relay. You have to tell it to the others.
                 """)
 
         @Argument(help: .value("code", "The room's secret code.")) var code: String
-        @Argument(help: .value("new-code", "The new code; unless given, one that nobody can guess.")) var newCode:
-            String?
+        @Argument(help: .value("new-code", "The new code; by default one that cannot be guessed.")) var newCode: String?
         @OptionGroup(title: "The relay") var caller: CallerOptions
 
         func run() async throws {
             var body: JSONObject = ["room": .string(code)]
             body["code"] = newCode.map { .string($0) }
             let answer = try await caller.client().call(.POST, "/v1/rooms:recode", body, isRepeatable: false)
-            guard let room = answer.object else { throw Failure("the relay's answer is not as expected") }
+            guard let room = answer.object else { throw Failure("unexpected response from the relay") }
             print(Output.oneLine(room.cell("code")))
             Output.note("the room has a new code; members in it: \(room.cell("members"))")
         }
@@ -126,19 +125,19 @@ struct Members: AsyncParsableCommand, ListingCommands {
     static let configuration = CommandConfiguration(
         abstract: "The members of a room; remove or ban one.",
         discussion: """
-            pushchat members tea lists those of the room tea. Of a room that is called like a
-            command: pushchat members list remove
+            pushchat members tea lists the members of the room tea. If a code is the name of a
+            command, put list before it: pushchat members list remove
             """, subcommands: [List.self, Remove.self, Ban.self], defaultSubcommand: List.self)
 
     /// `pushchat members list`
     struct List: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "List the members of a room, in the order of their coming.",
-            discussion: "FETCHED is the last message that a member has fetched. With --json an object a line.")
+            abstract: "List the members of a room, in the order in which they joined.",
+            discussion: "FETCHED is the last message that a member has fetched. With --json, one object per line.")
 
         @Argument(help: .value("code", "The room's secret code.")) var code: String
         @OptionGroup var list: ListOptions
-        @Flag(help: "As JSON, an object a line.") var json = false
+        @Flag(help: "As JSON, one object per line.") var json = false
         @OptionGroup(title: "The relay") var caller: CallerOptions
 
         func run() async throws {
@@ -154,9 +153,9 @@ struct Members: AsyncParsableCommand, ListingCommands {
     /// `pushchat members remove`
     struct Remove: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Remove a member from its room. It may join again: to prevent that, ban it.")
+            abstract: "Remove a member from its room. It may join again; to prevent that, ban it.")
 
-        @Argument(help: "The member's id, of pushchat members CODE.") var id: Int64
+        @Argument(help: "The member's id, from pushchat members CODE.") var id: Int64
         @OptionGroup(title: "The relay") var caller: CallerOptions
 
         func run() async throws {
@@ -169,11 +168,11 @@ struct Members: AsyncParsableCommand, ListingCommands {
     struct Ban: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Remove a member, and keep its udid and its device out of the room.",
-            discussion: "With --address also whoever comes from its address (of IPv6 the /64 network).")
+            discussion: "With --address, also keep out all clients from its address (with IPv6, from its /64 network).")
 
-        @Argument(help: "The member's id, of pushchat members CODE.") var id: Int64
-        @Flag(help: "From every room, and not only from this one.") var everywhere = false
-        @Flag(help: "Also the address of its last request.") var address = false
+        @Argument(help: "The member's id, from pushchat members CODE.") var id: Int64
+        @Flag(help: "Ban it from every room, not only from this one.") var everywhere = false
+        @Flag(help: "Also ban the address of its last request.") var address = false
         @OptionGroup var ban: BanOptions
         @OptionGroup(title: "The relay") var caller: CallerOptions
 
@@ -190,20 +189,21 @@ struct Messages: AsyncParsableCommand, ListingCommands {
     static let configuration = CommandConfiguration(
         abstract: "The messages of a room; delete one.",
         discussion: """
-            pushchat messages tea lists those of the room tea. Of a room that is called like a
-            command: pushchat messages list delete
+            pushchat messages tea lists the messages of the room tea. If a code is the name of a
+            command, put list before it: pushchat messages list delete
             """, subcommands: [List.self, Delete.self], defaultSubcommand: List.self)
 
     /// `pushchat messages list`
     struct List: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "List the messages of a room, the newest first, without their texts.",
-            discussion: "What was said is for the members, unless --text asks for it. With --json an object a line.")
+            discussion:
+                "Shows texts, which are meant for the members, only with --text. With --json, one object per line.")
 
         @Argument(help: .value("code", "The room's secret code.")) var code: String
         @OptionGroup var list: ListOptions
-        @Flag(help: "With the texts, as a last column.") var text = false
-        @Flag(help: "As JSON, an object a line.") var json = false
+        @Flag(help: "Show the texts, as the last column.") var text = false
+        @Flag(help: "As JSON, one object per line.") var json = false
         @OptionGroup(title: "The relay") var caller: CallerOptions
 
         func run() async throws {
@@ -219,7 +219,7 @@ struct Messages: AsyncParsableCommand, ListingCommands {
     /// `pushchat messages delete`
     struct Delete: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Delete a message: from the history, the streams, and what is still to be pushed.")
+            abstract: "Delete a message from the history, the streams and all pushes that are not sent yet.")
 
         @Argument(help: "The message's id.") var id: Int64
         @OptionGroup(title: "The relay") var caller: CallerOptions
@@ -240,12 +240,12 @@ struct Bans: AsyncParsableCommand {
     /// `pushchat bans list`
     struct List: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "List bans, the newest first, also those that have ended.",
-            discussion: "STATE is banned, closed or ended. With --json an object a line.")
+            abstract: "List bans, the newest first, including ended ones.",
+            discussion: "STATE is banned, closed or ended. With --json, one object per line.")
 
         @Option(help: .value("code", "Only bans from this room.")) var room: String?
         @OptionGroup var list: ListOptions
-        @Flag(help: "As JSON, an object a line.") var json = false
+        @Flag(help: "As JSON, one object per line.") var json = false
         @OptionGroup(title: "The relay") var caller: CallerOptions
 
         func run() async throws {
@@ -264,7 +264,7 @@ struct Bans: AsyncParsableCommand {
 
     /// `pushchat bans end`
     struct End: AsyncParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "End a ban now. A closed room is open then.")
+        static let configuration = CommandConfiguration(abstract: "End a ban now. This opens a closed room.")
 
         @Argument(help: "The ban's id.") var id: Int64
         @OptionGroup(title: "The relay") var caller: CallerOptions
@@ -278,9 +278,9 @@ struct Bans: AsyncParsableCommand {
 
 /// The duration of a ban, and its reason.
 struct BanOptions: ParsableArguments {
-    @Option(name: .customLong("for"), help: .value("duration", "Ends after this time, as 7d; unless given, never."))
+    @Option(name: .customLong("for"), help: .value("duration", "The duration, like 7d; by default it never ends."))
     var time: String?
-    @Option(help: .value("text", "For the record.")) var reason: String?
+    @Option(help: .value("text", "The reason, which lists of bans show.")) var reason: String?
 
     func validate() throws {
         if let time, DurationText.duration(time) == nil {

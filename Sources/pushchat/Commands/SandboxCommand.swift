@@ -10,54 +10,56 @@ struct SandboxCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "sandbox",
         abstract:
-            "Run the local gateway that stands in for Apple and browsers: HTTP/2, binary, feedback, Web Push, inbox.",
+            "Run a local stand-in for the push services of Apple (HTTP/2, binary, feedback) and of browsers, with an inbox.",
         discussion: """
             Point your provider at it instead of Apple, or at its browsers (POST /browsers).
             The first start writes certificates into its folder.
             In tests: --free-ports --ready-file FILE --end-with-parent.
-            What arrived:     curl http://127.0.0.1:2198/notifications
-            Its control API:  curl http://127.0.0.1:2198/
+            The inbox:        curl http://127.0.0.1:2198/notifications
+            The control API:  curl http://127.0.0.1:2198/
             """)
 
     @OptionGroup var ports: SandboxPorts
-    @Flag(help: "Listen on any ports that are free, instead of those.") var freePorts = false
+    @Flag(help: "Listen on free ports, in place of the ports above.") var freePorts = false
 
     @Option(
-        help: .value("file", "Written once it listens: ports, URLs, credentials, as JSON. Removed at the end."),
+        help: .value("file", "A JSON file with ports, URLs and credentials, which exists while the sandbox listens."),
         completion: .file())
     var readyFile: String?
 
-    @Flag(help: "End when the process ends that started it.") var endWithParent = false
-    @Option(help: .value("folder", "Where certificates are kept.")) var directory = ".pushchat/sandbox"
+    @Flag(help: "End when the parent process ends.") var endWithParent = false
+    @Option(help: .value("folder", "The folder for certificates.")) var directory = ".pushchat/sandbox"
     @Option(help: .value("address", "The address to listen on.")) var host = "127.0.0.1"
 
     @Option(help: .value("bundle id", "The app that the client certificate names."))
     var topic = SandboxConfiguration.defaultTopic
 
-    @Flag(help: "Refuse tokens that were not made by POST /devices, payloads that are no JSON, HTTP/2 without ALPN.")
+    @Flag(help: "Reject tokens that POST /devices did not create, payloads that are not JSON, HTTP/2 without ALPN.")
     var strict = false
 
-    @Option(help: .value("bytes", "Bytes of a payload of the binary protocol: 2048, or 256 as before iOS 8."))
+    @Option(help: .value("bytes", "Payload limit in bytes of the binary protocol: 2048, or 256 as before iOS 8."))
     var payloadLimit = 2048
 
-    @Option(help: .value("answer", "Answer to a frame that cannot be read: 128, 255 or close."))
+    @Option(help: .value("response", "Response to a frame that cannot be read: 128, 255 or close."))
     var malformed = SandboxConfiguration.MalformedResponse.protocolError
 
     @Option(
         help: .value(
-            "answer", "Answer to a probe (a frame with an empty token): answer, unidentified, close or silence."))
+            "response", "Response to a probe (a frame with an empty token): answer, unidentified, close or silence."))
     var probe = SandboxConfiguration.ProbeResponse.answer
 
-    @Option(help: .value("count", "Streams that an HTTP/2 connection may have open at once.")) var streamLimit = 1000
-    @Option(help: .value("count", "Answer 429 to more pushes a second to one device over HTTP/2.")) var deviceRate: Int?
-    @Option(help: .value("count", "Notifications that the inbox keeps.")) var inboxLimit = 100_000
+    @Option(help: .value("count", "The number of open streams that an HTTP/2 connection may have.")) var streamLimit =
+        1000
+    @Option(help: .value("count", "Respond with 429 to more HTTP/2 pushes per second to one device.")) var deviceRate:
+        Int?
+    @Option(help: .value("count", "The number of notifications that the inbox keeps.")) var inboxLimit = 100_000
 
-    @Flag(help: "Clear the feedback list when it is handed out, even if its reader dies midway.")
+    @Flag(help: "Clear the feedback list as soon as it is sent, even if the client disconnects early.")
     var clearFeedbackOnHandshake = false
 
-    @Flag(help: "Print the relay configuration that points at this sandbox, and end.") var printConfig = false
+    @Flag(help: "Print the configuration of a relay that uses this sandbox, and end.") var printConfig = false
 
-    @Option(help: "The protocol that --print-config chooses: http2 or binary.")
+    @Option(help: "The protocol for --print-config: http2 or binary.")
     var gateway = AppConfiguration.Gateway.http2
 
     @OptionGroup var log: LogOptions
@@ -145,14 +147,14 @@ struct SandboxCommand: AsyncParsableCommand {
 
 /// The sandbox's ports, for `sandbox` and `dev`.
 struct SandboxPorts: ParsableArguments {
-    @Option(help: .value("port", "The sandbox's port of the binary protocol; 0 for any that is free."))
+    @Option(help: .value("port", "The sandbox's port for the binary protocol; 0 for any free port."))
     var binaryPort = 2195
 
-    @Option(help: .value("port", "The sandbox's port of the feedback service.")) var feedbackPort = 2196
-    @Option(help: .value("port", "The sandbox's port of the HTTP/2 provider API.")) var http2Port = 2197
-    @Option(help: .value("port", "The sandbox's port of the inbox and the control API.")) var controlPort = 2198
+    @Option(help: .value("port", "The sandbox's port for the feedback service.")) var feedbackPort = 2196
+    @Option(help: .value("port", "The sandbox's port for the HTTP/2 provider API.")) var http2Port = 2197
+    @Option(help: .value("port", "The sandbox's port for the inbox and the control API.")) var controlPort = 2198
 
-    @Option(name: .customLong("webpush-port"), help: .value("port", "The sandbox's port of browsers' push service."))
+    @Option(name: .customLong("webpush-port"), help: .value("port", "The sandbox's port for browsers' push service."))
     var webPushPort = 2199
 
     func validate() throws {

@@ -16,7 +16,7 @@ struct Send: AsyncParsableCommand {
             With --wait the status is 1 unless every device's push was accepted.
             """)
 
-    @OptionGroup(title: "Whom it is for") var audience: AudienceOptions
+    @OptionGroup(title: "Audience") var audience: AudienceOptions
 
     @Option(help: .value("name", "Only devices of this app; with --direct, the app whose gateway is used."))
     var app: String?
@@ -24,11 +24,11 @@ struct Send: AsyncParsableCommand {
     @OptionGroup(title: "Content") var content: ContentOptions
     @Flag(help: "Leave out devices whose last push had the same payload.") var skipUnchanged = false
 
-    @Option(help: .value("key", "A repeat with the same key is not sent again; random unless given."))
+    @Option(help: .value("key", "A second call with the same key sends nothing; random by default."))
     var idempotencyKey: String?
 
     @Flag(help: "Wait until every push is sent or has failed, and print the counts.") var wait = false
-    @Option(help: .value("duration", "How long to wait, with --wait and --direct.")) var timeout = "60s"
+    @Option(help: .value("duration", "The longest time to wait, with --wait or --direct.")) var timeout = "60s"
     @Flag(help: "The result as JSON.") var json = false
     @OptionGroup(title: "The relay") var relay: RelayOptions
     @OptionGroup(title: "With --direct") var direct: DirectOptions
@@ -39,11 +39,11 @@ struct Send: AsyncParsableCommand {
         }
         if idempotencyKey != nil, content.isRelative {
             throw ValidationError(
-                "--idempotency-key: a repeat has to be the same, so give --expires and --not-before as times.")
+                "--idempotency-key: a second call must be the same, so give --expires and --not-before as times.")
         }
         if direct.direct {
             guard !audience.token.isEmpty else {
-                throw ValidationError("--direct knows no users, tags and rooms: give --token.")
+                throw ValidationError("--direct sends to tokens only, not to users, tags or rooms: give --token.")
             }
             let others = [
                 (relay.relay != nil, "--relay"), (skipUnchanged, "--skip-unchanged"),
@@ -72,7 +72,7 @@ struct Send: AsyncParsableCommand {
         let receipt = try await client.call(
             .POST, "/v1/notifications", body(fields), headers: ["Idempotency-Key": key])
         guard let id = receipt.object?["id"]?.integer, let devices = receipt.object?["devices"]?.integer else {
-            throw Failure("the relay's answer is not as expected: \(receipt)")
+            throw Failure("unexpected response from the relay: \(receipt)")
         }
         if let warning = receipt.object?["warning"]?.text { Output.note("warning: " + warning) }
         guard wait else {
@@ -135,7 +135,7 @@ struct AudienceOptions: ParsableArguments {
 
     func validate() throws {
         guard [!token.isEmpty, !user.isEmpty, !tag.isEmpty, room != nil, all].filter({ $0 }).count == 1 else {
-            throw ValidationError("Say whom it is for with one of --token, --user, --tag, --room, --all.")
+            throw ValidationError("Choose the audience with one of --token, --user, --tag, --room, --all.")
         }
     }
 
@@ -153,7 +153,7 @@ struct AudienceOptions: ParsableArguments {
 /// The content of a notification and its delivery, as flags for the fields of the admin API.
 struct ContentOptions: ParsableArguments {
     @Option(parsing: .unconditional, help: .value("text", "The text that is shown.")) var alert: String?
-    @Option(parsing: .unconditional, help: .value("text", "A title above it.")) var title: String?
+    @Option(parsing: .unconditional, help: .value("text", "A title above the text.")) var title: String?
     @Option(parsing: .unconditional, help: .value("text", "A subtitle.")) var subtitle: String?
 
     @Option(parsing: .unconditional, help: .value("number", "The number on the app's icon; 0 removes it."))
@@ -161,10 +161,10 @@ struct ContentOptions: ParsableArguments {
 
     @Option(help: .value("name", "A sound file in the app, or default.")) var sound: String?
     @Option(help: .value("name", "Apple's category.")) var category: String?
-    @Option(help: .value("name", "Apple's thread-id, by which the device groups.")) var threadID: String?
-    @Option(help: .value("url", "Where a click leads: browsers go there, apps find it beside aps.")) var link: String?
+    @Option(help: .value("name", "Apple's thread-id, by which the device groups notifications.")) var threadID: String?
+    @Option(help: .value("url", "The page that a click opens in browsers; apps find it beside aps.")) var link: String?
     @Flag(help: "Wake the app in the background.") var contentAvailable = false
-    @Flag(help: "Let the app's service extension change it first.") var mutableContent = false
+    @Flag(help: "Let the app's service extension change the notification first.") var mutableContent = false
 
     @Option(
         parsing: .unconditional,
@@ -173,20 +173,21 @@ struct ContentOptions: ParsableArguments {
 
     @Option(
         parsing: .unconditional,
-        help: .value("json", "The whole payload instead: JSON, @FILE, or - for standard input."))
+        help: .value("json", "The whole payload, in place of these flags: JSON, @FILE, or - for standard input."))
     var payload: String?
 
-    @Option(help: .value("when", "Not sent after this: a duration like 1h, a time, or 0 for one attempt."))
+    @Option(help: .value("when", "The latest time to send: a duration like 1h, a time, or 0 for one attempt."))
     var expires: String?
 
-    @Option(help: .value("when", "Not before this: a duration like 10m, or a time like 2026-12-24T18:00:00Z."))
+    @Option(
+        help: .value("when", "The earliest time to send: a duration like 10m, or a time like 2026-12-24T18:00:00Z."))
     var notBefore: String?
 
     @Option(help: .value("number", "10, 5 or 1."), completion: .list(["10", "5", "1"])) var priority: Int?
-    @Option(help: .value("id", "Of notifications with the same, the device shows the last.")) var collapseID: String?
+    @Option(help: .value("id", "Of notifications with the same id, the device shows the last.")) var collapseID: String?
 
     @Option(
-        help: .value("type", "Apple's name for it; unless given, derived from the content."),
+        help: .value("type", "Apple's push type; by default derived from the content."),
         completion: .list(PushType.documented.map(\.key.rawValue)))
     var pushType: String?
 

@@ -19,7 +19,7 @@ struct Serve: AsyncParsableCommand {
         log.bootstrap()
         for warning in configuration.warnings {
             Logger(label: LogRecord.relay).warning(
-                "configuration file is not only yours", metadata: ["why": "\(warning)"])
+                "other users can change the configuration file", metadata: ["why": "\(warning)"])
         }
         try await RelayProcess(sources: options.sources, configuration: configuration, log: log).run()
     }

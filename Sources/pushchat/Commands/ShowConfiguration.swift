@@ -5,7 +5,7 @@ import ChatDomain
 struct ShowConfiguration: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "config",
-        abstract: "Show every setting in force and where it came from; secrets are hidden.")
+        abstract: "Show every setting in force and its source, without secrets.")
 
     @OptionGroup var options: ConfigurationOptions
     @Flag(help: "As JSON.") var json = false

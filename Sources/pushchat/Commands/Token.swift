@@ -5,34 +5,36 @@ import Foundation
 /// `pushchat token`
 struct Token: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Tokens with which programs call the relay.",
-        discussion: "In the database, beside a running relay or without one. The relay notices every change at once.",
+        abstract: "Access tokens of programs that call the relay.",
+        discussion:
+            "Works on the database, whether a relay is running or not. A running relay notices every change at once.",
         subcommands: [Create.self, List.self, Revoke.self], defaultSubcommand: List.self)
 
     /// `pushchat token create`
     struct Create: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Make a token, and print it: the only time that it can be seen.",
+            abstract: "Create a token and print it. It cannot be shown again later.",
             discussion: """
-                What it may do:
-                  post     write messages; only to --room, where that is given
-                  read     read messages; only those of --room, where that is given
-                  send     send notifications; only to --room, --user or --tag, where these are given
+                The scopes:
+                  post     write messages; only to --room, if given
+                  read     read messages; only those of --room, if given
+                  send     send notifications; only to --room, --user or --tag, if given
                   metrics  read totals, the queue's depth and metrics
                   admin    everything
 
                 For example: pushchat token create --name backup --room kitchen --may post
                 """)
 
-        @Option(help: .value("name", "What it is called; it also signs the messages.")) var name: String
+        @Option(help: .value("name", "The token's name, which also signs its messages.")) var name: String
         @Option(
-            help: .value("scope", "What it may do; repeatable."), completion: .list(Scope.allCases.map(\.rawValue)))
+            help: .value("scope", "A scope of the token; repeatable."),
+            completion: .list(Scope.allCases.map(\.rawValue)))
         var may: [String]
         @Option(help: .value("code", "Only in this room.")) var room: String?
         @Option(help: .value("reference", "Sends only to this user; repeatable.")) var user: [String] = []
         @Option(help: .value("tag", "Sends only to devices with this tag; repeatable.")) var tag: [String] = []
-        @Option(help: .value("duration", "Ends after this time, as 90d; unless given, never.")) var expires: String?
-        @Flag(help: "The token and what is known of it, as JSON.") var json = false
+        @Option(help: .value("duration", "The lifetime, like 90d; by default it never expires.")) var expires: String?
+        @Flag(help: "Print the token and its properties as JSON.") var json = false
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         func run() async throws {
@@ -79,11 +81,11 @@ struct Token: AsyncParsableCommand {
     /// `pushchat token list`
     struct List: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "List tokens: what they may do, and when and from where they were used.",
-            discussion: "With --json an object a line.")
+            abstract: "List tokens with their scopes, and the time and address of their last use.",
+            discussion: "With --json, one object per line.")
 
         @OptionGroup var list: ListOptions
-        @Flag(help: "As JSON, an object a line.") var json = false
+        @Flag(help: "As JSON, one object per line.") var json = false
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         func run() async throws {
@@ -107,7 +109,7 @@ struct Token: AsyncParsableCommand {
 
     /// `pushchat token revoke`
     struct Revoke: AsyncParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "End a token at once.")
+        static let configuration = CommandConfiguration(abstract: "Revoke a token at once.")
 
         @Argument(help: "The token's name, or its id.") var token: String
         @OptionGroup(title: "The database") var options: DatabaseOptions

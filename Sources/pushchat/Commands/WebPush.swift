@@ -11,11 +11,11 @@ struct WebPush: AsyncParsableCommand {
     /// `pushchat webpush key`
     struct Key: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Show, export or replace the key by which browsers' push services know the relay.",
+            abstract: "Show, export or replace the key that identifies the relay to browsers' push services.",
             discussion: """
-                Without a flag it prints the public key, with which pages subscribe. The key is in the database, so that a
-                backup has it. Another key makes every subscription worthless: browsers subscribe anew when they open the
-                page the next time. A running relay uses another key only after a restart.
+                Without a flag, it prints the public key, which pages use to subscribe. The key is in the database, so a backup
+                contains it. A new key makes every subscription invalid: browsers subscribe again when they next open the
+                page. A running relay uses a new key only after a restart.
                 """)
 
         @Flag(help: "Print the private key, 32 bytes in base64url, as other servers write it.") var export = false

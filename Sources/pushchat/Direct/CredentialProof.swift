@@ -35,7 +35,7 @@ struct CredentialProof {
 
     /// The verdict on the credentials that follows from the outcome.
     func verdict(_ result: DirectResult) -> Verdict {
-        let reason = result.reason ?? "no answer"
+        let reason = result.reason ?? "no response"
         switch result.outcome {
         case .refused
         where reason == ProviderReason.badDeviceToken.rawValue || reason == BinaryStatus.invalidToken.name:
@@ -45,10 +45,11 @@ struct CredentialProof {
         case .refused:
             return .refused([reason, advice(reason) ?? result.hint].compactMap(\.self).joined(separator: ": "))
         case .accepted:
-            return .open("the gateway took a push for a token that no device has: it does not say what it thinks of it")
+            return .open(
+                "the gateway accepted a push to a token that no device has, which says nothing about the credentials")
         case .unknown, .unsent:
             return .refused(
-                [reason, advice(reason) ?? "no answer within \(Self.timeLimit.components.seconds) s"].joined(
+                [reason, advice(reason) ?? "no response within \(Self.timeLimit.components.seconds) s"].joined(
                     separator: ": "))
         }
     }

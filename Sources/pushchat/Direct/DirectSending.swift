@@ -90,24 +90,27 @@ private final class MemoryTokenStore: ProviderTokenStore {
 
 /// Flags for an app's settings, to reach a gateway without a relay.
 struct DirectOptions: ParsableArguments {
-    @Flag(help: "Straight to the gateway, without a relay; prints its answer. Nothing is stored.") var direct = false
+    @Flag(help: "Send straight to the gateway, without a relay, and print its response. Stores nothing.") var direct =
+        false
 
     @Option(
-        help: .value("file", "PKCS#12 (.p12) or PEM.", discussion: "Without it and --key: those of a configured app."),
+        help: .value(
+            "file", "PKCS#12 (.p12) or PEM.", discussion: "Without it and --key, the credentials of a configured app."),
         completion: .file(extensions: ["p12", "pem"]))
     var certificate: String?
 
     @Option(
-        help: .value("file", "PEM with its key, if it is in a file of its own."),
+        help: .value("file", "PEM with the certificate's key, if it is in a separate file."),
         completion: .file(extensions: ["pem"]))
     var certificateKey: String?
 
     @Option(
         parsing: .unconditional,
-        help: .value("text", "Of the file. Others on this machine see it; better: --passphrase-file."))
+        help: .value(
+            "text", "The file's passphrase. Other users of this machine can see it; --passphrase-file is safer."))
     var passphrase: String?
 
-    @Option(help: .value("file", "A file with nothing but the passphrase."), completion: .file())
+    @Option(help: .value("file", "A file that contains only the passphrase."), completion: .file())
     var passphraseFile: String?
 
     @Option(
@@ -115,7 +118,7 @@ struct DirectOptions: ParsableArguments {
         completion: .file(extensions: ["p8"]))
     var key: String?
 
-    @Option(help: .value("id", "The key's id; unless given, from the name AuthKey_….p8.")) var keyID: String?
+    @Option(help: .value("id", "The key's id; by default from the name AuthKey_….p8.")) var keyID: String?
     @Option(help: .value("id", "The key's team.")) var teamID: String?
     @Option(help: .value("id", "The app's bundle id; a certificate may name it.")) var topic: String?
     @Option(help: .value("name", "http2 or binary."), completion: .list(["http2", "binary"])) var gateway: String?
@@ -123,7 +126,7 @@ struct DirectOptions: ParsableArguments {
     @Option(help: .value("port", "Its port.")) var port: String?
 
     @Option(
-        help: .value("file", "PEM with an authority to trust beside the system's, for a sandbox."),
+        help: .value("file", "PEM with an additional authority to trust, for a sandbox."),
         completion: .file(extensions: ["pem"]))
     var trust: String?
 
@@ -169,8 +172,8 @@ struct DirectOptions: ParsableArguments {
         }
         guard app.hasCredentials else {
             throw Failure(
-                "app \(name) has no certificate and no key: give --certificate or --key, or the configuration that has "
-                    + "one with --config")
+                "app \(name) has no certificate and no key: give --certificate or --key, or name a configuration that "
+                    + "has one with --config")
         }
         return app
     }

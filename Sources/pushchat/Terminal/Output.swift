@@ -103,7 +103,7 @@ struct OutputTable {
 
 /// The flag that limits the length of a list.
 struct ListOptions: ParsableArguments {
-    @Option(help: .value("number", "At most so many; 0 for all.")) var limit = 100
+    @Option(help: .value("number", "The maximum number of rows; 0 for all.")) var limit = 100
 
     private static let maximumPage = 500
 

@@ -23,18 +23,18 @@ struct PublicAddressCheckTests {
         Case(forwardedFor: [forged, client], result: .ok, says: "come from the proxy"),
         Case(
             forwarded: ["for=\(forged)"], forwardedFor: [client], result: .warning,
-            says: "passes on what they send as Forwarded: who"),
+            says: "passes on what they send as Forwarded: a client"),
         Case(
             forwarded: ["for=\(client)"], forwardedFor: [forged], result: .warning,
-            says: "passes on what they send as X-Forwarded-For: who"),
+            says: "passes on what they send as X-Forwarded-For: a client"),
         Case(
             forwarded: ["for=\(forged)"], forwardedFor: [forged], result: .failed,
-            says: "send as X-Forwarded-For and Forwarded: everybody"),
+            says: "send as X-Forwarded-For and Forwarded: any client"),
         Case(result: .warning, says: "does not name its clients"),
         Case(trusted: false, forwardedFor: [client], result: .warning, says: "not in http.trusted_proxies"),
         Case(
             trusted: false, forwarded: ["for=\(forged)"], forwardedFor: [forged], result: .warning,
-            says: "what stands in front, at 10.0.0.5, does not name"),
+            says: "the server in front, at 10.0.0.5, does not name"),
         Case(
             trusted: false, forwarded: ["for=\(forged)"], forwardedFor: [forged], hasOwnTLS: true, result: .ok,
             says: "there is no proxy"),

@@ -74,8 +74,8 @@ import Testing
     @Test(
         "What breaks a rule is an error before anything is sent",
         arguments: [
-            (["--alert", "x"], "Say whom it is for with one of --token, --user, --tag, --room, --all."),
-            (["--all", "--user", "a", "--alert", "x"], "Say whom it is for with one of"),
+            (["--alert", "x"], "Choose the audience with one of --token, --user, --tag, --room, --all."),
+            (["--all", "--user", "a", "--alert", "x"], "Choose the audience with one of"),
             (["--all"], "Missing content"),
             (["--all", "--badge", "-1"], "Invalid badge: must be a whole number from 0"),
             (["--all", "--alert", "x", "--priority", "7"], "Invalid priority: must be 10, 5 or 1"),
@@ -89,11 +89,14 @@ import Testing
             ),
             (
                 ["--all", "--alert", "x", "--expires", "1h", "--idempotency-key", "k"],
-                "--idempotency-key: a repeat has to"
+                "--idempotency-key: a second call must"
             ),
             (["--all", "--alert", "x", "--timeout", "0s"], "--timeout 0s: must be a duration like 60s"),
             (["--all", "--alert", "x", "--key", "k.p8"], "--key is for --direct."),
-            (["--direct", "--all", "--alert", "x"], "--direct knows no users, tags and rooms: give --token."),
+            (
+                ["--direct", "--all", "--alert", "x"],
+                "--direct sends to tokens only, not to users, tags or rooms: give --token."
+            ),
             (["--direct", "--token", "aa", "--alert", "x", "--not-before", "1h"], "--not-before needs a relay"),
             (["--direct", "--token", "aa", "--alert", "x", "--skip-unchanged"], "--skip-unchanged needs a relay"),
         ])
