@@ -72,7 +72,7 @@ actor ChatClient {
                 }
                 postSignal.continuation.yield()
             } catch {
-                try await go(on: state.receivingFailed(failure(error), random: .random(in: 0...1)))
+                try await react(to: state.receivingFailed(failure(error), random: .random(in: 0...1)))
             }
         }
     }
@@ -106,7 +106,7 @@ actor ChatClient {
         return error as? CallFailure ?? calls.relay.failure(error)
     }
 
-    private func go(on reaction: ([ChatClientState.Report], ChatClientState.Next)) async throws {
+    private func react(to reaction: ([ChatClientState.Report], ChatClientState.Next)) async throws {
         screen.print(reaction.0)
         switch reaction.1 {
         case .again(let delay): try await Task.sleep(for: delay)
@@ -124,7 +124,7 @@ actor ChatClient {
                     try await calls.post(draft)
                     state.posted()
                 } catch {
-                    try await go(on: state.postingFailed(failure(error), random: .random(in: 0...1)))
+                    try await react(to: state.postingFailed(failure(error), random: .random(in: 0...1)))
                 }
                 readSignal.continuation.yield()
             }
@@ -144,7 +144,7 @@ actor ChatClient {
                 screen.print(try state.received(try await calls.messages(since: state.cursor)))
                 if case .stream = state.call { return }
             } catch {
-                try await go(on: state.receivingFailed(failure(error), random: .random(in: 0...1)))
+                try await react(to: state.receivingFailed(failure(error), random: .random(in: 0...1)))
             }
         }
     }

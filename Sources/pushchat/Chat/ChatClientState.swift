@@ -233,7 +233,7 @@ struct ChatClientState {
             let delay = backoff.delay(random: random)
             return (say("the connection is lost; connecting again", failure), .again(after: delay))
         case .refused(let refusal):
-            guard refusal.isPassing else { return Self.over(refusal) }
+            guard refusal.isTemporary else { return Self.over(refusal) }
             let delay = max(backoff.delay(random: random), refusal.retryAfter ?? .zero)
             return (say("\(refusal.message); trying again in \(Self.seconds(delay))", failure), .again(after: delay))
         }
@@ -317,7 +317,7 @@ struct ChatClientState {
         case .noRelay, .lost:
             let delay = postBackoff.delay(random: random)
             return (sayOfDraft("not sent yet; trying until the relay is back"), .again(after: delay))
-        case .refused(let refusal) where refusal.isPassing:
+        case .refused(let refusal) where refusal.isTemporary:
             let delay = max(postBackoff.delay(random: random), refusal.retryAfter ?? .zero)
             return (sayOfDraft("not sent yet: \(refusal.message); trying again"), .again(after: delay))
         case .refused(let refusal):
@@ -343,5 +343,5 @@ struct ChatClientState {
 
 extension RelayRefusal {
     /// Whether a later attempt may succeed.
-    fileprivate var isPassing: Bool { status == 408 || status == 429 || status >= 500 }
+    fileprivate var isTemporary: Bool { status == 408 || status == 429 || status >= 500 }
 }

@@ -10,7 +10,7 @@ struct MemberCalls: Sendable {
     let udid: MemberID
 
     /// The time limit of calls at the end of the process.
-    private static let lastTime = TimeAmount.seconds(3)
+    private static let lastCallLimit = TimeAmount.seconds(3)
 
     func join(_ code: SecretCode, as name: Nickname) async throws {
         _ = try await post(
@@ -29,11 +29,11 @@ struct MemberCalls: Sendable {
     func post(_ draft: ChatClientState.Draft, isLast: Bool = false) async throws {
         _ = try await post(
             "/api.php", [("cmd", "message"), ("text", draft.text)], headers: ["Idempotency-Key": draft.key],
-            within: isLast ? Self.lastTime : RelayClient.timeout)
+            within: isLast ? Self.lastCallLimit : RelayClient.timeout)
     }
 
     func leave() async throws {
-        _ = try await post("/api.php", [("cmd", "leave")], within: Self.lastTime)
+        _ = try await post("/api.php", [("cmd", "leave")], within: Self.lastCallLimit)
     }
 
     /// The room's stream of events after a message. A ticket replaces the udid in the URL, because proxies log URLs.
@@ -59,7 +59,7 @@ struct MemberCalls: Sendable {
             ["Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"]) { own, _ in own }
         var request = relay.request(.POST, path, headers: headers)
         request.body = .bytes(ByteBuffer(string: String("".adding([("udid", udid.text)] + fields).dropFirst())))
-        return try await relay.answer(to: request, within: limit)
+        return try await relay.response(to: request, within: limit)
     }
 }
 

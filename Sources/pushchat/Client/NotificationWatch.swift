@@ -24,9 +24,9 @@ struct NotificationWatch {
         var line = ProgressLine()
         var requests = 0
         while true {
-            let answer = try await get("/v1/notifications/\(id)?limit=1")
-            guard var status = answer.object, let counts = status["counts"]?.object else {
-                throw Failure("unexpected response from the relay: \(answer)")
+            let response = try await get("/v1/notifications/\(id)?limit=1")
+            guard var status = response.object, let counts = status["counts"]?.object else {
+                throw Failure("unexpected response from the relay: \(response)")
             }
             let state = status["state"]?.text ?? ""
             let isSettled = ["done", "cancelled"].contains(state)
@@ -42,9 +42,9 @@ struct NotificationWatch {
             status["next"] = nil
             try await report(status, state, counts, isSettled: isSettled)
             let hasLoss = ["failed", "expired", "cancelled"].contains { counts[$0]?.integer != 0 }
-            let isForNobody = devices(status) == 0 && counts["skipped"]?.integer == 0
-            if isForNobody { Output.note("no device matches") }
-            guard isSettled, !hasLoss, !isForNobody else { throw ExitCode(1) }
+            let hasNoDevices = devices(status) == 0 && counts["skipped"]?.integer == 0
+            if hasNoDevices { Output.note("no device matches") }
+            guard isSettled, !hasLoss, !hasNoDevices else { throw ExitCode(1) }
             return
         }
     }

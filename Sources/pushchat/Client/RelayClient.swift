@@ -90,7 +90,7 @@ struct RelayClient: Sendable {
         var attempt = 1
         while true {
             do {
-                return try await answer(to: request)
+                return try await response(to: request)
             } catch let error as Failure {
                 throw error
             } catch let refusal as RelayRefusal {
@@ -120,23 +120,23 @@ struct RelayClient: Sendable {
     ///
     /// - Throws: A ``RelayRefusal`` if the relay rejects the call. A ``Failure`` if the server is not a relay.
     ///   Otherwise the error of the connection.
-    func answer(to request: HTTPClientRequest, within limit: TimeAmount = timeout) async throws -> JSONValue {
+    func response(to request: HTTPClientRequest, within limit: TimeAmount = timeout) async throws -> JSONValue {
         let response = try await head(of: request, within: limit)
         let bytes = try await response.body.collect(upTo: Self.maximumResponse)
         if bytes.readableBytes == 0 { return .null }
-        guard let answer = try? JSONValue(parsing: bytes.readableBytesView) else { throw isNoRelay }
-        return answer
+        guard let json = try? JSONValue(parsing: bytes.readableBytesView) else { throw isNoRelay }
+        return json
     }
 
     /// Makes a call once, and reads only the head of the response, for a response without an end.
     ///
-    /// - Throws: The same errors as ``answer(to:within:)``.
+    /// - Throws: The same errors as ``response(to:within:)``.
     func head(of request: HTTPClientRequest, within limit: TimeAmount = timeout) async throws -> HTTPClientResponse {
         let response = try await http.execute(request, timeout: limit)
         guard (200..<300).contains(response.status.code) else {
             let bytes = try await response.body.collect(upTo: Self.maximumResponse)
             throw RelayRefusal(
-                status: Int(response.status.code), answer: try? JSONValue(parsing: bytes.readableBytesView),
+                status: Int(response.status.code), body: try? JSONValue(parsing: bytes.readableBytesView),
                 retryAfter: response.headers.first(name: "Retry-After"))
         }
         return response
@@ -195,14 +195,14 @@ struct RelayRefusal: Error, Equatable {
     /// Reads the message from the body of an error response.
     ///
     /// - Parameters:
-    ///   - answer: The body: an error of the admin API or of the chat API. `nil` if it is not JSON.
+    ///   - body: The body: an error of the admin API or of the chat API. `nil` if it is not JSON.
     ///   - retryAfter: The value of the header `Retry-After`, in seconds.
-    init(status: Int, answer: JSONValue?, retryAfter: String?) {
-        let error = answer?.object?["error"]?.object
+    init(status: Int, body: JSONValue?, retryAfter: String?) {
+        let error = body?.object?["error"]?.object
         self.init(
-            status: status, code: (error ?? answer?.object)?["code"]?.text,
+            status: status, code: (error ?? body?.object)?["code"]?.text,
             message: Output.oneLine(
-                answer?.object?["detail"]?.text ?? error?["message"]?.text
+                body?.object?["detail"]?.text ?? error?["message"]?.text
                     ?? "the server answered with status \(status)"),
             retryAfter: retryAfter.flatMap { Int64($0) }.flatMap { $0 >= 0 ? .seconds($0) : nil })
     }

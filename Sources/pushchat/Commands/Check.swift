@@ -36,7 +36,7 @@ struct CheckReport {
     }
 
     /// The number of days before its expiry from which a certificate gets a warning. Renewing one takes people time.
-    private static let fewDays = 30
+    private static let warningDays = 30
 
     /// Whether to prove the credentials of each app with a push to a token that no device has.
     let sends: Bool
@@ -154,7 +154,7 @@ struct CheckReport {
         if days < 0 {
             add(.failed, subject, text + ": it has expired")
         } else {
-            add(days < Self.fewDays ? .warning : .ok, subject, text)
+            add(days < Self.warningDays ? .warning : .ok, subject, text)
         }
     }
 
@@ -194,7 +194,7 @@ struct CheckReport {
         do {
             switch try await CredentialProof(app: app).run() {
             case .proven(let text): add(.ok, subject, text)
-            case .open(let text): add(.warning, subject, text)
+            case .inconclusive(let text): add(.warning, subject, text)
             case .refused(let text): add(.failed, subject, text)
             }
         } catch {

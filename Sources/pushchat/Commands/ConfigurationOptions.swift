@@ -90,7 +90,7 @@ struct DatabaseOptions: ParsableArguments {
     ///   ``ExitCode`` that `body` throws passes through.
     func withStorage<Result>(_ body: (Storage) async throws -> Result) async throws -> Result {
         let (database, configuration) = try resolvedDatabase()
-        return try await Self.failing {
+        return try await Self.convertingErrors {
             if database.url == nil { try DatabaseFile(path: database.path).requireCurrent() }
             let storage = try await Storage.open(
                 database, settings: { configuration.commandSettings }, logger: Logger(command: ()))
@@ -118,7 +118,7 @@ struct DatabaseOptions: ParsableArguments {
     /// - Throws: ``Failure``.
     func withQueue<Result>(_ body: (any QueueAdministration) async throws -> Result) async throws -> Result {
         let database = try resolvedDatabase().database
-        return try await Self.failing { try await Storage.withQueue(database, body) }
+        return try await Self.convertingErrors { try await Storage.withQueue(database, body) }
     }
 
     private func resolvedDatabase() throws -> (database: Configuration.Database, configuration: Configuration) {
@@ -129,7 +129,7 @@ struct DatabaseOptions: ParsableArguments {
     }
 
     /// Converts every error into a ``Failure`` with the same text, except an ``ExitCode``.
-    private static func failing<Result>(_ work: () async throws -> Result) async throws -> Result {
+    private static func convertingErrors<Result>(_ work: () async throws -> Result) async throws -> Result {
         do {
             return try await work()
         } catch let error as ExitCode {

@@ -78,12 +78,12 @@ struct Devices: AsyncParsableCommand {
         @OptionGroup var common: Common
 
         func run() async throws {
-            let answer = try await common.call(
+            let response = try await common.call(
                 .GET, Common.path(token), [("app", common.app), ("limit", String(limit))])
-            guard !common.json, let device = answer.object else { return Output.print(json: answer) }
+            guard !common.json, let device = response.object else { return Output.print(json: response) }
             Output.print(fields: device.members.filter { !["deliveries", "next", "active"].contains($0.0) })
             var table = OutputTable(DeliveryCells.header)
-            for delivery in answer.page(of: "deliveries").items { table.add(DeliveryCells.cells(delivery)) }
+            for delivery in response.page(of: "deliveries").items { table.add(DeliveryCells.cells(delivery)) }
             table.end()
         }
     }
@@ -108,12 +108,12 @@ struct Devices: AsyncParsableCommand {
             if let clientInfo { body["client_info"] = .string(clientInfo) }
             if !tag.isEmpty { body["tags"] = .array(tag.map { .string($0) }) }
             let path = try Common.path(token)
-            let answer = try await common.call(.PUT, path, body: body)
+            let response = try await common.call(.PUT, path, body: body)
             if let serverInfo {
                 _ = try await common.call(
-                    .PATCH, path, [("app", answer.object?["app"]?.text)], body: ["server_info": .string(serverInfo)])
+                    .PATCH, path, [("app", response.object?["app"]?.text)], body: ["server_info": .string(serverInfo)])
             }
-            if common.json { Output.print(json: answer) } else { print(answer.object?["result"]?.text ?? "") }
+            if common.json { Output.print(json: response) } else { print(response.object?["result"]?.text ?? "") }
         }
     }
 
@@ -159,13 +159,13 @@ struct Devices: AsyncParsableCommand {
             let device = try await common.call(.GET, path, [("app", common.app), ("limit", "1")])
             let had = device.object?.tags ?? []
             let wanted = had.filter { !remove.contains($0) } + tags.filter { !had.contains($0) }
-            let answer = try await common.call(
+            let response = try await common.call(
                 .PATCH, path, [("app", device.object?["app"]?.text)],
                 body: ["tags": .array(wanted.map { .string($0) })])
             if common.json {
-                Output.print(json: answer)
+                Output.print(json: response)
             } else {
-                let now = answer.object?.tags ?? []
+                let now = response.object?.tags ?? []
                 print(now.isEmpty ? "no tags" : now.joined(separator: ","))
             }
         }

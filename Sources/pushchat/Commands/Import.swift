@@ -11,9 +11,9 @@ struct ImportOptions: ParsableArguments {
     @OptionGroup(title: "The database") var options: DatabaseOptions
 
     /// The number of wrong rows to name on standard error.
-    private static let mostNamed = 100
+    private static let maxNamed = 100
     /// The number of rows to write together.
-    private static let step = 500
+    private static let batchSize = 500
 
     /// Imports a file, reading it twice.
     ///
@@ -81,13 +81,13 @@ struct ImportOptions: ParsableArguments {
                 case .sent: counts.sent += 1
                 case .wrong(let wrong):
                     counts.wrong += 1
-                    if counts.wrong <= Self.mostNamed { Output.note(Output.oneLine("\(path), \(wrong)")) }
+                    if counts.wrong <= Self.maxNamed { Output.note(Output.oneLine("\(path), \(wrong)")) }
                 }
             }
         } catch let error as UnreadableFile {
             throw Failure("nothing was imported: \(path), \(error)")
         }
-        if counts.wrong > Self.mostNamed { Output.note("… and \(counts.wrong - Self.mostNamed) more") }
+        if counts.wrong > Self.maxNamed { Output.note("… and \(counts.wrong - Self.maxNamed) more") }
         return counts
     }
 
@@ -127,7 +127,7 @@ struct ImportOptions: ParsableArguments {
             case .sent: sent += 1
             case .wrong: refused += 1
             }
-            guard batch.members.count + batch.pushes.count + batch.devices.count >= Self.step else { continue }
+            guard batch.members.count + batch.pushes.count + batch.devices.count >= Self.batchSize else { continue }
             let began = ContinuousClock.now
             try await flush()
             // Pause for as long as the batch took, so that other processes can write. A process that waits for SQLite's
@@ -252,7 +252,7 @@ extension Devices {
         @Option(help: .value("name", "Only devices of this app.")) var app: String?
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
-        private static let step = 500
+        private static let batchSize = 500
 
         func run() async throws {
             try await options.withStores { stores in
@@ -260,7 +260,7 @@ extension Devices {
                 var (cursor, browsers): (Int64?, Int) = (nil, 0)
                 repeat {
                     let page = try await stores.devices.devices(
-                        DeviceFilter(app: app.map { AppName($0) }), after: cursor, limit: Self.step)
+                        DeviceFilter(app: app.map { AppName($0) }), after: cursor, limit: Self.batchSize)
                     let devices = page.items.filter { $0.app != .web }
                     browsers += page.items.count - devices.count
                     FileHandle.standardOutput.write(Data(devices.map(DeviceTable.line).joined().utf8))

@@ -56,14 +56,14 @@ struct Migrate: AsyncParsableCommand {
         case postgres(url: Secret, schema: String?)
 
         /// The size limit in bytes of a file that contains a URL. Far above any real one.
-        private static let longestFile = 1 << 16
+        private static let maxFileSize = 1 << 16
 
         init(_ text: String, schema: String?) throws {
             var url = text
             if text.hasPrefix("@") {
                 let path = String(text.dropFirst())
                 do throws(ReadableFile.Problem) {
-                    url = try ReadableFile.text(path, limit: Self.longestFile)
+                    url = try ReadableFile.text(path, limit: Self.maxFileSize)
                         .trimmingCharacters(in: .whitespacesAndNewlines)
                 } catch {
                     throw Failure("\(text) names a file, \(error)")

@@ -51,11 +51,11 @@ struct Post: AsyncParsableCommand {
     @OptionGroup(title: "The relay") var caller: CallerOptions
 
     func run() async throws {
-        let answer = try await post()
-        guard let id = answer.object?["id"]?.integer else {
-            throw Failure("unexpected response from the relay: \(answer)")
+        let response = try await post()
+        guard let id = response.object?["id"]?.integer else {
+            throw Failure("unexpected response from the relay: \(response)")
         }
-        if json { Output.print(json: answer) } else { print("message \(id)") }
+        if json { Output.print(json: response) } else { print("message \(id)") }
     }
 
     /// Posts the message.

@@ -26,13 +26,13 @@ struct ProbeObservation: Equatable {
         let isNamed = lasts.map { $0?.contains(Self.forged) == false }
         let names = ["X-Forwarded-For", "Forwarded"]
         let passed = zip(names, isPassedOn).filter(\.1).map(\.0).joined(separator: " and ")
-        let isOneAddress = "all clients count as one address and share its limits"
+        let consequence = "all clients count as one address and share its limits"
         if isTrusted {
             guard isNamed.contains(true) else {
                 return passed.isEmpty
                     ? (
                         .warning,
-                        "the proxy at \(peer) does not name its clients: \(isOneAddress). Configure it to set X-Forwarded-For"
+                        "the proxy at \(peer) does not name its clients: \(consequence). Configure it to set X-Forwarded-For"
                     )
                     : (
                         .failed,
@@ -52,13 +52,13 @@ struct ProbeObservation: Equatable {
         if isNamed.contains(true) {
             return (
                 .warning,
-                "the proxy at \(peer) names its clients, and is not in http.trusted_proxies: \(isOneAddress)"
+                "the proxy at \(peer) names its clients, and is not in http.trusted_proxies: \(consequence)"
             )
         }
         if hasOwnTLS { return (.ok, "there is no proxy: clients' addresses are their own; this machine's is \(peer)") }
         return (
             .warning,
-            "the server in front, at \(peer), does not name its clients: \(isOneAddress). Configure it to set X-Forwarded-For, "
+            "the server in front, at \(peer), does not name its clients: \(consequence). Configure it to set X-Forwarded-For, "
                 + "and add its address to http.trusted_proxies"
         )
     }

@@ -30,7 +30,7 @@ struct PublicAddressCheck {
     /// The size limit in bytes of a response. Far above the largest file of a page.
     private static let maximumResponse = 1 << 20
     /// The number of the name's addresses to try.
-    private static let mostAddresses = 8
+    private static let maxAddresses = 8
     /// The files and headers to compare between the relay and the public address.
     private static let files = ["/", "/sw.js", "/manifest.webmanifest"]
     private static let headers = [
@@ -77,13 +77,13 @@ struct PublicAddressCheck {
             let relay = try RelayClient(
                 base: configuration.localAddress, token: configuration.admin.tokens.first?.text,
                 certificate: configuration.http.tls?.certificate)
-            _ = try await relay.answer(to: relay.request(.GET, "/healthz"), within: Self.limit)
+            _ = try await relay.response(to: relay.request(.GET, "/healthz"), within: Self.limit)
             add(.ok, "runs at \(relay.base)", of: "relay")
             return relay
         } catch {
             add(
                 .warning,
-                "does not run at \(configuration.localAddress) (\(Self.words(error))): at \(url), only the server in "
+                "does not run at \(configuration.localAddress) (\(Self.reason(error))): at \(url), only the server in "
                     + "front of it can be checked", of: "relay")
             return nil
         }
@@ -96,7 +96,7 @@ struct PublicAddressCheck {
         do {
             var known: Set<IPAddress> = []
             let addresses = try await HostResolver.addresses(host).filter { known.insert($0).inserted }
-            return Array(addresses.prefix(Self.mostAddresses))
+            return Array(addresses.prefix(Self.maxAddresses))
         } catch {
             add(.failed, "\(host) has no address (\(error)): its domain needs an A or AAAA record for it")
             return nil
@@ -105,7 +105,7 @@ struct PublicAddressCheck {
 
     private enum Reached: Sendable {
         /// The certificate is `nil` without TLS.
-        case answers(CertificateSummary?)
+        case responds(CertificateSummary?)
         case fails(String)
     }
 
@@ -124,7 +124,7 @@ struct PublicAddressCheck {
         var (reachable, failures): ([String], [String]) = ([], [])
         for (index, address) in addresses.enumerated() {
             switch results[index] {
-            case .answers(let certificate):
+            case .responds(let certificate):
                 shown = shown ?? certificate.map { [$0] } ?? []
                 reachable.append("\(address)")
             case .fails(let why): failures.append("\(address) \(why)")
@@ -153,7 +153,7 @@ struct PublicAddressCheck {
             if IPAddress(host) == nil { settings.dnsOverride[host] = "\(address)" }
             if isHTTPS {
                 settings.http1_1ConnectionDebugInitializer = { channel in
-                    channel.nioSSL_peerCertificate().map { shown.note($0) }
+                    channel.nioSSL_peerCertificate().map { shown.record($0) }
                 }
             }
         }
@@ -161,11 +161,11 @@ struct PublicAddressCheck {
         do {
             _ = try await client.execute(HTTPClientRequest(url: url + "/healthz"), timeout: Self.limit)
         } catch {
-            failure = Self.words(error)
+            failure = Self.reason(error)
         }
         try? await client.shutdown()
-        if let certificate = shown.summary { return .answers(certificate) }
-        return failure.map { .fails($0) } ?? .answers(nil)
+        if let certificate = shown.summary { return .responds(certificate) }
+        return failure.map { .fails($0) } ?? .responds(nil)
     }
 
     private func client(
@@ -192,15 +192,15 @@ struct PublicAddressCheck {
     ///
     /// - Parameter shown: The certificate; empty without TLS.
     private mutating func visit(_ client: HTTPClient, _ shown: [CertificateSummary], _ relay: RelayClient?) async {
-        let answer: Response
+        let response: Response
         do {
-            answer = try await get(url + "/healthz", client)
+            response = try await get(url + "/healthz", client)
         } catch {
-            add(.failed, shown.first.map { untrusted($0, error) } ?? "\(url) does not answer: \(Self.words(error))")
+            add(.failed, shown.first.map { untrusted($0, error) } ?? "\(url) does not answer: \(Self.reason(error))")
             return
         }
         if let certificate = shown.first { add(certificate) }
-        guard isRelay(answer, runs: relay != nil) else { return }
+        guard isRelay(response, runs: relay != nil) else { return }
         if isHTTPS, port == 443 { await checkPlainHTTP(client) }
         guard let relay else { return }
         await compareFiles(client)
@@ -219,7 +219,7 @@ struct PublicAddressCheck {
             return "the certificate is for \(names), not for \(host): browsers refuse it"
         }
         return "the certificate is not trusted: this system does not know its issuer, \(certificate.issuer), or the "
-            + "server omits an intermediate certificate (\(Self.words(error))). If the authority is your own, set "
+            + "server omits an intermediate certificate (\(Self.reason(error))). If the authority is your own, set "
             + "SSL_CERT_FILE=FILE for this check, and install the authority in browsers"
     }
 
@@ -237,40 +237,40 @@ struct PublicAddressCheck {
     }
 
     /// Whether the response is a relay's. Adds a line in either case.
-    private mutating func isRelay(_ answer: Response, runs: Bool) -> Bool {
-        switch answer.status {
-        case 200 where (try? JSONValue(parsing: answer.body.readableBytesView))?.object?["healthy"] != nil:
-            add(.ok, "a relay answers at \(url), over HTTP/\(answer.version)")
+    private mutating func isRelay(_ response: Response, runs: Bool) -> Bool {
+        switch response.status {
+        case 200 where (try? JSONValue(parsing: response.body.readableBytesView))?.object?["healthy"] != nil:
+            add(.ok, "a relay answers at \(url), over HTTP/\(response.version)")
             return true
         case 502...504 where !runs:
-            add(.warning, "the proxy at \(url) answers with status \(answer.status), because the relay does not run")
+            add(.warning, "the proxy at \(url) answers with status \(response.status), because the relay does not run")
         case 502...504:
             add(
                 .failed,
-                "the proxy at \(url) answers with status \(answer.status): it does not reach the relay, which is at "
+                "the proxy at \(url) answers with status \(response.status): it does not reach the relay, which is at "
                     + configuration.localAddress)
         case 300..<400:
             add(
                 .failed,
-                "\(url) redirects to \(answer.headers.first(name: "Location") ?? "nowhere"): http.public_url has to be the "
+                "\(url) redirects to \(response.headers.first(name: "Location") ?? "nowhere"): http.public_url has to be the "
                     + "address at which the relay itself responds")
-        default: add(.failed, "\(url)/healthz answers with status \(answer.status): it is not a relay")
+        default: add(.failed, "\(url)/healthz answers with status \(response.status): it is not a relay")
         }
         return false
     }
 
     private mutating func checkPlainHTTP(_ client: HTTPClient) async {
         let plain = "http://\(host.contains(":") ? "[\(host)]" : host)/"
-        guard let answer = try? await get(plain, client) else {
+        guard let response = try? await get(plain, client) else {
             return add(.ok, "without HTTPS nothing answers")
         }
-        let place = answer.headers.first(name: "Location") ?? ""
-        if (300..<400).contains(answer.status), place.hasPrefix("https://") {
+        let place = response.headers.first(name: "Location") ?? ""
+        if (300..<400).contains(response.status), place.hasPrefix("https://") {
             add(.ok, "\(plain) redirects to HTTPS")
         } else {
             add(
                 .warning,
-                "\(plain) answers with status \(answer.status) and does not redirect to HTTPS, without which browsers "
+                "\(plain) answers with status \(response.status) and does not redirect to HTTPS, without which browsers "
                     + "show no notifications")
         }
     }
@@ -296,7 +296,7 @@ struct PublicAddressCheck {
                 }
             } catch {
                 isSame = false
-                add(.failed, "\(path) does not arrive: \(Self.words(error))")
+                add(.failed, "\(path) does not arrive: \(Self.reason(error))")
             }
         }
         try? await local.shutdown()
@@ -312,11 +312,11 @@ struct PublicAddressCheck {
             repeat {
                 let ticket: String
                 do {
-                    let answer = try await relay.answer(to: relay.request(.POST, "/v1/probes"), within: Self.limit)
-                    guard let text = answer.object?["ticket"]?.text else { throw relay.isNoRelay }
+                    let response = try await relay.response(to: relay.request(.POST, "/v1/probes"), within: Self.limit)
+                    guard let text = response.object?["ticket"]?.text else { throw relay.isNoRelay }
                     ticket = text
                 } catch {
-                    let why = (error as? RelayRefusal)?.message ?? Self.words(error)
+                    let why = (error as? RelayRefusal)?.message ?? Self.reason(error)
                     return add(
                         .warning,
                         "streams and clients' addresses are not checked, which requires admin.token: \(why)")
@@ -335,7 +335,7 @@ struct PublicAddressCheck {
             let (result, text) = seen.probe.verdict(hasOwnTLS: configuration.http.tls != nil)
             add(result, text)
         } catch {
-            add(.failed, (error as? Failure)?.description ?? "a stream does not arrive: \(Self.words(error))")
+            add(.failed, (error as? Failure)?.description ?? "a stream does not arrive: \(Self.reason(error))")
         }
     }
 
@@ -392,7 +392,7 @@ struct PublicAddressCheck {
     }
 
     /// The reason why a request failed, as part of a sentence.
-    private static func words(_ error: any Error) -> String {
+    private static func reason(_ error: any Error) -> String {
         let text = String(describing: error)
         if (error as? HTTPClientError) == .connectTimeout || (error as? HTTPClientError) == .deadlineExceeded {
             return "does not answer in time"
@@ -409,7 +409,7 @@ private final class ShownCertificate: Sendable {
 
     var summary: CertificateSummary? { state.withLock { $0 } }
 
-    func note(_ certificate: NIOSSLCertificate?) {
+    func record(_ certificate: NIOSSLCertificate?) {
         let summary = certificate.flatMap { try? CertificateSummary(der: $0.toDERBytes()) }
         state.withLock { $0 = $0 ?? summary }
     }

@@ -34,7 +34,7 @@ struct Reload: AsyncParsableCommand {
         let end = ContinuousClock.now + Self.timeLimit
         while true {
             if let report = ReloadReport(of: path), report.process == process, report.ended > before.begun {
-                return try Self.tell(report)
+                return try Self.printReport(report)
             }
             guard try Self.relay(of: path) == process else {
                 throw Failure("the relay, process \(process), has ended; its log says why")
@@ -52,7 +52,7 @@ struct Reload: AsyncParsableCommand {
         try Failure.catching { try DatabaseLock.holder(of: path) }
     }
 
-    private static func tell(_ report: ReloadReport) throws {
+    private static func printReport(_ report: ReloadReport) throws {
         if let error = report.error { throw Failure("the relay keeps its configuration: \(error)") }
         let taken = report.changes.filter { !report.needsRestart.contains($0) }
         print(

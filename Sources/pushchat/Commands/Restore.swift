@@ -48,13 +48,13 @@ struct Restore: ParsableCommand {
 
 extension CarriedOver {
     /// The number of items that a line names.
-    private static let mostNamed = 50
+    private static let maxNamed = 50
 
     fileprivate var lines: [String] {
         var lines: [String] = []
         func add(_ text: String, _ items: [Item], unnamed: String = "a device or room") {
             guard !items.isEmpty else { return }
-            let names = items.prefix(Self.mostNamed).map { "\($0.id) (\(Output.oneLine($0.name ?? unnamed)))" }
+            let names = items.prefix(Self.maxNamed).map { "\($0.id) (\(Output.oneLine($0.name ?? unnamed)))" }
             let rest = items.count > names.count ? ", and \(items.count - names.count) more" : ""
             lines.append("\(text): \(names.joined(separator: ", "))\(rest)")
         }

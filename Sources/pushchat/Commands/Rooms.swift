@@ -112,8 +112,8 @@ extension Rooms {
         func run() async throws {
             var body: JSONObject = ["room": .string(code)]
             body["code"] = newCode.map { .string($0) }
-            let answer = try await caller.client().call(.POST, "/v1/rooms:recode", body, isRepeatable: false)
-            guard let room = answer.object else { throw Failure("unexpected response from the relay") }
+            let response = try await caller.client().call(.POST, "/v1/rooms:recode", body, isRepeatable: false)
+            guard let room = response.object else { throw Failure("unexpected response from the relay") }
             print(Output.oneLine(room.cell("code")))
             Output.note("the room has a new code; members in it: \(room.cell("members"))")
         }
@@ -295,8 +295,8 @@ struct BanOptions: ParsableArguments {
         var body = subject
         body["ends_at"] = time.flatMap(DurationText.duration).map { .time(Timestamp.now() + $0) }
         body["reason"] = reason.map { .string($0) }
-        let answer = try await caller.client().call(.POST, "/v1/bans", body, isRepeatable: false)
-        return answer.object ?? JSONObject()
+        let response = try await caller.client().call(.POST, "/v1/bans", body, isRepeatable: false)
+        return response.object ?? JSONObject()
     }
 }
 

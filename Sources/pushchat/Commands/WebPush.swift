@@ -51,7 +51,7 @@ struct WebPush: AsyncParsableCommand {
         }
 
         /// The size limit in bytes of a file that contains a key. Far above any real one.
-        private static let longestFile = 1 << 16
+        private static let maxFileSize = 1 << 16
 
         private static func text(_ given: String) throws -> String {
             if given == "-" {
@@ -61,7 +61,7 @@ struct WebPush: AsyncParsableCommand {
             guard given.hasPrefix("@") else { return given }
             let path = String(given.dropFirst())
             do throws(ReadableFile.Problem) {
-                return String(decoding: try ReadableFile.read(path, limit: longestFile), as: UTF8.self)
+                return String(decoding: try ReadableFile.read(path, limit: maxFileSize), as: UTF8.self)
             } catch {
                 throw Failure("--import names \(path), \(error)")
             }

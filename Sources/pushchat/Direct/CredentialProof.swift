@@ -14,7 +14,7 @@ struct CredentialProof {
     enum Verdict: Equatable {
         case proven(String)
         /// The outcome neither confirms nor rules out that the credentials are good.
-        case open(String)
+        case inconclusive(String)
         case refused(String)
     }
 
@@ -30,7 +30,7 @@ struct CredentialProof {
             app: app, content: content, composed: composed, tokens: [Self.token].compactMap(\.self),
             timeLimit: Self.timeLimit
         ).run()
-        return results.first.map(verdict) ?? .open("nothing was sent")
+        return results.first.map(verdict) ?? .inconclusive("nothing was sent")
     }
 
     /// The verdict on the credentials that follows from the outcome.
@@ -45,7 +45,7 @@ struct CredentialProof {
         case .refused:
             return .refused([reason, advice(reason) ?? result.hint].compactMap(\.self).joined(separator: ": "))
         case .accepted:
-            return .open(
+            return .inconclusive(
                 "the gateway accepted a push to a token that no device has, which says nothing about the credentials")
         case .unknown, .unsent:
             return .refused(

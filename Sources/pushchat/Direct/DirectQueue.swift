@@ -9,9 +9,9 @@ final class DirectQueue: PushQueue {
     /// gives up a push after three attempts without a response.
     static let lifeCycle = PushLifeCycle(.init(unansweredLimit: 3, credentialsMayChange: false))
 
-    private struct Entry {
+    private struct DirectPush {
         var result: DirectResult
-        let id = UUID().uuidString.lowercased()
+        let apnsID = UUID().uuidString.lowercased()
         var history = PushHistory()
         var isLeased = false
         var isSettled = false
@@ -25,7 +25,7 @@ final class DirectQueue: PushQueue {
     private let content: NotificationContent
     private let composed: ComposedNotification
     private let now: TimeSource
-    private let entries: Mutex<[Entry]>
+    private let pushes: Mutex<[DirectPush]>
     private let signals = Signals()
 
     init(
@@ -35,82 +35,82 @@ final class DirectQueue: PushQueue {
         self.content = content
         self.composed = composed
         self.now = now
-        entries = Mutex(tokens.map { Entry(result: DirectResult(token: $0)) })
+        pushes = Mutex(tokens.map { DirectPush(result: DirectResult(token: $0)) })
     }
 
-    var hasWaiting: Bool { entries.withLock { $0.contains(where: \.isWaiting) } }
-    var isSettled: Bool { entries.withLock { $0.allSatisfy(\.isSettled) } }
-    var results: [DirectResult] { entries.withLock { $0.map(\.result) } }
+    var hasWaiting: Bool { pushes.withLock { $0.contains(where: \.isWaiting) } }
+    var isSettled: Bool { pushes.withLock { $0.allSatisfy(\.isSettled) } }
+    var results: [DirectResult] { pushes.withLock { $0.map(\.result) } }
 
     func lease(app: AppName, lanes: [PushLane], limit: Int) -> LeasedPushes {
         let now = self.now()
-        let pushes = entries.withLock { entries in
+        let leased = pushes.withLock { pushes in
             let due = lanes.flatMap { lane in
-                entries.indices.filter { index in
-                    let entry = entries[index]
-                    return entry.isWaiting && entry.lane == lane && entry.due.map { $0 <= now } ?? true
+                pushes.indices.filter { index in
+                    let push = pushes[index]
+                    return push.isWaiting && push.lane == lane && push.due.map { $0 <= now } ?? true
                 }
             }
             return due.prefix(limit).map { index in
-                entries[index].isLeased = true
-                let entry = entries[index]
+                pushes[index].isLeased = true
+                let push = pushes[index]
                 return QueuedPush(
-                    id: Int64(index), lane: entry.lane, history: entry.history, address: .token(entry.result.token),
+                    id: Int64(index), lane: push.lane, history: push.history, address: .token(push.result.token),
                     payload: Array(composed.payload.utf8), isOurs: true, expiration: content.expiration,
                     priority: composed.priority.map(Int64.init), type: composed.pushType,
-                    collapseID: content.collapseID, apnsID: entry.id)
+                    collapseID: content.collapseID, apnsID: push.apnsID)
             }
         }
-        if !pushes.isEmpty { signals.send() }
-        return LeasedPushes(pushes)
+        if !leased.isEmpty { signals.send() }
+        return LeasedPushes(leased)
     }
 
     func release(_ ranges: [ClosedRange<Int64>], lane: PushLane, app: AppName) {
-        entries.withLock { entries in
-            for index in ranges.joined() { entries[Int(index)].isLeased = false }
+        pushes.withLock { pushes in
+            for index in ranges.joined() { pushes[Int(index)].isLeased = false }
         }
         signals.send()
     }
 
     func settle(_ settlements: [Settlement], app: AppName) -> [SettledPushes] {
-        entries.withLock { entries in
+        pushes.withLock { pushes in
             for settlement in settlements {
-                for index in settlement.pushIDs { Self.settle(&entries[Int(index)], settlement.transition) }
+                for index in settlement.pushIDs { Self.settle(&pushes[Int(index)], settlement.transition) }
             }
         }
         signals.send()
         return settlements.map { SettledPushes(count: $0.count) }
     }
 
-    private static func settle(_ entry: inout Entry, _ transition: Transition) {
-        entry.isLeased = false
-        entry.history.attempts += transition.added.attempts
-        entry.history.unanswered += transition.added.unanswered
-        entry.history.refused += transition.added.refused
-        entry.result.attempts = entry.history.attempts
-        entry.result.apnsID = entry.id
-        entry.result.reason = transition.reason
+    private static func settle(_ push: inout DirectPush, _ transition: Transition) {
+        push.isLeased = false
+        push.history.attempts += transition.added.attempts
+        push.history.unanswered += transition.added.unanswered
+        push.history.refused += transition.added.refused
+        push.result.attempts = push.history.attempts
+        push.result.apnsID = push.apnsID
+        push.result.reason = transition.reason
         switch transition.result {
         case .sent:
-            entry.result.outcome = .accepted
-            entry.isSettled = true
+            push.result.outcome = .accepted
+            push.isSettled = true
         case .failed(_, let hint):
-            entry.result.outcome = transition.added.unanswered > 0 ? .unknown : .refused
-            entry.result.hint = hint
-            entry.isSettled = true
+            push.result.outcome = transition.added.unanswered > 0 ? .unknown : .refused
+            push.result.hint = hint
+            push.isSettled = true
         case .expired, .cancelled:
-            entry.isSettled = true
+            push.isSettled = true
         case .waiting(let time, _):
-            entry.due = time
+            push.due = time
         case .due:
-            entry.due = nil
+            push.due = nil
         }
         // The outcome stays unknown until the gateway responds to a retry.
-        if !entry.isSettled, transition.added.unanswered > 0 { entry.result.outcome = .unknown }
+        if !push.isSettled, transition.added.unanswered > 0 { push.result.outcome = .unknown }
     }
 
     func nextDue(app: AppName) -> Timestamp? {
-        entries.withLock { $0.filter(\.isWaiting).compactMap(\.due).min() }
+        pushes.withLock { $0.filter(\.isWaiting).compactMap(\.due).min() }
     }
 
     /// Signals once at the start, and after every change.

@@ -41,7 +41,7 @@ struct CredentialProofTests {
 
     @Test("Silence and acceptance prove nothing")
     func open() throws {
-        guard case .open = try verdict(.accepted, nil), case .refused = try verdict(.unsent, nil) else {
+        guard case .inconclusive = try verdict(.accepted, nil), case .refused = try verdict(.unsent, nil) else {
             Issue.record("another verdict")
             return
         }
