@@ -149,7 +149,7 @@ extension EndToEnd {
             try await eventually("Ann is in the room") { chat.lines.contains(#"{"event":"room","members":1}"#) }
             try await relay.call(["cmd": "leave", "udid": Name.udid(7)])
             #expect(try await chat.ended() == 1)
-            #expect(chat.errors.contains("you are not in the room any more"), "\(chat.errors)")
+            #expect(chat.errors.contains("you are no longer in the room"), "\(chat.errors)")
             #expect(chat.lines.last == #"{"event":"left"}"#)
         }
 

@@ -31,8 +31,8 @@ actor ChatClient {
 
     /// Runs the chat to its end.
     ///
-    /// - Throws: A ``Failure`` if the chat cannot continue. ``ExitCode`` 1 if a line was not accepted, or `--leave`
-    ///   failed.
+    /// - Throws: A ``Failure`` if the chat cannot continue. ``ExitCode`` 1 if a line was not sent, if the relay
+    ///   rejected a line of a script, or if `--leave` failed.
     func run() async throws {
         // Trap signals before the first call, so that none is lost.
         let signals = await UnixSignalsSequence(trapping: .sigint, .sigterm, .sigcont)
@@ -190,7 +190,7 @@ actor ChatClient {
     // MARK: - The end
 
     private func end() async throws {
-        // Post the remaining lines once more. The idempotency key makes this safe.
+        // Try once more to post the remaining lines, until one fails. The idempotency keys make this safe.
         while let draft = state.drafts.first, (try? await calls.post(draft, isLast: true)) != nil { state.posted() }
         for draft in state.drafts { screen.print([Self.unsent(draft)]) }
         var hasLeft = true

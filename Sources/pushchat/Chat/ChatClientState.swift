@@ -250,7 +250,7 @@ struct ChatClientState {
 
     /// The texts with which the chat ends after the member lost its place in the room.
     static let removed = "you were removed from the room"
-    static let gone = "you are not in the room any more: you were removed, or the room was closed"
+    static let gone = "you are no longer in the room: you were removed, or the room was closed"
 
     /// The end of the chat, for rejections that no retry can change.
     private static func over(_ refusal: RelayRefusal) -> ([Report], Next) {

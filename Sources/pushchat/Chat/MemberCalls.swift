@@ -67,12 +67,12 @@ struct MemberCalls: Sendable {
 /// read it can act as the member, so it has mode 0600 and is in the user's own folder.
 struct MemberFile {
     let folder: String
-    /// The relay's URL. Each relay gets a udid of its own.
+    /// The relay's URL. Each relay gets a different udid.
     let relay: String
     let code: SecretCode
     let name: Nickname
 
-    /// The folder according to the XDG Base Directory Specification. `nil` if there is no home directory.
+    /// The folder according to the XDG Base Directory Specification. `nil` if neither variable is an absolute path.
     static func folder(_ environment: [String: String]) -> String? {
         if let state = environment["XDG_STATE_HOME"], state.hasPrefix("/") { return state + "/pushchat" }
         return environment["HOME"].flatMap { $0.hasPrefix("/") ? $0 + "/.local/state/pushchat" : nil }

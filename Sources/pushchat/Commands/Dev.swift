@@ -51,7 +51,7 @@ struct Dev: AsyncParsableCommand {
             ]
             + toSandbox.settings.map { ConfigurationFlag("apps.default.\($0.name)", $0.value, name: "dev") }
             + toSandbox.webPush.map { ConfigurationFlag("webpush.\($0.name)", $0.value, name: "dev") }
-        // Port 0 means any free port, which is not known yet. Then there is no public URL to configure.
+        // Port 0 means any free port, which is not known yet, so the public URL stays unset.
         if port != 0 { flags.append(ConfigurationFlag("http.public_url", "http://localhost:\(port)", name: "dev")) }
         let sources = ConfigurationSources(flags: flags, variables: [:], searched: [])
         let configuration: Configuration

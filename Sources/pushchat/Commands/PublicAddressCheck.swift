@@ -9,9 +9,10 @@ import Synchronization
 import WebPushGateway
 
 /// Checks `http.public_url` as a browser or an app sees it, from this machine. It covers the name, each of its
-/// addresses, and the certificate. If the relay runs on this machine, it also checks that this relay is behind the
-/// address, that its pages arrive unchanged, that streams are not buffered, and that the relay knows its clients'
-/// addresses.
+/// addresses, and the certificate.
+///
+/// If the relay runs on this machine, it also checks that this relay is the one behind the address. The relay's pages
+/// must arrive unchanged and its streams without a delay, and the relay must know its clients' addresses.
 ///
 /// Every request has the time limit ``limit`` (streams: ``streamLimit``), and every response the size limit
 /// ``maximumResponse``.
@@ -223,8 +224,9 @@ struct PublicAddressCheck {
             + "SSL_CERT_FILE=FILE for this check, and install the authority in browsers"
     }
 
-    /// Adds a line for a valid certificate. It is a warning if less than a fifth of the certificate's lifetime is left,
-    /// but at most 30 days. ACME clients renew when a third is left, so renewal is overdue by then.
+    /// Adds a line for a valid certificate. It is a warning if less than a fifth of the certificate's lifetime is left
+    /// (for a long lifetime: less than 30 days). ACME clients renew when a third is left, so renewal is overdue by
+    /// then.
     private mutating func add(_ certificate: CertificateSummary) {
         let lifetime = certificate.notAfter.timeIntervalSince(certificate.notBefore)
         let left = certificate.notAfter.timeIntervalSinceNow

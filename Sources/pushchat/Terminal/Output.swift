@@ -54,8 +54,8 @@ enum Output {
     }
 }
 
-/// A table. On a terminal it has a header and aligned columns. Elsewhere tabs separate the columns and there is no
-/// header, for `cut` and `awk`.
+/// A table. On a terminal it has a header and aligned columns. Elsewhere, for `cut` and `awk`, tabs separate the
+/// columns and the header is missing.
 ///
 /// The first ``block`` rows determine the widths of the columns, so that a long list need not be held in memory.
 struct OutputTable {
