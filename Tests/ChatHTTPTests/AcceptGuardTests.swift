@@ -7,7 +7,7 @@ import Testing
 
 @testable import ChatHTTP
 
-@Suite("Accepting connections while file descriptors are short")
+@Suite("Accepting connections while file descriptors are scarce")
 struct AcceptGuardTests {
     /// Replaces the listener's socket, and counts the requests to accept.
     private final class Socket: ChannelOutboundHandler {
@@ -35,7 +35,7 @@ struct AcceptGuardTests {
         channel.pipeline.fireErrorCaught(IOError(errnoCode: code, reason: "accept"))
     }
 
-    @Test("Accepting pauses after a failure, longer after each, and goes on by itself")
+    @Test("Accepting pauses after each failure for a growing time, and resumes by itself")
     func pauses() throws {
         let channel = try channel()
         var pause = AcceptBackoff.first
@@ -61,7 +61,7 @@ struct AcceptGuardTests {
         _ = try channel.finish()
     }
 
-    @Test("A listener accepts every connection after a pause, not only the first ones", .timeLimit(.minutes(1)))
+    @Test("After a pause a listener accepts every connection, not only the first ones", .timeLimit(.minutes(1)))
     func listener() async throws {
         let shortage = ConnectionShortage(metrics: metrics, clock: MonotonicTime(clock), logger: log.logger)
         let group = MultiThreadedEventLoopGroup.singleton
@@ -90,7 +90,7 @@ struct AcceptGuardTests {
         #expect(metrics.count(.connections) == 2)
     }
 
-    @Test("While too few descriptors are free accepting stays paused, and the spare ones are released")
+    @Test("While too few descriptors are free, accepting stays paused and the spare ones are released")
     func spares() throws {
         let free = Mutex(100)
         let spares = SpareFiles(free: { free.withLock(\.self) })
@@ -108,7 +108,7 @@ struct AcceptGuardTests {
         _ = try channel.finish()
     }
 
-    @Test("The log tells it once a minute with a count; another error is passed on")
+    @Test("The log reports failures once a minute with a count; other errors are passed on")
     func reports() throws {
         let channel = try channel()
         for _ in 0..<5 { fail(channel) }
@@ -126,7 +126,7 @@ struct AcceptGuardTests {
         _ = try channel.finish()
     }
 
-    @Test("Above the limit no connection is accepted until one ends, and the log tells it once")
+    @Test("At the limit no connection is accepted until one ends, and the log reports it once")
     func slots() {
         let shortage = ConnectionShortage(metrics: metrics, clock: MonotonicTime(clock), logger: log.logger)
         var slots = ConnectionSlots(limit: 2, shortage: shortage)

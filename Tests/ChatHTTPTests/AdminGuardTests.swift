@@ -5,7 +5,7 @@ import Testing
 
 @testable import ChatHTTP
 
-@Suite("Who may call the admin API", .timeLimit(.minutes(1)))
+@Suite("Access to the admin API", .timeLimit(.minutes(1)))
 struct AdminGuardTests {
     private static let answers = AdminResponses(depths: { [] }, totals: { StoreTotals() }, usage: { nil }, outcomes: [])
 
@@ -29,7 +29,9 @@ struct AdminGuardTests {
     private static let development = ChatHTTPSettings(isDevelopment: true)
     private static let production = ChatHTTPSettings(isDevelopment: false)
 
-    @Test("Without a token: this machine in development, nobody in production", arguments: ["/v1/queue", "/metrics"])
+    @Test(
+        "Without a token, this machine has access in development, and no caller in production",
+        arguments: ["/v1/queue", "/metrics"])
     func open(path: String) async throws {
         #expect(try await Self.status(Self.development, path: path).0 == 200)
         let (status, text) = try await Self.status(Self.production, path: path)
@@ -39,7 +41,7 @@ struct AdminGuardTests {
     }
 
     @Test(
-        "Without a token, what came through a proxy or for a page of another site is refused",
+        "Without a token, a request through a proxy or from a page of another site is refused",
         arguments: [
             ("X-Forwarded-For", "192.0.2.1"), ("Forwarded", "for=127.0.0.1"), ("Origin", "https://example.com"),
             ("X-Forwarded-Host", "a"), ("X-Forwarded-Proto", "https"), ("X-Real-IP", "127.0.0.1"), ("Via", "1.1 a"),
@@ -50,7 +52,7 @@ struct AdminGuardTests {
     }
 
     @Test(
-        "With a token, only callers that send it",
+        "With a token, only callers that send it have access",
         arguments: [
             (nil, 401), ("Bearer geheim", 200), ("bearer geheim", 200), ("Bearer  geheim", 200),
             ("Bearer geheim2", 401),
@@ -67,7 +69,7 @@ struct AdminGuardTests {
         }
     }
 
-    @Test("A token of the configuration may look like one of the database")
+    @Test("A token in the configuration may look like one in the database")
     func prefix() async throws {
         let settings = ChatHTTPSettings(adminTokens: ["pct_geheim"])
         #expect(try await Self.status(settings, [("Authorization", "Bearer pct_geheim")]).0 == 200)
@@ -83,7 +85,7 @@ struct AdminGuardTests {
         #expect([403, 404].contains(status), "\(text)")
     }
 
-    @Test("A call without a token is asked for one; a call with a wrong one is told that it is wrong")
+    @Test("The response to a call without a token asks for one; the response to a wrong token says that it is wrong")
     func challenge() async throws {
         let settings = ChatHTTPSettings(isDevelopment: false, adminTokens: ["geheim"])
         #expect(try await Self.status(settings).1.contains(#""www-authenticate": "Bearer""#))
@@ -103,7 +105,7 @@ struct AdminGuardTests {
     }
 
     @Test(
-        "Another spelling of an address, which a rule of a proxy may not know, is no address",
+        "Another spelling of an address, which a proxy's rule may miss, gets a 404",
         arguments: ["//v1/queue", "/v1//queue", "//metrics", "///v1/queue"])
     func doubledSlash(path: String) async throws {
         #expect(try await Self.status(Self.development, path: path).0 == 404)
@@ -121,7 +123,7 @@ struct AdminGuardTests {
         #expect(answer.status == .ok)
     }
 
-    @Test("A token is the wanted one only if every byte and the length are the same")
+    @Test("A token matches only if every byte and the length are equal")
     func comparison() {
         for (given, wanted, expected) in [
             ("", "", false), ("a", "", false), ("", "a", false), ("a", "a", true), ("ab", "a", false),

@@ -42,7 +42,7 @@ struct AdminRoomsTests {
         return (answer, relay.store.calls)
     }
 
-    @Test("Rooms, by what their code begins with")
+    @Test("The list of rooms can be filtered by the beginning of the code")
     func rooms() async throws {
         let (answer, calls) = try await call("/v1/rooms?prefix=our%20&cursor=our%20a&limit=1")
         #expect(
@@ -58,7 +58,7 @@ struct AdminRoomsTests {
         #expect(try await call("/v1/rooms").1 == [.rooms("", after: nil, limit: 100)])
     }
 
-    @Test("A room's history is chosen, and the choice is taken back", arguments: ["joined", "all", nil] as [String?])
+    @Test("A room's history setting can be chosen and reset", arguments: ["joined", "all", nil] as [String?])
     func history(choice: String?) async throws {
         let relay = Relay(ScriptedStore(admin: AdminResponses(setHistory: {})))
         let json = choice.map { "\"\($0)\"" } ?? "null"
@@ -69,7 +69,7 @@ struct AdminRoomsTests {
     }
 
     @Test(
-        "A choice that is wrong is named",
+        "A wrong history setting is named in the error",
         arguments: [
             ("{}", "room"), (#"{"room":"a"}"#, "history"), (#"{"room":"a","history":"some"}"#, "history"),
             (#"{"room":"a","history":7}"#, "history"), (#"{"room":"","history":"all"}"#, "room"),
@@ -82,7 +82,7 @@ struct AdminRoomsTests {
         #expect(try JSONValue(parsing: answer.text).object?["field"]?.text == field)
     }
 
-    @Test("A room's members, without their udids, and its messages, without the text")
+    @Test("The API lists a room's members without udids, and its messages without texts")
     func inside() async throws {
         let (members, asked) = try await call("/v1/members?room=our%20room%2F1&cursor=2")
         #expect(
@@ -101,7 +101,7 @@ struct AdminRoomsTests {
         #expect(asking.last == .reach([9]))
     }
 
-    @Test("A message's progress: queued, accepted, fetched")
+    @Test("A message's progress shows queued, accepted and fetched")
     func progress() async throws {
         let (answer, calls) = try await call("/v1/messages/9?limit=5")
         #expect(
@@ -113,7 +113,7 @@ struct AdminRoomsTests {
         #expect(calls == [.progress(9), .messageDeliveries(9, after: nil, limit: 5)])
     }
 
-    @Test("The last failures, and the log's last warnings")
+    @Test("The API lists the last failures and the log's last warnings")
     func failures() async throws {
         let (answer, calls) = try await call("/v1/failures?app=98Z3R5XU29.com.51work6.PushChat&cursor=20")
         #expect(answer.text.hasPrefix(#"{"deliveries":[{"id":17,"#) && answer.text.hasSuffix(#""next":17}"#))
@@ -125,7 +125,7 @@ struct AdminRoomsTests {
     }
 
     @Test(
-        "What breaks a rule is named, and nothing is read",
+        "The error names an invalid value, and nothing is read",
         arguments: [
             ("/v1/members", "room"), ("/v1/members?room=", "room"), ("/v1/messages", "room"),
             ("/v1/messages?room=a&cursor=x", "cursor"), ("/v1/messages?room=a&reach=1", "reach"),

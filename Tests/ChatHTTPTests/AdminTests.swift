@@ -85,7 +85,7 @@ struct AdminTests {
 
     private static let device = "/v1/devices/\(Sample.token)"
 
-    @Test("PUT registers; what is absent stays, null removes")
+    @Test("PUT registers; absent fields stay, null removes")
     func put() async throws {
         for (json, edit, app) in [
             (nil, DeviceEdit(), AppName.default), ("{}", DeviceEdit(), .default),
@@ -112,7 +112,7 @@ struct AdminTests {
         #expect(try await Self.call(.put, Self.device, to: Self.scripted(.unchanged)).status == .ok)
     }
 
-    @Test("POST registers a browser by its subscription, as an object or as its text")
+    @Test("POST registers a browser by its subscription, as an object or as text")
     func post() async throws {
         let quoted = JSONValue.string(OneSubscription.text)
         for json in [
@@ -159,7 +159,7 @@ struct AdminTests {
         #expect(try relay.store.calls == [.unregister(Sample.device, nil)])
     }
 
-    @Test("Devices: list, one with history, edit, delete")
+    @Test("Devices can be listed, read with history, edited and deleted")
     func devices() async throws {
         let relay = Self.scripted()
         let list = try await Self.call(
@@ -193,7 +193,7 @@ struct AdminTests {
     }
 
     @Test(
-        "What has expired is refused, but a repeat of what was accepted in time has its answer",
+        "An expired notification is refused, but a repeat of one that was accepted in time gets its response",
         arguments: [true, false])
     func lateRepeat(isKnown: Bool) async throws {
         let relay = Relay(
@@ -212,7 +212,7 @@ struct AdminTests {
         if !isKnown { #expect(answer.text.contains("must not lie in the past")) }
     }
 
-    @Test("A notification: the payload is made, the answer says where its record is")
+    @Test("POST composes the payload of a notification, and the response has the address of its record")
     func send() async throws {
         let relay = Self.scripted()
         let answer = try await Self.call(
@@ -233,7 +233,7 @@ struct AdminTests {
     }
 
     @Test(
-        "Audiences",
+        "Each form of audience reaches the store",
         arguments: [
             (#"{"users":["a","b"]}"#, Audience.users([UserReference(stored: "a"), UserReference(stored: "b")])),
             (#"{"tags":["x"]}"#, .tags([Tag(stored: "x")])),
@@ -246,7 +246,7 @@ struct AdminTests {
         #expect(relay.store.calls == [.send(NotificationRequest(audience: expected, payload: #"{"aps":{"badge":1}}"#))])
     }
 
-    @Test("A batch: an answer for each, and what is wrong with one concerns none of the others")
+    @Test("A batch has a result for each item, and an invalid item does not affect the others")
     func batch() async throws {
         let relay = Relay(ScriptedStore(admin: Given.answers))
         let answer = try await Self.call(
@@ -282,7 +282,7 @@ struct AdminTests {
         }
     }
 
-    @Test("A push type that is not known is sent, and the answer warns, in a batch that item's")
+    @Test("An unknown push type is sent, and the response warns; in a batch, the item's result does")
     func novelType() async throws {
         let (novel, known) = (#"{"to":{"all":true},"badge":1,"push_type":"novel"}"#, #"{"to":{"all":true},"badge":1}"#)
         let relay = Self.scripted()
@@ -297,7 +297,7 @@ struct AdminTests {
         #expect(sent.pushType == "novel")
     }
 
-    @Test("A notification's record, and its cancelling")
+    @Test("A notification's record can be read, and the notification cancelled")
     func record() async throws {
         let relay = Self.scripted()
         let answer = try await Self.call(.get, "/v1/notifications/5?state=failed&limit=1", to: relay)
@@ -312,7 +312,7 @@ struct AdminTests {
         #expect(relay.store.calls == [.notification(5), .deliveries(5, .failed, after: nil, limit: 1), .cancel(5)])
     }
 
-    @Test("Figures, as JSON and for Prometheus")
+    @Test("Metrics are served as JSON and for Prometheus")
     func metrics() async throws {
         let queue = try await Self.call(.get, "/v1/queue", to: Self.scripted())
         #expect(
@@ -354,7 +354,7 @@ struct AdminTests {
     }
 
     @Test(
-        "What breaks a rule is named, and nothing is done",
+        "The error names an invalid value, and nothing is done",
         arguments: [
             ("PUT", device, "[]", nil), ("PUT", device, "{", nil), ("PUT", device, #"{"tag":1}"#, "tag"),
             ("PUT", device, #"{"app":""}"#, "app"), ("PUT", device, #"{"app":"x"}"#, "app"),
@@ -405,7 +405,7 @@ struct AdminTests {
         #expect(relay.store.calls.isEmpty)
     }
 
-    @Test("A payload may be larger for a type that may have more, and for the app that is named")
+    @Test("The payload limit is that of the push type and of the named app")
     func sizes() async throws {
         var relay = Self.scripted()
         relay.apps = [
@@ -430,7 +430,7 @@ struct AdminTests {
         #expect(try await status(5121, #","push_type":"voip""#) == 400)
     }
 
-    @Test("Other content types, other methods, other addresses, and bodies beyond the limit")
+    @Test("Other content types, methods and addresses, and bodies beyond the limit, are refused")
     func others() async throws {
         let relay = Relay(ScriptedStore())
         let form = try await Self.call(
@@ -456,7 +456,7 @@ struct AdminTests {
         #expect(answer.status == .accepted, "\(answer.text)")
     }
 
-    @Test("The store's errors")
+    @Test("Each error of the store has its status")
     func errors() async throws {
         for (code, status) in [
             (ChatError.Code.notFound, 404), (.ambiguous, 409), (.unavailable, 503), (.idempotencyConflict, 422),
@@ -470,7 +470,7 @@ struct AdminTests {
         }
     }
 
-    @Test("The description names each address and method, and nothing else")
+    @Test("The description names each address and method, and no others")
     func description() async throws {
         let answer = try await Self.call(.get, "/v1/openapi.json", to: Relay(ScriptedStore()))
         let document = try #require(try JSONValue(parsing: answer.text).object)

@@ -4,7 +4,7 @@ import Testing
 @testable import ChatHTTP
 
 /// Tests bodies on real connections: compressed, in pieces, too large, cut off.
-@Suite("Bodies", .timeLimit(.minutes(1)))
+@Suite("Request bodies", .timeLimit(.minutes(1)))
 struct BodyTests {
     private static let urlEncoded = "Content-Type: application/x-www-form-urlencoded"
 
@@ -32,7 +32,7 @@ struct BodyTests {
         #expect(try relay.store.calls == [.leave(Sample.member)])
     }
 
-    @Test("A body that is not what its Content-Encoding says is refused with 400")
+    @Test("A body that does not match its Content-Encoding is refused with 400")
     func badCompression() async throws {
         var damaged = Self.gzip
         damaged[30] ^= 0xFF
@@ -46,7 +46,7 @@ struct BodyTests {
         }
     }
 
-    @Test("A Content-Encoding that is not known is refused with 415", arguments: ["br", "gzip, gzip", "zstd"])
+    @Test("An unknown Content-Encoding is refused with 415", arguments: ["br", "gzip, gzip", "zstd"])
     func unknownCoding(coding: String) async throws {
         let answer = try await Relay().exchange(compressed(Self.gzip, coding))
         #expect(answer.status == 415)
@@ -92,7 +92,7 @@ struct BodyTests {
         #expect(try relay.store.calls == Array(repeating: .leave(Sample.member), count: 3))
     }
 
-    @Test("A body of exactly the limit is read, one byte more is refused", arguments: [0, 1])
+    @Test("A body of exactly the limit is read; one byte more is refused", arguments: [0, 1])
     func limit(over: Int) async throws {
         let relay = Relay(ScriptedStore(leave: { true }))
         let body =
@@ -106,7 +106,7 @@ struct BodyTests {
     /// next request on the same connection. The server must not read that request as the rest of a body, nor the rest
     /// of a body as a request.
     @Test(
-        "A Content-Length over the limit is answered 413 before the body is sent, and the connection ends with the body"
+        "A Content-Length over the limit gets a 413 before the body is sent, and the connection ends with the body"
     )
     func contentLength() async throws {
         let relay = Relay(ScriptedStore(leave: { true }))
@@ -125,7 +125,7 @@ struct BodyTests {
         #expect(relay.store.calls.isEmpty)
     }
 
-    @Test("Of requests sent without waiting each has its answer, also when that comes while the next is half sent")
+    @Test("Each pipelined request gets its response, even while the next request is half sent")
     func pipelined() async throws {
         let relay = Relay(ScriptedStore(leave: { true }))
         try await relay.listening { port in
@@ -144,7 +144,7 @@ struct BodyTests {
         #expect(relay.store.calls.count == 3)
     }
 
-    @Test("A chunked body over the limit is answered 413; the connection of one that does not end is closed")
+    @Test("A chunked body over the limit gets a 413; the connection of an endless one is closed")
     func endless() async throws {
         try await Relay().listening { port in
             try await RawConnection.open(port: port) { connection in
@@ -165,7 +165,7 @@ struct BodyTests {
         }
     }
 
-    @Test("A body that is cut off never reaches the store", arguments: [true, false])
+    @Test("A truncated body never reaches the store", arguments: [true, false])
     func cutOff(isChunked: Bool) async throws {
         let relay = Relay()
         try await relay.listening { port in
@@ -187,7 +187,7 @@ struct BodyTests {
         #expect(relay.store.calls.isEmpty)
     }
 
-    @Test("A client that asks first is told to send, unless the body is too large")
+    @Test("A client that expects 100 Continue gets it, unless the body is too large")
     func expectContinue() async throws {
         try await Relay(ScriptedStore(leave: { true })).listening { port in
             try await RawConnection.open(port: port) { connection in
@@ -203,7 +203,7 @@ struct BodyTests {
     }
 
     @Test(
-        "Each route asks for exactly the bodies that it takes, and not before the caller's token is known",
+        "Each route sends 100 Continue only for bodies that it accepts, and only after it has checked the token",
         arguments: [
             ("/v1/notifications:batch", HTTPLimits.batchBody, 100),
             ("/v1/notifications:batch", HTTPLimits.batchBody + 1, 413),
@@ -228,7 +228,7 @@ struct BodyTests {
         }
     }
 
-    @Test("A client of HTTP/1.0 is not told to send, because it does not know the answer")
+    @Test("An HTTP/1.0 client gets no 100 Continue, because it does not know that status")
     func expectInHTTP10() async throws {
         try await Relay(ScriptedStore(leave: { true })).listening { port in
             try await RawConnection.open(port: port) { connection in

@@ -9,11 +9,11 @@ import Testing
 
 /// Tests text that any client can send before it authenticates. If the server compares text before it checks the
 /// length, the cases with many requests or a large one exceed their time limit.
-@Suite("Combining marks in a request cost nothing", .timeLimit(.minutes(1)))
+@Suite("Combining marks in a request cost little time", .timeLimit(.minutes(1)))
 struct CostlyTextTests {
     private static func marks(_ bytes: Int) -> String { String(repeating: "\u{301}\u{323}", count: bytes / 4) }
 
-    @Test("In a form", arguments: [("cmd", 10), ("token", 30), ("code", 10)])
+    @Test("Combining marks in a form", arguments: [("cmd", 10), ("token", 30), ("code", 10)])
     func fields(name: String, count: Int) async throws {
         let valid = ["cmd": "join", "udid": Sample.udid, "token": "0", "name": "n", "code": "c"].filter {
             $0.key != name
@@ -32,7 +32,7 @@ struct CostlyTextTests {
     }
 
     @Test(
-        "In the header of a part",
+        "Combining marks in the header of a part",
         arguments: [
             ("name=\"", "\"", nil), ("", "=x", nil), ("name=cmd; filename=", "", nil), ("name=cmd\r\n", ": x", "x"),
         ] as [(String, String, String?)])
@@ -43,13 +43,13 @@ struct CostlyTextTests {
         #expect(try form?.text(.cmd) == value)
     }
 
-    @Test("In the address: it is refused, as it must be ASCII")
+    @Test("Combining marks in the address are refused, because it must be ASCII")
     func address() async throws {
         let answer = try await Relay().exchange(Array("GET /\(Self.marks(100)) HTTP/1.1\r\nHost: x\r\n\r\n".utf8))
         #expect(answer.status == 400)
     }
 
-    @Test("In a header: in a long one they are replaced, before anything looks at it")
+    @Test("Combining marks in a long header are replaced before the header is read")
     func headers() throws {
         let channel = EmbeddedChannel(handler: ConnectionGuard(connections: ConnectionCounter()))
         var head = HTTPRequest(method: .get, scheme: "http", authority: Self.marks(1000), path: "/")

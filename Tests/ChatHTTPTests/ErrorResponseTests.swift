@@ -26,12 +26,12 @@ struct ErrorResponseTests {
         #expect(answer.headers[.cacheControl] == "no-store")
     }
 
-    @Test("The table above has every code")
+    @Test("The table of the test has every code")
     func complete() {
         #expect(ChatError.Code.allCases.count == 16)
     }
 
-    @Test("The cause of an internal error is in the log only")
+    @Test("The cause of an internal error is only in the log")
     func internalError() async throws {
         let relay = Relay(
             ScriptedStore(post: { () throws(ChatError) in
@@ -73,13 +73,13 @@ struct ErrorResponseTests {
             missing.text == #"{"error":{"code":"not_found","message":"There is nothing at this address"}}"#)
     }
 
-    @Test("An error's header is one line of ASCII, whatever the error says")
+    @Test("An error's header is one line of ASCII, whatever the message contains")
     func headerIsASCII() {
         let response = ErrorResponse(ChatError(.invalidField, "näme\r\nSet-Cookie: x\u{0}😀")).response(.text)
         #expect(response.headers[.errorDescription] == "n?me??Set-Cookie: x??")
     }
 
-    @Test("An unknown address is answered 404 in the same style, for any method", arguments: ["GET", "POST", "DELETE"])
+    @Test("An unknown address gets a 404 in the same style, for any method", arguments: ["GET", "POST", "DELETE"])
     func notFound(method: String) async throws {
         let answer = try await Relay().send(try #require(HTTPRequest.Method(method)), "/nowhere/at/all")
         #expect(answer.status == .notFound)
@@ -89,7 +89,7 @@ struct ErrorResponseTests {
     }
 
     @Test(
-        "A known address with another method is answered 405, with the methods it knows",
+        "A known address with another method gets a 405 with the methods that it supports",
         arguments: [
             ("GET", "/api.php", "POST"), ("HEAD", "/api.php", "POST"), ("PUT", "/api", "POST"),
             ("OPTIONS", "/api.php", "POST"), ("PUT", "/", "GET, HEAD, POST"), ("DELETE", "/healthz", "GET, HEAD"),
@@ -101,7 +101,7 @@ struct ErrorResponseTests {
         #expect(answer.text == (method == "HEAD" ? "" : "This address accepts only \(allow)\n"))
     }
 
-    @Test("A valid X-Request-Id is accepted, another one replaced", arguments: [true, false])
+    @Test("A valid X-Request-Id is kept, an invalid one replaced", arguments: [true, false])
     func requestID(isValid: Bool) async throws {
         let name = try #require(HTTPField.Name("X-Request-Id"))
         for given in isValid

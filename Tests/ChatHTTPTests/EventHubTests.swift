@@ -20,7 +20,8 @@ struct EventHubTests {
         feed.join(other, room)
         _ = feed.takeRoomChanges()
         return EventHub(
-            feed: feed, tokens: tokens, maxStreams: maxStreams, clock: MonotonicTime(clock), logger: LogRecorder().logger)
+            feed: feed, tokens: tokens, maxStreams: maxStreams, clock: MonotonicTime(clock),
+            logger: LogRecorder().logger)
     }
 
     private func open(
@@ -41,7 +42,7 @@ struct EventHubTests {
         }
     }
 
-    @Test("A connection whose client accepts nothing for 20 seconds is closed; one with nothing to accept is not")
+    @Test("A connection whose client reads nothing for 20 seconds is closed; one with nothing to read is not")
     func slow() async throws {
         let hub = hub()
         try await confirmation { closes in
@@ -75,7 +76,7 @@ struct EventHubTests {
         #expect(next(hub, stream.stream) == "nothing")
     }
 
-    @Test("The members of a room are counted at the beginning and when one joins or leaves")
+    @Test("A stream gets the number of members at the beginning and when a member joins or leaves")
     func members() async throws {
         let hub = hub()
         let third = MemberID(stored: "0003")
@@ -93,7 +94,7 @@ struct EventHubTests {
         #expect(next(hub, stream.stream, members: 3) == "members 2")
     }
 
-    @Test("A writer's stream is told how far its last message has come: once each time, and nobody else's stream")
+    @Test("A writer's stream gets each receipt of its last message once; other streams do not")
     func receipts() async throws {
         let hub = hub()
         let (writer, reader) = (try await open(hub, member), try await open(hub, other))
@@ -124,7 +125,7 @@ struct EventHubTests {
         #expect(next(hub, writer.stream, after: 1) == "receipt 1 1 2")
     }
 
-    @Test("While the store cannot be read nothing is lost")
+    @Test("Nothing is lost while the store cannot be read")
     func brokenStore() async throws {
         let hub = hub()
         let stream = try await open(hub, member)
@@ -142,7 +143,7 @@ struct EventHubTests {
     }
 
     @Test(
-        "Rooms forget what they hold after a while, however many they are; a stream behind that reads it from the store"
+        "Any number of rooms drop their cached messages after a while; a stream behind them reads from the store"
     )
     func forgets() async throws {
         let hub = hub()
@@ -160,7 +161,7 @@ struct EventHubTests {
         #expect(next(hub, stream.stream, after: 1) == "events [2]")
     }
 
-    @Test("One write to a stream is bounded, unless its one event is larger; the rest is written next")
+    @Test("One write to a stream is bounded unless a single event is larger; the remaining events follow")
     func writes() throws {
         func events(_ length: Int) -> ArraySlice<MessageEvent> {
             (1...100).map { id in
@@ -183,7 +184,7 @@ struct EventHubTests {
         }
     }
 
-    @Test("A stream whose member has left between the look-up and the opening ends, if nothing comes that says why")
+    @Test("A stream whose member left between look-up and opening ends, if no event says why")
     func leftMeanwhile() async throws {
         let hub = hub()
         let position = try await feed.position(of: member)
@@ -196,7 +197,7 @@ struct EventHubTests {
         #expect(stream.stream.end == .left)
     }
 
-    @Test("The stream of a member that leaves ends at once, before the many that have just opened are checked")
+    @Test("The stream of a member that leaves ends at once, before many new streams are checked")
     func leavesAmongMany() async throws {
         let hub = hub(maxStreams: 10_000)
         let many = (0..<5000).map { MemberID(stored: String(100_000 + $0)) }
@@ -215,7 +216,7 @@ struct EventHubTests {
     }
 
     @Test(
-        "A deleted message goes out of memory, whoever deletes it; an open stream that has not had it is told all the same"
+        "A message deleted by any process leaves the cache; open streams get the deletion even without the message"
     )
     func deletion() async throws {
         let hub = hub()
@@ -238,7 +239,7 @@ struct EventHubTests {
         #expect(try await hub.older(for: later.stream, after: 0).map(\.id) == [1])
     }
 
-    @Test("A stream that nobody reads keeps a limited number of deletions")
+    @Test("A stream whose client does not read keeps a limited number of deletions")
     func manyDeletions() async throws {
         let hub = hub()
         let stream = try await open(hub, member)
@@ -248,7 +249,7 @@ struct EventHubTests {
         #expect(stream.stream.takeDeleted() == nil)
     }
 
-    @Test("Who is removed and has come back already keeps the stream; who has not is told why it ends")
+    @Test("A removed member that has rejoined keeps its stream; otherwise the stream gives the reason and ends")
     func removals() async throws {
         let hub = hub()
         let (back, gone) = (try await open(hub, member), try await open(hub, other))
@@ -262,7 +263,7 @@ struct EventHubTests {
         #expect(back.stream.end == .removed)
     }
 
-    @Test("There is a limit of open streams; one that ends makes room for another")
+    @Test("The number of open streams is limited; a stream that ends makes room for another")
     func limit() async throws {
         let hub = hub(maxStreams: 2)
         feed.join(MemberID(stored: "0003"), room)
@@ -273,7 +274,7 @@ struct EventHubTests {
         #expect(hub.count == 2)
     }
 
-    @Test("A room keeps its last messages only, in a limited space")
+    @Test("A room caches only its last messages, in a limited space")
     func window() {
         var room = EventRoom(last: 10)
         func events(_ ids: ClosedRange<MessageID>, text: String = "x") -> [MessageEvent] {
@@ -307,7 +308,7 @@ struct EventHubTests {
     }
 
     @Test(
-        "A program's stream ends when its token is revoked, has expired, or may not read the room any more",
+        "A program's stream ends when its token is revoked, expires, or may no longer read the room",
         arguments: [(nil, nil), ([.post], nil), ([.read], "hall")] as [(Set<Scope>?, String?)])
     func tokenEnds(scopes: Set<Scope>?, room wanted: String?) async throws {
         let grant = try scopes.map { try AccessGrant(scopes: $0, room: wanted.map(SecretCode.init(stored:))) }
@@ -332,7 +333,7 @@ struct EventHubTests {
         #expect(stream.stream.end == nil)
     }
 
-    @Test("Nobody asks whether a program is a member, not even when another process has written")
+    @Test("The hub never looks up whether a program is a member, not even after a write by another process")
     func noMember() async throws {
         let hub = hub()
         tokens.grants.withLock { $0 = ["pct_a": try? AccessGrant(scopes: [.read])].compactMapValues(\.self) }

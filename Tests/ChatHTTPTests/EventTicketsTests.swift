@@ -11,7 +11,7 @@ struct EventTicketsTests {
         EventTickets(capacity: capacity, clock: MonotonicTime(clock))
     }
 
-    @Test("A ticket is its member's, once")
+    @Test("A ticket yields its member once")
     func once() throws {
         let tickets = tickets(10)
         let (first, second) = (MemberID(stored: "1"), MemberID(stored: "2"))
@@ -21,7 +21,7 @@ struct EventTicketsTests {
         #expect(tickets.take(made[0][...])?.member == first)
     }
 
-    @Test("It is valid for its time and no longer")
+    @Test("A ticket is valid for its time and no longer")
     func time() throws {
         let tickets = tickets(10)
         let made = (1...2).map { _ in tickets.make(for: .init(member: MemberID(stored: "1"))) }
@@ -31,7 +31,7 @@ struct EventTicketsTests {
         #expect(tickets.take(made[1][...]) == nil)
     }
 
-    @Test("The memory is bounded, also where tickets are used; the oldest ends first, and what is too old makes room")
+    @Test("The memory is bounded even if tickets are used; expired and oldest tickets make room")
     func bounded() throws {
         let tickets = tickets(100)
         let made = (0..<1000).map { _ in

@@ -50,7 +50,7 @@ struct EventsTests {
         """
     }
 
-    @Test("Messages come to each member's stream, once, in order, and tell whether they are its own")
+    @Test("Each member's stream gets each message once, in order, and marked if it is the member's own")
     func messages() async throws {
         try await Self.run { feed, _, port in
             let (opened, read) = (Counter(), Counter())
@@ -81,7 +81,7 @@ struct EventsTests {
     }
 
     @Test(
-        "A stream goes on after the client's last message, from memory and from the store",
+        "A stream continues after the client's last message, from the cache and from the store",
         arguments: [0, 50, 290, 299])
     func resumption(after: Int) async throws {
         let feed = FakeFeed()
@@ -106,7 +106,7 @@ struct EventsTests {
         }
     }
 
-    @Test("A stream goes on though retention has deleted what it would have to read from the store")
+    @Test("A stream continues although retention has deleted the messages that it would read from the store")
     func deleted() async throws {
         try await Self.run { feed, _, port in
             try await Self.follow(port, 2) { other in
@@ -136,7 +136,7 @@ struct EventsTests {
         return object?["ticket"]?.text ?? ""
     }
 
-    @Test("A ticket opens one stream in place of the udid, within its time")
+    @Test("A ticket opens one stream instead of the udid, while it is valid")
     func tickets() async throws {
         try await Self.run { feed, clock, port in
             try await RawConnection.open(port: port) { connection in
@@ -164,7 +164,7 @@ struct EventsTests {
     }
 
     @Test(
-        "A stream ends when its session does, and not before; one without a session goes on", arguments: [true, false])
+        "A stream ends exactly when its session does; a stream without a session continues", arguments: [true, false])
     func sessionEnd(hasTicket: Bool) async throws {
         let (feed, clock) = (FakeFeed(), TestClock())
         let wallTime = WallTime()
@@ -192,7 +192,7 @@ struct EventsTests {
         }
     }
 
-    @Test("A probe's stream says how its request came, once, and ends two seconds later")
+    @Test("A probe's stream describes its request once, and ends two seconds later")
     func probe() async throws {
         let clock = TestClock()
         var relay = Relay(
@@ -234,7 +234,7 @@ struct EventsTests {
         }
     }
 
-    @Test("Only a member of a room is given a ticket", arguments: [("", 400), ("udid=x", 400), ("udid=0", 404)])
+    @Test("Only a member of a room gets a ticket", arguments: [("", 400), ("udid=x", 400), ("udid=0", 404)])
     func noTicket(form: String, status: Int) async throws {
         let feed = FakeFeed()
         let stranger = MemberID(stored: String(repeating: "0", count: 40))
@@ -245,7 +245,7 @@ struct EventsTests {
         #expect(answer.status.code == status && answer.text.contains("udid"), "\(answer.text)")
     }
 
-    @Test("A stream takes the udid from a header, before the one in the address")
+    @Test("A udid in a header takes precedence over one in the address")
     func udidHeader() async throws {
         try await Self.run { feed, _, port in
             for query in ["", "?udid=\(Self.member(2))"] {
@@ -263,7 +263,7 @@ struct EventsTests {
         }
     }
 
-    @Test("Without an id a stream begins with the next message, and names the last one")
+    @Test("Without an id a stream begins with the next message, and gives the id of the last one")
     func fromNow() async throws {
         try await Self.run { feed, _, port in
             feed.post("earlier", by: Self.member(1))
@@ -276,7 +276,7 @@ struct EventsTests {
     }
 
     @Test(
-        "A stream begins no earlier than its member has entered",
+        "A stream begins no earlier than the entry of its member",
         arguments: ["&since=0", "&since=1", "Last-Event-ID: 0\r\n"])
     func noHistory(ask: String) async throws {
         try await Self.run { feed, _, port in
@@ -291,7 +291,7 @@ struct EventsTests {
         }
     }
 
-    @Test("The number of members comes at the beginning")
+    @Test("A stream begins with the number of members")
     func members() async throws {
         try await Self.run { feed, clock, port in
             try await Self.follow(port, 1) { connection in
@@ -301,7 +301,7 @@ struct EventsTests {
         }
     }
 
-    @Test("The stream of a member that leaves, or joins another room, ends", arguments: [true, false])
+    @Test("The stream of a member that leaves or joins another room ends", arguments: [true, false])
     func leaving(isLeaving: Bool) async throws {
         try await Self.run { feed, _, port in
             try await Self.follow(port, 1) { connection in
@@ -330,7 +330,7 @@ struct EventsTests {
     }
 
     @Test(
-        "Streams of a room that has a new code are told it and end; that of a banned member ends without it",
+        "When a room gets a new code, its streams get the code and end; a banned member's stream ends without it",
         arguments: [true, false])
     func newCode(isLocal: Bool) async throws {
         try await Self.run { feed, clock, port in
@@ -354,7 +354,7 @@ struct EventsTests {
         }
     }
 
-    @Test("A message that is deleted is told to open streams, without an id, and is in none that opens later")
+    @Test("Open streams get a deletion without an id, and later streams do not contain the message")
     func deletion() async throws {
         try await Self.run { feed, _, port in
             try await Self.follow(port, 2) { other in
@@ -371,7 +371,7 @@ struct EventsTests {
         }
     }
 
-    @Test("A message is read once for all streams of the room")
+    @Test("A message is read from the store once for all streams of the room")
     func readOnce() async throws {
         try await Self.run { feed, _, port in
             try await withThrowingTaskGroup(of: Void.self) { group in
@@ -394,7 +394,7 @@ struct EventsTests {
     }
 
     @Test(
-        "A refused request is told why",
+        "The response to a refused request gives the reason",
         arguments: [
             ("/events", 400, "Missing udid"), ("/events?udid=12", 400, "Invalid udid"),
             ("/events?udid=ffffffffffffffffffffffffffffffff", 404, "has not joined"),
@@ -411,7 +411,7 @@ struct EventsTests {
         }
     }
 
-    @Test("A member has a limited number of streams; those whose client has disconnected do not count")
+    @Test("A member has a limited number of streams; streams of disconnected clients do not count")
     func limit() async throws {
         try await Self.run { _, _, port in
             try await withThrowingTaskGroup(of: Void.self) { group in
@@ -436,7 +436,7 @@ struct EventsTests {
         }
     }
 
-    @Test("An address has a limited number of streams, whatever members they are of; this machine has not")
+    @Test("An address has a limited number of streams for all its members together; loopback has no limit")
     func addressLimit() throws {
         let hub = EventHub(
             feed: FakeFeed(), tokens: FakeTokens(), maxStreams: 10_000, clock: MonotonicTime(ContinuousClock()),
@@ -477,7 +477,7 @@ struct EventsTests {
     }
 
     @Test(
-        "A token with the scope read opens a stream of its room, from a message on, and is no member",
+        "A token with the scope read opens a stream of its room from a message on, without being a member",
         arguments: [
             ("pct_read_kitchen", ""), ("pct_read_kitchen", "room=kitchen"), ("pct_read", "room=kitchen"),
             ("pct_admin", "room=kitchen"),
@@ -504,7 +504,7 @@ struct EventsTests {
     }
 
     @Test(
-        "Other tokens, other rooms and the operator's own token open none",
+        "Other tokens, other rooms and the operator's own token open no stream",
         arguments: [
             ("pct_post_kitchen", "room=kitchen", 403), ("pct_read_kitchen", "room=hall", 403), ("pct_read", "", 400),
             ("pct_read", "room=", 400), ("pct_wrong", "room=kitchen", 401), ("geheim", "room=kitchen", 400),

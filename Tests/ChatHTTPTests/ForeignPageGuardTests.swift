@@ -4,10 +4,10 @@ import Testing
 
 @testable import ChatHTTP
 
-@Suite("Foreign web pages", .timeLimit(.minutes(1)))
+@Suite("Requests from foreign web pages", .timeLimit(.minutes(1)))
 struct ForeignPageGuardTests {
     @Test(
-        "Local names and addresses pass",
+        "Local host names and addresses count as local",
         arguments: [
             "", "localhost", "localhost:44447", "127.0.0.1:44447", "192.168.1.5:44447", "[::1]:44447",
             "pushchat.local:44447",
@@ -18,7 +18,7 @@ struct ForeignPageGuardTests {
     }
 
     @Test(
-        "Names that a public name server could point here do not",
+        "Host names that a public name server could point to this machine do not count as local",
         arguments: [
             "example.com", "example.com:44447", "localhost.example.com", "local.example.org:44447",
             "127.0.0.1.example.com",
@@ -70,7 +70,7 @@ struct ForeignPageGuardTests {
     }
 
     @Test(
-        "A GET that posts is refused at hosts to which browsers do not name the site; a POST has an origin",
+        "A GET that posts is refused at hosts to which browsers send no Sec-Fetch-Site; a POST has an origin",
         arguments: [
             ("0.0.0.0:80", 403), ("pushchat.local", 403), ("[::ffff:127.0.0.1]:80", 403), ("[::]", 403),
             ("192.168.1.5", 403), ("mymac", 403), ("127.0.0.1:80", 200), ("127.8.0.1", 200), ("[::1]:80", 200),
@@ -96,7 +96,7 @@ struct ForeignPageGuardTests {
     }
 
     @Test(
-        "Programs, the relay's own pages, addresses that somebody types, and reading stay as they are",
+        "Programs, the relay's own pages, typed addresses and reads are not affected",
         arguments: [
             ("GET /ntfy/kitchen/publish?message=x", nil), ("GET /ntfy/kitchen/publish?message=x", "none"),
             ("POST /v1/messages?room=kitchen", "same-origin"), ("GET /v1/queue", "cross-site"),
@@ -110,7 +110,7 @@ struct ForeignPageGuardTests {
     }
 
     @Test(
-        "With a token of its own a page of another site may post",
+        "A page of another site may post with its own token",
         arguments: [
             ("GET /ntfy/kitchen/publish?message=x&auth=QmVhcmVyIHBjdF9wb3N0X2tpdGNoZW4", []),
             ("POST /gotify/message?token=pct_post_kitchen", []),
@@ -128,7 +128,7 @@ struct ForeignPageGuardTests {
     }
 
     @Test(
-        "In development, too, an unknown credential is answered 401, and lets no page of another site in",
+        "In development an unknown credential also gets a 401, and admits no page of another site",
         arguments: [
             ("GET /v1/queue", ["Authorization: Bearer x"]), ("GET /v1/queue", ["Authorization: Basic eDp4"]),
             ("GET /v1/queue", ["Authorization: x"]), ("GET /metrics", ["Authorization: Bearer pct_x"]),
@@ -147,7 +147,7 @@ struct ForeignPageGuardTests {
     private static let join = "cmd=join&udid=\(Sample.udid)&token=\(Sample.token)&name=A&code=kitchen"
 
     @Test(
-        "A page of another site cannot enter a room or register a device by a form; apps' pages and calls with a session can",
+        "A form of another site cannot join a room or register a device; apps' pages and calls with a session can",
         arguments: [
             ("cross-site", ["Origin: https://example.com"], 403), ("cross-site", [], 403),
             ("cross-site", ["Origin: null"], 403), ("cross-site", ["Origin: https://localhost.example.com"], 403),
@@ -165,7 +165,7 @@ struct ForeignPageGuardTests {
     }
 
     @Test(
-        "So it is with every call that anybody may make",
+        "The same holds for every call that needs no credential",
         arguments: ["/api", "/push_chat_service.php", "/admin/apns_devices.json", "/events/ticket"])
     func openCalls(path: String) async throws {
         let (status, calls) = try await Self.status(

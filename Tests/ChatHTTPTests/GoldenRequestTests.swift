@@ -104,7 +104,7 @@ struct GoldenRequestTests {
                 + "+61bb78ad%3E&name=Zo%C3%AB+%26+Co%3A+100%25+%2B+%22more%22%2F%7E&code=a%3Db%3Bc"),
     ]
 
-    @Test("A join arrives as it was meant", arguments: joins)
+    @Test("A join of each client arrives with the intended fields", arguments: joins)
     func join(client: Client) async throws {
         // The name has a colon, which the relay rejects. The error shows that the name arrived.
         let relay = Relay(ScriptedStore(join: { false }))
@@ -130,7 +130,7 @@ struct GoldenRequestTests {
             ])
     }
 
-    @Test("curl's message with a line end arrives")
+    @Test("A message with a line end from curl arrives")
     func curl() async throws {
         let relay = Relay(ScriptedStore(post: Sample.receipt))
         let body = "cmd=message&udid=\(Sample.udid)&text=one%0D%0Atwo"

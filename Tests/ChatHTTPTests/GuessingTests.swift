@@ -55,7 +55,7 @@ struct GuessingTests {
     }
 
     @Test(
-        "An address, or a network of IPv6 addresses, tries at most a few hundred codes in an hour",
+        "An address or an IPv6 network can try at most a few hundred codes in an hour",
         arguments: ["192.0.2.1", "2001:db8:0:1::"])
     func hour(network: String) throws {
         let clock = TestClock()
@@ -103,7 +103,7 @@ struct GuessingTests {
         }
     }
 
-    @Test("Who is in a room may join it again, whatever others of its address do")
+    @Test("A member may rejoin its room, whatever other clients at its address do")
     func again() async throws {
         let feed = FakeFeed()
         feed.join(try Sample.member, SecretCode(stored: "home"))
@@ -115,7 +115,7 @@ struct GuessingTests {
         }
     }
 
-    @Test("Many addresses together lose their bursts, and still can join")
+    @Test("When many addresses join, they lose their bursts but can still join")
     func inAll() async throws {
         try await Self.run(feed: Self.stranger, limit: RateLimit(perSecond: 0.1, burst: 5)) {
             client, clock, _ async throws in
@@ -156,7 +156,7 @@ struct GuessingTests {
         }
     }
 
-    @Test("Wrong tokens slow down their client's address; a right one is accepted all the same")
+    @Test("Wrong tokens slow down their client's address; a valid one is accepted nevertheless")
     func adminToken() async throws {
         let known = AccessToken(
             id: 1, name: try AccessToken.name("monitor"), grant: try AccessGrant(scopes: [.figures]),

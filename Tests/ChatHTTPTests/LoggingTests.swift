@@ -10,7 +10,7 @@ struct LoggingTests {
         "cmd=join&udid=\(Sample.udid)&token=\(Sample.token)&name=Annabel&code=hush-hush&app_version=v7.8&os_version=iOS+18&device_model=iPhone17"
 
     @Test(
-        "Each accepted command leaves one line at info, with the request's id and no more of a udid than its beginning")
+        "Each accepted command logs one line at info, with the request's id and only the beginning of a udid")
     func info() async throws {
         let relay = Relay(
             ScriptedStore(join: { false }, leave: { true }, update: {}, post: Sample.receipt))
@@ -30,7 +30,7 @@ struct LoggingTests {
         #expect(info[3].contains("info member left"))
     }
 
-    @Test("No nickname, code, text, token or udid is ever logged whole, at any level", arguments: [true, false])
+    @Test("No nickname, code, text, token or udid is logged in full, at any level", arguments: [true, false])
     func secrets(works: Bool) async throws {
         let failure = ChatError.unavailable(cause: "disk full")
         let relay = Relay(
@@ -51,7 +51,7 @@ struct LoggingTests {
     }
 
     @Test(
-        "A line about a request names the route's pattern, and never a whole token of its address",
+        "A line about a request has the route's pattern, and never a full token from its address",
         arguments: [
             ("/v1/devices/@", "route=/v1/devices/{token}"), ("/v1/devices/@/x", "route=NotFound"),
             ("/@", "route=NotFound"),
@@ -70,7 +70,7 @@ struct LoggingTests {
         }
     }
 
-    @Test("What cannot be done now is told once for many, with their number; another reason is not held back by it")
+    @Test("Unavailability is logged once for many requests, with their number; another reason is logged separately")
     func unavailable() async throws {
         let clock = TestClock()
         let refusals = RepeatedRefusals(clock: MonotonicTime(clock))

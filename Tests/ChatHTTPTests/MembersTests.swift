@@ -59,7 +59,7 @@ struct MembersTests {
         #expect(try relay.store.calls == [.leave(Sample.member)])
     }
 
-    @Test("Update hands the new token to the store, with what the client tells about itself")
+    @Test("Update stores the new token and the client's description of itself")
     func update() async throws {
         let relay = Relay(ScriptedStore(update: {}))
         let answer = try await relay.form("cmd=update&udid=\(Sample.udid)&token=\(Sample.token)&os_version=5.0")
@@ -67,7 +67,7 @@ struct MembersTests {
         #expect(try relay.store.calls == [.update(Sample.member, Sample.device, ClientInfo(osVersion: "5.0"), nil)])
     }
 
-    @Test("Of a browser, what it does not say is taken from its User-Agent, and no more than name, version and system")
+    @Test("A browser's missing description comes from its User-Agent, and is limited to name, version and system")
     func browser() {
         for (header, browser, system) in [
             ("Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0", "Firefox 128", "Linux"),
@@ -95,7 +95,7 @@ struct MembersTests {
         }
     }
 
-    @Test("A writer asks how far a message has come; the answer has names and no udids")
+    @Test("A writer can read a message's progress, which has names and no udids")
     func receipt() async throws {
         let receipt = Receipt(message: 7, reached: 3, fetched: 2, readers: ["Ann", "Bo"])
         let relay = Relay(ScriptedStore(admin: AdminResponses(receipt: { receipt })))
@@ -109,14 +109,14 @@ struct MembersTests {
         }
     }
 
-    @Test("cmd is trimmed and compared exactly")
+    @Test("cmd is trimmed and matched exactly")
     func command() async throws {
         let store = ScriptedStore(leave: { true })
         #expect(try await Relay(store).form("cmd=%20leave%0A&udid=\(Sample.udid)").status == .ok)
         #expect(try await Relay().form("cmd=Leave&udid=\(Sample.udid)").status == .badRequest)
     }
 
-    @Test("user_id stands for udid, in upper case as that app sends it; udid goes before it")
+    @Test("user_id is an alternative to udid, also in upper case; udid takes precedence")
     func userID() async throws {
         let relay = Relay(ScriptedStore(leave: { true }))
         let uuid = "0F744707BEBCF74F9B7C25D48E335894"
@@ -127,7 +127,7 @@ struct MembersTests {
     }
 
     @Test(
-        "The first field that breaks its rule is named, in the order of the original server",
+        "The error names the first invalid field, in the order of the original server",
         arguments: [
             ("", "Unknown command"), ("udid=x", "Unknown command"), ("cmd=dance", "Unknown command"),
             ("cmd=join", "Missing udid"), ("cmd=join&udid=12&token=x", "Invalid udid"),
@@ -152,7 +152,7 @@ struct MembersTests {
     }
 
     @Test(
-        "A member that has not joined is answered 404; the error names the field that the request used",
+        "A member that has not joined gets a 404; the error names the field that the request used",
         arguments: ["udid", "user_id"])
     func notJoined(field: String) async throws {
         let relay = Relay(ScriptedStore(update: { () throws(ChatError) in throw .notJoined() }))

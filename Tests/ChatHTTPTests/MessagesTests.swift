@@ -33,7 +33,7 @@ struct MessagesTests {
         #expect(left.text == #"{"ok":true}"#)
     }
 
-    @Test("The limit of the text is the setting's, in bytes")
+    @Test("The setting limits the text in bytes")
     func textLimit() async throws {
         let relay = Relay(ScriptedStore(post: Sample.receipt), settings: ChatHTTPSettings(textLimit: 4))
         #expect(try await relay.form("cmd=message&udid=\(Sample.udid)&text=%C3%A9%C3%A9").status == .ok)
@@ -42,7 +42,7 @@ struct MessagesTests {
         #expect(answer.header("X-Error-Description") == "Invalid text: must have at most 4 bytes of UTF-8, has 5")
     }
 
-    @Test("An Idempotency-Key is handed over; a repeat is answered as the first time, and says so")
+    @Test("The store gets the Idempotency-Key; a repeat gets the first response and says so")
     func idempotency() async throws {
         let relay = Relay(ScriptedStore(post: { PostReceipt(message: 7, isRepeat: true, queued: 0) }))
         let key = try #require(HTTPField.Name("Idempotency-Key"))
@@ -57,7 +57,7 @@ struct MessagesTests {
     }
 
     @Test(
-        "An Idempotency-Key of no or too many characters, or of others than ASCII, is refused",
+        "An Idempotency-Key that is empty, too long or not ASCII is refused",
         arguments: ["", String(repeating: "k", count: 256), "schlüssel"])
     func badKey(key: String) async throws {
         let name = try #require(HTTPField.Name("Idempotency-Key"))
@@ -66,7 +66,7 @@ struct MessagesTests {
         #expect(answer.header("X-Error-Description")?.hasPrefix("Invalid Idempotency-Key: ") == true)
     }
 
-    @Test("Messages are listed in JSON, whatever their text, without the writer's udid")
+    @Test("Messages with any text are listed in JSON, without the writer's udid")
     func list() async throws {
         let text = "\"\\/\u{1}\u{1F}\n\r\t\u{7F}é\u{2028}😀"
         let page = MessagePage(
@@ -93,7 +93,7 @@ struct MessagesTests {
     }
 
     @Test(
-        "since and limit are optional; blank is absent",
+        "since and limit are optional; a blank value counts as absent",
         arguments: [
             ("", nil, 100), ("&since=0&limit=1", 0, 1), ("&since=12&limit=500", 12, 500), ("&since=&limit=+", nil, 100),
         ] as [(String, MessageID?, Int)])
@@ -119,7 +119,7 @@ struct MessagesTests {
     }
 
     @Test(
-        "A message's fields are checked in the original's order",
+        "A message's fields are checked in the original server's order",
         arguments: [
             ("cmd=message", "Missing udid"), ("cmd=message&udid=\(Sample.udid)", "Missing text"),
             ("cmd=message&udid=\(Sample.udid)&text=+", "Invalid text: must not be empty"),
@@ -131,7 +131,7 @@ struct MessagesTests {
         #expect(answer.header("X-Error-Description")?.hasPrefix(error) == true)
     }
 
-    @Test("A program's message says so, whatever it is signed with", arguments: ["admin", "token:7"])
+    @Test("A program's message is marked as such, whatever its signature", arguments: ["admin", "token:7"])
     func programs(writer: String) async throws {
         let room = SecretCode(stored: "tea")
         let messages = [MemberID(stored: writer), MemberID(stored: Sample.udid)].enumerated().map { index, sender in

@@ -37,7 +37,7 @@ final class MetricsHistoryTests: Sendable {
         (try? String(contentsOfFile: file, encoding: .utf8).split(separator: "\n").count) ?? -1
     }
 
-    @Test("Counts are those of the minute, and are there again after a restart, which counts from 0")
+    @Test("Each minute has its own counts, which survive a restart that counts from 0")
     func restart() throws {
         let first = history()
         for sent in [100, 150] {
@@ -54,7 +54,7 @@ final class MetricsHistoryTests: Sendable {
         #expect(lines == 3)
     }
 
-    @Test("It keeps a day, and the file is never longer than two; what is older is forgotten after a longer stop, too")
+    @Test("The history keeps one day, also after a longer stop, and the file never has more than two days")
     func bounded() {
         let kept = history()
         for sent in 1...(3 * MetricsHistory.kept) {
@@ -70,7 +70,7 @@ final class MetricsHistoryTests: Sendable {
         #expect(history().latest(.max).isEmpty)
     }
 
-    @Test("Where the clock is set back, what lies ahead is forgotten, also by the file")
+    @Test("When the clock is set back, later minutes are dropped, also from the file")
     func clock() {
         let kept = history()
         for sent in 1...10 {
@@ -84,7 +84,7 @@ final class MetricsHistoryTests: Sendable {
         #expect(history().latest(.max).map(\.at) == kept.latest(.max).map(\.at))
     }
 
-    @Test("A file that is cut off, is another's, or cannot be written, keeps nothing from working")
+    @Test("A file that is truncated, foreign or not writable does not stop the relay")
     func damage() throws {
         let good = history()
         good.add(totals(1))
@@ -107,7 +107,7 @@ final class MetricsHistoryTests: Sendable {
         #expect(nowhere.latest(.max).count == 1)
     }
 
-    @Test("The server asks at each full minute; /v1/stats has as many minutes as are asked for")
+    @Test("The server samples at each full minute; /v1/stats returns the requested number of minutes")
     func server() async throws {
         let clock = TestClock()
         var relay = Relay(

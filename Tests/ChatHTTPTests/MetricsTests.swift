@@ -35,7 +35,7 @@ struct MetricsTests {
         }
     }
 
-    @Test("Requests are counted by the route's pattern, method and status; what is said in an address stands nowhere")
+    @Test("Requests are counted by route pattern, method and status; no value from an address appears")
     func requests() async throws {
         let lines = try await Self.metrics(
             Self.relay(),
@@ -60,7 +60,7 @@ struct MetricsTests {
         #expect(lines.contains { $0.hasPrefix(#"pushchat_post_duration_seconds_bucket{le="30"}"#) })
     }
 
-    @Test("What was built, what is ready, and each limit stand there from the start")
+    @Test("The build, the readiness and each limit have metrics from the start")
     func state() async throws {
         let lines = try await Self.metrics(Self.relay())
         for line in [
@@ -76,7 +76,7 @@ struct MetricsTests {
         #expect(lines.contains { $0.hasPrefix("process_resident_memory_bytes ") && !$0.hasSuffix(" 0") })
     }
 
-    @Test("How long the server's own certificate is good for: of the one that is shown, and without one nothing")
+    @Test("A metric gives the lifetime of the presented server certificate; without one it is absent")
     func certificate() async throws {
         let name = "pushchat_http_certificate_expiry_seconds "
         let plain = try await Self.metrics(Self.relay())
@@ -99,7 +99,7 @@ struct MetricsTests {
         #expect(try line() != first)
     }
 
-    @Test("Limits that are hit are counted, each by its name")
+    @Test("Each limit that is hit is counted by name")
     func limits() async throws {
         let rate = try #require(RateLimit(perSecond: 0.001, burst: 1))
         let relay = Self.relay(ChatHTTPSettings(addressRate: nil, memberRate: rate))
@@ -115,7 +115,7 @@ struct MetricsTests {
         }
     }
 
-    @Test("While the database cannot be read, the rest is there, and it is said")
+    @Test("While the database cannot be read, the other metrics are served, and one reports it")
     func unreadable() async throws {
         let lines = try await Self.metrics(Self.relay(isReadable: false))
         #expect(lines.contains(#"pushchat_ready{check="database"} 0"#))
@@ -123,7 +123,7 @@ struct MetricsTests {
         #expect(!lines.contains { $0.contains("pushchat_members") })
     }
 
-    @Test("What dispatchers have seen stands there by app and gateway")
+    @Test("Metrics show the dispatchers' counts by app and gateway")
     func gateways() async throws {
         let seconds = Histogram([0.5, 1])
         seconds.record(0.7, count: 3)
@@ -151,7 +151,7 @@ struct MetricsTests {
     }
 
     @Test(
-        "A traceparent goes into the log lines of the request, beside its id; a malformed one is ignored",
+        "The log lines of a request have its traceparent besides its id; a malformed one is ignored",
         arguments: [
             ("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "4bf92f3577b34da6a3ce929d0e0e4736"),
             ("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "4bf92f3577b34da6a3ce929d0e0e4736"),
@@ -177,7 +177,7 @@ struct MetricsTests {
         #expect(line.contains("trace_id=\(expected ?? "")") == (expected != nil), "\(line)")
     }
 
-    @Test("Of two traceparents none counts, and refusals have the trace, too")
+    @Test("If a request has two traceparents, neither counts; refusals also have the trace")
     func traces() async throws {
         let relay = Self.relay()
         let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

@@ -5,7 +5,7 @@ import Testing
 
 @testable import ChatHTTP
 
-@Suite("The admin API: order in rooms")
+@Suite("The admin API: moderation")
 struct ModerationTests {
     private static let administrator = Moderator(name: "admin", address: nil)
     private static let ban = Ban(
@@ -33,7 +33,7 @@ struct ModerationTests {
         return (try await AdminTests.call(method, path, json, to: relay), relay.store.calls)
     }
 
-    @Test("Removing, deleting and ending a ban are answered 204, and the store is told who asked")
+    @Test("Removing, deleting and ending a ban get a 204, and the store records the actor")
     func deletions() async throws {
         for (path, expected) in [
             ("/v1/members/7", ScriptedStore.Call.remove(7, Self.administrator)),
@@ -64,7 +64,7 @@ struct ModerationTests {
         #expect(relay.store.calls == [.remove(7, Moderator(name: "bot", address: nil))])
     }
 
-    @Test("A ban has exactly one subject, and perhaps an end and a reason")
+    @Test("A ban has exactly one subject, and optionally an end and a reason")
     func bans() async throws {
         let end = Sample.time + .seconds(3600)
         let room = SecretCode(stored: "tea")
@@ -93,7 +93,7 @@ struct ModerationTests {
     }
 
     @Test(
-        "What breaks a rule is named, and nothing is done",
+        "The error names an invalid value, and nothing is done",
         arguments: [
             ("{}", "member"), (#"{"member":"7"}"#, "member"), (#"{"member":1.5}"#, "member"),
             (#"{"member":7,"udid":"\#(Sample.udid)"}"#, "udid"), (#"{"token":"aabb","closed":true}"#, "closed"),
@@ -141,7 +141,7 @@ struct ModerationTests {
         }
     }
 
-    @Test("A room gets a new code: the given one, or one that nobody can guess")
+    @Test("A room gets the given new code, or one that cannot be guessed")
     func recode() async throws {
         let answers = AdminResponses(recode: { RecodedRoom(members: 3, removed: 1) })
         let (answer, calls) = try await call(.post, "/v1/rooms:recode", #"{"room":"tea","code":" new "}"#, answers)
@@ -166,7 +166,7 @@ struct ModerationTests {
         }
     }
 
-    @Test("Bans and the record, page by page")
+    @Test("Bans and the record are listed page by page")
     func lists() async throws {
         let (bans, asked) = try await call(.get, "/v1/bans?room=tea&limit=1&cursor=9")
         #expect(bans.text == #"{"bans":[\#(Self.json)],"next":4}"#)
@@ -180,7 +180,7 @@ struct ModerationTests {
         #expect(calls == [.records(before: nil, limit: 2)])
     }
 
-    @Test("Who is banned reads until when, and nothing else is said of a code that is in use")
+    @Test("A banned member reads the end of the ban, and the response says nothing else about a used code")
     func banned() async throws {
         let relay = Relay(
             ScriptedStore(join: { () throws(ChatError) in

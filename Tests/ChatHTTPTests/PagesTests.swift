@@ -31,7 +31,7 @@ struct PagesTests {
         #expect(page.text.contains(#"<meta name="public-url" content="\#(content)">"#))
     }
 
-    @Test("Each file of a page is there, under a strict policy, and is not sent twice", arguments: ["/", "/admin"])
+    @Test("Each file of a page is served under a strict policy, and not sent twice", arguments: ["/", "/admin"])
     func files(path: String) async throws {
         let page = try await Relay().send(.get, path)
         #expect(page.status == .ok)
@@ -57,7 +57,7 @@ struct PagesTests {
         #expect(bytes < 70_000)
     }
 
-    @Test("The worker is JavaScript that browsers ask for anew, and keeps every file of the chat page")
+    @Test("The worker is JavaScript that browsers revalidate, and caches every file of the chat page")
     func worker() async throws {
         let worker = try await Relay().send(.get, "/sw.js")
         #expect(worker.headers[.contentType] == "text/javascript; charset=utf-8")
@@ -71,7 +71,7 @@ struct PagesTests {
         #expect(policy.contains("worker-src 'self'") && policy.contains("manifest-src 'self'"))
     }
 
-    @Test("The manifest is what a phone needs to install the page, and its icons are there")
+    @Test("The manifest has the fields that a phone needs to install the page, and its icons exist")
     func manifest() async throws {
         let file = try await Relay().send(.get, "/manifest.webmanifest")
         #expect(file.headers[.contentType] == "application/manifest+json")
@@ -83,7 +83,7 @@ struct PagesTests {
         for icon in icons { #expect(try await Relay().send(.get, icon).status == .ok, "\(icon)") }
     }
 
-    @Test("Pages get the key to subscribe with, or hear in JSON that there are no pushes to browsers")
+    @Test("Pages get the key to subscribe with, or a JSON error if there are no pushes to browsers")
     func pushKey() async throws {
         var relay = Relay()
         let refused = try await relay.send(.get, "/webpush/key")
@@ -100,7 +100,7 @@ struct PagesTests {
         #expect(try await relay.send(.post, "/webpush/key").status == .methodNotAllowed)
     }
 
-    @Test("In development the tutorial's pages are there", arguments: testPages)
+    @Test("Development serves the tutorial's pages", arguments: testPages)
     func testPage(path: String) async throws {
         let page = try await Relay(settings: development).send(.get, path)
         #expect(page.status == .ok)
@@ -123,7 +123,7 @@ struct PagesTests {
         #expect(page.text.contains("width=device-width"))
     }
 
-    @Test("In production they are not", arguments: testPages + ["/test/database.php"])
+    @Test("Production does not serve the tutorial's pages", arguments: testPages + ["/test/database.php"])
     func production(path: String) async throws {
         let page = try await Relay().send(.get, path)
         #expect(page.status == .notFound)
@@ -138,7 +138,7 @@ struct PagesTests {
         #expect(page.text.contains(#"name="cmd" value="join""#))
     }
 
-    @Test("The stylesheet is there, and HEAD is answered without a body")
+    @Test("The stylesheet is served, and the response to HEAD has no body")
     func stylesheet() async throws {
         let get = try await Relay().send(.get, "/base.css")
         #expect(get.headers[.contentType] == "text/css; charset=utf-8")
@@ -148,7 +148,7 @@ struct PagesTests {
         #expect(head.headers[.contentLength] == String(get.body.readableBytes))
     }
 
-    @Test("The database page says whether the database answers")
+    @Test("The database page says whether the database responds")
     func database() async throws {
         let works = try await Relay(ScriptedStore(ping: {}), settings: development).send(.get, "/test/database.php")
         #expect(works.status == .ok)
@@ -161,7 +161,7 @@ struct PagesTests {
         #expect(!fails.text.contains("locked"))
     }
 
-    @Test("Health is answered without asking the store")
+    @Test("The health check does not query the store")
     func health() async throws {
         let answer = try await Relay().send(.get, "/healthz")
         #expect(answer.status == .ok)
@@ -169,7 +169,7 @@ struct PagesTests {
         #expect(answer.headers[.contentType] == "application/json")
     }
 
-    @Test("Readiness asks the store and the further checks")
+    @Test("The readiness check queries the store and the further checks")
     func readiness() async throws {
         let fine = try await Relay(ScriptedStore(ping: {})).send(.get, "/readyz")
         #expect(fine.status == .ok)
@@ -190,7 +190,7 @@ struct PagesTests {
         #expect(broken.log.lines.contains { $0.hasPrefix("error not ready") && $0.contains("locked") })
     }
 
-    @Test("The log shows once a minute that the relay is not ready, with a count, and a change at once")
+    @Test("The log reports once a minute, with a count, that the relay is not ready, and each change at once")
     func readinessLog() async throws {
         let isAway = Mutex(true)
         let clock = TestClock()
@@ -221,7 +221,7 @@ struct PagesTests {
     }
 
     @Test(
-        "What was found stands in the answer for the administrator, and for nobody else",
+        "Only the administrator's response contains the findings",
         arguments: [(nil, 503, false), ("Bearer geheim", 503, true), ("Bearer other", 401, false)]
             as [(
                 String?, Int, Bool

@@ -7,7 +7,7 @@ import Testing
 
 @testable import ChatHTTP
 
-@Suite("Messages of programs: our own call, Gotify's and ntfy's")
+@Suite("Messages of programs by our own call, Gotify's and ntfy's")
 struct PostingTests {
     private static func send(
         _ path: String, _ body: String, by method: HTTPRequest.Method = .post, type: String? = "text/plain",
@@ -30,7 +30,7 @@ struct PostingTests {
 
     // MARK: - POST /v1/messages
 
-    @Test("As JSON, with everything")
+    @Test("A message can be posted as JSON with every field")
     func json() async throws {
         let (answer, request) = try await Self.send(
             "/v1/messages",
@@ -48,7 +48,7 @@ struct PostingTests {
     }
 
     @Test(
-        "As plain text, by whatever name curl sends it",
+        "A message can be posted as plain text, under every content type that curl uses",
         arguments: ["text/plain", "application/x-www-form-urlencoded", nil])
     func plain(type: String?) async throws {
         let (answer, request) = try await Self.send(
@@ -59,7 +59,7 @@ struct PostingTests {
         #expect(request?.idempotencyKey == nil)
     }
 
-    @Test("The administrator names the room, and signs with the relay's name")
+    @Test("The administrator names the room, and the message has the relay's name")
     func administrator() async throws {
         let (answer, request) = try await Self.send("/v1/messages?room=hall", "x", token: "geheim")
         #expect(answer.status == .created)
@@ -67,7 +67,7 @@ struct PostingTests {
     }
 
     @Test(
-        "What is wrong is named",
+        "The error names an invalid field",
         arguments: [
             (#"{"room":"hall","text":"x"}"#, 403, "room"), (#"{"text":""}"#, 400, "text"), ("{}", 400, "text"),
             (#"{"text":7}"#, 400, "text"), (#"{"text":"x","title":""}"#, 400, "title"),
@@ -85,7 +85,7 @@ struct PostingTests {
         #expect(try JSONValue(parsing: answer.text).object?["field"]?.text == field)
     }
 
-    @Test("Other types, and what is no UTF-8, are refused")
+    @Test("Other content types and text that is not UTF-8 are refused")
     func types() async throws {
         #expect(try await Self.send("/v1/messages", "x", type: "multipart/form-data; boundary=b").0.status.code == 415)
         #expect(try await Self.send("/v1/messages", "x", headers: [.contentEncoding: "gzip"]).0.status.code == 415)
@@ -97,7 +97,7 @@ struct PostingTests {
         #expect(try await Self.send("/v1/messages?priority=x", "x").0.status == .badRequest)
     }
 
-    @Test("A token's messages are counted against the limit of members, the administrator's are not")
+    @Test("A token's messages count towards the limit of members; the administrator's do not")
     func rate() async throws {
         var relay = try TokenAccessTests.relay()
         relay.settings.memberRate = RateLimit(perSecond: 0.001, burst: 2)
@@ -120,7 +120,7 @@ struct PostingTests {
     // MARK: - Gotify
 
     @Test(
-        "Gotify: JSON and forms, the token in a header or in the query",
+        "Gotify: JSON and forms are accepted, with the token in a header or in the query",
         arguments: [
             (#"{"message":"done","title":"T","priority":8}"#, "application/json", "", ["X-Gotify-Key"], 8),
             (#"{"message":"done","title":"T"}"#, "application/json", "?token=pct_post_kitchen", [], 5),
@@ -144,7 +144,7 @@ struct PostingTests {
                 == Self.program(MessageExtras(title: "T", priority: isQuiet ? 5 : nil, sound: isQuiet ? "" : nil)))
     }
 
-    @Test("Gotify: what our rules do not take is made to fit, and unknown members are ignored")
+    @Test("Gotify: values beyond our limits are adapted, and unknown members are ignored")
     func gotifyFitting() async throws {
         let (answer, request) = try await Self.send(
             "/gotify/message",
@@ -158,7 +158,7 @@ struct PostingTests {
     }
 
     @Test(
-        "Gotify: refusals in its own form",
+        "Gotify: errors have its own form",
         arguments: [("pct_wrong", 401), ("", 401), ("pct_read", 403), ("pct_post", 403), ("geheim", 401)])
     func gotifyRefused(token: String, status: Int) async throws {
         let (answer, _) = try await Self.send(
@@ -169,7 +169,7 @@ struct PostingTests {
         #expect(json["errorCode"]?.integer == Int64(status) && json["errorDescription"]?.text != nil)
     }
 
-    @Test("Gotify's and ntfy's clients look first whether there is a server")
+    @Test("The checks that Gotify's and ntfy's clients make for a server succeed")
     func lookingFirst() async throws {
         for (path, text) in [
             ("/gotify/version", #"{"version":"1.2.3","commit":"","buildDate":""}"#),
@@ -185,7 +185,7 @@ struct PostingTests {
     private static func credentials(_ text: String) -> String { Data(text.utf8).base64EncodedString() }
 
     @Test(
-        "ntfy: the token as Bearer, as password, in the query",
+        "ntfy: the token is accepted as Bearer, as password, and in the query",
         arguments: [
             ("Bearer pct_post_kitchen", ""), ("Basic \(credentials("ann:pct_post_kitchen"))", ""),
             ("basic \(credentials(":pct_post_kitchen"))", ""), ("Basic \(credentials("pct_post_kitchen:"))", ""),
@@ -201,7 +201,7 @@ struct PostingTests {
     }
 
     @Test(
-        "ntfy: title, priority and click, by all their names",
+        "ntfy: title, priority and click are read by all their names",
         arguments: [
             ("?title=T&priority=4&click=https://example.org/", [:]),
             ("?t=T&p=high&Click=https%3A%2F%2Fexample.org%2F", [:]),
@@ -224,7 +224,7 @@ struct PostingTests {
                 + #""title":"T","click":"https://example.org/"}"#)
     }
 
-    @Test("ntfy: JSON, to its own address and to the server's", arguments: ["/ntfy", "/ntfy/", "/"])
+    @Test("ntfy: JSON is accepted at its own address and at the server's", arguments: ["/ntfy", "/ntfy/", "/"])
     func ntfyJSON(path: String) async throws {
         let (answer, request) = try await Self.send(
             path, #"{"topic":"kitchen","message":"done","priority":1,"tags":["a"],"actions":[]}"#,
@@ -235,7 +235,7 @@ struct PostingTests {
         #expect(try request?.program == Self.program(MessageExtras(title: "T", priority: 1, sound: "")))
     }
 
-    @Test("ntfy: by GET, and with nothing to say")
+    @Test("ntfy: a message can be sent by GET and without a text")
     func ntfyGet() async throws {
         let (answer, request) = try await Self.send("/ntfy/kitchen/publish?message=a+b%2Bc", "", by: .get)
         #expect(answer.status == .ok && request?.text.text == "a b+c")
@@ -250,7 +250,7 @@ struct PostingTests {
     }
 
     @Test(
-        "ntfy: refusals in its own form",
+        "ntfy: errors have its own form",
         arguments: [
             ("/ntfy/kitchen", "pct_wrong", 401), ("/ntfy/kitchen", nil, 401), ("/ntfy/kitchen", "pct_read", 403),
             ("/ntfy/hall", "pct_post_kitchen", 403), ("/ntfy/kitchen?priority=9", "pct_post_kitchen", 400),

@@ -3,12 +3,12 @@ import Testing
 
 @testable import ChatHTTP
 
-@Suite("When receipts are read") struct ReceiptScheduleTests {
+@Suite("The schedule of reading receipts") struct ReceiptScheduleTests {
     private static func rooms(_ numbers: Range<Int>) throws -> [SecretCode] {
         try numbers.map { try SecretCode(parsing: "room\($0)") }
     }
 
-    @Test("Each room has its turn before any comes again, and a message is followed for a minute")
+    @Test("Each room is read before any is read again, and a message is followed for a minute")
     func turns() throws {
         var schedule = ReceiptSchedule()
         let count = 1000
@@ -26,7 +26,7 @@ import Testing
         #expect(schedule.take(now: .seconds(60)) { _ in true } == [])
     }
 
-    @Test("Not read again without a stream, nor before the interval; at once where something has changed")
+    @Test("Receipts are not read without a stream or before the interval, except at once after a change")
     func interval() throws {
         var schedule = ReceiptSchedule()
         let rooms = try Self.rooms(0..<2)

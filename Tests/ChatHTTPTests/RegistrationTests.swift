@@ -14,7 +14,7 @@ struct RegistrationTests {
             body: Array(form.utf8))
     }
 
-    @Test("The Chinese tutorial's client: token and appid, behind a team id")
+    @Test("The Chinese tutorial's client registers with a token and an appid behind a team id")
     func pushChatService() async throws {
         let relay = Relay(ScriptedStore(register: { .created }))
         let answer = try await post(
@@ -25,7 +25,7 @@ struct RegistrationTests {
     }
 
     @Test(
-        "The Ruby tutorial's client: a token, as Apple prints it, answered in JSON",
+        "The Ruby tutorial's client registers a token as Apple prints it, and gets JSON",
         arguments: [
             Sample.token,
             "%3C740f4707%20bebcf74f%209b7c25d4%208e335894%205f6aa01d%20a5ddb387%20462c7eaf%2061bb78ad%3E",
@@ -40,7 +40,7 @@ struct RegistrationTests {
     }
 
     @Test(
-        "Wrong fields are named, and nothing is registered",
+        "The error names invalid fields, and nothing is registered",
         arguments: [
             ("", "Missing token"), ("token=", "Invalid token"), ("token=xyz", "Invalid token"),
             ("token=0", "Invalid token"),
@@ -56,7 +56,7 @@ struct RegistrationTests {
         #expect(relay.store.calls.isEmpty)
     }
 
-    @Test("What the app says of itself is kept with the device")
+    @Test("The app's description of itself is stored with the device")
     func says() async throws {
         let relay = Relay(ScriptedStore(register: { .created }))
         let form = "token=\(Sample.token)&app_version=2.1&os_version=iOS+18&device_model=iPhone17%2C1"
@@ -73,7 +73,7 @@ struct RegistrationTests {
         for text in ["2.1", "iOS", "iPhone"] { #expect(!log.contains(text), "\(text)") }
     }
 
-    @Test("A text of its own is kept with the device; absent, what is known stays; empty, it goes")
+    @Test("A custom text is stored with the device; if absent it stays, if empty it is removed")
     func clientInfo() async throws {
         for (field, change) in [
             ("", DeviceEdit.Change<String>.keep), ("&client_info=iPod%0Abadges", .set("iPod\nbadges")),
@@ -93,7 +93,7 @@ struct RegistrationTests {
         #expect(try await post("/push_chat_service.php", long, to: relay).text.hasPrefix("Invalid client_info"))
     }
 
-    @Test("A device unregisters, and again is no error; another command is one")
+    @Test("A device can unregister, even twice; another command is an error")
     func unregister() async throws {
         for isKnown in [true, false] {
             let relay = Relay(ScriptedStore(admin: AdminResponses(unregister: { isKnown })))
@@ -128,7 +128,7 @@ struct RegistrationTests {
         #expect(relay.store.calls.first == (form.contains("unregister") ? .unregisterBrowser(known) : .keep(known)))
     }
 
-    @Test("Only POST, and a store that cannot write now is a 503")
+    @Test("Only POST is accepted, and a store that cannot write gives a 503")
     func others() async throws {
         let busy = Relay(ScriptedStore(register: { () throws(ChatError) in throw ChatError(.unavailable, "full") }))
         #expect(try await busy.send(.get, "/push_chat_service.php").status == .methodNotAllowed)

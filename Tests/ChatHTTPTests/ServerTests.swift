@@ -11,7 +11,7 @@ import Testing
 
 @Suite("Connections", .timeLimit(.minutes(1)))
 struct ServerTests {
-    @Test("A connection is kept for the next request; requests may also come at once, and are answered in order")
+    @Test("A connection stays open for the next request; pipelined requests get their responses in order")
     func keepAlive() async throws {
         let relay = Relay(ScriptedStore(leave: { true }, post: Sample.receipt))
         try await relay.listening { port in
@@ -35,7 +35,7 @@ struct ServerTests {
     }
 
     @Test(
-        "What is not HTTP is answered 400 and the connection closed",
+        "Bytes that are not HTTP get a 400, and the connection is closed",
         arguments: ["HELO\r\n\r\n", "GET / HTTP/1.1\r\nbad header\r\n\r\n"])
     func notHTTP(bytes: String) async throws {
         try await Relay().listening { port in
@@ -48,7 +48,7 @@ struct ServerTests {
     }
 
     @Test(
-        "A wish for another protocol is not granted: the request is answered, nothing behind it is read, and the connection closed",
+        "A request to upgrade the protocol gets an ordinary response, nothing after it is read, and the connection closes",
         arguments: [
             "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
             "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n",
@@ -68,7 +68,7 @@ struct ServerTests {
         }
     }
 
-    @Test("Headers are limited")
+    @Test("The size of headers is limited")
     func headers() async throws {
         try await Relay().listening { port in
             try await RawConnection.open(port: port) { connection in
@@ -83,7 +83,7 @@ struct ServerTests {
     }
 
     @Test(
-        "The client's address is stored; a trusted proxy's header names it, another one's is ignored",
+        "The client's address is stored, from a trusted proxy's header if there is one",
         arguments: [true, false])
     func address(isTrusted: Bool) async throws {
         let relay = Relay(
@@ -109,7 +109,7 @@ struct ServerTests {
     }
 
     @Test(
-        "An address above its limit is answered 429 with Retry-After, before its body is read, until the time has passed"
+        "An address above its limit gets a 429 with Retry-After before its body is read, until the time has passed"
     )
     func addressRate() async throws {
         var relay = Relay(
@@ -136,7 +136,7 @@ struct ServerTests {
         }
     }
 
-    @Test("On shutdown a request in progress is answered and idle connections are closed")
+    @Test("On shutdown a request in progress gets its response, and idle connections close")
     func shutdown() async throws {
         let (begun, begin) = AsyncStream.makeStream(of: Void.self)
         let (release, go) = AsyncStream.makeStream(of: Void.self)
@@ -183,7 +183,7 @@ struct ServerTests {
     }
 
     @Test(
-        "A connection is closed after the answer where its client expects that, and kept where it does not",
+        "A connection closes after the response if its client expects that, and otherwise stays open",
         arguments: [
             ("1.0", "", true), ("1.0", "Connection: keep-alive\r\n", false), ("1.0", "Connection: close\r\n", true),
             ("1.1", "", false), ("1.1", "Connection: Close\r\n", true), ("1.1", "Connection: x, close\r\n", true),
@@ -219,7 +219,7 @@ struct ServerTests {
         }
     }
 
-    @Test("An address that is in use is named, with its settings")
+    @Test("The error names an address that is in use and its settings")
     func taken() async throws {
         try await Relay().listening { port in
             let second = ChatServer(
@@ -243,7 +243,7 @@ struct TLSTests {
         return configuration
     }
 
-    @Test("With a certificate the server speaks TLS, and a renewed one is used from its reload on")
+    @Test("With a certificate the server speaks TLS, and uses a renewed one after its reload")
     func reload() async throws {
         let files = try TestCertificate()
         var relay = Relay(ScriptedStore(leave: { true }))
@@ -262,7 +262,7 @@ struct TLSTests {
     }
 
     @Test(
-        "TLS 1.2 is the least",
+        "The minimum version is TLS 1.2",
         arguments: [(.tlsv1, false), (.tlsv11, false), (.tlsv12, true), (.tlsv13, true)] as [(TLSVersion, Bool)])
     func versions(version: TLSVersion, isSpoken: Bool) async throws {
         let files = try TestCertificate()
@@ -292,7 +292,7 @@ struct TLSTests {
         }
     }
 
-    @Test("Certificate and key may stand in one file")
+    @Test("Certificate and key may be in one file")
     func oneFile() throws {
         let files = try TestCertificate()
         let key = try String(contentsOfFile: files.key, encoding: .utf8)
@@ -301,7 +301,7 @@ struct TLSTests {
         _ = try ServerCertificate(certificate: files.certificate, key: nil)
     }
 
-    @Test("Files that cannot be used are named, with the setting and the reason")
+    @Test("The error names an unusable file, its setting and the reason")
     func errors() throws {
         let files = try TestCertificate()
         let other = try TestCertificate()
@@ -321,7 +321,7 @@ struct TLSTests {
         #expect(failure(files.certificate, other.key).contains("does not belong to the certificate"))
     }
 
-    @Test("A reload that fails leaves what was before")
+    @Test("A failed reload keeps the previous certificate")
     func failedReload() throws {
         let files = try TestCertificate()
         let certificate = try ServerCertificate(certificate: files.certificate, key: files.key)
@@ -335,7 +335,7 @@ struct TLSTests {
 struct ConnectionGuardTests {
     private let head = HTTPRequest(method: .post, scheme: "http", authority: "x", path: "/api.php")
 
-    @Test("A request that is not whole in time closes its connection; a whole one, and a pause after it, do not")
+    @Test("A request that is incomplete after its time limit closes its connection; a complete one and a pause do not")
     func deadline() throws {
         let channel = EmbeddedChannel(handler: ConnectionGuard(connections: ConnectionCounter()))
         try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
@@ -355,7 +355,7 @@ struct ConnectionGuardTests {
         _ = try channel.finish(acceptAlreadyClosed: true)
     }
 
-    @Test("A connection without a request is closed after 15 seconds; one whose first head came before is not")
+    @Test("A connection without a request head is closed after 15 seconds; one with a head is not")
     func firstHead() throws {
         for sendsHead in [false, true] {
             let channel = EmbeddedChannel(handler: ConnectionGuard(connections: ConnectionCounter()))
@@ -369,7 +369,7 @@ struct ConnectionGuardTests {
         }
     }
 
-    @Test("When the server stops, a request that is being read has three seconds")
+    @Test("When the server stops, a request that it is reading has three seconds left")
     func stopWhileReading() throws {
         for isWhole in [false, true] {
             let channel = EmbeddedChannel(handler: ConnectionGuard(connections: ConnectionCounter()))
@@ -386,7 +386,7 @@ struct ConnectionGuardTests {
     }
 
     @Test(
-        "When the server stops, an answer is waited for; a client that does not take it is not, nor is a new request read"
+        "A stopping server waits for responses, but not for clients that do not read, and reads no new request"
     )
     func stopWhileAnswering() throws {
         let channel = EmbeddedChannel(handler: ConnectionGuard(connections: ConnectionCounter()))
@@ -409,7 +409,7 @@ struct ConnectionGuardTests {
         _ = try channel.finish(acceptAlreadyClosed: true)
     }
 
-    @Test("A connection above its address's limit is closed; one that ends makes room for another")
+    @Test("A connection above its address's limit is closed; a connection that ends makes room for another")
     func tooMany() throws {
         let counter = ConnectionCounter(limit: 1)
         func open() throws -> EmbeddedChannel {
@@ -429,7 +429,7 @@ struct ConnectionGuardTests {
         _ = try third.finish()
     }
 
-    @Test("What is dropped of a body that is too large is limited for each request")
+    @Test("The number of bytes dropped from a body that is too large is limited for each request")
     func dropped() {
         var progress = ReadProgress()
         for _ in 0..<2 {

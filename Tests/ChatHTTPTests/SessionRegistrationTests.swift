@@ -30,7 +30,8 @@ struct SessionRegistrationTests {
         ("/events/ticket", "udid=\(Sample.udid)"),
     ]
 
-    @Test("Without a good token: 401 with the reason, and nothing is done", arguments: calls + memberCalls)
+    @Test(
+        "A call without a valid token gets a 401 with the reason, and nothing is done", arguments: calls + memberCalls)
     func refused(path: String, form: String) async throws {
         for (header, reason) in [
             (nil, "needs a session token"), ("Bearer bad", "has expired"), ("Basic good", "needs a session token"),
@@ -46,7 +47,7 @@ struct SessionRegistrationTests {
         }
     }
 
-    @Test("With one, its user goes with the registration")
+    @Test("A call with a valid token registers the device for the token's user")
     func accepted() async throws {
         let relay = Self.relay()
         for (path, form) in Self.calls {
@@ -88,7 +89,7 @@ struct SessionRegistrationTests {
         #expect(relay.store.calls.count == (status == 200 ? 2 : 1))
     }
 
-    @Test("A member that has joined posts, reads, listens and leaves with a good token")
+    @Test("A joined member posts, reads, listens and leaves with a valid token")
     func members() async throws {
         let feed = FakeFeed()
         feed.join(try Sample.member, SecretCode(stored: "c"))
@@ -106,7 +107,7 @@ struct SessionRegistrationTests {
         }
     }
 
-    @Test("A stream is opened with a good token, or with a ticket that was given for one", arguments: [true, false])
+    @Test("A stream is opened with a valid token, or with a ticket that was issued for one", arguments: [true, false])
     func stream(hasSession: Bool) async throws {
         let feed = FakeFeed()
         feed.join(try Sample.member, SecretCode(stored: "c"))
@@ -132,7 +133,7 @@ struct SessionRegistrationTests {
         }
     }
 
-    @Test("Where anyone may register, an Authorization header is ignored")
+    @Test("If sessions are not required, an Authorization header is ignored")
     func open() async throws {
         let relay = Relay(ScriptedStore(join: { false }))
         let answer = try await relay.form(Self.calls[0].1, headers: [.authorization: "Bearer bad"])

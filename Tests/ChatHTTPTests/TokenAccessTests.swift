@@ -5,7 +5,7 @@ import Testing
 
 @testable import ChatHTTP
 
-@Suite("What tokens open")
+@Suite("Scopes of tokens")
 struct TokenAccessTests {
     private static let room = SecretCode(stored: "kitchen")
 
@@ -90,7 +90,7 @@ struct TokenAccessTests {
         (.get, "/ntfy/kitchen/trigger", [.post]), (.post, "/", [.post]),
     ]
 
-    @Test("Every scope against every route", arguments: 0..<routes.count)
+    @Test("Every scope gives access to exactly its routes", arguments: 0..<routes.count)
     func table(index: Int) async throws {
         let (method, path, scopes) = Self.routes[index]
         try await Self.relay().requests { request in
@@ -116,7 +116,7 @@ struct TokenAccessTests {
     }
 
     @Test(
-        "The list of notifications is a page, of a token those that were sent with it",
+        "The list of notifications is paged, and a token lists only its own",
         arguments: [("geheim", nil), ("pct_admin", nil), ("pct_send", 3)] as [(String, Int64?)])
     func notifications(token: String, own: Int64?) async throws {
         let relay = try Self.relay()
@@ -131,7 +131,7 @@ struct TokenAccessTests {
         }
     }
 
-    @Test("The table has every call that is described, but those that are for everybody")
+    @Test("The table has every described call that needs a token")
     func complete() async throws {
         let answer = try await Self.relay().send(.get, "/v1/openapi.json", headers: [.authorization: "Bearer geheim"])
         let paths = try #require(try JSONValue(parsing: answer.text).object?["paths"]?.object)
@@ -149,7 +149,7 @@ struct TokenAccessTests {
     }
 
     @Test(
-        "A token for a room opens no other one",
+        "A token for a room gives no access to other rooms",
         arguments: [
             (.post, "/v1/messages", "pct_post_kitchen", 201),
             (.post, "/v1/messages?room=kitchen", "pct_post_kitchen", 201),
@@ -167,7 +167,7 @@ struct TokenAccessTests {
     }
 
     @Test(
-        "A token for some sends to nobody else, and sees only what was sent with it",
+        "A token for some devices sends to no others, and sees only its own notifications",
         arguments: [
             (#"{"users":["ann"]}"#, 202), (#"{"users":["bob"]}"#, 403), (#"{"users":["ann","bob"]}"#, 403),
             (#"{"all":true}"#, 403), (#"{"room":"kitchen"}"#, 403), (#"{"tags":["ann"]}"#, 403),
@@ -182,7 +182,7 @@ struct TokenAccessTests {
         #expect(try await Self.status(relay, .get, "/v1/notifications/1", "pct_send") == 200)
     }
 
-    @Test("Wrong tokens are counted, and above the limit a right one is accepted all the same")
+    @Test("Wrong tokens count, and above the limit a valid one is accepted nevertheless")
     func guessing() async throws {
         let relay = try Self.relay()
         let statuses = try await relay.server().application().test(.router) { client in
@@ -198,7 +198,7 @@ struct TokenAccessTests {
         #expect(statuses.first == 401 && statuses.dropLast().last == 429 && statuses.last == 200)
     }
 
-    @Test("Without admin.token, a token counts all the same, in production too", arguments: [true, false])
+    @Test("Without admin.token, other tokens are valid, also in production", arguments: [true, false])
     func withoutAdministrator(isDevelopment: Bool) async throws {
         var relay = try Self.relay()
         relay.settings = ChatHTTPSettings(isDevelopment: isDevelopment)

@@ -49,7 +49,7 @@ struct WriteGuardTests {
         channel.flush()
     }
 
-    @Test("A connection whose client takes no byte of an answer for 30 seconds is closed, and counted")
+    @Test("A connection whose client reads no byte of a response for 30 seconds is closed and counted")
     func stuck() throws {
         let counter = ConnectionCounter()
         let channel = try connection(counter, Socket())
@@ -67,7 +67,7 @@ struct WriteGuardTests {
         _ = try channel.finish(acceptAlreadyClosed: true)
     }
 
-    @Test("A connection whose client takes something now and then stays open, also while always something waits")
+    @Test("A connection whose client reads now and then stays open, even if some bytes always wait")
     func slow() throws {
         let counter = ConnectionCounter()
         let socket = Socket()
@@ -90,7 +90,7 @@ struct WriteGuardTests {
         _ = try channel.finish(acceptAlreadyClosed: true)
     }
 
-    @Test("The time counts from the last byte that was taken, whatever was queued since")
+    @Test("The time counts from the last byte that the client read, whatever was queued since")
     func progress() {
         var progress = WriteProgress()
         progress.queued(100)
@@ -104,7 +104,7 @@ struct WriteGuardTests {
         #expect(progress.checked(waiting: 0) == .idle)
     }
 
-    @Test("A connection with too many requests that have no answer yet is closed, and counted")
+    @Test("A connection with too many requests without a response is closed and counted")
     func pipelined() throws {
         let counter = ConnectionCounter()
         let channel = try connection(counter, Socket())

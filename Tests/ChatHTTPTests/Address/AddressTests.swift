@@ -14,7 +14,7 @@ struct AddressTests {
     }
 
     @Test(
-        "X-Forwarded-For is followed from its end, as far as the hops are trusted",
+        "X-Forwarded-For is read from its end as long as the hops are trusted",
         arguments: [
             ("10.0.0.1", "198.51.100.9", "198.51.100.9"),
             ("10.0.0.1", "203.0.113.1, 198.51.100.9", "198.51.100.9"),
@@ -48,13 +48,13 @@ struct AddressTests {
         #expect(try find("203.0.113.200", [.forwarded: header]) == "203.0.113.200")
     }
 
-    @Test("If both headers are there and disagree, neither is believed")
+    @Test("If both headers are present and disagree, neither is used")
     func disagreement() throws {
         #expect(try find("10.0.0.1", [.forwarded: "for=1.1.1.1", .xForwardedFor: "198.51.100.9"]) == "10.0.0.1")
         #expect(try find("10.0.0.1", [.forwarded: "for=1.1.1.1", .xForwardedFor: "1.1.1.1"]) == "1.1.1.1")
     }
 
-    @Test("Several headers of a name are one list")
+    @Test("Several headers with the same name form one list")
     func severalHeaders() throws {
         var headers = HTTPFields()
         headers.append(HTTPField(name: .xForwardedFor, value: "203.0.113.1"))
@@ -63,7 +63,7 @@ struct AddressTests {
     }
 
     @Test(
-        "A network contains what it should",
+        "A network contains the right addresses",
         arguments: [
             ("10.0.0.0/8", "10.255.0.1", true), ("10.0.0.0/8", "11.0.0.1", false), ("0.0.0.0/0", "8.8.8.8", true),
             ("0.0.0.0/0", "2001:db8::1", false), ("::/0", "8.8.8.8", true), ("192.0.2.1/32", "192.0.2.1", true),
@@ -75,7 +75,7 @@ struct AddressTests {
     }
 
     @Test(
-        "What is no address or network is refused",
+        "Invalid addresses and networks are refused",
         arguments: [
             "", "x", "10.0.0.0/33", "::/129", "10.0.0.0/", "10.0.0.0/-1", "10.0.0.0/8/8", "10.0.0/8", "1.2.3.4/x",
         ])
@@ -94,7 +94,7 @@ struct AddressTests {
         #expect(IPAddress(try SocketAddress(unixDomainSocketPath: "/tmp/x")) == nil)
     }
 
-    @Test("For rates an IPv6 network of 64 bits is one client")
+    @Test("Rate limits treat an IPv6 network of 64 bits as one client")
     func rateKeys() throws {
         #expect(IPAddress("2001:db8::1")?.rateKey == IPAddress("2001:db8::ffff:2")?.rateKey)
         #expect(IPAddress("2001:db8::1")?.rateKey != IPAddress("2001:db8:0:1::1")?.rateKey)
@@ -107,7 +107,7 @@ struct RateLimiterTests {
     private let limit = RateLimit(perSecond: 2, burst: 3)
     private let start = Duration.seconds(100)
 
-    @Test("A burst passes, then the steady rate; a refusal says how long to wait and costs nothing")
+    @Test("A burst passes, then the steady rate; a refusal gives the time to wait and does not count")
     func bucket() throws {
         let limit = try #require(limit)
         var limiter = RateLimiter<String>()
@@ -122,7 +122,7 @@ struct RateLimiterTests {
         #expect(limiter.admit("a", limit: limit, at: start + .seconds(60)) != nil)
     }
 
-    @Test("A token that is given back can be taken again, also from the older half of the table")
+    @Test("A refunded request can be made again, also from the older half of the table")
     func refunded() throws {
         let limit = try #require(RateLimit(perSecond: 0.1, burst: 1))
         var limiter = RateLimiter<Int>(capacity: 4)
@@ -137,7 +137,7 @@ struct RateLimiterTests {
         #expect(limiter.count <= 4)
     }
 
-    @Test("The table is bounded; the clients of the last requests are remembered")
+    @Test("The table is bounded, and remembers the clients of the last requests")
     func bounded() throws {
         let limit = try #require(RateLimit(perSecond: 0.001, burst: 1))
         var limiter = RateLimiter<Int>(capacity: 100)
@@ -150,14 +150,14 @@ struct RateLimiterTests {
         #expect(limiter.admit(0, limit: limit, at: start) == nil)
     }
 
-    @Test("Only sensible limits can be made")
+    @Test("Only sensible limits can be created")
     func sensible() {
         #expect(RateLimit(perSecond: 0, burst: 1) == nil)
         #expect(RateLimit(perSecond: .nan, burst: 1) == nil)
         #expect(RateLimit(perSecond: 1, burst: 0) == nil)
     }
 
-    @Test("A member above the limit is answered 429 with Retry-After; another one is not")
+    @Test("A member above the limit gets a 429 with Retry-After; another member does not")
     func members() async throws {
         var relay = Relay(
             ScriptedStore(leave: { true }, post: Sample.receipt),

@@ -5,7 +5,7 @@ import Testing
 
 @Suite("Connections per address")
 struct ConnectionCounterTests {
-    @Test("An address has a limit of connections; one that ends makes room for another")
+    @Test("Each address has a limit of connections; a connection that ends makes room for another")
     func limit() throws {
         let counter = ConnectionCounter(limit: 2)
         let (one, two) = (try #require(IPAddress("192.0.2.1")), try #require(IPAddress("192.0.2.2")))
@@ -19,7 +19,7 @@ struct ConnectionCounterTests {
     }
 
     @Test(
-        "This machine and trusted proxies have no limit",
+        "Loopback and trusted proxies have no limit",
         arguments: [
             ("127.0.0.1", false), ("::1", false), ("10.1.2.3", false), ("192.0.2.1", true), ("2001:db8::1", true),
         ])

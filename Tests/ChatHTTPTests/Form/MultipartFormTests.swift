@@ -14,7 +14,7 @@ struct MultipartFormTests {
     }
 
     @Test(
-        "Line ends, preamble, epilogue, blanks after the boundary and spelling of headers do not matter",
+        "Line ends, preamble, epilogue, blanks after the boundary and the case of headers do not matter",
         arguments: [
             "--B\r\nContent-Disposition: form-data; name=\"text\"\r\n\r\nHi\r\n--B--\r\n",
             "--B\nContent-Disposition: form-data; name=\"text\"\n\nHi\n--B--\n",
@@ -27,7 +27,7 @@ struct MultipartFormTests {
     }
 
     @Test(
-        "A value is taken as it is, line ends and lookalikes of the boundary included",
+        "A value is kept unchanged, including line ends and lookalikes of the boundary",
         arguments: [
             "", "\r\n", "a\r\nb\r\n", "+%41&=", "x--B", "\r\n --B", "\r\n--", "\r\n--Bx\r\n", "\n--C\n", "é😀", "-",
             "\r\n\r\nName: x",
@@ -38,7 +38,7 @@ struct MultipartFormTests {
         #expect(try form.text(.name) == "N")
     }
 
-    @Test("The last of a name counts; files and unknown fields are ignored, whatever is in them")
+    @Test("The last field with a name counts; files and unknown fields are ignored, whatever they contain")
     func ignored() throws {
         let file =
             "--B\r\nContent-Disposition: form-data; name=\"text\"; filename=\"a.txt\"\r\nContent-Type: application/octet-stream\r\n\r\n\0\r\n\r\n"
@@ -47,7 +47,7 @@ struct MultipartFormTests {
         #expect(try form.text(.text) == "2")
     }
 
-    @Test("A part's own charset goes before the form's")
+    @Test("A part's own charset takes precedence over the form's")
     func charset() throws {
         let body =
             Array("--B\r\nContent-Disposition: form-data; name=text\r\n\r\n".utf8) + [0xE9] + Array("\r\n--B\r\n".utf8)
@@ -59,7 +59,7 @@ struct MultipartFormTests {
         #expect(try form.text(.name) == "é")
     }
 
-    @Test("A value that is not UTF-8 is refused, and the field named")
+    @Test("A value that is not UTF-8 is refused, and the error names the field")
     func notUTF8() throws {
         let body =
             Array("--B\r\nContent-Disposition: form-data; name=text\r\n\r\n".utf8) + [0xFF] + Array("\r\n--B--".utf8)
@@ -68,7 +68,7 @@ struct MultipartFormTests {
     }
 
     @Test(
-        "What cannot be read for certain is refused",
+        "Ambiguous bodies are refused",
         arguments: [
             "", "text=1", "--C\r\n\r\n--C--", "--B\r\n", "--B",
             "--B\r\nContent-Disposition: form-data; name=\"text\"\r\n\r\nHalf of a mess",
@@ -88,14 +88,14 @@ struct MultipartFormTests {
         #expect(try parse("--B--\r\n").text(.text) == nil)
     }
 
-    @Test("Parts are limited in number")
+    @Test("The number of parts is limited")
     func limits() throws {
         let most = String(repeating: Self.part("x", "1"), count: HTTPLimits.fields - 1) + Self.part("text", "1")
         #expect(try parse(most + "--B--").text(.text) == "1")
         #expect(throws: ChatError.self) { try parse(most + Self.part("y", "1") + "--B--") }
     }
 
-    @Test("No beginning of a body makes the parser fail otherwise than with an error")
+    @Test("A body that is cut at any position gives an error and no crash")
     func truncated() throws {
         let body = Array((Self.part("text", "a\r\nb") + Self.part("name", "") + "--B--").utf8)
         for length in 0..<(body.count - 1) {

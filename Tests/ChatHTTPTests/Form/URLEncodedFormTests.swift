@@ -10,7 +10,7 @@ struct URLEncodedFormTests {
     }
 
     @Test(
-        "Values are decoded as all clients write them",
+        "Values are decoded from every client's encoding",
         arguments: [
             ("text=a+b", "a b"), ("text=a%20b", "a b"), ("text=%2B", "+"), ("text=100%25", "100%"),
             ("text=%e2%82%AC", "€"), ("text=€", "€"), ("text=a=b", "a=b"), ("text==", "="), ("text=", ""),
@@ -32,13 +32,15 @@ struct URLEncodedFormTests {
         #expect(try text(body) == expected)
     }
 
-    @Test("What is not UTF-8 is refused, and the field named", arguments: ["%FF", "%C3", "%ED%A0%80", "%C0%80"])
+    @Test(
+        "Text that is not UTF-8 is refused, and the error names the field",
+        arguments: ["%FF", "%C3", "%ED%A0%80", "%C0%80"])
     func notUTF8(value: String) throws {
         let error = try #require(throws: ChatError.self) { try text("text=\(value)") }
         #expect(error.message == "Invalid text: must be UTF-8")
     }
 
-    @Test("A field that nobody asks for is not looked at")
+    @Test("An unknown field is not decoded")
     func ignored() throws {
         #expect(try text("other=%&x=%FF&text=1") == "1")
         #expect(try text("oth%er=1&text=1") == "1")
@@ -50,7 +52,7 @@ struct URLEncodedFormTests {
         #expect(try text("text=caf%E9%80%99%9F%81", charset: .windows1252) == "café€™Ÿ\u{81}")
     }
 
-    @Test("Fields are limited in number, their names in length")
+    @Test("The number of fields and the length of their names are limited")
     func limits() throws {
         let most = Array(repeating: "x=1", count: HTTPLimits.fields - 1).joined(separator: "&") + "&text=1"
         #expect(try text(most) == "1")
@@ -85,7 +87,7 @@ struct FormTypeTests {
     }
 
     @Test(
-        "Others are refused with 415, naming what was sent and what is accepted",
+        "Other types get a 415 that names the given type and the accepted ones",
         arguments: [
             ("application/json; charset=utf-8", "application/json"), ("text/plain", "text/plain"), ("", "Content-Type"),
             ("application/x-www-form-urlencoded; charset=utf-7", "utf-7"),
@@ -100,7 +102,7 @@ struct FormTypeTests {
     }
 
     @Test(
-        "A multipart body needs a boundary that is not endless",
+        "A multipart body needs a boundary of limited length",
         arguments: [
             "multipart/form-data", "multipart/form-data; boundary=",
             "multipart/form-data; boundary=\(String(repeating: "b", count: 201))",
@@ -109,7 +111,7 @@ struct FormTypeTests {
         #expect(try #require(throws: ChatError.self) { try FormType(parsing: header) }.code == .malformedRequest)
     }
 
-    @Test("A body without a content type is refused; JSON, too")
+    @Test("A body without a content type is refused, and so is JSON")
     func overHTTP() async throws {
         let nothing = try await Relay().send(body: Array(Sample.leave.utf8))
         #expect(nothing.status == .unsupportedMediaType)

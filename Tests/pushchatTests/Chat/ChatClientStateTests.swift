@@ -3,7 +3,7 @@ import Testing
 
 @testable import pushchat
 
-@Suite("What pushchat chat does next") struct ChatClientStateTests {
+@Suite("The steps of pushchat chat") struct ChatClientStateTests {
     private typealias Report = ChatClientState.Report
 
     private static func message(_ id: Int64, _ text: String = "x") -> JSONValue {
@@ -50,7 +50,7 @@ import Testing
 
     // MARK: - Receiving
 
-    @Test("It joins, reads the history page by page, and then the stream from where the history ends")
+    @Test("The client joins, reads the history page by page, and then the stream from the end of the history")
     func start() throws {
         var state = ChatClientState(endsWithInput: true)
         #expect(state.call == .join)
@@ -62,7 +62,7 @@ import Testing
         #expect(state.call == .stream(since: 512))
     }
 
-    @Test("A history without messages says where the stream begins")
+    @Test("An empty history gives the position where the stream begins")
     func emptyHistory() throws {
         var state = ChatClientState(endsWithInput: true)
         state.joined()
@@ -70,7 +70,7 @@ import Testing
         #expect(state.call == .stream(since: 40))
     }
 
-    @Test("Each message is shown once, whatever comes twice from pages and streams")
+    @Test("Each message is shown once, even if pages and streams repeat it")
     func once() throws {
         var state = try Self.joined([1, 2])
         #expect(Self.ids(try state.received(Self.event(3))) == [3])
@@ -87,7 +87,7 @@ import Testing
     }
 
     @Test(
-        "Of a long history only the end is shown, if that is wished",
+        "On request only the end of a long history is shown",
         arguments: [(0, []), (2, [501, 502]), (9999, nil)])
     func shortHistory(shown: Int, expected: [Int64]?) throws {
         var state = ChatClientState(shownHistory: shown, endsWithInput: true)
@@ -97,7 +97,7 @@ import Testing
         #expect(Self.ids(try state.received(Self.event(503))) == [503])
     }
 
-    @Test("A stream that begins earlier than asked for is of another database: its messages are shown")
+    @Test("A stream that begins earlier than requested is from another database: its messages are shown")
     func otherDatabase() throws {
         var state = try Self.joined([50])
         _ = state.opened(since: 50)
@@ -108,7 +108,7 @@ import Testing
         #expect(state.call == .stream(since: 7))
     }
 
-    @Test("A page that comes before the stream's beginning moves nothing back: what both bring is shown once")
+    @Test("A page before the stream's beginning does not move the position back: common messages are shown once")
     func overtakenStream() throws {
         var state = try Self.joined()
         _ = state.opened(since: 0)
@@ -118,7 +118,7 @@ import Testing
         #expect(Self.ids(try state.received(Self.event(3))) == [3])
     }
 
-    @Test("That a message was deleted is told, if it was shown; the place in the stream stays")
+    @Test("A deletion is reported if the message was shown; the position in the stream stays")
     func deleted() throws {
         var state = try Self.joined([50])
         #expect(try state.received(ServerSentEvent(name: "deleted", data: #"{"id":50}"#)) == [.deleted(50)])
@@ -126,7 +126,7 @@ import Testing
         #expect(state.call == .stream(since: 50))
     }
 
-    @Test("Members are told when they change, not at each connection; events that are not known are skipped")
+    @Test("The number of members is shown when it changes, not at each connection; unknown events are skipped")
     func members() throws {
         var state = try Self.joined()
         #expect(try state.received(Self.room(2)) == [.members(2)])
@@ -138,7 +138,7 @@ import Testing
         #expect(try state.received(removed) == [.left(wasRemoved: true)])
     }
 
-    @Test("A new code of the room is said once, whether a page or the stream tells it; the first page says none")
+    @Test("A new room code is reported once, whether a page or the stream brings it; the first page reports none")
     func newCode() throws {
         func page(_ code: String) -> JSONValue {
             .object(["messages": .array([]), "next": .number(7), "code": .string(code)])
@@ -154,7 +154,7 @@ import Testing
     }
 
     @Test(
-        "What is no message, page or event of a relay is an error",
+        "Data that is no message, page or event of a relay is an error",
         arguments: [
             #"{"id":1}"#, "[]", "nonsense", #"{"id":"1","name":"a","text":"b","sent_at":"2026-11-22T12:00:00Z"}"#,
         ])
@@ -164,7 +164,7 @@ import Testing
         #expect(throws: Failure.self) { try state.received(JSONValue.object([:])) }
     }
 
-    @Test("An outage is told once, waits grow, and the first event after it makes them short again")
+    @Test("An outage is reported once, waits grow, and the first event after it resets them")
     func outage() throws {
         var state = try Self.joined([1])
         let (reports, next) = state.receivingFailed(Self.lost, random: 1)
@@ -182,7 +182,7 @@ import Testing
         #expect(state.receivingFailed(Self.lost, random: 1).1 == .again(after: .milliseconds(300)))
     }
 
-    @Test("At the start nobody waits for a relay that is not there")
+    @Test("At the start the client does not wait for an absent relay")
     func absent() {
         var state = ChatClientState(endsWithInput: true)
         #expect(state.receivingFailed(.noRelay("no relay answers at x"), random: 1).1 == .end("no relay answers at x"))
@@ -195,7 +195,7 @@ import Testing
         #expect(state.receivingFailed(Self.lost, random: 1).1 == .end("http://relay did not answer"))
     }
 
-    @Test("A relay that is busy says when to come again, and is obeyed")
+    @Test("The client waits for the time that a busy relay asks for")
     func busy() throws {
         var state = try Self.joined()
         let (reports, next) = state.receivingFailed(Self.refused(429, "too_many_requests", "Too many", 12), random: 1)
@@ -205,7 +205,7 @@ import Testing
         #expect(state.receivingFailed(Self.refused(502, nil, "status 502"), random: 1).1 != .end("status 502"))
     }
 
-    @Test("What can not become better ends the chat, in words")
+    @Test("A permanent error ends the chat with an explanation")
     func over() throws {
         var state = try Self.joined()
         #expect(
@@ -218,7 +218,7 @@ import Testing
         #expect(state.receivingFailed(Self.refused(404, nil, "status 404"), random: 1).1 == .end("status 404"))
     }
 
-    @Test("/help of a person is help; of a script it is a message")
+    @Test("/help shows help to a person; from a script it is a message")
     func help() throws {
         var state = try Self.joined()
         #expect(state.typed(.text(" /help "), isInteractive: true, key: "1") == ChatClientState.help)
@@ -230,7 +230,7 @@ import Testing
 
     // MARK: - Posting
 
-    @Test("Lines are posted one after another, none before the history is shown, each with its key until it was taken")
+    @Test("Lines are posted in order after the history is shown, each with its key until the relay accepts it")
     func posting() throws {
         var state = ChatClientState(endsWithInput: true)
         for text in ["a", "  ", "b"] { #expect(state.typed(.text(text), key: "key of \(text)") == []) }
@@ -255,7 +255,7 @@ import Testing
     }
 
     @Test(
-        "A text that the relay refuses is told and left out, the next one follows",
+        "A text that the relay refuses is reported and skipped",
         arguments: [400, 413, 415, 422])
     func refusedText(status: Int) throws {
         var state = try Self.joined()
@@ -271,7 +271,7 @@ import Testing
             reports == [.note("not sent (\(shown)): Invalid text: must have at most 190 bytes of UTF-8, has 300")])
     }
 
-    @Test("A relay that cannot take a text now gets it later", arguments: [(429, 7), (503, 2), (500, nil)])
+    @Test("A text that the relay cannot accept now is posted later", arguments: [(429, 7), (503, 2), (500, nil)])
     func later(status: Int, seconds: Int64?) throws {
         var state = try Self.joined()
         _ = state.typed(.text("a"), key: "1")
@@ -281,7 +281,7 @@ import Testing
         #expect(state.nextDraft?.key == "1" && state.refused == 0)
     }
 
-    @Test("Who was removed from the room posts nothing more")
+    @Test("A removed member posts nothing more")
     func removed() throws {
         var state = try Self.joined()
         _ = state.typed(.text("a"), key: "1")
@@ -289,7 +289,7 @@ import Testing
         #expect(reaction == ([.left(wasRemoved: false)], .end(ChatClientState.gone)))
     }
 
-    @Test("It is done at the end of the input, unless it is to follow; never before the history is shown")
+    @Test("The chat ends with its input unless it follows, and never before the history is shown")
     func done() throws {
         var state = ChatClientState(endsWithInput: true)
         state.inputEnded()
@@ -302,7 +302,7 @@ import Testing
         #expect(!following.isDone)
     }
 
-    @Test("A fast writer waits; a line that is no text is counted as refused")
+    @Test("A fast writer waits; a line that is no text counts as refused")
     func input() throws {
         var state = try Self.joined()
         for number in 0..<100 {

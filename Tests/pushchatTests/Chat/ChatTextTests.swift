@@ -3,7 +3,7 @@ import Testing
 
 @testable import pushchat
 
-@Suite("What pushchat chat prints") struct ChatTextTests {
+@Suite("The output of pushchat chat") struct ChatTextTests {
     private static func message(_ name: String, _ text: String, own: Bool = false, _ more: JSONObject = [:]) throws
         -> ChatClientState.Report
     {
@@ -18,7 +18,7 @@ import Testing
     /// Text that could control a terminal or reverse the text after it.
     private static let evil = "a\u{1B}]0;x\u{07}\u{1B}[2J\u{9B}31m\u{85}\u{7F}\r\u{202E}\u{2066}\u{2028}b"
 
-    @Test("Nothing of others controls the terminal", arguments: [true, false])
+    @Test("Text from others cannot control the terminal", arguments: [true, false])
     func evil(isColoured: Bool) throws {
         for form in [ChatText.Form.plain, .terminal(isColoured: isColoured), .json] {
             var text = ChatText(form)
@@ -38,14 +38,14 @@ import Testing
         }
     }
 
-    @Test("Colours of a name in a message are not colours")
+    @Test("Colour sequences in a message are not printed as colours")
     func fakeColours() throws {
         var text = ChatText(.terminal(isColoured: true))
         let line = try #require(text.lines(try Self.message("\u{1B}[31mAnn", "\u{1B}[32mx")).output.last)
         #expect(line.contains(" [31mAnn\u{1B}[0m: ") && line.hasSuffix(" [32mx"))
     }
 
-    @Test("For programs a message is a line, with its moment")
+    @Test("For programs a message is one line with its time")
     func plain() throws {
         var text = ChatText(.plain)
         #expect(
@@ -63,7 +63,7 @@ import Testing
         #expect(output.isEmpty && note == nil)
     }
 
-    @Test("On a terminal the day stands above its messages, and a text's lines under each other")
+    @Test("On a terminal the day is printed above its messages, and the lines of a text below each other")
     func terminal() throws {
         var text = ChatText(.terminal(isColoured: false))
         let first = text.lines(try Self.message("Ann", "one\r\ntwo")).output
@@ -75,7 +75,7 @@ import Testing
         #expect(text.lines(.members(1)).note == "only you are in the room")
     }
 
-    @Test("As JSON a message is what the API answers, and what happens to the room has a name")
+    @Test("As JSON a message equals the API's, and events of the room have a name")
     func json() throws {
         var text = ChatText(.json)
         #expect(
@@ -90,7 +90,7 @@ import Testing
 
     // MARK: - The stream
 
-    @Test("Events are read in whatever pieces they come", arguments: [1, 2, 7, 1000])
+    @Test("Events are read in pieces of any size", arguments: [1, 2, 7, 1000])
     func events(piece: Int) throws {
         let stream =
             "retry: 2000\nid: 41\n\n:\n\n: comment\nevent: room\r\ndata: {\"members\":3}\r\n\r\n"
@@ -108,7 +108,7 @@ import Testing
             ])
     }
 
-    @Test("A stream without an end of an event, or that is not UTF-8, is refused")
+    @Test("A stream whose event does not end, or that is not UTF-8, is refused")
     func endless() {
         var parser = EventStreamParser()
         #expect(throws: Failure.self) {

@@ -23,7 +23,7 @@ import Testing
         try FileManager.default.attributesOfItem(atPath: path)[.posixPermissions] as? Int
     }
 
-    @Test("The next start is the same member; another relay, room or name is another one")
+    @Test("The next start uses the same member; another relay, room or name uses another one")
     func kept() throws {
         try Self.withFolder { folder in
             let first = try Self.file(folder).udid()
@@ -38,7 +38,7 @@ import Testing
         }
     }
 
-    @Test("Only the user may read it, and nothing else is left in the folder")
+    @Test("Only the user may read the file, and no other file is left in the folder")
     func mode() throws {
         try Self.withFolder { folder in
             let file = Self.file(folder)
@@ -49,7 +49,7 @@ import Testing
         }
     }
 
-    @Test("Of processes that start at the same time all are the same member")
+    @Test("Processes that start at the same time use the same member")
     func race() async throws {
         let folder = FileManager.default.temporaryDirectory.appending(path: "state-\(UUID().uuidString)").path
         defer { try? FileManager.default.removeItem(atPath: folder) }
@@ -60,7 +60,7 @@ import Testing
         #expect(found.count == 1)
     }
 
-    @Test("A file that is damaged or another member's is not used, and stays", arguments: ["", "{}", #"{"udid":"x"}"#])
+    @Test("A damaged file or another member's is not used, and stays", arguments: ["", "{}", #"{"udid":"x"}"#])
     func damaged(content: String) throws {
         try Self.withFolder { folder in
             let file = Self.file(folder)
@@ -73,7 +73,7 @@ import Testing
     }
 
     @Test(
-        "The folder is that of the XDG Base Directory Specification",
+        "The folder follows the XDG Base Directory Specification",
         arguments: [
             (["HOME": "/home/a"], "/home/a/.local/state/pushchat"),
             (["HOME": "/home/a", "XDG_STATE_HOME": "/s"], "/s/pushchat"),

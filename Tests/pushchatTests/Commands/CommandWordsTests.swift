@@ -25,7 +25,7 @@ import Testing
     }
 
     @Test(
-        "What is no command's name is left to the command",
+        "A word that is no command's name is passed to the command",
         arguments: [
             [], ["--help"], ["help"], ["help", "send"], ["--port", "1"], ["send", "sedn"], ["queue"],
             ["queue", "--limit", "3", "lsit"], ["queue", "show", "7"], ["chat", "sedn", "--name", "a"],
@@ -37,7 +37,7 @@ import Testing
         try CommandNameCheck.check(words, of: Pushchat.self)
     }
 
-    @Test("An error of a command that has begun comes with the usage of that command")
+    @Test("The error of a recognized command shows the usage of that command")
     func usage() {
         for (command, name) in [
             (Rooms.Close.self, "pushchat rooms close"), (Devices.Show.self, "pushchat devices show"),

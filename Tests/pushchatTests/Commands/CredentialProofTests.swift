@@ -3,7 +3,7 @@ import Testing
 
 @testable import pushchat
 
-@Suite("What a refused push proves")
+@Suite("The verdict of a test push on the credentials")
 struct CredentialProofTests {
     private func verdict(_ outcome: DirectResult.Outcome, _ reason: String?) throws -> CredentialProof.Verdict {
         var app = AppConfiguration(name: .default, environment: .production)
@@ -13,7 +13,7 @@ struct CredentialProofTests {
         return CredentialProof(app: app).verdict(result)
     }
 
-    @Test("A refused token proves the key and the topic", arguments: ["BadDeviceToken", "InvalidToken"])
+    @Test("A rejected device token proves the key and the topic", arguments: ["BadDeviceToken", "InvalidToken"])
     func proven(reason: String) throws {
         guard case .proven(let text) = try verdict(.refused, reason) else {
             Issue.record("not proven")
@@ -23,7 +23,7 @@ struct CredentialProofTests {
     }
 
     @Test(
-        "What is wrong with the credentials stands there with what to do",
+        "The result names the problem of the credentials and the remedy",
         arguments: [
             ("InvalidProviderToken", "key, key id and team id do not belong together"),
             ("ExpiredProviderToken", "clock right?"),

@@ -62,7 +62,7 @@ import Testing
         #expect(queue.hasWaiting == !isOver)
     }
 
-    @Test("A repeat keeps its id, waits for its time, and replaces the unknown outcome")
+    @Test("A retry keeps its id, waits for its time, and replaces the unknown outcome")
     func repeats() throws {
         let clock = TestClock(Self.start)
         let queue = try Self.queue(now: clock.now)
@@ -82,7 +82,7 @@ import Testing
         #expect((result.outcome, result.reason, result.attempts) == (.accepted, nil, 3))
     }
 
-    @Test("A push that may have made the gateway close goes behind the others, a limited number of times")
+    @Test("A push that may have made the gateway close moves behind the others, a limited number of times")
     func suspect() throws {
         let queue = try Self.queue(3)
         let pushes = Self.lease(queue)
@@ -101,14 +101,14 @@ import Testing
         #expect(queue.results.map(\.outcome) == [.accepted, .unknown, .accepted])
     }
 
-    @Test("An expiration of 0 is one attempt", arguments: [Outcome.retry(reason: "r"), .unanswered(reason: "r")])
+    @Test("An expiration of 0 allows one attempt", arguments: [Outcome.retry(reason: "r"), .unanswered(reason: "r")])
     func once(outcome: Outcome) throws {
         let queue = try Self.queue(expiration: 0)
         Self.settle(queue, Self.lease(queue)[0], outcome)
         #expect(queue.isSettled)
     }
 
-    @Test("Results are a line each, or objects")
+    @Test("Results are printed as lines or as objects")
     func printed() {
         var result = DirectResult(token: Self.tokens[0])
         #expect(result.line == "\(Self.tokens[0]) unsent")

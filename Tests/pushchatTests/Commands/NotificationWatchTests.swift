@@ -33,7 +33,7 @@ import Testing
     private static let request = "/v1/notifications/7?limit=1"
     private static let sending = status("sending", ["sent": .number(1), "failed": .number(0)])
 
-    @Test("It asks again, with longer pauses, until every push is settled")
+    @Test("The command polls with growing pauses until every push is settled")
     func settled() async throws {
         let clock = SteppingClock()
         let done = Self.status(
@@ -46,7 +46,7 @@ import Testing
             ])
     }
 
-    @Test("The status is 1 when the time is over")
+    @Test("The status is 1 after the time limit")
     func late() async throws {
         let paths = try await Self.watch([Self.sending], within: .milliseconds(120))
         #expect(paths == Array(repeating: Self.request, count: 3) + ["status 1"])
@@ -63,7 +63,7 @@ import Testing
         #expect(try await Self.watch([state], within: .seconds(60)) == [Self.request, "status 1"])
     }
 
-    @Test("An answer that is not as expected is an error")
+    @Test("An unexpected response is an error")
     func wrong() async {
         await #expect(throws: Failure.self) { try await Self.watch([.object([:])], within: .seconds(60)) }
     }

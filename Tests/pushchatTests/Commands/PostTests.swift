@@ -34,7 +34,7 @@ import Testing
         #expect(request.headers["authorization"] == nil)
     }
 
-    @Test("A repeat has the same key: one that was given, or one that was made")
+    @Test("A retry uses the same key, whether it was given or generated")
     func key() async throws {
         let relay = try ScriptedRelay([nil, nil, .init(201, #"{"id":7}"#), .init(201, #"{"id":8}"#)])
         #expect(try await Self.post(["tea", "x"], to: relay) == .object(["id": .number(7)]))
@@ -46,7 +46,7 @@ import Testing
         #expect(relay.requests.last?.headers["authorization"] == "Bearer t")
     }
 
-    @Test("What the relay refuses is said in its words, and not posted again")
+    @Test("A refusal is reported in the relay's words, and not retried")
     func refused() async throws {
         let relay = try ScriptedRelay([
             .init(401, #"{"detail":"The token is wrong","code":"unauthorized"}"#),
@@ -65,7 +65,7 @@ import Testing
         #expect(relay.requests.count == 4)
     }
 
-    @Test("Lists are asked for page by page, with cursors of numbers and of texts")
+    @Test("Lists are read page by page, with numeric and text cursors")
     func lists() async throws {
         let relay = try ScriptedRelay([
             .init(200, #"{"rooms":[{"code":"tea & cake","members":2}],"next":"tea & cake"}"#),
@@ -90,7 +90,7 @@ import Testing
     }
 
     @Test(
-        "What breaks a rule is an error before anything is sent",
+        "An invalid value is an error before anything is sent",
         arguments: [
             (Chat.self, ["tea"], "--name"), (Chat.self, ["", "--name", "a"], "Invalid code: must not be empty"),
             (Chat.self, ["tea", "--name", "a: b"], "Invalid --name: must not contain a colon"),

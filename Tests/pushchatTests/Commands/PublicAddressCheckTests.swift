@@ -2,7 +2,7 @@ import Testing
 
 @testable import pushchat
 
-@Suite("What check says of a public address")
+@Suite("check of a public address")
 struct PublicAddressCheckTests {
     private static let (forged, client) = (ProbeObservation.forged, "198.51.100.7")
 
@@ -40,7 +40,7 @@ struct PublicAddressCheckTests {
             says: "there is no proxy"),
     ]
 
-    @Test("Whether clients' addresses are known, and cannot be forged", arguments: cases)
+    @Test("check reports whether clients' addresses are known and cannot be forged", arguments: cases)
     func addresses(_ it: Case) {
         let answer = ProbeObservation(
             client: Self.client, peer: "10.0.0.5", isTrusted: it.trusted, forwarded: it.forwarded,
@@ -49,7 +49,7 @@ struct PublicAddressCheckTests {
         #expect(result == it.result && text.contains(it.says), "\(text)")
     }
 
-    @Test("The event of a probe is read, and nothing else")
+    @Test("Only the event of a probe is read")
     func event() {
         let json =
             #"{"client":"198.51.100.7","peer":"10.0.0.5","trusted":false,"forwarded":[],"x_forwarded_for":["a, b"]}"#
@@ -60,7 +60,7 @@ struct PublicAddressCheckTests {
         for wrong in ["", "[]", "{}", json.replacing("false", with: "0")] { #expect(ProbeObservation(wrong) == nil) }
     }
 
-    @Test("Only where a public address is configured there is anything to check")
+    @Test("check tests a public address only if one is configured")
     func configured() {
         var configuration = Configuration(environment: .production)
         #expect(PublicAddressCheck(configuration) == nil)

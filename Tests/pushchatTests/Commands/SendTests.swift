@@ -58,7 +58,7 @@ import Testing
         #expect(try Self.body(arguments) == expected)
     }
 
-    @Test("A document comes from a file or from standard input, too")
+    @Test("A document can come from a file or from standard input")
     func documents() throws {
         let file = FileManager.default.temporaryDirectory.appending(path: "payload-\(UUID().uuidString).json")
         defer { try? FileManager.default.removeItem(at: file) }
@@ -72,7 +72,7 @@ import Testing
     }
 
     @Test(
-        "What breaks a rule is an error before anything is sent",
+        "An invalid value is an error before anything is sent",
         arguments: [
             (["--alert", "x"], "Choose the audience with one of --token, --user, --tag, --room, --all."),
             (["--all", "--user", "a", "--alert", "x"], "Choose the audience with one of"),
@@ -107,7 +107,7 @@ import Testing
     }
 
     @Test(
-        "Flags say what to log in with, and a key needs its team and topic",
+        "Flags name the credentials, and a key needs its team and topic",
         arguments: [
             (["--key", "AuthKey_ABC123DEFG.p8", "--topic", "t"], "key requires team_id"),
             (["--key", "AuthKey_ABC123DEFG.p8", "--team-id", "ABCDEFGHIJ"], "key requires topic"),
@@ -137,7 +137,7 @@ import Testing
         #expect("\(error.map { "\($0)" } ?? "")".contains(expected), "\(String(describing: error))")
     }
 
-    @Test("The settings of a configured app, with the flags over them")
+    @Test("Flags override the settings of a configured app")
     func configured() throws {
         let folder = FileManager.default.temporaryDirectory.appending(path: "direct-\(UUID().uuidString)")
         try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
@@ -154,7 +154,7 @@ import Testing
     }
 
     @Test(
-        "The path of a call has what needs it escaped",
+        "The path of a call is escaped where necessary",
         arguments: [
             ([("a", nil), ("b", nil)], "/p"), ([("a", "1"), ("b", nil)], "/p?a=1"),
             ([("user_reference", "a+b &=é/?")], "/p?user_reference=a%2Bb%20%26%3D%C3%A9%2F%3F"),
@@ -163,7 +163,7 @@ import Testing
         #expect("/p".adding(query) == expected)
     }
 
-    @Test("Rows are in columns for people, and separated by tabs for programs; nothing in them ends a row")
+    @Test("Rows are in columns for people and tab-separated for programs; no value ends a row")
     func table() {
         var lines: [String] = []
         for inColumns in [true, false] {

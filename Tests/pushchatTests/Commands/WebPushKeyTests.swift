@@ -5,7 +5,7 @@ import Testing
 @Suite("pushchat webpush key")
 struct WebPushKeyTests {
     @Test(
-        "A key is taken as it was exported, also one that begins with a hyphen",
+        "An exported key is accepted, also if it begins with a hyphen",
         arguments: ["yfWPiYE-n46HLnH0KqZOF1fJJU3MYrct3AELtAQ-oRw", "-WNg4VqaOaIRt4bFp4WnQs5d0VRE8rUr0ddOvvuZDhM", "-"])
     func imported(key: String) throws {
         let command = try Pushchat.parseAsRoot(["webpush", "key", "--import", key, "--database", "a.db"])

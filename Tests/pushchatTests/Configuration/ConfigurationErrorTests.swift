@@ -92,7 +92,7 @@ import Testing
     }
 
     @Test(
-        "What is not YAML is refused with its position",
+        "Text that is not YAML is refused with its position",
         arguments: [
             ("http:\n  port: 1\n  port: 2\n", "pushchat.yaml:2:3: \"port\" is given twice"),
             ("http:\n  port: 1\n  \"port\": 2\n", "pushchat.yaml:"),
@@ -154,7 +154,7 @@ import Testing
         #expect(try folder.problems(file: "pipe").first?.contains("which is not a regular file") == true)
     }
 
-    @Test("A file that a setting names must be there, and not empty")
+    @Test("A file that a setting names must exist and not be empty")
     func namedFiles() throws {
         try folder.write("", to: "empty.pem")
         for setting in ["certificate", "trust"] {
@@ -171,7 +171,7 @@ import Testing
         }
     }
 
-    @Test("A file that is overridden need not be there")
+    @Test("A file whose setting is overridden need not exist")
     func overriddenFile() throws {
         try folder.write("x", to: "a.pem")
         #expect(
@@ -181,7 +181,7 @@ import Testing
     }
 
     @Test(
-        "Settings that do not go together are refused",
+        "Contradictory settings are refused",
         arguments: [
             ("http: {key: a.pem}", "pushchat.yaml:1:13: http.key requires http.certificate"),
             ("registration: session", "pushchat.yaml:1:15: registration is session, which requires session.secret"),
@@ -202,7 +202,7 @@ import Testing
         #expect(problems.first?.contains("http.certificate names") == true)
     }
 
-    @Test("The key may stand in the certificate's file")
+    @Test("The key may be in the certificate's file")
     func oneFile() throws {
         try folder.write("x", to: "a.pem")
         let tls = try #require(try folder.load("http: {certificate: a.pem}").http.tls)

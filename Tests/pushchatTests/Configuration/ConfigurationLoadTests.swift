@@ -8,7 +8,7 @@ import Testing
 
     init() throws { folder = try ConfigurationFolder() }
 
-    @Test("Without any source the defaults of interface.md hold, for development")
+    @Test("Without any source the defaults of docs/configuration.md apply, for development")
     func defaults() throws {
         let configuration = try folder.load()
         #expect(configuration.environment == .development)
@@ -29,7 +29,7 @@ import Testing
     }
 
     @Test(
-        "A text may have 1,000 bytes, but 190 where an app uses the binary protocol, unless that is set",
+        "A text may have 1,000 bytes, or 190 if an app uses the binary protocol, unless the limit is set",
         arguments: [
             ("", 1000), ("apps: {a: {gateway: http2}, b: {gateway: http2}}", 1000),
             ("apps: {a: {gateway: http2}, b: {gateway: binary}}", 190),
@@ -67,7 +67,7 @@ import Testing
         #expect(app.payloadLimit == 2048)
     }
 
-    @Test("Production listens everywhere and limits rates, development neither")
+    @Test("Production listens on all addresses and limits rates; development does neither")
     func production() throws {
         let http = try folder.load("environment: production").http
         #expect(http.host == "0.0.0.0")
@@ -218,7 +218,7 @@ import Testing
         #expect(configuration.file == folder.path + "/pushchat.yaml")
     }
 
-    @Test("The block of the environment overrides what stands at the top, the other block does not count")
+    @Test("The block of the environment overrides the top level; the other block has no effect")
     func blocks() throws {
         let yaml = """
             environment: production
@@ -257,7 +257,7 @@ import Testing
         #expect(configuration.origins[SettingKey(name: "http.port")] == origins[sources])
     }
 
-    @Test("An empty value in the block brings back the default, not what stands at the top")
+    @Test("An empty value in the block restores the default, not the value of the top level")
     func reset() throws {
         let configuration = try folder.load("push: {sound: a.caf}\ndevelopment: {push: {sound: ~}}")
         #expect(configuration.push.sound == "default")
@@ -286,7 +286,7 @@ import Testing
         #expect(configuration.app(.default)?.host.contains("sandbox") == (expected == .development))
     }
 
-    @Test("The tutorial's variable with another program's word is refused only where it would count")
+    @Test("The tutorial's variable with a word of another program is refused only if it would take effect")
     func foreignEnvironment() throws {
         let problems = try folder.problems(variables: ["APPLICATION_ENV": "staging"])
         #expect(problems.count == 1)
@@ -298,7 +298,7 @@ import Testing
             ).isEmpty)
     }
 
-    @Test("The file named is read, else the first of those searched")
+    @Test("The named file is read, or else the first file of the search path")
     func search() throws {
         let named = try folder.write("http: {port: 1}", to: "other/named.yaml")
         #expect(try folder.load("http: {port: 2}", file: "other/named.yaml").http.port == 1)
@@ -330,7 +330,7 @@ import Testing
                 .database.path == "/var/lib/x.db")
     }
 
-    @Test("The feedback service is looked for on a gateway's host that was set, not at Apple")
+    @Test("The feedback service is on the configured gateway's host, not at Apple")
     func feedbackHost() throws {
         let configuration = try folder.load("apps: {default: {host: localhost}, b: {host: x, feedback_host: y}}")
         #expect(configuration.apps.map(\.feedbackHost) == ["localhost", "y"])

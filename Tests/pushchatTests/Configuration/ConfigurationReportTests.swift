@@ -9,7 +9,7 @@ import Testing
 
     init() throws { folder = try ConfigurationFolder() }
 
-    @Test("Every setting is reported with its value and where it came from")
+    @Test("Every setting is reported with its value and its source")
     func describe() throws {
         let configuration = try folder.load(
             "http:\n  host: localhost\nadmin: {token: abcdefghijklmnop}",
@@ -46,7 +46,7 @@ import Testing
         #expect(settings.allSatisfy { $0.row.count == SettingReport.header.count })
     }
 
-    @Test("What is reported can be written into a file again and means the same")
+    @Test("A report that is written to a file gives the same configuration")
     func roundTrip() throws {
         let configuration = try folder.load(
             """
@@ -67,7 +67,7 @@ import Testing
         #expect(again.apps == configuration.apps)
     }
 
-    @Test("Changes are named, with whether SIGHUP is enough")
+    @Test("Changes are listed with whether SIGHUP suffices")
     func changes() throws {
         let old = try folder.load("apps: {default: {topic: a}, gone: {}}")
         #expect(old.changes(to: old) == [])
@@ -96,7 +96,7 @@ import Testing
         #expect(old.changes(to: new) == [SettingChange(setting: "apps: the default app", needsRestart: false)])
     }
 
-    @Test("The app named default gets another name only at a start, which gives the new one what is the old one's")
+    @Test("The app named default is renamed only at a start, which moves its data to the new name")
     func defaultIsRenamed() throws {
         let old = try folder.load("apps: {default: {}, b: {}}")
         let new = try folder.load("apps: {b: {topic: t}, c: {}}")
@@ -116,7 +116,7 @@ import Testing
         #expect(new.adopting(old).defaultApp == .default)
     }
 
-    @Test("The reference has a row for each setting, with the defaults that are in force")
+    @Test("The reference has a row for each setting with its actual default")
     func markdown() throws {
         let lines = SettingsTable.markdown().split(separator: "\n").map(String.init)
         #expect(lines.count == 2 + SettingsTable.relay.count + SettingsTable.app.count)
@@ -143,7 +143,7 @@ import Testing
         #expect(Set(appKeys).count == appKeys.count)
     }
 
-    @Test("A running relay takes over what it can, and keeps what only a restart can change")
+    @Test("A running relay adopts the changes that it can, and keeps settings that need a restart")
     func adopting() throws {
         var old = Configuration(environment: .development)
         old.apps = ["news", "mail"].map { AppConfiguration(name: AppName($0), environment: .development) }
@@ -163,7 +163,7 @@ import Testing
         #expect(rest == [])
     }
 
-    @Test("An app that is to speak the other protocol, or to do so in another way, gets another gateway")
+    @Test("An app whose protocol or protocol settings change gets another gateway")
     func otherGateway() throws {
         var old = Configuration(environment: .development)
         old.apps[0].certificate = "/old.pem"
@@ -183,7 +183,7 @@ import Testing
 
 @Suite("Limits in the documentation")
 struct DocumentedLimitTests {
-    @Test("The number of connections is the code's")
+    @Test("The documented number of connections equals the code's")
     func connections() throws {
         let root = URL(filePath: #filePath).appending(path: "../../../..").standardized
         let page = try String(contentsOf: root.appending(path: "docs/limits.md"), encoding: .utf8)

@@ -69,7 +69,7 @@ import Testing
     }
 
     @Test(
-        "What Kubernetes sets beside a service of our name is left alone",
+        "The variables that Kubernetes sets for a service of our name are ignored",
         arguments: [
             ("PUSHCHAT_SERVICE_HOST", "10.0.0.1"), ("PUSHCHAT_SERVICE_PORT", "80"),
             ("PUSHCHAT_SERVICE_PORT_HTTP", "80"), ("PUSHCHAT_PORT", "tcp://10.0.0.1:80"),
@@ -101,7 +101,7 @@ import Testing
         #expect(configuration.apps.last?.topic == "t")
     }
 
-    @Test("A name that can be split in two ways means the app that is known, else the longer setting")
+    @Test("An ambiguous name selects the known app, or else the longer setting")
     func split() throws {
         try folder.write("x", to: "file")
         let variables = ["PUSHCHAT_APPS_A_CERTIFICATE": "file", "PUSHCHAT_APPS_A_CERTIFICATE_KEY": "file"]
@@ -124,7 +124,7 @@ import Testing
         #expect(try folder.load("apps: {my-new: {}}", variables: variables).apps[0].topic == "t")
     }
 
-    @Test("What commands bring to a relay is no setting, but near to it is")
+    @Test("The variables of commands are no settings, but similar names are reported")
     func callers() throws {
         let variables = ["PUSHCHAT_TOKEN": "t", "PUSHCHAT_SESSION": "s"]
         #expect(try folder.load("", variables: variables).admin.tokens.isEmpty)
@@ -141,7 +141,7 @@ import Testing
             ])
     }
 
-    @Test("A flag names a setting by its path, an app's name may contain dots")
+    @Test("A flag names a setting by its path; an app's name may contain dots")
     func flags() throws {
         let configuration = try folder.load(flags: [
             ConfigurationFlag("apps.com.example.topic", "t", name: "--topic"),

@@ -13,7 +13,7 @@ struct FileTrustTests {
     private static let trust = FileTrust(users: [0, 1000]) { $0 == 1000 }
 
     @Test(
-        "A file is believed if it belongs to the caller or root, and nobody else can write it",
+        "A file is trusted if it belongs to the caller or root, and no other user can write it",
         arguments: [
             (Facts(owner: 1000, group: 1000, mode: 0o644), true), (Facts(owner: 0, group: 0, mode: 0o644), true),
             (Facts(owner: 1000, group: 1000, mode: 0o664), true), (Facts(owner: 1000, group: 50, mode: 0o640), true),
@@ -26,7 +26,7 @@ struct FileTrustTests {
     }
 
     @Test(
-        "A folder in which others can put files is believed only for a file of the caller's with one name, if it is sticky",
+        "A folder that others can write is trusted only if it is sticky, for a file of the caller with a single name",
         arguments: [
             (Facts(owner: 1000, group: 1000, mode: 0o775), 2, true),
             (Facts(owner: 1001, group: 1000, mode: 0o755), 1, false),
@@ -65,7 +65,7 @@ struct FileTrustTests {
         #expect(try load().warnings == [])
     }
 
-    @Test("One that others can write is refused with its mode and the remedies; named, it is read with a warning")
+    @Test("A file that others can write is refused with its mode and the remedies; if named, it is read with a warning")
     func writable() throws {
         let file = try folder.write("http: {port: 1}", to: "pushchat.yaml")
         try set(mode: 0o666, "pushchat.yaml")
@@ -79,7 +79,7 @@ struct FileTrustTests {
     }
 
     @Test(
-        "One of another user is refused, whatever its mode",
+        "A file of another user is refused, whatever its mode",
         .enabled(if: geteuid() == 0, "only root can give files away"))
     func foreign() throws {
         let file = try folder.write("http: {port: 1}", to: "pushchat.yaml")
@@ -89,7 +89,7 @@ struct FileTrustTests {
         #expect(try folder.load(file: file).warnings.count == 1)
     }
 
-    @Test("In a folder of another user, or one that others can write, it is refused", arguments: [false, true])
+    @Test("A file in a folder of another user, or in one that others can write, is refused", arguments: [false, true])
     func folders(isForeign: Bool) throws {
         try folder.write("http: {port: 1}", to: "pushchat.yaml")
         if isForeign {
@@ -106,7 +106,7 @@ struct FileTrustTests {
         }
     }
 
-    @Test("A link is followed where only the caller can make it, and what it leads to is looked at")
+    @Test("A link is followed if only the caller could create it, and its target is checked")
     func links() throws {
         try folder.write("http: {port: 1}", to: "other/real.yaml")
         try #require(symlink("other/real.yaml", folder.path + "/pushchat.yaml") == 0)
@@ -121,7 +121,7 @@ struct FileTrustTests {
         #expect(problem().contains("in a folder that belongs to"))
     }
 
-    @Test("A second name for one of the caller's files is refused where others can make it")
+    @Test("A hard link to a file of the caller is refused if others could create it")
     func hardLink() throws {
         let file = try folder.write("http: {port: 1}", to: "other/real.yaml")
         try #require(link(file, folder.path + "/pushchat.yaml") == 0)
@@ -130,7 +130,7 @@ struct FileTrustTests {
         #expect(problem().contains("in a folder that belongs to"))
     }
 
-    @Test("A file in /etc that is found, and none at all, need no trust")
+    @Test("A file found in /etc needs no trust, nor does the absence of a file")
     func others() throws {
         let file = try folder.write("http: {port: 1}", to: "etc/pushchat.yaml")
         try set(mode: 0o666, "etc/pushchat.yaml")

@@ -20,7 +20,7 @@ import Testing
         #expect(configuration.admin.tokens.map(\.text) == ["s3cret-of-16-byte"])
     }
 
-    @Test("Those that stand in the configuration file itself are known, also where another source overrides them")
+    @Test("Secrets in the configuration file itself are reported, even if another source overrides them")
     func inFile() throws {
         try folder.write("s3cret-of-16-byte\n", to: "token")
         let yaml = "admin: {token_file: token}\nproduction: {session: {secret: \(String(repeating: "x", count: 32))}}"
@@ -32,7 +32,7 @@ import Testing
             configuration.secretsInFile.map(\.description) == ["admin.token", "apps.a.passphrase"])
     }
 
-    @Test("An app's passphrase too")
+    @Test("An app's passphrase can be given as a file")
     func passphrase() throws {
         try folder.write("two words", to: "p")
         #expect(
@@ -43,7 +43,7 @@ import Testing
     }
 
     @Test(
-        "One line break at the end is not part of it",
+        "One line break at the end is not part of a secret",
         arguments: [("a b\n", "a b"), ("a b\r\n", "a b"), ("a b", "a b"), (" a ", " a "), ("", "")])
     func lineBreak(contents: String, expected: String) throws {
         try folder.write(contents, to: "p")
@@ -64,7 +64,7 @@ import Testing
             ).count == 1)
     }
 
-    @Test("A later source overrides an earlier one, whichever form they use")
+    @Test("A later source overrides an earlier one, whatever form they use")
     func override() throws {
         try folder.write("the-new-token-16b", to: "token")
         let configuration = try folder.load(
@@ -75,7 +75,7 @@ import Testing
                 .tokens.map(\.text) == ["the-new-token-16b"])
     }
 
-    @Test("A file with a secret must be there, and be right", arguments: ["none", "empty", "large", "bytes"])
+    @Test("A file with a secret must exist and be valid", arguments: ["none", "empty", "large", "bytes"])
     func wrongFile(name: String) throws {
         try folder.write("\n", to: "empty")
         try folder.write(String(repeating: "x", count: SettingLimits.secretFile + 1), to: "large")
@@ -91,7 +91,7 @@ import Testing
         #expect(problems.first?.contains(expected[name] ?? "?") == true)
     }
 
-    @Test("Several tokens of the administrator are a list, or a text with blanks or line breaks between")
+    @Test("Several administrator's tokens are a list, or a text separated by blanks or line breaks")
     func tokens() throws {
         let (old, new) = ("the-old-token-16b", "the-new-token-16b")
         try folder.write("\(old)\r\n\(new)\n", to: "token")
@@ -107,7 +107,7 @@ import Testing
     }
 
     @Test(
-        "A token of the administrator that can be guessed is refused, whatever stands beside it",
+        "An administrator's token that can be guessed is refused, whatever other tokens there are",
         arguments: [
             "fifteen-letters", "[long-enough-for-all, fifteen-letters]", "[]", "''", "['']", "0123456789abcdé",
             "[a-token-with-16-b, 'a-token with 16-b']",
@@ -121,7 +121,7 @@ import Testing
                 == true)
     }
 
-    @Test("No error, report or dump shows it")
+    @Test("No error, report or dump shows a secret")
     func hidden() throws {
         let configuration = try folder.load(
             "admin: {token: [geheimgeheimgeheim, geheim0123456789]}\napps: {a: {passphrase: geheim}}")

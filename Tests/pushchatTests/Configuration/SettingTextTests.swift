@@ -5,7 +5,7 @@ import Testing
 
 @Suite struct SettingTextTests {
     @Test(
-        "Durations are read as people write them",
+        "Durations are read in their usual forms",
         arguments: [
             ("30 days", Duration.seconds(2_592_000)), ("7d", .seconds(604_800)), ("1 hour", .seconds(3600)),
             ("1h", .seconds(3600)), ("90s", .seconds(90)), ("500ms", .milliseconds(500)), ("5 min", .seconds(300)),
@@ -27,7 +27,7 @@ import Testing
     }
 
     @Test(
-        "Durations are written in a form that is read again",
+        "Durations are written in a form that can be read",
         arguments: [
             (Duration.seconds(2_592_000), "30 days"), (.seconds(86_400), "1 day"), (.seconds(5400), "90 minutes"),
             (.seconds(3600), "1 hour"), (.seconds(1), "1 second"), (.milliseconds(1500), "1500 ms"),
@@ -63,7 +63,7 @@ import Testing
     }
 
     @Test(
-        "Addresses and networks",
+        "Addresses and networks are read",
         arguments: [
             ("127.0.0.1", true), ("10.0.0.0/8", true), ("0.0.0.0/0", true), ("::1", true), ("fd00::/8", true),
             ("::/128", true), ("", false), ("10.0.0.0/33", false), ("::/129", false), ("10.0.0/8", false),
@@ -75,7 +75,7 @@ import Testing
     }
 
     @Test(
-        "The nearest word differs in one letter if it is short, in few if it is long",
+        "The nearest word differs in one letter if short, in a few if long",
         arguments: [
             ("prot", "port"), ("prt", "port"), ("Port", "port"), ("prrot", nil), ("hst", "host"), ("x", nil),
             ("trusted-proxy", "trusted_proxies"), ("", nil),
@@ -84,7 +84,7 @@ import Testing
         #expect(Suggestion.nearest(to: word, among: ["port", "host", "trusted_proxies"]) == expected)
     }
 
-    @Test("A very long word has no neighbours")
+    @Test("A very long word has no nearest word")
     func longWord() {
         #expect(Suggestion.nearest(to: String(repeating: "a", count: 1_000_000), among: ["port"]) == nil)
     }

@@ -2,10 +2,10 @@ import Testing
 
 @testable import pushchat
 
-@Suite("How hard a token is to guess")
+@Suite("The strength of a token")
 struct TokenStrengthTests {
     @Test(
-        "The length counts, and the kinds of characters that occur",
+        "The strength depends on the length and the kinds of characters",
         arguments: [
             ("", 0), ("0123456789012345", 53), (String(repeating: "0f", count: 16), 128),
             (String(repeating: "0F", count: 16), 128), (String(repeating: "0fA", count: 8), 142),
@@ -18,7 +18,7 @@ struct TokenStrengthTests {
     }
 
     @Test(
-        "What `openssl rand` prints as hex is enough from 16 bytes on",
+        "The hex output of `openssl rand` suffices from 16 bytes",
         arguments: [(15, false), (16, true), (32, true)])
     func openssl(bytes: Int, isEnough: Bool) {
         let token = String(repeating: "a7", count: bytes)

@@ -16,7 +16,7 @@ struct ImportRowsTests {
         return all
     }
 
-    @Test("The tutorial's tables: members, what waits, what was sent")
+    @Test("The tutorial's tables give members, pending pushes and sent pushes")
     func tutorial() throws {
         let rows = try dump(
             """
@@ -49,7 +49,7 @@ struct ImportRowsTests {
     }
 
     @Test(
-        "A wrong row is named with its line and the rule",
+        "The error names a wrong row by its line and the rule",
         arguments: [
             ("active_users VALUES ('x','0','Ann','tea','')", "active_users, row 1: Invalid udid: must be 32 or 40"),
             (
@@ -91,7 +91,7 @@ struct ImportRowsTests {
         return all
     }
 
-    @Test("What is exported is read again as it was")
+    @Test("An export is read again without changes")
     func roundTrip() throws {
         let time = try #require(Timestamp(rfc3339: "2026-05-07T21:57:29.123Z"))
         let device = Device(
@@ -111,7 +111,7 @@ struct ImportRowsTests {
     }
 
     @Test(
-        "What a spreadsheet would run has an apostrophe in an export, and an import removes it",
+        "An export marks values that a spreadsheet would run with an apostrophe, which an import removes",
         arguments: [
             ("=1+1", "'=1+1"), ("+1", "'+1"), ("-x", "'-x"), ("@SUM(1)", "'@SUM(1)"), ("\t=1", "'\t=1"),
             ("\r=1", "'\r=1"),
@@ -147,7 +147,7 @@ struct ImportRowsTests {
         #expect(line(read) == exported)
     }
 
-    @Test("A list of tokens is enough, with a mark of UTF-8, line ends of Windows and empty lines")
+    @Test("A list of tokens suffices, also with a UTF-8 mark, Windows line ends and empty lines")
     func tokens() throws {
         let record = DeviceRecord(token: try DeviceToken(parsing: Self.token), app: AppName("chat"))
         #expect(
@@ -155,7 +155,7 @@ struct ImportRowsTests {
     }
 
     @Test(
-        "A wrong row is named with its line and the rule",
+        "The error names a wrong row by its line and the rule",
         arguments: [
             ("token,tags", "c0,", "Invalid token: must have 64"),
             ("token,app", "\(token),none", "Invalid app: names no app"),
@@ -183,7 +183,7 @@ struct ImportRowsTests {
     }
 
     @Test(
-        "What is no table of devices is refused as a whole",
+        "A file that is no table of devices is refused as a whole",
         arguments: [
             ("", 1), ("name,token\n", 1), ("app\n", 1), ("token,token\n", 1), ("token,deactivated_at\n", 1),
             ("token\n\"abc\n", 2), ("token\n\"a\"b\n", 2),
@@ -193,7 +193,7 @@ struct ImportRowsTests {
         #expect(error?.line == line)
     }
 
-    @Test("A record has a limit, also of commas alone", arguments: ["\"a\n", "a", ","])
+    @Test("A record has a size limit, also if it consists of commas", arguments: ["\"a\n", "a", ","])
     func limit(text: String) {
         #expect(throws: UnreadableFile.self) {
             try table("token\n" + text + String(repeating: String(text.suffix(1)), count: CSVReader.longestRecord))

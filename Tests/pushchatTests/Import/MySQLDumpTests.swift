@@ -54,7 +54,8 @@ struct MySQLDumpTests {
     }
 
     @Test(
-        "Rows, one or many in a statement, with and without columns, escapes, NULLs, blobs", arguments: [1, 2, 7, 1000])
+        "Rows are read, one or many per statement, with and without columns, escapes, NULLs and blobs",
+        arguments: [1, 2, 7, 1000])
     func dump(pieces: Int) throws {
         let rows = try rows(Self.dump, pieces: pieces)
         func value(_ index: Int, _ column: String) -> String? {
@@ -74,7 +75,7 @@ struct MySQLDumpTests {
     }
 
     @Test(
-        "What is none is an error with its line",
+        "A file that is no dump is an error with its line",
         arguments: [
             ("INSERT INTO active_users VALUES ('a','b'", 1), ("\nINSERT INTO active_users VALUES ('a','b');", 2),
             ("INSERT INTO active_users VALUES\n ('a", 2), ("/* no end", 1), ("INSERT INTO active_users SELECT 1;", 1),
@@ -90,7 +91,7 @@ struct MySQLDumpTests {
         #expect(error?.line == line)
     }
 
-    @Test("Whatever comes, it ends", arguments: 0..<200)
+    @Test("Reading ends for any input", arguments: 0..<200)
     func noise(seed: Int) throws {
         var generator = SeededGenerator(seed: UInt64(seed))
         var bytes = Array(Self.dump.utf8)
@@ -101,7 +102,7 @@ struct MySQLDumpTests {
         _ = try? rows(String(decoding: bytes, as: UTF8.self))
     }
 
-    @Test("A value has a limit, so that what stands in memory has one")
+    @Test("A value has a size limit, which bounds the memory")
     func limits() throws {
         let long = String(repeating: "a", count: MySQLDump.longestValue + 1)
         #expect(throws: UnreadableFile.self) { try rows("INSERT INTO active_users VALUES ('\(long)');") }

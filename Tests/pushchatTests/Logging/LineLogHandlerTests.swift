@@ -32,7 +32,7 @@ import Testing
                 == #"{"time":"2026-11-20T23:55:00.123Z","level":"debug","label":"relay","message":"seen"}"# + "\n")
     }
 
-    @Test("A logger's own level is its alone")
+    @Test("A logger's own level applies only to it")
     func ownLevel() throws {
         let logger = logger()
         var other = logger
@@ -66,7 +66,7 @@ import Testing
         #expect(try log.text() == "2026-11-20T23:55:00.123Z info  m door=open\n")
     }
 
-    @Test("The last warnings and errors are kept as the log has them in JSON, so many and no more")
+    @Test("A limited number of the last warnings and errors is kept in the log's JSON form")
     func recent() {
         let logger = logger()
         logger.info("not this")

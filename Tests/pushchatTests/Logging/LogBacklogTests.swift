@@ -26,7 +26,7 @@ import Testing
         return numbers(entries)
     }
 
-    @Test("What was taken counts until it is finished; a gap ends when half of the room is free, and is one entry")
+    @Test("Entries in progress count until they finish; a gap ends when half of the space is free, and is one entry")
     func gap() {
         var backlog = LogBacklog(limit: 400)
         for number: UInt8 in 1...4 { #expect(Self.add(number, to: &backlog)) }
@@ -46,7 +46,7 @@ import Testing
         #expect(backlog.size == 0 && backlog.finished == backlog.accepted)
     }
 
-    @Test("A gap becomes an entry also if no line follows")
+    @Test("A gap becomes an entry even if no line follows")
     func lastGap() {
         var backlog = LogBacklog(limit: 100)
         #expect(Self.add(1, to: &backlog))

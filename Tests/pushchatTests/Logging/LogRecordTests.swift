@@ -25,7 +25,7 @@ import Testing
     }
 
     @Test(
-        "A value that is not one plain word stands in quotation marks",
+        "A value that is not one plain word is quoted",
         arguments: [
             ("", "\"\""), ("a=b", "\"a=b\""), ("a\"b", #""a\"b""#), (#"a\b"#, #""a\\b""#), ("a\nb", #""a\nb""#),
             ("a\u{1B}[2J", #""a\u{1b}[2J""#), ("äö", "äö"), ("a\u{2028}b", #""a\u{2028}b""#),
@@ -35,7 +35,7 @@ import Testing
         #expect(Self.line("m", ["k": .string(value)]) == "2026-11-20T23:55:00.123Z info  m k=\(expected)\n")
     }
 
-    @Test("Nothing that comes from outside can begin a line of its own", arguments: LogFormat.allCases)
+    @Test("Text from outside cannot start a new line", arguments: LogFormat.allCases)
     func forgery(format: LogFormat) {
         let bad = "x\n2026-11-20T23:55:00.123Z error forged\r\n\u{0}\u{1B}[1m\u{2029}"
         let line = Self.line(bad, ["k": .string(bad), .init(bad): "v", "l": [.string(bad)]], format)
@@ -66,7 +66,7 @@ import Testing
                 == "2026-11-20T23:55:00.123Z info  m a=\"[\\\"x\\\",\\\"y\\\"]\" d.e.f=g\n")
     }
 
-    @Test("No line is longer than what a pipe takes at once, and JSON stays valid", arguments: LogFormat.allCases)
+    @Test("No line is longer than an atomic write to a pipe, and JSON stays valid", arguments: LogFormat.allCases)
     func limit(format: LogFormat) throws {
         for text in [String(repeating: "x", count: 100_000), String(repeating: "\u{1}", count: 9000), "é", "👩‍👩‍👧‍👦"] {
             var metadata: Logger.Metadata = [:]
@@ -83,7 +83,7 @@ import Testing
         }
     }
 
-    @Test("Metadata without end is cut, not followed")
+    @Test("Deeply nested metadata is cut")
     func deep() {
         var value: Logger.MetadataValue = "end"
         for _ in 0..<1000 { value = ["d": value] }
@@ -92,7 +92,7 @@ import Testing
         #expect(Self.line("m", ["k": value, "l": list], .json).utf8.count < 300)
     }
 
-    @Test("Times are written as RFC 3339, whichever was written before")
+    @Test("Times are written as RFC 3339, whatever time was written before")
     func times() {
         var clock = LogClock()
         let seconds: [Int64] = [

@@ -77,7 +77,7 @@ final class LogPipe {
             metadata: ["number": "\(number)"])
     }
 
-    @Test("What waits is written when the log is closed")
+    @Test("Waiting lines are written when the log is closed")
     func closed() throws {
         let log = try LogPipe()
         log.writer.write(Array("a line\n".utf8))
@@ -116,7 +116,7 @@ final class LogPipe {
         #expect(counts.count == 8 && counts.values.allSatisfy { $0 == 50 })
     }
 
-    @Test("A flood of several threads arrives whole, each thread's lines in their order, though it does not fit")
+    @Test("A flood from several threads arrives complete and in each thread's order, although it exceeds the buffer")
     func flood() throws {
         // The writer waits for the reader, however busy this machine is.
         let log = try LogPipe(limit: 100_000, waitLimit: .seconds(60))
@@ -149,7 +149,7 @@ final class LogPipe {
     }
 
     @Test(
-        "A reader that stalls does not block who logs; the number of lost lines stands at their place once it reads again"
+        "A stalled reader does not block logging; once it reads again, the number of lost lines is in their place"
     )
     func stalledReader() throws {
         // The limit holds less than half of the lines. The pipe itself holds 16.
@@ -170,7 +170,7 @@ final class LogPipe {
         #expect(lines.last == "pushchat: \(100 - kept) log lines were lost, because they could not be written")
     }
 
-    @Test("A flush ends, also when nobody reads, and returns whether all is written")
+    @Test("A flush ends even without a reader, and returns whether everything is written")
     func flush() throws {
         let log = try LogPipe()
         #expect(log.writer.flush(within: .seconds(60)))
@@ -183,7 +183,7 @@ final class LogPipe {
         #expect(log.writer.flush(within: .seconds(60)))
     }
 
-    @Test("An error, and what was logged before, is written when the call returns")
+    @Test("An error and all earlier lines are written when the call returns")
     func error() throws {
         let log = try LogPipe(waitLimit: .seconds(60))
         for level in [Logger.Level.info, .warning, .error] {
@@ -195,7 +195,7 @@ final class LogPipe {
         #expect(try String(decoding: log.read(), as: UTF8.self) == lines.joined())
     }
 
-    @Test("A reader that has gone does not end the process, nor keep the flush waiting")
+    @Test("A closed reader neither ends the process nor delays the flush")
     func closedReader() throws {
         let log = try LogPipe()
         log.closeReader()
@@ -203,7 +203,7 @@ final class LogPipe {
         #expect(log.writer.flush(within: .seconds(60)))
     }
 
-    @Test("A reader that goes while lines wait for it does not end the process, nor keep the flush waiting")
+    @Test("A reader that closes while lines wait neither ends the process nor delays the flush")
     func leavingReader() throws {
         let log = try LogPipe()
         for number in 0..<100 { log.writer.write(Self.longLine(number)) }

@@ -3,7 +3,7 @@ import Testing
 @testable import pushchat
 
 @Suite("Lines of standard input") struct InputLineTests {
-    @Test("Bytes become lines in whatever pieces they come", arguments: [1, 3, 100])
+    @Test("Bytes become lines, whatever pieces they arrive in", arguments: [1, 3, 100])
     func pieces(size: Int) {
         let bytes = Array("one\r\n\nzwölf\nlast".utf8)
         var splitter = LineSplitter()
@@ -16,7 +16,7 @@ import Testing
         #expect(splitter.end() == [])
     }
 
-    @Test("What is too long or no UTF-8 is said, and the next line is whole")
+    @Test("A line that is too long or not UTF-8 is reported, and the next line is complete")
     func unusable() {
         var splitter = LineSplitter()
         let long = [UInt8](repeating: 0x61, count: LineSplitter.maximumLine + 1)
@@ -26,7 +26,7 @@ import Testing
     }
 
     @Test(
-        "A line is typed, and mended",
+        "A line can be typed and edited",
         arguments: [
             ("hello\n", "hello"), ("hellp\u{7F}o\r", "hello"), ("ä\u{08}b\n", "b"), ("👩‍👩‍👧\u{7F}x\n", "x"),
             ("one two\u{17}three\n", "one three"), ("one two  \u{17}\n", "one "), ("nonsense\u{15}good\n", "good"),

@@ -3,7 +3,7 @@ import Testing
 
 @testable import pushchat
 
-@Suite("Which app an appid means")
+@Suite("The app of an appid")
 struct AppDirectoryTests {
     private static let topic = "com.example.PushChat"
 
@@ -21,27 +21,27 @@ struct AppDirectoryTests {
     }
 
     @Test(
-        "Its name, its topic, and the topic behind a team id",
+        "An appid is an app's name, its topic, or the topic behind a team id",
         arguments: ["chat", Self.topic, "98Z3R5XU29.\(Self.topic)"])
     func forms(appid: String) throws {
         #expect(try directory([("default", nil), ("chat", Self.topic)]).resolve(appid) == AppName("chat"))
     }
 
-    @Test("Of two apps with one topic, the first in the file has it; the other is called by name")
+    @Test("If two apps share a topic, the first in the file has it; the other is selected by name")
     func shared() throws {
         let directory = directory([("default", Self.topic), ("debug", Self.topic)])
         #expect(try directory.resolve(Self.topic) == .default)
         #expect(try directory.resolve("debug") == AppName("debug"))
     }
 
-    @Test("A name goes before another app's topic, and a certificate's topic counts where none is configured")
+    @Test("A name takes precedence over another app's topic; without a configured topic the certificate's counts")
     func precedence() throws {
         let named = directory([("a", "b"), ("b", "c")])
         #expect(try named.resolve("b") == AppName("b"))
         #expect(try directory([("a", nil)], certificates: ["a": "x.y"]).resolve("x.y") == AppName("a"))
     }
 
-    @Test("None is the default app, an unknown one an error", arguments: [nil, ""])
+    @Test("Without an appid the default app is used; an unknown appid is an error", arguments: [nil, ""])
     func missing(appid: String?) throws {
         let directory = directory([("first", nil), ("second", nil)])
         #expect(try directory.resolve(appid) == AppName("first"))

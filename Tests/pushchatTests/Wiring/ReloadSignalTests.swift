@@ -9,7 +9,7 @@ import Testing
         func next() -> Int { value.add(1, ordering: .relaxed).newValue }
     }
 
-    @Test("Signals that come while one is acted on are one", .timeLimit(.minutes(1)))
+    @Test("Signals that arrive while one is handled count as one", .timeLimit(.minutes(1)))
     func merged() async {
         let (sent, acts) = (Count(), Count())
         let (allRead, end) = AsyncStream.makeStream(of: Void.self)

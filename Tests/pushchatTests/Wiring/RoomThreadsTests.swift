@@ -5,7 +5,7 @@ import WebPushWire
 
 @testable import pushchat
 
-@Suite("How rooms are named to Apple")
+@Suite("Thread ids of rooms")
 struct RoomThreadsTests {
     private static func thread(_ live: LiveConfiguration, app: AppName = .default) throws -> String? {
         let alert = ChatAlert(
@@ -22,7 +22,7 @@ struct RoomThreadsTests {
         return (configuration, LiveConfiguration(configuration))
     }
 
-    @Test("A room's name depends on the database's key, and stays when the configuration is reloaded")
+    @Test("A room's thread id depends on the database's key, and survives a reload of the configuration")
     func names() throws {
         let key = VAPIDKey()
         let (configuration, live) = Self.live()

@@ -8,7 +8,7 @@ import Testing
 
     init() throws { folder = try ConfigurationFolder() }
 
-    @Test("Without sessions there is nothing to check with")
+    @Test("Without sessions there is no verifier")
     func open() async throws {
         #expect(try await TokenVerifier.configured(folder.load("session: {audience: a}")) == nil)
         #expect(
@@ -16,7 +16,7 @@ import Testing
                 folder.load("registration: session\nsession: {secret: 0123456789abcdef0123456789abcdef}")) != nil)
     }
 
-    @Test("A key that is none is named with its setting", arguments: ["key", "jwks"])
+    @Test("The error names an invalid key's setting", arguments: ["key", "jwks"])
     func wrong(name: String) async throws {
         try folder.write("nonsense", to: "file")
         let configuration = try folder.load("registration: session\nsession: {\(name): file}")
