@@ -25,7 +25,7 @@ struct AppAdoptionTests {
 
     private func value(_ sql: String) throws -> Int { try bench.fixture.value(sql) }
 
-    @Test("Members and devices are the new app's, as they were")
+    @Test("Members and devices move to the new app unchanged")
     func adopted() async throws {
         for number in 1...3 { try await bench.store.rooms.join(StoreFixture.join(number)) }
         try await bench.register([2], user: "ann", tags: ["t"])
@@ -43,7 +43,7 @@ struct AppAdoptionTests {
         #expect(device.app == Self.chat && device.user?.text == "ann" && device.tags.map(\.text) == ["t"])
     }
 
-    @Test("More of them than one transaction changes")
+    @Test("More members and devices move than one transaction changes")
     func many() async throws {
         try bench.fill(2500)
         _ = try bench.fixture.query(
@@ -58,7 +58,7 @@ struct AppAdoptionTests {
         #expect(try value("SELECT count(*) FROM active_users WHERE app = 'other'") == 500)
     }
 
-    @Test("A device that has registered under both names is one, with what was known of each")
+    @Test("A device that registered under both names becomes one, with the data of both")
     func twins() async throws {
         try await bench.store.rooms.join(StoreFixture.join(1))
         try await bench.register([1], user: "ann", tags: ["old"])
@@ -75,7 +75,7 @@ struct AppAdoptionTests {
         #expect(try tokens.map { $0[0] as String } == ["0", StoreFixture.token(1).description])
     }
 
-    @Test("What is left to do is done for the new app: pushes, notifications, feedback")
+    @Test("Open pushes, notifications and feedback are processed for the new app")
     func workLeft() async throws {
         try bench.fill(NotificationFanout.step + 10)
         let id = try await bench.store.accept(bench.request(.all, app: "default"), steps: 1)
@@ -96,7 +96,7 @@ struct AppAdoptionTests {
         #expect(leased.pushes.count == NotificationFanout.step + 11)
     }
 
-    @Test("An answer of the gateway finds the device also under the app's former name")
+    @Test("A gateway's response finds the device under the app's former name")
     func formerName() async throws {
         let store = try await rename()
         try bench.fill(1)
@@ -110,7 +110,7 @@ struct AppAdoptionTests {
         #expect(try value("SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL") == 1)
     }
 
-    @Test("Apps that are not configured and for which pushes wait are known, whenever these may go")
+    @Test("Unconfigured apps with waiting pushes are known, whenever the pushes are due")
     func unconfigured() async throws {
         let store = try bench.fixture.open(apps: [.default])
         for app in ["due", "", "default"] {

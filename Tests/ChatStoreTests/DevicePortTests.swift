@@ -83,7 +83,7 @@ struct DevicePortTests {
     // MARK: - Devices
 
     @Test(
-        "A registration that says something new writes it; one that says the same, or less, writes nothing",
+        "A registration writes only new data; an equal or smaller one writes nothing",
         arguments: StoreKind.allCases)
     func changes(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -112,7 +112,7 @@ struct DevicePortTests {
         #expect(try await register(1, in: store) == .refreshed)
     }
 
-    @Test("An edit changes what is known, and not when it was registered", arguments: StoreKind.allCases)
+    @Test("An edit changes a device's data, but not its time of registration", arguments: StoreKind.allCases)
     func edits(kind: StoreKind) async throws {
         let store = try await kind.make()
         try await register(1, in: store)
@@ -127,7 +127,7 @@ struct DevicePortTests {
         #expect(try await device(1, in: store) == edited)
     }
 
-    @Test("A token of several apps needs one named; an unknown one is not found", arguments: StoreKind.allCases)
+    @Test("A call on a token of several apps must name the app; an unknown token is not found", arguments: StoreKind.allCases)
     func ambiguous(kind: StoreKind) async throws {
         let store = try await kind.make()
         try await register(1, in: store)
@@ -144,7 +144,7 @@ struct DevicePortTests {
         #expect(try await devices.device(token, app: nil).app == .default)
     }
 
-    @Test("A list shows what its filter says, each once, over any number of pages", arguments: StoreKind.allCases)
+    @Test("A list contains each device that its filter selects once, over any number of pages", arguments: StoreKind.allCases)
     func lists(kind: StoreKind) async throws {
         let store = try await kind.make()
         try await register(1...3, user: "ann", in: store)
@@ -174,7 +174,7 @@ struct DevicePortTests {
         }
     }
 
-    @Test("Devices are counted once a day, by what they said last", arguments: StoreKind.allCases)
+    @Test("Devices are counted once a day, by their latest data", arguments: StoreKind.allCases)
     func usage(kind: StoreKind) async throws {
         let store = try await kind.make()
         func says(_ number: Int, _ version: String?) async throws {
@@ -242,7 +242,7 @@ struct DevicePortTests {
     }
 
     @Test(
-        "Of very many devices the rest follows behind the answer, also after a restart", arguments: StoreKind.allCases)
+        "Pushes of a large notification are queued after the response, also after a restart", arguments: StoreKind.allCases)
     func large(kind: StoreKind) async throws {
         let store = try await kind.make()
         let devices = store.stores.devices
@@ -280,7 +280,7 @@ struct DevicePortTests {
     }
 
     @Test(
-        "A key that was seen before: the first answer again; for something else, an error",
+        "A key that is used again returns the first response, or an error for another request",
         arguments: StoreKind.allCases)
     func keys(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -351,7 +351,7 @@ struct DevicePortTests {
     }
 
     @Test(
-        "skip_unchanged compares a badge with the last badge, and anything else with the last that was more",
+        "skip_unchanged compares a badge with the last badge, and other pushes with the last that was not only a badge",
         arguments: StoreKind.allCases)
     func unchanged(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -384,7 +384,7 @@ struct DevicePortTests {
 
     // MARK: - Keys and tokens
 
-    @Test("Of many who ask at once all get the same provider token, for fifty minutes", arguments: StoreKind.allCases)
+    @Test("Concurrent callers get the same provider token, for fifty minutes", arguments: StoreKind.allCases)
     func providerTokens(kind: StoreKind) async throws {
         let store = try await kind.make()
         let signed = Mutex(0)
@@ -424,7 +424,7 @@ struct DevicePortTests {
     }
 
     @Test(
-        "A browser's subscription stays as it was brought; the relay's key stays until another is set",
+        "A browser's subscription stays unchanged, and the relay's key stays until another is set",
         arguments: StoreKind.allCases)
     func subscriptions(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -465,7 +465,7 @@ struct DevicePortTests {
     }
 
     @Test(
-        "A program's token is known by its secret, until it is revoked or its time is over",
+        "A program's token is found by its secret until it is revoked or has expired",
         arguments: StoreKind.allCases)
     func tokens(kind: StoreKind) async throws {
         let store = try await kind.make()

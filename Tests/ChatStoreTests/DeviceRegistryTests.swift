@@ -3,7 +3,7 @@ import ChatStore
 import GRDB
 import Testing
 
-@Suite("What is known of devices", .timeLimit(.minutes(1)))
+@Suite("The registry of devices", .timeLimit(.minutes(1)))
 struct DeviceRegistryTests {
     let bench: NotificationFixture
 
@@ -22,7 +22,7 @@ struct DeviceRegistryTests {
         try await bench.store.devices.device(StoreFixture.token(number), app: nil)
     }
 
-    @Test("A token of several apps needs one named; an unknown one is not found")
+    @Test("A call on a token of several apps must name the app; an unknown token is not found")
     func ambiguous() async throws {
         try await bench.register([1])
         try await bench.register([1], app: "other")
@@ -52,7 +52,7 @@ struct DeviceRegistryTests {
         #expect(try await bench.store.devices.device(token, app: nil).app == .default)
     }
 
-    @Test("Unregistering takes back what waits, leaves the member in its room, and forgets the tags")
+    @Test("Unregistering cancels waiting pushes, leaves the member in its room, and deletes the tags")
     func unregister() async throws {
         for number in 1...2 { try await bench.store.rooms.join(StoreFixture.join(number)) }
         _ = try await register(2, DeviceEdit(tags: Self.tags("t")))
@@ -87,7 +87,7 @@ struct DeviceRegistryTests {
         #expect(try await device(2).id > 2)
     }
 
-    @Test("Who joins or updates with a session is the device's user from then on; without one it stays")
+    @Test("A join or update with a session sets the device's user; one without a session keeps it")
     func sessions() async throws {
         var join = try StoreFixture.join(1)
         join.user = UserReference(stored: "ann")
@@ -101,7 +101,7 @@ struct DeviceRegistryTests {
         #expect(try await device(2).user?.text == "bob")
     }
 
-    @Test("A page looks at a bounded number of devices, and the next goes on behind them")
+    @Test("A page looks at a bounded number of devices, and the next page continues after them")
     func bounded() async throws {
         try bench.fill(12_000)
         let filter = DeviceFilter(app: .default, user: nil, tag: nil, isActive: false)
@@ -120,7 +120,7 @@ struct DeviceRegistryTests {
         #expect(try await bench.store.devices.devices(filter, after: nil, limit: 10).items.map(\.id) == [11_000])
     }
 
-    @Test("A device's history, newest first: notifications and chat messages, with what became of them")
+    @Test("A device's history lists notifications and chat messages with their outcomes, newest first")
     func history() async throws {
         for number in 1...2 { try await bench.store.rooms.join(StoreFixture.join(number)) }
         let id = try await bench.send(.all).id

@@ -3,7 +3,7 @@ import ChatStore
 import Foundation
 import Testing
 
-@Suite("Devices that register by themselves")
+@Suite("Devices that register without a room")
 struct DeviceTests {
     let fixture: StoreFixture
     let store: SQLiteStores
@@ -13,7 +13,7 @@ struct DeviceTests {
         store = try fixture.open()
     }
 
-    @Test("A device is one row for each app; an equal repeat writes nothing, an old one sets the time anew")
+    @Test("A device has a row per app; an equal registration writes nothing until it is old, then it sets the time")
     func repeats() async throws {
         let token = try StoreFixture.token(1)
         #expect(try await store.devices.register(RegistrationRequest(token: token, app: .default)) == .created)
@@ -30,7 +30,7 @@ struct DeviceTests {
         #expect(try fixture.value("SELECT count(DISTINCT time_registered) FROM devices") == 2)
     }
 
-    @Test("A removed app that comes back is active again at once, with its refusals forgotten")
+    @Test("A removed app that comes back is active again at once, without its refusals")
     func revival() async throws {
         let token = try StoreFixture.token(1)
         _ = try await store.devices.register(RegistrationRequest(token: token, app: .default))
@@ -40,7 +40,7 @@ struct DeviceTests {
         #expect(try fixture.value("SELECT count(*) FROM devices WHERE time_deactivated IS NULL AND refusals = 0") == 1)
     }
 
-    @Test("Joining registers the same row")
+    @Test("A join registers the same device")
     func joining() async throws {
         try await store.rooms.join(StoreFixture.join(1))
         #expect(
@@ -49,7 +49,7 @@ struct DeviceTests {
         #expect(try fixture.value("SELECT count(*) FROM devices") == 1)
     }
 
-    @Test("Many at once for one token make one row")
+    @Test("Concurrent registrations of one token make one device")
     func atOnce() async throws {
         let token = try StoreFixture.token(1)
         let results = try await withThrowingTaskGroup(of: DeviceRegistration.self) { [store] group in

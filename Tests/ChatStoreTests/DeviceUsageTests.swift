@@ -5,7 +5,7 @@ import Testing
 
 @testable import ChatStore
 
-@Suite("Who uses the app")
+@Suite("Analytics of app usage")
 struct DeviceUsageTests {
     private let fixture: StoreFixture
     private let keeps = KeepsUsage()
@@ -44,7 +44,7 @@ struct DeviceUsageTests {
         }
     }
 
-    @Test("What an app says stays with the device when its member leaves, and goes on to the member's new token")
+    @Test("An app's data stays with the device when its member leaves, and moves to the member's new token")
     func kept() async throws {
         try await join(1)
         #expect(try await device(1).client == ClientInfo(appVersion: "1.0", osVersion: "5.1", deviceModel: "iPhone"))
@@ -68,7 +68,7 @@ struct DeviceUsageTests {
         }
     }
 
-    @Test("Devices are counted once a day, by what they said last")
+    @Test("Devices are counted once a day, by their latest data")
     func days() async throws {
         for number in 1...3 { try await join(number) }
         for _ in 1...2 { try await join(1) }
@@ -99,7 +99,7 @@ struct DeviceUsageTests {
         #expect(try await today()["all"] == 1)
     }
 
-    @Test("Who writes or reads is seen, some minutes coarse, and not by a write of its own")
+    @Test("Writing and reading update the time seen, to within minutes and without a separate write")
     func seen() async throws {
         try await join(1)
         try await join(2)
@@ -119,7 +119,7 @@ struct DeviceUsageTests {
         #expect(try await today() == ["all": 1, "1.0": 1])
     }
 
-    @Test("Of more than 64 values of a day the others are counted together, also when they change")
+    @Test("Beyond 64 values a day, the other values are counted together, also when they change")
     func limit() async throws {
         for number in 1...70 { try await join(number, version: "v\(number)") }
         var counts = try await today()
@@ -132,7 +132,7 @@ struct DeviceUsageTests {
         #expect(counts.filter { $0.key != "all" }.values.reduce(0, +) == 70)
     }
 
-    @Test("With analytics off nothing is kept, and what was is deleted")
+    @Test("With analytics off nothing is stored, and stored data is deleted")
     func off() async throws {
         try await join(1)
         keeps.value.withLock { $0 = false }
@@ -149,7 +149,7 @@ struct DeviceUsageTests {
         let message = try await store.rooms.post(StoreFixture.post(2, "hi")).message
         try await store.activity.flush()
         #expect(try await store.metrics.usage(since: "") == nil)
-        #expect(try await device(1).client.appVersion == "1.0", "It goes in the next round.")
+        #expect(try await device(1).client.appVersion == "1.0", "The next round deletes it.")
 
         var watch = SQLiteUpkeep.Watch()
         try await store.upkeep.look(&watch)
@@ -169,7 +169,7 @@ struct DeviceUsageTests {
         #expect(try await today() == ["all": 1, "1.0": 1])
     }
 
-    @Test("Counts of days go after 90 days")
+    @Test("Counts of days are deleted after 90 days")
     func retention() async throws {
         try await join(1)
         fixture.advance(.seconds(90 * 86_400))

@@ -13,7 +13,7 @@ struct FanoutTests {
         bench = try NotificationFixture()
     }
 
-    @Test("To twenty thousand devices: behind the answer, in steps")
+    @Test("A fan-out to twenty thousand devices runs in steps after the response")
     func large() async throws {
         try bench.fill(20_000, everyInactive: 100)
         let receipt = try await bench.send(.all)
@@ -29,7 +29,7 @@ struct FanoutTests {
         #expect(try bench.fixture.value("SELECT max(device) FROM push_queue") < 20_000)
     }
 
-    @Test("Other writes go between its steps")
+    @Test("Other writes come between the steps of a fan-out")
     func between() async throws {
         try bench.fill(10_000)
         for number in 1...2 { try await bench.store.rooms.join(StoreFixture.join(number)) }
@@ -41,7 +41,7 @@ struct FanoutTests {
         #expect(place < 10_002)
     }
 
-    @Test("More interrupted work than is taken up at once follows when that is done", .timeLimit(.minutes(2)))
+    @Test("Interrupted work beyond the limit of one round is resumed when the first part is done", .timeLimit(.minutes(2)))
     func manyJobs() async throws {
         _ = try bench.fixture.query(
             """
@@ -59,7 +59,7 @@ struct FanoutTests {
         while try bench.fixture.value(open) > 0 { try await bench.store.upkeep.look(&watch) }
     }
 
-    @Test("A store that ends in the middle goes on where it stood: each device has one row", arguments: 0...5)
+    @Test("A store that ended in the middle of a fan-out continues there: each device has one push", arguments: 0...5)
     func crash(steps: Int) async throws {
         try bench.fill(2200, everyInactive: 10)
         let id = try await bench.store.accept(bench.request(.all), steps: steps)
@@ -76,7 +76,7 @@ struct FanoutTests {
         #expect(try await store.notifications.notification(id).counts[.pending] == 1980)
     }
 
-    @Test("A store that is closed while it works loses nothing")
+    @Test("A store that is closed during a fan-out loses nothing")
     func closed() async throws {
         try bench.fill(5000)
         let id = try await bench.send(.all).id
@@ -89,7 +89,7 @@ struct FanoutTests {
         #expect(try bench.fixture.value("SELECT count(*) FROM push_queue") == 5000)
     }
 
-    @Test("Tags that overlap, over several steps: no device twice", arguments: [nil, "default", "other"])
+    @Test("No device gets two pushes from overlapping tags, over several steps", arguments: [nil, "default", "other"])
     func overlapping(app: String?) async throws {
         try bench.fill(900)
         try bench.fill(900, app: "other")
@@ -107,7 +107,7 @@ struct FanoutTests {
         #expect(receipt.devices >= expected)
     }
 
-    @Test("A step goes through several users, and one with many devices is several steps")
+    @Test("A step covers several users, and a user with many devices takes several steps")
     func users() async throws {
         try bench.fill(1700)
         _ = try bench.fixture.query(
@@ -120,7 +120,7 @@ struct FanoutTests {
         #expect(try await bench.finish(id).counts[.pending] == 1700)
     }
 
-    @Test("A thousand tokens, half of them not registered: each once")
+    @Test("Each of a thousand tokens gets one push, registered or not")
     func tokens() async throws {
         try bench.fill(500)
         let tokens = try (1...1000).map { try DeviceToken(parsing: String(format: "%064x", $0)) }
@@ -131,7 +131,7 @@ struct FanoutTests {
         #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE device IS NULL") == 500)
     }
 
-    @Test("A room that is larger than a step")
+    @Test("A room that is larger than a step gets all its pushes")
     func room() async throws {
         _ = try bench.fixture.query(
             """
@@ -145,7 +145,7 @@ struct FanoutTests {
         #expect(try await bench.finish(receipt.id).counts[.pending] == 1200)
     }
 
-    @Test("Cancelled while it is queued: nothing more is queued, what waits is taken back, nothing is handed out")
+    @Test("Cancelling a notification during its fan-out queues nothing more, and cancels the pushes that wait")
     func cancelledWhileQueueing() async throws {
         try bench.fill(3000)
         let id = try await bench.store.accept(bench.request(.all), steps: 3)
@@ -176,7 +176,7 @@ struct FanoutTests {
         #expect(counted.map(\.total) == [1460])
     }
 
-    @Test("A sweep that a crash interrupted is taken up again")
+    @Test("A cancellation that a crash interrupted is resumed")
     func interruptedSweep() async throws {
         try bench.fill(1800)
         let id = try await bench.store.accept(bench.request(.all), steps: 4)
@@ -191,7 +191,7 @@ struct FanoutTests {
         #expect(try await bench.finish(id).counts[.cancelled] == 1800)
     }
 
-    @Test("Cancelling what has come to its end changes nothing")
+    @Test("Cancelling a notification that is done changes nothing")
     func cancelledLate() async throws {
         try bench.fill(2)
         let id = try await bench.send(.all).id
@@ -204,7 +204,7 @@ struct FanoutTests {
         #expect(status.cancelledAt == nil)
     }
 
-    @Test("Nobody is woken before there is something, and then after each step")
+    @Test("The dispatcher is woken after each step of a fan-out, not before the first")
     func arrivals() async throws {
         try bench.fill(600)
         var arrivals = bench.store.queue.arrivals(of: .default).makeAsyncIterator()

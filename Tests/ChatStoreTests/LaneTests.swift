@@ -4,7 +4,7 @@ import Testing
 
 @testable import ChatStore
 
-@Suite("What is for very many lets the others pass")
+@Suite("Bulk pushes let other pushes pass")
 struct LaneTests {
     let bench: QueueFixture
 
@@ -21,7 +21,7 @@ struct LaneTests {
             "UPDATE push_queue SET bulk = 1 WHERE message_id BETWEEN ? AND ?", [ids.lowerBound, ids.upperBound])
     }
 
-    @Test("The others go first; what is for many has its turn after a lease that did not come to it")
+    @Test("Normal pushes go first; the bulk lane has its turn after a lease that did not reach it")
     func turns() async throws {
         try bench.insert(10)
         try mark(1...5)
@@ -37,7 +37,7 @@ struct LaneTests {
         #expect(try await lease(12, room: 1) == [11])
     }
 
-    @Test("What has made trouble has its turn, too, however much there is for many")
+    @Test("The retry lane has its turn as well, however many bulk pushes there are")
     func trouble() async throws {
         try bench.insert(9)
         try mark(2...9)
@@ -59,7 +59,7 @@ struct LaneTests {
         #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE bulk <> \(kind)") == 0)
     }
 
-    @Test("All pushes of a message are for very many, or none, by the size of the room", arguments: audiences)
+    @Test("All pushes of a message are bulk or none, by the size of the room", arguments: audiences)
     func message(devices: Int) async throws {
         _ = try bench.fixture.query(
             """
@@ -75,7 +75,7 @@ struct LaneTests {
         try expectOneKind(devices)
     }
 
-    @Test("All pushes of a notification are for very many, or none, however they were asked for", arguments: audiences)
+    @Test("All pushes of a notification are bulk or none, whatever the kind of audience", arguments: audiences)
     func notification(devices: Int) async throws {
         let bench = try NotificationFixture()
         try bench.fill(devices)
@@ -96,7 +96,7 @@ struct LaneTests {
         }
     }
 
-    @Test("What C wrote as the end of a string is none of the payload's or the token's")
+    @Test("A zero that a C program stored at the end of a string belongs to neither payload nor token")
     func endOfString() async throws {
         _ = try bench.fixture.query(
             "INSERT INTO push_queue (device_token, payload) VALUES (? || char(0), '{\"aps\":{}}' || char(0))",

@@ -5,7 +5,7 @@ import Testing
 
 @testable import ChatStore
 
-@Suite("Order in rooms", .timeLimit(.minutes(1)))
+@Suite("Moderation of rooms", .timeLimit(.minutes(1)))
 struct ModerationTests {
     private let bench: QueueFixture
     private var store: SQLiteStores { bench.store }
@@ -97,7 +97,7 @@ struct ModerationTests {
         #expect(lease.reasons.isEmpty && lease.pushes.count == 2 + 3)
     }
 
-    @Test("After a restart everything holds, also for a push that waits for a repeat")
+    @Test("After a restart bans and removals still hold, also for a push that waits for a retry")
     func restart() async throws {
         for number in 1...3 { try await store.rooms.join(StoreFixture.join(number)) }
         _ = try await store.rooms.post(StoreFixture.post(1, "hi"))
@@ -123,7 +123,7 @@ struct ModerationTests {
 
     // MARK: - Bans
 
-    @Test("Of several bans the one that lasts longest is named; one that is lifted counts no more, whoever lifts it")
+    @Test("An error names the longest of several bans; a lifted ban does not count, whoever lifted it")
     func several() async throws {
         let member = try StoreFixture.member(1)
         func ban(_ seconds: Int?) async throws -> Int64 {
@@ -148,7 +148,7 @@ struct ModerationTests {
 
     // MARK: - Closed rooms
 
-    @Test("A closed room has no members, and takes none, nor posts, until it is opened or the time is over")
+    @Test("A closed room has no members and rejects joins and posts until it is opened or the time is over")
     func close() async throws {
         for number in 1...2 { try await store.rooms.join(StoreFixture.join(number)) }
         try await store.rooms.join(StoreFixture.join(3, "other"))
@@ -180,7 +180,7 @@ struct ModerationTests {
 
     // MARK: - Messages
 
-    @Test("A deleted message is in no history, its waiting pushes are cancelled, and nobody retries them")
+    @Test("A deleted message is in no history, and its waiting pushes are cancelled for good")
     func delete() async throws {
         for number in 1...3 { try await store.rooms.join(StoreFixture.join(number)) }
         for text in ["one", "two"] { _ = try await store.rooms.post(StoreFixture.post(1, text)) }
@@ -234,7 +234,7 @@ struct ModerationTests {
         #expect(try file(has: "magenta") && !file(has: "vermilion"))
     }
 
-    @Test("What refuses a join, a program's post and a push goes by its index")
+    @Test("The checks of a join, a program's post and a push use their indexes")
     func plans() throws {
         for (sql, words) in [
             (

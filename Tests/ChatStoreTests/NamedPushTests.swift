@@ -23,7 +23,7 @@ struct NamedPushTests {
             "INSERT INTO push_queue (device_token, payload, \(columns)) VALUES ('\(token)', ?, \(values))", [payload])
     }
 
-    @Test("An entry has its id before it is written, and keeps it over repeats, restarts and protocols")
+    @Test("A push has its APNs id before it is written, and keeps it over retries, restarts and protocols")
     func identity() async throws {
         try bench.insert(2)
         let first = try await bench.lease(Self.slot(), .http2)
@@ -44,7 +44,7 @@ struct NamedPushTests {
         #expect(try file.pushes(.init(), after: nil, limit: 9).items.map(\.apnsID) == ids)
     }
 
-    @Test("An id that another program chose is kept, in lower case; one that is no UUID poisons the entry")
+    @Test("An APNs id that another program chose is kept in lower case; one that is not a UUID fails the push")
     func givenIdentity() async throws {
         let id = "7c0e1f0a-32e8-4f14-9d8b-0a4a3a2f6c11"
         try insert("apns_id", "'\(id)'")
@@ -56,7 +56,7 @@ struct NamedPushTests {
     }
 
     @Test(
-        "The type is what the row says, else what the payload does",
+        "The type comes from the row, or else from the payload",
         arguments: [
             ("NULL", #"{"aps":{"alert":"x"}}"#, "alert"), ("NULL", #"{"aps":{"content-available":1}}"#, "background"),
             ("NULL", #"{"aps":{"content-available":1,"sound":"a"}}"#, "alert"), ("NULL", #"{"aps":{}}"#, "alert"),
@@ -67,7 +67,7 @@ struct NamedPushTests {
         #expect(try await bench.lease(Self.slot(), .http2).pushes.map(\.type) == [expected])
     }
 
-    @Test("What cannot stand in a header poisons the entry, and not the connection")
+    @Test("A value that a header cannot hold fails the push, and not the connection")
     func headerTexts() async throws {
         try insert("push_type", "'al' || char(10) || 'ert'")
         try insert("push_type", "''")
@@ -82,7 +82,7 @@ struct NamedPushTests {
                 + Array(repeating: "BadCollapseId", count: 3))
     }
 
-    @Test("The limit is the type's, and reasons are spelt as this gateway spells them")
+    @Test("The size limit depends on the type, and reasons are spelled as the gateway spells them")
     func limits() async throws {
         func payload(_ bytes: Int) -> String { #"{"a":"\#(String(repeating: "x", count: bytes - 8))"}"# }
         try insert("push_type", "'alert'", payload: payload(4096))
@@ -107,7 +107,7 @@ struct NamedPushTests {
         #expect(row[1] == "wrong environment?")
     }
 
-    @Test("410 counts against the last registration to the millisecond", arguments: [-1, 0, 1])
+    @Test("A 410 response is compared with the last registration to the millisecond", arguments: [-1, 0, 1])
     func registeredLater(milliseconds: Int) async throws {
         try await bench.store.rooms.join(StoreFixture.join(1))
         try await bench.store.rooms.join(StoreFixture.join(2))
@@ -120,7 +120,7 @@ struct NamedPushTests {
         #expect(isGone == (milliseconds >= 0))
     }
 
-    @Test("A chat message's payload carries the number under which it is stored")
+    @Test("A chat message's payload carries the id of the stored message")
     func messageNumber() async throws {
         let store = try bench.fixture.open(namesMessage: true)
         try await store.rooms.join(StoreFixture.join(1))
@@ -137,7 +137,7 @@ struct NamedPushTests {
     }
 }
 
-@Suite("Pushes that make trouble")
+@Suite("Suspect pushes")
 struct TroubleTests {
     let bench: QueueFixture
 
@@ -152,7 +152,7 @@ struct TroubleTests {
                 answersEach: true), .http2)
     }
 
-    @Test("They go behind the rest, and have their turn after each lease of it")
+    @Test("Suspect pushes go last, and have their turn after each lease of the others")
     func turns() async throws {
         try bench.insert(6)
         _ = try bench.fixture.query("UPDATE push_queue SET unanswered = 2 WHERE message_id = 1")
@@ -169,7 +169,7 @@ struct TroubleTests {
         #expect(try await lease(3).pushes.map(\.id) == [6, 2])
     }
 
-    @Test("A push that the credentials are not accepted with waits longer and longer; it fails once others pass by it")
+    @Test("A push with rejected credentials waits ever longer, and fails once other pushes are accepted")
     func notAuthorized() async throws {
         try bench.insert(1)
         let refusal = Outcome.notAuthorized(reason: "InvalidProviderToken")
@@ -197,7 +197,7 @@ struct TroubleTests {
         #expect(row == ["reason": "InvalidProviderToken", "not_before": nil])
     }
 
-    @Test("What was refused with bad credentials is not given up for one lost connection afterwards")
+    @Test("A push with many credential refusals does not fail because of one lost connection")
     func separateCounts() async throws {
         try bench.insert(2)
         _ = try bench.fixture.query("UPDATE push_queue SET refused = 50 WHERE message_id = 1")

@@ -24,7 +24,7 @@ struct NotificationTests {
         try bench.deactivate(4)
     }
 
-    @Test("To a room: its members that have a device, also one that no registration knows, each in its app")
+    @Test("A notification to a room goes to all its members' devices, registered or not, each in its app")
     func room() async throws {
         for number in 1...3 { try await bench.store.rooms.join(StoreFixture.join(number)) }
         try await bench.store.rooms.join(StoreFixture.join(4, "elsewhere"))
@@ -40,7 +40,7 @@ struct NotificationTests {
     }
 
     @Test(
-        "A token that is not registered goes to the app that is named, else to the default one; an inactive one fails")
+        "An unregistered token gets the push in the named or the default app; a push to an inactive device fails")
     func tokens() async throws {
         try await populate()
         let audience = Audience.tokens([try StoreFixture.token(9), try StoreFixture.token(4)])
@@ -56,7 +56,7 @@ struct NotificationTests {
         #expect(try bench.queued("notification = \(second.id) AND app = 'other' AND state = 'pending'") == ["9", "4"])
     }
 
-    @Test("What the queue hands out is what was asked for, with the payload from the one place where it stands")
+    @Test("Leased pushes have the properties of the request, and the payload that is stored once")
     func handedOut() async throws {
         try await bench.register([1, 2])
         var request = bench.request(.all)
@@ -81,7 +81,7 @@ struct NotificationTests {
         #expect(status.state == .sending)
     }
 
-    @Test("Counts follow what becomes of the pushes, also of one that silence had made sent")
+    @Test("Counts follow the outcomes of the pushes, also of one that silence had made sent")
     func counts() async throws {
         try await bench.register(1...4)
         let id = try await bench.send(.all).id
@@ -105,7 +105,7 @@ struct NotificationTests {
         #expect(status.state == .done)
     }
 
-    @Test("What is scheduled does not go early, and its state says so")
+    @Test("A scheduled notification is not sent early, and its state says so")
     func scheduled() async throws {
         try await bench.register(1...3)
         var request = bench.request(.all)
@@ -121,7 +121,7 @@ struct NotificationTests {
         #expect(try await bench.store.notifications.notification(id).state == .sending)
     }
 
-    @Test("Many requests at once with one key are one notification")
+    @Test("Concurrent requests with one key make one notification")
     func atOnce() async throws {
         try await bench.register(1...2)
         var request = bench.request(.all)
@@ -158,7 +158,7 @@ struct NotificationTests {
         #expect(try await bench.store.notifications.send(request).devices == 0)
     }
 
-    @Test("skip_unchanged compares a badge with the last badge, and anything else with the last that was more")
+    @Test("skip_unchanged compares a badge with the last badge, and other pushes with the last that was not only a badge")
     func kinds() async throws {
         try await bench.register([1])
         func send(_ payload: String, skips: Bool = true) async throws -> Int {
@@ -188,7 +188,7 @@ struct NotificationTests {
         #expect(try await send(four, skips: false) == 1)
     }
 
-    @Test("Many at once: each has its own audience, content and answer, and a repeat is known")
+    @Test("Each of several requests has its own audience, content and response, and repeats are recognized")
     func batch() async throws {
         try await bench.register([1, 2, 3], tags: ["t"])
         var requests: [NotificationRequest] = []
@@ -216,7 +216,7 @@ struct NotificationTests {
         #expect(try both[0].get().id == both[1].get().id && both[1].get().isRepeat)
     }
 
-    @Test("Of very many devices in one request the rest follows behind the answer", .timeLimit(.minutes(1)))
+    @Test("Pushes of a large request are queued after the response", .timeLimit(.minutes(1)))
     func largeBatch() async throws {
         try bench.fill(1500)
         let results = try await bench.store.notifications.send([
@@ -231,7 +231,7 @@ struct NotificationTests {
         #expect(try bench.fixture.value("SELECT min(queued) FROM notification_counts") == 1500)
     }
 
-    @Test("Devices of apps that are not configured any more are left out; those of `default` are the default app's")
+    @Test("Devices of apps that are no longer configured are skipped; those of `default` belong to the default app")
     func apps() async throws {
         try await bench.register([1], tags: ["t"])
         try await bench.register([2], app: "old", user: "ann", tags: ["t"])
@@ -252,7 +252,7 @@ struct NotificationTests {
         #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE app <> 'chat'") == 0)
     }
 
-    @Test("A user whose name is composed otherwise is the same user")
+    @Test("A user name in another Unicode composition is the same user")
     func composed() async throws {
         let (one, other) = (try UserReference(parsing: "e\u{301}"), try UserReference(parsing: "\u{E9}"))
         _ = try await bench.store.devices.register(
@@ -260,7 +260,7 @@ struct NotificationTests {
         #expect(try await bench.send(.users([other, one])).devices == 1)
     }
 
-    @Test("Its deliveries come in pages, registered or not, each exactly once; by state, too")
+    @Test("Deliveries come in pages, each exactly once, registered or not, and can be filtered by state")
     func deliveries() async throws {
         try await bench.register(1...5)
         let tokens = try (1...8).map { try StoreFixture.token($0) }
@@ -287,7 +287,7 @@ struct NotificationTests {
         #expect(delivery.sentAt == bench.now)
     }
 
-    @Test("Retention leaves what keeps a notification that is still being queued from going to a device twice")
+    @Test("Retention keeps the pushes that prevent a notification in progress from going to a device twice")
     func retentionAmidFanout() async throws {
         try bench.fill(NotificationFanout.step + 2)
         _ = try bench.fixture.query(
@@ -303,7 +303,7 @@ struct NotificationTests {
         #expect(try await bench.store.upkeep.applyRetention(messages: .seconds(1), queue: .seconds(1)).pushes > 0)
     }
 
-    @Test("Retention takes a notification when its pushes are gone, and not before")
+    @Test("Retention deletes a notification after its pushes, and not before")
     func retention() async throws {
         try await bench.register([1])
         let day = 86_400

@@ -95,13 +95,13 @@ struct PlanTests {
             (SQLiteDeviceStore.cancelSQL, ["push_queue_device (device=?)"]),
         ]
 
-    @Test("Hot queries go by their index and never sort", arguments: 0..<statements.count)
+    @Test("Hot queries use their indexes and never sort", arguments: 0..<statements.count)
     func plans(index: Int) throws {
         let (sql, words) = Self.statements[index]
         try Self.check(sql, words)
     }
 
-    @Test("Retention goes by ids, and asks for nothing that it would have to look for")
+    @Test("Retention walks by id and needs no other lookup")
     func retention() throws {
         let store = try StoreFixture().open()
         defer { try? store.close() }
@@ -161,7 +161,7 @@ struct PlanTests {
         ("UPDATE active_users SET device_token = '0'", "active_users_device"),
     ]
 
-    @Test("So do the statements of posting, registering, totals and interrupted work")
+    @Test("Posting, registering, totals and interrupted work use their indexes and never sort")
     func traced() async throws {
         let bench = try NotificationFixture()
         let store = bench.store
@@ -194,7 +194,7 @@ struct PlanTests {
         }
     }
 
-    @Test("So do the steps of a fan-out", arguments: 0..<items.count, [false, true])
+    @Test("The steps of a fan-out use their indexes and never sort", arguments: 0..<items.count, [false, true])
     func fanouts(index: Int, skips: Bool) throws {
         let (item, ofOneApp, candidatesPlan, rows) = Self.items[index]
         if let candidates = item.candidatesSQL(ofOneApp: ofOneApp) { try Self.check(candidates, [candidatesPlan]) }
@@ -204,7 +204,7 @@ struct PlanTests {
         try Self.check(NotificationFanout.skippedSQL(item, ofOneApp: ofOneApp), rows + unchanged)
     }
 
-    @Test("Lists that sort what an index found")
+    @Test("Lists sort only rows that an index found")
     func sorted() throws {
         try Self.check(
             SQLiteDeviceStore.historySQL,
@@ -222,7 +222,7 @@ struct PlanTests {
             ], maySort: true)
     }
 
-    @Test("A token is looked up by itself")
+    @Test("A token is found by its index")
     func tokens() throws {
         try Self.check(
             NotificationFanout.insertSQL(.token("a"), ofOneApp: false, skips: false), ["(device_token=?)"],

@@ -49,7 +49,7 @@ struct PostgresAdministrationTests {
         }
     }
 
-    @Test("It opens tables that exist and are of this version, makes none, and says what is wrong with the rest")
+    @Test("It opens existing tables of this version, makes none, and names the problem of any others")
     func opening() async throws {
         let fixture = try PostgresFixture()
         let postgres = PostgresConfiguration(url: fixture.url)
@@ -73,7 +73,7 @@ struct PostgresAdministrationTests {
         }
     }
 
-    @Test("What a relay is just sending is not cancelled, and is sent; what a silent one had is")
+    @Test("A push that a relay is sending is not cancelled; one that a silent relay held is")
     func leased() async throws {
         let bench = try await Bench(2)
         try bench.insert(6)
@@ -95,7 +95,7 @@ struct PostgresAdministrationTests {
         #expect(try await bench.queue.purge(.matching(QueueFilter()), olderThan: nil, progress: Self.nobody) == 5)
     }
 
-    @Test("Of two entries with one number, because a script used it again, only the one that is meant is changed")
+    @Test("Of two pushes with the same id, because a script reused it, only the intended one changes")
     func sameNumber() async throws {
         let bench = try await Bench()
         try bench.insert(2)
@@ -110,7 +110,7 @@ struct PostgresAdministrationTests {
         #expect(try bench.states() == "cancelled failed pending" || bench.states() == "failed cancelled pending")
     }
 
-    @Test("A repeat that a relay has just now stays its own; one that waits goes at once, to any relay")
+    @Test("A retry that a relay has leased stays there; one that waits becomes due at once, for any relay")
     func retried() async throws {
         let bench = try await Bench(2)
         try bench.insert(3)
@@ -132,7 +132,7 @@ struct PostgresAdministrationTests {
         #expect(try bench.states() == "sent sent sent")
     }
 
-    @Test("Relays are told what is due again")
+    @Test("Pushes that are due again are announced to the relays")
     func announced() async throws {
         let bench = try await Bench()
         try bench.insert(1)
@@ -148,7 +148,7 @@ struct PostgresAdministrationTests {
         #expect(isTold)
     }
 
-    @Test("To cancel a whole notification is to cancel what is not queued yet, too, beside relays that queue it")
+    @Test("Cancelling a notification also stops its fan-out, beside relays that perform it")
     func notification() async throws {
         for isRelayRunning in [false, true] {
             let bench = try await Bench(2)
@@ -174,7 +174,7 @@ struct PostgresAdministrationTests {
         let times = Mutex<[Int64: Int]>([:])
     }
 
-    @Test("Cancelled and retried again and again while two relays deliver: each push has one end, and counts agree")
+    @Test("Each push is sent once while a command cancels and retries repeatedly beside two relays")
     func beside() async throws {
         let bench = try await Bench(2)
         let count = 2000
@@ -217,7 +217,7 @@ struct PostgresAdministrationTests {
         #expect(try bench.fixture.query("SELECT state, count(*) FROM push_queue GROUP BY state") == "sent|\(count)")
     }
 
-    @Test("Two imports of the same devices beside each other make each once")
+    @Test("Two concurrent imports of the same devices create each device once")
     func imports() async throws {
         let relays = try await Relays(2)
         let records = try (1...400).map { DeviceRecord(token: try StoreFixture.token($0), app: .default) }
@@ -229,7 +229,7 @@ struct PostgresAdministrationTests {
         #expect(try relays.fixture.value("SELECT count(*) FROM devices") == 400)
     }
 
-    @Test("A transaction is measured by who waits for it, with those that share it; what the server refuses is counted")
+    @Test("Transactions are measured by urgency and size, and refused ones are counted")
     func measures() async throws {
         let relays = try await Relays()
         let database = relays.first.database

@@ -18,7 +18,7 @@ struct PostgresCoreTests {
             logger: Self.logger)
     }
 
-    @Test("Values come back as they went")
+    @Test("Values read back unchanged")
     func values() async throws {
         let fixture = try PostgresFixture()
         let database = try database(fixture)
@@ -45,7 +45,7 @@ struct PostgresCoreTests {
         #expect(matches == [Bool](repeating: true, count: 10))
     }
 
-    @Test("A refused statement takes back its transaction, and says which constraint it broke")
+    @Test("A refused statement rolls back its transaction, and its error names the constraint")
     func refused() async throws {
         let fixture = try PostgresFixture()
         let database = try database(fixture)
@@ -77,7 +77,7 @@ struct PostgresCoreTests {
         }
     }
 
-    @Test("A transaction whose connection is ended, or that deadlocks, is begun again")
+    @Test("A transaction that loses its connection or deadlocks is retried")
     func repeats() async throws {
         let fixture = try PostgresFixture()
         let database = try database(fixture)
@@ -120,7 +120,7 @@ struct PostgresCoreTests {
         #expect(try fixture.query("SELECT sum(count) FROM numbers") == "9")
     }
 
-    @Test("Requests share transactions; one that is refused harms nobody else")
+    @Test("Requests share transactions, and a refused one does not affect the others")
     func groupCommit() async throws {
         let fixture = try PostgresFixture()
         let database = try database(fixture)
@@ -149,7 +149,7 @@ struct PostgresCoreTests {
         #expect(try fixture.value("SELECT count(*) FROM numbers") == 99)
     }
 
-    @Test("What one relay commits the other hears; very much is everything")
+    @Test("A relay's commits are announced to the other; a very large change is announced as a change of everything")
     func announcements() async throws {
         let fixture = try PostgresFixture()
         let (one, other) = (try database(fixture), try database(fixture))
@@ -178,7 +178,7 @@ struct PostgresCoreTests {
         }
     }
 
-    @Test("Whoever listens keeps notifications that come beside answers; nobody else does")
+    @Test("A listening connection keeps notifications that arrive with results; other connections do not")
     func notifications() throws {
         let fixture = try PostgresFixture()
         let connections = try (0..<2).map { _ in try PostgresConnection(url: fixture.url) }
@@ -198,7 +198,7 @@ struct PostgresCoreTests {
         #expect(try connections[1].nextNotifications().isEmpty)
     }
 
-    @Test("Two relays that start at the same time make the tables once; each schema has its own")
+    @Test("Relays that start at the same time create the tables once in each schema")
     func schemas() async throws {
         let fixture = try PostgresFixture()
         let versions = try await withThrowingTaskGroup(of: [UInt8].self) { group in
@@ -219,7 +219,7 @@ struct PostgresCoreTests {
         #expect(throws: PostgresConfiguration.Unusable.self) { try database(fixture) }
     }
 
-    @Test("A start that was ended by others is followed by a new one")
+    @Test("A relay begins a new start after another program ended its start")
     func takenOver() async throws {
         let fixture = try PostgresFixture()
         let database = try database(fixture)
@@ -232,7 +232,7 @@ struct PostgresCoreTests {
         #expect(try fixture.value("SELECT count(*) FROM relay_starts WHERE time_ended IS NULL") == 0)
     }
 
-    @Test("Where no server is, a call says so, and soon")
+    @Test("A call without a server fails soon, with a clear error")
     func away() async throws {
         let postgres = PostgresConfiguration(url: "postgres://relay@127.0.0.1:1/nothing")
         let error = #expect(throws: ChatError.self) {
@@ -242,7 +242,7 @@ struct PostgresCoreTests {
         #expect(throws: PostgresConfiguration.Unusable.self) { try postgres.inspect() }
     }
 
-    @Test("What the server lacks is found before anything is made")
+    @Test("Missing features of the server are found before any table is made")
     func inspected() async throws {
         let fixture = try PostgresFixture()
         let postgres = PostgresConfiguration(url: fixture.url)
@@ -259,7 +259,7 @@ struct PostgresCoreTests {
         #expect { try PostgresSchema.current.bringUpToDate(ascii) } throws: { "\($0)".contains("SQL_ASCII") }
     }
 
-    @Test("Version 1 becomes what a new database is, with its rooms")
+    @Test("An upgrade from version 1 gives the tables of a new database, with its rooms")
     func upgraded() async throws {
         let (fixture, new) = (try PostgresFixture(), try PostgresFixture())
         let file = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "schema-postgres-1.sql")
@@ -301,7 +301,7 @@ struct PostgresCoreTests {
         store.close()
     }
 
-    @Test("After a commit in doubt what was announced before is another's")
+    @Test("After a commit in doubt, earlier announcements count as another relay's")
     func forgotten() throws {
         let channel = AnnouncementChannel(schema: "public", secret: [UInt8](0..<16))
         let earlier = channel.payload(.everything)
@@ -311,7 +311,7 @@ struct PostgresCoreTests {
         #expect(channel.announcement(channel.payload(.everything)) == nil)
     }
 
-    @Test("A notification shows no credential, and nobody without the database's key makes or changes one")
+    @Test("A notification shows no credential, and only the database's key can make or change one")
     func sealed() throws {
         let secret = [UInt8](repeating: 7, count: 16)
         let (sender, receiver) = (
@@ -337,7 +337,7 @@ struct PostgresCoreTests {
         #expect(sender.values(announcement).allSatisfy { $0.count == 2 })
     }
 
-    @Test("No value of a row is in an error, nor in what a client is told")
+    @Test("No error, and no response to a client, contains a row's values")
     func discreet() async throws {
         let fixture = try PostgresFixture()
         let database = try database(fixture)
@@ -356,7 +356,7 @@ struct PostgresCoreTests {
         }
     }
 
-    @Test("A server that is not local must prove its name, unless the connection string says otherwise")
+    @Test("A remote server must prove its name, unless the connection string says otherwise")
     func trust() {
         struct Case {
             let string: String

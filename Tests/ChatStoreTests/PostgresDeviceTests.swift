@@ -6,7 +6,7 @@ import Testing
 
 @Suite("PostgreSQL: devices", .timeLimit(.minutes(3)))
 struct PostgresDeviceTests {
-    @Test("An equal repeat of a registration reads and does not write")
+    @Test("An equal registration reads and does not write")
     func repeats() async throws {
         let relays = try await Relays(2)
         let version = { try relays.fixture.query("SELECT xmin, ctid, time_seen FROM devices") }
@@ -34,7 +34,7 @@ struct PostgresDeviceTests {
         #expect(try relays.fixture.query("SELECT deactivated_reason IS NULL, refusals FROM devices") == "t|0")
     }
 
-    @Test("Registrations at the same time, of the same devices on two relays, are each device once, and counted once")
+    @Test("Concurrent registrations on two relays make and count each device once")
     func together() async throws {
         let relays = try await Relays(2)
         let created = try await withThrowingTaskGroup(of: DeviceRegistration.self) { group in
@@ -57,7 +57,7 @@ struct PostgresDeviceTests {
                 == "||60\napp_version|v0|30\napp_version|v1|30\ndevice_model||60\nos_version||60")
     }
 
-    @Test("What apps say is counted by day; values after the first 64 together; what is said anew moves")
+    @Test("Apps' data is counted by day, values after the first 64 together, and a changed value moves")
     func usage() async throws {
         let relays = try await Relays()
         for number in 1...70 { try await relays.register(number, client: ClientInfo(appVersion: "v\(number)")) }
@@ -87,7 +87,7 @@ struct PostgresDeviceTests {
         #expect(try relays.fixture.value("SELECT count(*) FROM device_days") == 0)
     }
 
-    @Test("Without usage nothing of it is kept")
+    @Test("Without analytics nothing of them is stored")
     func withoutUsage() async throws {
         let fixture = try PostgresFixture()
         let stores = try await fixture.open(keepsUsage: { false })
@@ -100,7 +100,7 @@ struct PostgresDeviceTests {
         #expect(try fixture.value("SELECT count(*) FROM device_days") == 0)
     }
 
-    @Test("An edit changes what it names; a token of several apps must say which is meant")
+    @Test("An edit changes only what it names, and must name the app of a token of several apps")
     func edits() async throws {
         let relays = try await Relays()
         let (devices, token) = (relays.first.devices, try StoreFixture.token(1))
@@ -126,7 +126,7 @@ struct PostgresDeviceTests {
     }
 
     @Test(
-        "A list shows what its filter leaves, each device once, in the order of registration", arguments: [1, 3, 100])
+        "A list contains each device that its filter selects once, in the order of registration", arguments: [1, 3, 100])
     func filters(limit: Int) async throws {
         let relays = try await Relays()
         for number in 1...24 {
@@ -166,7 +166,7 @@ struct PostgresDeviceTests {
         }
     }
 
-    @Test("A page looks at a bounded number of devices, and goes on where it ended")
+    @Test("A page looks at a bounded number of devices, and the next continues where it ended")
     func window() async throws {
         let relays = try await Relays()
         try relays.fill(PostgresTransaction.pageWindow + 10)
@@ -179,7 +179,7 @@ struct PostgresDeviceTests {
         #expect(rest.items.map(\.token) == [try StoreFixture.token(1)] && rest.next == nil)
     }
 
-    @Test("To unregister takes back what waits, and the member's token")
+    @Test("Unregistering cancels waiting pushes and removes the member's token")
     func unregister() async throws {
         let relays = try await Relays(2)
         try await relays.first.rooms.join(StoreFixture.join(1))
@@ -203,7 +203,7 @@ struct PostgresDeviceTests {
     }
 
     @Test(
-        "A device's history has its notifications, others' pushes and its room's, newest first", arguments: [1, 4, 50])
+        "A device's history has its notifications, other programs' pushes and its room's, newest first", arguments: [1, 4, 50])
     func history(limit: Int) async throws {
         let relays = try await Relays()
         for number in 1...3 { try await relays.first.rooms.join(StoreFixture.join(number)) }

@@ -67,7 +67,7 @@ struct PostgresNotificationTests {
         try await check(.all, app: other, ["1other", "7other"])
     }
 
-    @Test("The app default is the configured one; for an app that is not configured nothing is queued")
+    @Test("The app default is the configured one, and nothing is queued for an unconfigured app")
     func apps() async throws {
         let fixture = try PostgresFixture()
         let main = AppName("main")
@@ -83,7 +83,7 @@ struct PostgresNotificationTests {
         #expect(try fixture.query("SELECT DISTINCT app FROM push_queue") == "main")
     }
 
-    @Test("Who was told the same last is left out, and counted once")
+    @Test("A device whose last push was the same is skipped, and counted once")
     func unchanged() async throws {
         let relays = try await Relays()
         for number in 1...4 { try await relays.register(number, tags: number < 3 ? ["x", "y"] : ["y"]) }
@@ -113,7 +113,7 @@ struct PostgresNotificationTests {
         #expect(try await skipped(.all, badge: 3) == [4, 0])
     }
 
-    @Test("What is scheduled waits for its time")
+    @Test("A scheduled notification waits for its time")
     func scheduled() async throws {
         let relays = try await Relays()
         try await relays.register(1)
@@ -127,7 +127,7 @@ struct PostgresNotificationTests {
         #expect(try await relays.first.notifications.notification(id).state == .done)
     }
 
-    @Test("Two relays work at the same notifications while two deliver them: nobody twice, nobody missing")
+    @Test("Two relays queue and deliver the same notifications: each device gets each of them once")
     func shared() async throws {
         let relays = try await Relays(2)
         try relays.fill(5000, tags: ["x", "y"])
@@ -172,7 +172,7 @@ struct PostgresNotificationTests {
         #expect(page.count == 5000 && page.map(\.id) == page.map(\.id).sorted())
     }
 
-    @Test("To cancel in the middle takes back what no gateway has, on whatever relay")
+    @Test("Cancelling during a fan-out cancels all pushes that no gateway has, on any relay")
     func cancelled() async throws {
         let relays = try await Relays(2)
         try relays.fill(5000)
@@ -206,7 +206,7 @@ struct PostgresNotificationTests {
         await #expect(throws: ChatError.self) { try await relays.first.notifications.cancel(id + 1) }
     }
 
-    @Test("While one relay has a notification's row, another does the rest; when it dies, nothing is lost")
+    @Test("While a relay holds a notification's row, another does the other work; nothing is lost when it dies")
     func abandoned() async throws {
         let relays = try await Relays()
         try relays.fill(1200)
@@ -253,7 +253,7 @@ struct PostgresNotificationTests {
         }
     }
 
-    @Test("Work that fails is passed: the rest goes on")
+    @Test("Work that fails is skipped, and the rest continues")
     func failing() async throws {
         let relays = try await Relays()
         try relays.fill(600)
@@ -270,7 +270,7 @@ struct PostgresNotificationTests {
         #expect(try relays.fixture.query("SELECT idempotency_key FROM notifications WHERE work IS NOT NULL") == "bad")
     }
 
-    @Test("The same key at the same time on two relays is one notification")
+    @Test("The same key on two relays at the same time makes one notification")
     func keys() async throws {
         let relays = try await Relays(2)
         for number in 1...3 { try await relays.register(number) }
@@ -290,7 +290,7 @@ struct PostgresNotificationTests {
         #expect((try? both[0].get()) == nil && (try? both[1].get())?.devices == 3)
     }
 
-    @Test("No statement goes through all of what there can be very many of")
+    @Test("No statement scans a whole table that can be large")
     func plans() async throws {
         let relays = try await Relays()
         let connection = try PostgresConnection(url: relays.fixture.url)
@@ -338,7 +338,7 @@ struct PostgresNotificationTests {
         try check(PostgresRetention(database: relays.first.database).notifications.sql, [0, 500, .time(now)])
     }
 
-    @Test("Old notifications go when none of their pushes is left")
+    @Test("Old notifications are deleted when none of their pushes is left")
     func retention() async throws {
         let relays = try await Relays()
         for number in 1...2 { try await relays.register(number) }

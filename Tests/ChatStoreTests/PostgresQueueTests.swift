@@ -69,7 +69,7 @@ struct PostgresQueueTests {
         let ends = Mutex<[Int64: Int]>([:])
     }
 
-    @Test("No push is two relays' at the same time, and none is lost, whatever is given back")
+    @Test("No push is leased by two relays at once, and none is lost, whatever is released")
     func exclusive() async throws {
         let relays = try await Relays(2)
         let queues = relays.all.map(\.queue)
@@ -112,7 +112,7 @@ struct PostgresQueueTests {
         #expect(try relays.fixture.value("SELECT count(*) FROM push_queue_due") == 0)
     }
 
-    @Test("What a relay had that has ended goes to another; what the first says then changes nothing")
+    @Test("The leases of an ended relay go to another, and the first relay's outcomes change nothing")
     func takenOver() async throws {
         let relays = try await Relays(2)
         try relays.insert(4)
@@ -135,7 +135,7 @@ struct PostgresQueueTests {
         #expect(try relays.states() == "sent sent pending pending")
     }
 
-    @Test("What is given back is due again: for the same relay at once, for others with its next look")
+    @Test("A released push is due again: for the same relay at once, for others with its next look")
     func released() async throws {
         let relays = try await Relays(2)
         try relays.insert(3)
@@ -148,7 +148,7 @@ struct PostgresQueueTests {
         #expect(try await relays.lease().isEmpty)
     }
 
-    @Test("A lease whose COMMIT was not answered does not keep its pushes")
+    @Test("A lease whose COMMIT got no response does not keep its pushes")
     func inDoubt() async throws {
         let relays = try await Relays()
         try relays.insert(3)
@@ -165,7 +165,7 @@ struct PostgresQueueTests {
         #expect(try await relays.lease().map(\.id) == [2])
     }
 
-    @Test("Lanes in the order that is asked for, in each the lowest numbers; and which have more")
+    @Test("A lease follows the order of lanes, takes the lowest ids of each, and reports the lanes with more")
     func lanes() async throws {
         let relays = try await Relays()
         try relays.insert(2, ", unanswered", ", 1")
@@ -183,7 +183,7 @@ struct PostgresQueueTests {
         #expect(rest.pushes.map(\.id) == [6, 2] && rest.lanes.isEmpty)
     }
 
-    @Test("A push waits for its time, and nobody is told a later one; a clock that is set back makes repeats due")
+    @Test("A push waits for its time, the next due time is right, and a clock that is set back makes retries due")
     func times() async throws {
         let relays = try await Relays()
         let now = relays.fixture.time.withLock { $0 }
@@ -206,7 +206,7 @@ struct PostgresQueueTests {
 
     // MARK: - Outcomes
 
-    @Test("What is settled twice changes once; what was sent was sent; an answer after a silence counts")
+    @Test("A second outcome of a push has no effect, unless the gateway responds after its silence")
     func outcomes() async throws {
         let relays = try await Relays()
         try relays.insert(6)
@@ -234,7 +234,7 @@ struct PostgresQueueTests {
         #expect(try relays.states() == "failed sent sent cancelled sent cancelled")
     }
 
-    @Test("Two words about one push in a call are written one after the other")
+    @Test("Two settlements of one push in a call are applied in order")
     func order() async throws {
         let relays = try await Relays()
         try relays.insert(3)
@@ -258,7 +258,7 @@ struct PostgresQueueTests {
         #expect(counts.map(\.state) == [.failed, .sent] && counts.map(\.total) == [1, 4])
     }
 
-    @Test("What an outcome means for the device and for the notification's counts")
+    @Test("An outcome changes the device and the notification's counts")
     func effects() async throws {
         let relays = try await Relays()
         let now = relays.fixture.time.withLock { $0 }
@@ -301,7 +301,7 @@ struct PostgresQueueTests {
         #expect(try relays.fixture.query("SELECT refusals FROM devices WHERE device_id = 1") == "1")
     }
 
-    @Test("Why a push does not go is known when it is leased")
+    @Test("The obstacle to a push is known when it is leased")
     func obstacles() async throws {
         let relays = try await Relays()
         for number in 1...3 { try await relays.first.rooms.join(StoreFixture.join(number)) }
@@ -349,7 +349,7 @@ struct PostgresQueueTests {
         #expect(found.last?.id == -7)
     }
 
-    @Test("Rows that a script settles or makes due again are moved to where they belong")
+    @Test("Rows that a script settles or makes due again move to the right partition")
     func strays() async throws {
         let relays = try await Relays()
         try relays.insert(3)
@@ -371,7 +371,7 @@ struct PostgresQueueTests {
         }
     }
 
-    @Test("A number that a script has used before holds up nothing: what was settled under it gets another")
+    @Test("An id that a script reuses delays nothing: the push that was settled under it gets another")
     func numbersAgain() async throws {
         let relays = try await Relays()
         func insert(_ number: Int) throws {
@@ -403,7 +403,7 @@ struct PostgresQueueTests {
 
     // MARK: - Days
 
-    @Test("Each day has its partition, and retention drops it; what still keeps a notification from a device stays")
+    @Test("Each day has a partition that retention drops, except pushes of a notification in progress")
     func days() async throws {
         let relays = try await Relays()
         try relays.insert(4)
@@ -443,7 +443,7 @@ struct PostgresQueueTests {
 
     // MARK: - Feedback, metrics, apps and plans
 
-    @Test("Reports of the feedback service are acted on once, by whichever relay")
+    @Test("Reports of the feedback service are acted on once, by any relay")
     func feedback() async throws {
         let relays = try await Relays(2)
         let now = relays.fixture.time.withLock { $0 }
@@ -465,7 +465,7 @@ struct PostgresQueueTests {
         #expect(try relays.fixture.query("SELECT count(*) FROM devices WHERE deactivated_reason = 'Feedback'") == "1")
     }
 
-    @Test("Figures are the database's, whichever relay is asked")
+    @Test("Every relay reports the metrics of the whole database")
     func metrics() async throws {
         let relays = try await Relays(2)
         let now = relays.fixture.time.withLock { $0 }
@@ -487,7 +487,7 @@ struct PostgresQueueTests {
         #expect(try await relays.first.upkeep.queue.unconfiguredApps([.default]) == [AppName("late")])
     }
 
-    @Test("What belongs to the app named default goes to the default app when that has got a name")
+    @Test("The data of the app named default moves to the default app when that gets a name")
     func adoption() async throws {
         let fixture = try PostgresFixture()
         let before = try await fixture.open()
@@ -512,7 +512,7 @@ struct PostgresQueueTests {
         #expect(pushes.count == 2)
     }
 
-    @Test("Leases and outcomes are found through indexes, also where the server believes the table to be empty")
+    @Test("Leases and outcomes use indexes, even if the server believes that the table is empty")
     func plans() async throws {
         let relays = try await Relays()
         try relays.fixture.query("ALTER TABLE push_queue_due SET (autovacuum_enabled = off)")

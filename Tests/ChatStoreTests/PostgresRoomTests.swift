@@ -46,7 +46,7 @@ struct PostgresRoomTests {
 
     // MARK: - Messages
 
-    @Test("A message through one relay is announced to the other, and read there in order, once")
+    @Test("A message posted at one relay is announced to the other, and read there once and in order")
     func streams() async throws {
         try await withRelays { first, second in
             for number in 1...3 { try await first.rooms.join(StoreFixture.join(number)) }
@@ -74,7 +74,7 @@ struct PostgresRoomTests {
         }
     }
 
-    @Test("Whoever comes, goes, is removed or deletes: the other relay's streams hear of it")
+    @Test("Joins, leaves, removals and deletions are announced to the other relay's streams")
     func changes() async throws {
         try await withRelays { first, second in
             _ = second.feed.roomChanges()
@@ -113,7 +113,7 @@ struct PostgresRoomTests {
         }
     }
 
-    @Test("A claim that messages were deleted has no effect on those that are there")
+    @Test("A false claim that messages were deleted has no effect")
     func forged() async throws {
         try await withRelays { first, second in
             let signals = second.feed.roomChanges()
@@ -142,7 +142,7 @@ struct PostgresRoomTests {
         }
     }
 
-    @Test("A key that comes to two relays at once is one message, with one push for each device")
+    @Test("A key that two relays get at the same time makes one message, with one push per device")
     func keys() async throws {
         try await withRelays { first, second in
             for number in 1...4 { try await first.rooms.join(StoreFixture.join(number)) }
@@ -177,7 +177,7 @@ struct PostgresRoomTests {
         }
     }
 
-    @Test("A key for another text is refused, at another relay and in the same transaction")
+    @Test("A key with another text is rejected, at another relay and in the same transaction")
     func otherText() async throws {
         try await withRelays { first, second in
             try await first.rooms.join(StoreFixture.join(1))
@@ -202,7 +202,7 @@ struct PostgresRoomTests {
         }
     }
 
-    @Test("Who polls a room sees each message once and in order, whoever posts to it at whatever relay")
+    @Test("A client that polls a room sees each message once and in order, whichever relay it was posted to")
     func order() async throws {
         try await withRelays { first, second in
             for number in 1...6 { try await first.rooms.join(StoreFixture.join(number)) }
@@ -240,7 +240,7 @@ struct PostgresRoomTests {
         }
     }
 
-    @Test("Nothing is said in a room below the position that a stream of it begins with")
+    @Test("No message appears in a room below the position at which a stream begins")
     func positions() async throws {
         try await withRelays { first, second in
             for number in 1...4 { try await first.rooms.join(StoreFixture.join(number)) }
@@ -266,7 +266,7 @@ struct PostgresRoomTests {
 
     // MARK: - Members
 
-    @Test("Of many who enter an empty room at once one was the first; a udid is in one room, a token one member's")
+    @Test("Of concurrent joins one is the first; a udid is in one room, and a token belongs to one member")
     func joins() async throws {
         try await withRelays { first, second in
             let firsts = try await withThrowingTaskGroup(of: Bool.self) { group in
@@ -293,7 +293,7 @@ struct PostgresRoomTests {
         }
     }
 
-    @Test("After a ban nothing more is said by the banned, and nobody comes in, at any relay")
+    @Test("After a ban, the banned member can neither post nor join at any relay")
     func bans() async throws {
         try await withRelays { first, second in
             for number in 1...3 { try await first.rooms.join(StoreFixture.join(number)) }
@@ -329,7 +329,7 @@ struct PostgresRoomTests {
     }
 
     @Test(
-        "Who leaves, or goes to another room, waits for its message that is being written; so a ban comes after it",
+        "A member who leaves or moves waits for its message in progress, so that a ban comes after it",
         arguments: [true, false])
     func bansAfterMoves(leaves: Bool) async throws {
         try await withRelays { first, second in
@@ -370,7 +370,7 @@ struct PostgresRoomTests {
         }
     }
 
-    @Test("A new code for a large room waits for a message that is being written, and does not begin again")
+    @Test("A new code for a large room waits for a message in progress, without a retry")
     func newCodeWaits() async throws {
         try await withRelays { first, second in
             func collisions() -> Int? { second.metrics.work().errors.first { $0.kind == "collision" }?.count }
@@ -405,7 +405,7 @@ struct PostgresRoomTests {
         }
     }
 
-    @Test("What members have fetched at two relays: the newest stands")
+    @Test("The newest message that a member fetched at two relays counts")
     func activity() async throws {
         try await withRelays { first, second in
             for number in 1...2 { try await first.rooms.join(StoreFixture.join(number)) }
@@ -422,7 +422,7 @@ struct PostgresRoomTests {
 
     // MARK: - Plans
 
-    @Test("What is asked often goes through an index")
+    @Test("Frequent statements use an index")
     func plans() async throws {
         let store = try await fixture.open()
         defer { store.close() }
@@ -481,7 +481,7 @@ struct PostgresRoomTests {
         }
     }
 
-    @Test("What a killed relay leaves of a large room's pushes the other does, and nobody gets two")
+    @Test("The other relay finishes a killed relay's fan-out to a large room, and no member gets two pushes")
     func fanout() async throws {
         try await withRelays { first, second in
             try fill("large", 1...2300)
@@ -504,7 +504,7 @@ struct PostgresRoomTests {
         }
     }
 
-    @Test("Many messages to rooms of all sizes, at two relays: each other member gets each once")
+    @Test("Each member gets one push per message of others, in rooms of all sizes and at two relays")
     func fanouts() async throws {
         try await withRelays { first, second in
             let sizes = [9, 10, 11, 60, 101, 102, 103, 600, 1100]
@@ -538,7 +538,7 @@ struct PostgresRoomTests {
         }
     }
 
-    @Test("Of a member who is removed while a room is served, no push is queued beyond the record of it")
+    @Test("After a member is removed during a fan-out, no push to it is queued beyond the record's last push")
     func removals() async throws {
         try await withRelays { first, second in
             try fill("large", 1...3000)

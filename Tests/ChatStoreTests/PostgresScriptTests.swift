@@ -6,7 +6,7 @@ import TestPostgres
 import Testing
 
 /// Tests the queue beside programs that write many rows at once, choose their ids, or lock them.
-@Suite("PostgreSQL: much that others write", .timeLimit(.minutes(2)))
+@Suite("PostgreSQL: many writes of other programs", .timeLimit(.minutes(2)))
 struct PostgresScriptTests {
     private static let token = "lpad(i::text, 64, 'a')"
 
@@ -24,7 +24,7 @@ struct PostgresScriptTests {
         #expect(try await relays.deliver() == 2500)
     }
 
-    @Test("Repeats that seem to wait for too long are due, thousands at once; a minute is the difference of two clocks")
+    @Test("Thousands of retries that wait for too long become due at once; clocks may differ by a minute")
     func mended() async throws {
         let relays = try await Relays()
         let last = (relays.fixture.time.withLock { $0 } + PushLifeCycle.longestWait).milliseconds
@@ -38,7 +38,7 @@ struct PostgresScriptTests {
         #expect(try await relays.deliver() == 2500)
     }
 
-    @Test("Thousands of rows that are made due again, all with numbers that others have by now, get their own")
+    @Test("Thousands of rows that are made due again get new ids if theirs are in use by now")
     func revivedTaken() async throws {
         let relays = try await Relays()
         for day in ["2027-01-15", "2027-01-16"] {
@@ -78,7 +78,7 @@ struct PostgresScriptTests {
         #expect(try await relays.deliver() == 1)
     }
 
-    @Test("A time without end, which no relay could read, is refused")
+    @Test("An infinite time, which no relay could read, is rejected")
     func endless() async throws {
         let relays = try await Relays()
         #expect(throws: PostgresServer.Failed.self) {
@@ -87,7 +87,7 @@ struct PostgresScriptTests {
         }
     }
 
-    @Test("Rows with numbers that are still to come keep no message and no device from theirs")
+    @Test("Rows with ids that the sequence has not reached do not block messages or devices")
     func numbersToCome() async throws {
         let relays = try await Relays()
         for number in 1...3 {
@@ -113,7 +113,7 @@ struct PostgresScriptTests {
         #expect(try relays.fixture.value("SELECT count(*) FROM push_queue WHERE chat_message IS NOT NULL") == 2)
     }
 
-    @Test("A message is taken back while relays settle its pushes")
+    @Test("A message is deleted while relays settle its pushes")
     func deleted() async throws {
         let relays = try await Relays()
         for number in 1...9 { try await relays.first.rooms.join(StoreFixture.join(number)) }

@@ -6,7 +6,7 @@ import Testing
 
 @Suite("PostgreSQL: tokens and keys", .timeLimit(.minutes(3)))
 struct PostgresTokenTests {
-    @Test("Of many on two relays that sign at the same time all get the same token")
+    @Test("Concurrent callers on two relays get the same token")
     func providerTokens() async throws {
         let relays = try await Relays(2)
         let key = ProviderKeyName(teamID: "T", keyID: "K", fingerprint: "f")
@@ -36,7 +36,7 @@ struct PostgresTokenTests {
         #expect(try await tokens(refused: nil).isDisjoint(with: second))
     }
 
-    @Test("Of many on two relays that ask for the first key all get the same")
+    @Test("Concurrent callers on two relays get the same first key")
     func vapidKeys() async throws {
         let relays = try await Relays(2)
         let made = Counter()
@@ -57,7 +57,7 @@ struct PostgresTokenTests {
         #expect(try await keys() == ["other"])
     }
 
-    @Test("An endpoint that is known with other keys is refused, also when two bring it at the same time")
+    @Test("An endpoint that is stored with other keys is rejected, also in concurrent calls")
     func subscriptions() async throws {
         let relays = try await Relays(2)
         func subscription(_ number: Int, key: UInt8, ends: Timestamp? = nil) throws -> Subscription {
@@ -92,7 +92,7 @@ struct PostgresTokenTests {
         #expect(conflict?.code == .conflict)
     }
 
-    @Test("What one relay revokes is good for nothing on the other from then on")
+    @Test("A token that one relay revokes is invalid on the other at once")
     func apiTokens() async throws {
         let relays = try await Relays(2)
         let (first, second) = (relays.first.tokens, relays.second.tokens)

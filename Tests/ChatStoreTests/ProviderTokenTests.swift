@@ -4,7 +4,7 @@ import Foundation
 import Synchronization
 import Testing
 
-@Suite("Provider tokens are kept")
+@Suite("The storage of provider tokens")
 struct ProviderTokenTests {
     let fixture: StoreFixture
     /// The number of tokens that were signed.
@@ -34,7 +34,7 @@ struct ProviderTokenTests {
         ).text
     }
 
-    @Test("One serves for fifty minutes, over restarts; then comes another")
+    @Test("A token is used for fifty minutes, over restarts, and then replaced")
     func lifetime() async throws {
         let first = try await token(fixture.open())
         for minutes in [0, 10, 30, 9] {
@@ -45,7 +45,7 @@ struct ProviderTokenTests {
         #expect(try await token(fixture.open()) == "token 2 of \(fixture.time.withLock { $0 }.seconds)")
     }
 
-    @Test("A refused one is replaced only when it is twenty minutes old, and only once")
+    @Test("A refused token is replaced only when it is twenty minutes old, and only once")
     func refused() async throws {
         let store = try fixture.open()
         let first = try await token(store)
@@ -58,7 +58,7 @@ struct ProviderTokenTests {
         #expect(try await token(store, refused: first) == second)
     }
 
-    @Test("Other keys have their own, also under the same id")
+    @Test("Each key has its own token, also under the same key id")
     func keys() async throws {
         let store = try fixture.open()
         let first = try await token(store)
@@ -67,7 +67,7 @@ struct ProviderTokenTests {
         #expect(try await token(store) == first)
     }
 
-    @Test("What cannot be signed leaves nothing behind")
+    @Test("A token that cannot be signed leaves no row")
     func failure() async throws {
         struct NoKey: Error {}
         let store = try fixture.open()

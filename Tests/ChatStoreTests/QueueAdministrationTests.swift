@@ -54,7 +54,7 @@ struct QueueAdministrationTests {
         return try await store.lease().map(\.id)
     }
 
-    @Test("Entries by what a filter says, in pages", arguments: StoreKind.allCases)
+    @Test("A filter selects pushes, in pages", arguments: StoreKind.allCases)
     func pushes(kind: StoreKind) async throws {
         let store = try await populated(kind)
         let queue = try store.queue()
@@ -77,7 +77,7 @@ struct QueueAdministrationTests {
         #expect(try await all(QueueFilter()) == [-7, 0] + Array(1...12))
     }
 
-    @Test("An entry with its payload, wherever that stands", arguments: StoreKind.allCases)
+    @Test("A push is shown with its payload, wherever that is stored", arguments: StoreKind.allCases)
     func push(kind: StoreKind) async throws {
         let store = try await populated(kind)
         let queue = try store.queue()
@@ -92,7 +92,7 @@ struct QueueAdministrationTests {
     }
 
     @Test(
-        "Retry makes what failed, expired or was taken back pending as if new, and touches nothing else",
+        "Retry makes failed, expired and cancelled pushes pending as if new, and touches nothing else",
         arguments: StoreKind.allCases)
     func retry(kind: StoreKind) async throws {
         let store = try await populated(kind)
@@ -111,7 +111,7 @@ struct QueueAdministrationTests {
         #expect(try await leased(store) == [3, 5, 7, 9, 10])
     }
 
-    @Test("What another program has taken back, without a word why, can be retried", arguments: StoreKind.allCases)
+    @Test("A push that another program cancelled without a reason can be retried", arguments: StoreKind.allCases)
     func retryWithoutReason(kind: StoreKind) async throws {
         let store = try await populated(kind)
         _ = try store.query("UPDATE push_queue SET state = 'cancelled' WHERE state = 'pending'")
@@ -119,7 +119,7 @@ struct QueueAdministrationTests {
     }
 
     @Test(
-        "Retry lets go at once what waits for a repeat, and not what is scheduled, nor what a relay has just now",
+        "Retry makes waiting retries due at once, but not scheduled pushes or leased ones",
         arguments: StoreKind.allCases)
     func retryDelayed(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -135,7 +135,7 @@ struct QueueAdministrationTests {
     }
 
     @Test(
-        "What belongs to a cancelled notification stays cancelled, also where it is named",
+        "A push of a cancelled notification stays cancelled, even if the command names it",
         arguments: StoreKind.allCases)
     func retryCancelled(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -149,7 +149,7 @@ struct QueueAdministrationTests {
     }
 
     @Test(
-        "So does what was for a device that has unregistered, and of a message that was deleted",
+        "Pushes for an unregistered device or of a deleted message stay cancelled",
         arguments: StoreKind.allCases)
     func retryForgotten(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -165,7 +165,7 @@ struct QueueAdministrationTests {
         #expect(try await store.queue().retry(.ids([1, 2]), progress: Self.nobody) == 0)
     }
 
-    @Test("Cancel takes back what is pending, and its notification counts it", arguments: StoreKind.allCases)
+    @Test("Cancel cancels pending pushes, and their notification counts them", arguments: StoreKind.allCases)
     func cancel(kind: StoreKind) async throws {
         let store = try await populated(kind)
         try await register(1...2, in: store)
@@ -186,7 +186,7 @@ struct QueueAdministrationTests {
     }
 
     @Test(
-        "Purge deletes what is settled, if asked only what is old, and nothing that keeps a fan-out from repeating",
+        "Purge deletes settled pushes, optionally only old ones, but none that a fan-out in progress needs",
         arguments: StoreKind.allCases)
     func purge(kind: StoreKind) async throws {
         let store = try await populated(kind)
@@ -203,7 +203,7 @@ struct QueueAdministrationTests {
         #expect(try store.value("SELECT count(*) FROM push_queue WHERE notification IS NOT NULL") == 3)
     }
 
-    @Test("Long work goes in steps, and says how far it is", arguments: StoreKind.allCases)
+    @Test("Long work runs in steps and reports its progress", arguments: StoreKind.allCases)
     func steps(kind: StoreKind) async throws {
         let store = try await kind.make()
         _ = try store.query(
@@ -222,7 +222,7 @@ struct QueueAdministrationTests {
         #expect(try store.query("SELECT state, count(*) FROM push_queue GROUP BY state") == [["pending", "1500"]])
     }
 
-    @Test("Few among many are found", arguments: StoreKind.allCases)
+    @Test("A few pushes among many are found", arguments: StoreKind.allCases)
     func few(kind: StoreKind) async throws {
         let store = try await kind.make()
         // More rows than one page looks at.
@@ -240,7 +240,7 @@ struct QueueAdministrationTests {
         #expect(try store.query("SELECT count(*) FROM push_queue WHERE state = 'cancelled'") == [["3"]])
     }
 
-    @Test("A retry takes the time limit from what has expired, and from nothing else", arguments: StoreKind.allCases)
+    @Test("A retry removes the expiration of expired pushes, and of no others", arguments: StoreKind.allCases)
     func retryAndExpiration(kind: StoreKind) async throws {
         let store = try await kind.make()
         _ = try store.query(

@@ -18,7 +18,7 @@ struct QueueFileTests {
         file = try QueueFile(path: bench.fixture.path, now: { bench.now })
     }
 
-    @Test("It opens what exists and is of this version, and says what is wrong with the rest")
+    @Test("It opens existing files of this version, and names the problem of any others")
     func opening() throws {
         let other = try StoreFixture()
         #expect { _ = try QueueFile(path: other.path) } throws: { "\($0)".contains("does not exist") }
@@ -34,13 +34,13 @@ struct QueueFileTests {
     }
 
     /// Only for SQLite: in PostgreSQL a payload is text.
-    @Test("A payload that is no UTF-8 is shown all the same")
+    @Test("A payload that is not UTF-8 is still shown")
     func bytes() throws {
         _ = try bench.fixture.query("INSERT INTO push_queue (device_token, payload) VALUES ('aa', x'7bff7d')")
         #expect(try file.push(1)?.payload == "{\u{FFFD}}")
     }
 
-    @Test("A backup is whole, private, and one moment's, while others write; it overwrites nothing")
+    @Test("A backup is complete, private and consistent while others write, and overwrites nothing")
     func backup() async throws {
         try bench.fill(20_000)
         let copy = bench.fixture.directory.appending(path: "copy.db").path
@@ -83,7 +83,7 @@ struct QueueFileTests {
     }
 
     /// Only for SQLite: the test sets the progress of the fan-out from inside the store.
-    @Test("To cancel a whole notification is to cancel what is not queued yet, too", arguments: [true, false])
+    @Test("Cancelling a notification also stops its fan-out", arguments: [true, false])
     func cancelNotification(isRelayRunning: Bool) async throws {
         try bench.fill(2000)
         let id = try await bench.store.accept(bench.request(.all), steps: 1)

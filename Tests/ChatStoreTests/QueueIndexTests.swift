@@ -4,7 +4,7 @@ import Testing
 
 @testable import ChatStore
 
-@Suite("What is known of the queue in memory")
+@Suite("The index of the queue in memory")
 struct QueueIndexTests {
     private func index(settledTo: Int64 = 0, highest: Int64 = 0) -> QueueIndex {
         QueueIndex(settledTo: settledTo, highest: highest)
@@ -21,7 +21,7 @@ struct QueueIndexTests {
         QueuedPush(id: id, address: nil, payload: [], apnsID: "")
     }
 
-    @Test("Runs stay few however rows lie, and cover all of them")
+    @Test("The number of runs is bounded for any rows, and the runs cover all of them")
     func runs() {
         var runs = DueRuns()
         for id in stride(from: Int64(0), to: 20_000, by: 2) { runs.add(id...id, count: 1) }
@@ -36,7 +36,7 @@ struct QueueIndexTests {
         for id in stride(from: Int64(0), to: 20_000, by: 2) { #expect(!runs.overlapping(id...id).isEmpty) }
     }
 
-    @Test("Neighbours are one run; what lies between two of them joins them")
+    @Test("Adjacent ranges form one run, and a range between two runs joins them")
     func joined() {
         var runs = DueRuns()
         runs.add(1...3, count: 3)
@@ -47,7 +47,7 @@ struct QueueIndexTests {
         #expect(runs.runs == [.init(range: 1...12, count: 12)])
     }
 
-    @Test("A leased push is not read again by whoever takes up its neighbours")
+    @Test("A claim of adjacent pushes does not read a leased push again")
     func exclusion() throws {
         var index = index()
         index.inserted(inserted(1...10), at: .now)
@@ -68,7 +68,7 @@ struct QueueIndexTests {
         #expect(index.lanes(.default) == [.normal, .retry])
     }
 
-    @Test("What a commit of ours inserted goes without being read, for a moment and in its order")
+    @Test("The store's own inserts are leased without a read, for a moment and in order")
     func content() throws {
         var index = index()
         let now = ContinuousClock.now
@@ -83,7 +83,7 @@ struct QueueIndexTests {
         #expect(late.pushes.isEmpty && late.runs.map(\.range) == [3...3])
     }
 
-    @Test("Content of what a scan has met before is not used: it may have been sent meanwhile")
+    @Test("Content of rows that a scan has already met is not used, because they may have been sent since")
     func metBefore() throws {
         var index = index()
         index.reaches(5)
@@ -103,7 +103,7 @@ struct QueueIndexTests {
         #expect(claim.pushes.isEmpty && claim.runs.map(\.range) == [1...3000])
     }
 
-    @Test("No row that may be due lies below the number that the next process begins with")
+    @Test("No row that may be due lies below the position at which the next process begins")
     func settledTo() throws {
         var index = index(settledTo: 10, highest: 20)
         #expect(index.settledTo == 10)
@@ -126,7 +126,7 @@ struct QueueIndexTests {
         #expect(index.settledTo == 33)
     }
 
-    @Test("Numbers near the ends of 64 bits are left alone")
+    @Test("Ids near the limits of 64 bits are ignored")
     func ends() {
         var index = index(settledTo: QueueIndex.ids.lowerBound, highest: 5)
         index.inserted(inserted(Int64.max...Int64.max), at: .now)
@@ -135,7 +135,7 @@ struct QueueIndexTests {
         #expect(index.highest == 5 && index.apps.isEmpty && index.hasNumbersOutOfRange)
     }
 
-    @Test("It is looked for pushes that wait when one is due, when something changed, and when the clock was set back")
+    @Test("Waiting pushes are scanned when one is due, after a change, and when the clock was set back")
     func waiting() {
         var index = index()
         let now = Timestamp(seconds: 1_800_000_000)
@@ -159,9 +159,9 @@ struct QueueIndexTests {
     }
 }
 
-@Suite("Pushes' own UUIDs")
+@Suite("The APNs ids of pushes")
 struct APNSIDsTests {
-    @Test("The same number has the same, no two numbers do, and another key makes others")
+    @Test("Each push id has its own APNs id, always the same one, and another key gives others")
     func ids() {
         let ids = APNSIDs(key: Array(0..<16))
         let numbers = Array(-2000...2000) + (0..<60).map { Int64(1) << Int64($0) + 2000 }

@@ -3,7 +3,7 @@ import ChatDomain
 @testable import ChatStorePostgres
 import Testing
 
-@Suite("What a relay remembers of its leases")
+@Suite("The leases that a relay remembers")
 struct QueueLeasesTests {
     private var leases = QueueLeases()
     private let start = ContinuousClock.now
@@ -26,7 +26,7 @@ struct QueueLeasesTests {
         return [plan.due[0], plan.waiting[0]]
     }
 
-    @Test("A lane is read from where there may be something: that rises late and falls at once")
+    @Test("A lane is read from its floor, which rises late and falls at once")
     mutating func floorsMove() {
         lease([row(10), row(11), row(3, until: 7)], at: 0)
         lease([row(20)], at: 1)
@@ -46,7 +46,7 @@ struct QueueLeasesTests {
         #expect(moved[0] == QueueLeases.Floor(id: -2))
     }
 
-    @Test("What was given back is released once, and again after a call that failed")
+    @Test("Returned leases are released once, and again after a failed call")
     mutating func returned() {
         lease([row(1), row(2)], at: 0)
         leases.release([1...2], app: .default)
@@ -58,7 +58,7 @@ struct QueueLeasesTests {
         #expect(again.returned == [1...2] && after.returned.isEmpty)
     }
 
-    @Test("A new start knows its own leases from its first on, and none of the one before")
+    @Test("A new start knows all of its own leases, and none of the previous start's")
     mutating func starts() {
         leases.belong(to: 1)
         lease([row(1)], at: 0)
@@ -71,7 +71,7 @@ struct QueueLeasesTests {
         #expect(search && orphans == [1])
     }
 
-    @Test("After a doubtful commit only that is released of which nothing is known and nothing will be")
+    @Test("After a commit in doubt, only leases that no known or running call accounts for are released")
     mutating func orphans() throws {
         lease([row(1), row(4), row(5), row(6)], at: 0)
         let none = leases.beginSearch(at: start)

@@ -144,7 +144,7 @@ struct QueuePropertyTests {
     }
 
     @Test(
-        "Nothing is lost, nothing comes to two ends, what is not in doubt is sent once", arguments: StoreKind.allCases,
+        "No push is lost or gets two outcomes, and each one that is not in doubt is sent once", arguments: StoreKind.allCases,
         1...6)
     func run(kind: StoreKind, number: UInt64) async throws {
         let seed =

@@ -12,7 +12,7 @@ struct QueueTests {
         bench = try QueueFixture()
     }
 
-    @Test("Pushes are leased in order, and not twice; what is leased is pending on disk")
+    @Test("Pushes are leased in order and only once, and leased pushes are pending on disk")
     func leases() async throws {
         try bench.insert(5)
         let first = try await bench.lease(StoreFixture.slot(room: 3))
@@ -28,7 +28,7 @@ struct QueueTests {
         #expect((depth.due, depth.delayed, depth.written) == (0, 0, 5))
     }
 
-    @Test("What is to wait and what is given back wake their app's dispatcher, and no other", .timeLimit(.minutes(1)))
+    @Test("A waiting or released push wakes its app's dispatcher, and no other", .timeLimit(.minutes(1)))
     func wakes() async throws {
         try bench.insert(2)
         let queue = bench.store.queue
@@ -47,7 +47,7 @@ struct QueueTests {
         #expect(await others.reduce(0) { count, _ in count + 1 } == 0)
     }
 
-    @Test("An error answer settles what was before, fails the named, repeats what was after")
+    @Test("An error response settles the earlier pushes, fails the named one, and retries the later ones")
     func resume() async throws {
         try bench.insert(5)
         _ = try await bench.lease(StoreFixture.slot())
@@ -64,7 +64,7 @@ struct QueueTests {
         #expect(try await bench.lease(StoreFixture.slot(2)).pushes.map(\.id) == [4, 5])
     }
 
-    @Test("The first report stands, except when the gateway overrules silence")
+    @Test("The first report counts, unless the gateway overrules its silence")
     func overruling() async throws {
         try bench.insert(3)
         _ = try await bench.lease(StoreFixture.slot())
@@ -89,7 +89,7 @@ struct QueueTests {
         ),
     ]
 
-    @Test("A poisoned entry fails alone, with its reason", arguments: 0..<poison.count)
+    @Test("An invalid push fails alone, with its reason", arguments: 0..<poison.count)
     func poisoned(index: Int) async throws {
         let (token, payload, reason) = Self.poison[index]
         try bench.insert(1)
@@ -113,7 +113,7 @@ struct QueueTests {
         #expect(lease.pushes.map(\.payload) == [Array(#"{"aps":{}}"#.utf8)])
     }
 
-    @Test("An entry whose time ran out expires, one that waits is not taken early")
+    @Test("A push past its time expires, and a waiting push is not leased early")
     func times() async throws {
         try bench.insert(3)
         let now = bench.fixture.time.withLock { $0 }
@@ -127,7 +127,7 @@ struct QueueTests {
         #expect(try await bench.lease(StoreFixture.slot(2)).pushes.map(\.id) == [2])
     }
 
-    @Test("A repeat does not wait for a clock that was set back")
+    @Test("A retry does not wait for a clock that was set back")
     func clockSetBack() async throws {
         try bench.insert(1)
         _ = try await bench.lease(StoreFixture.slot())
@@ -136,7 +136,7 @@ struct QueueTests {
         #expect(try await bench.lease(StoreFixture.slot(2)).pushes.map(\.id) == [1])
     }
 
-    @Test("Repeats have growing delays and an end with the gateway's reason")
+    @Test("Retries have growing delays, and the last one fails with the gateway's reason")
     func retries() async throws {
         try bench.insert(1)
         var waits: [Int64] = []
@@ -154,7 +154,7 @@ struct QueueTests {
         #expect(try bench.fixture.query("SELECT reason FROM push_queue")[0][0] == "ProcessingError")
     }
 
-    @Test("Being discarded behind a bad one is no attempt, nor is silence one that counts")
+    @Test("A push that was discarded behind a bad one used no attempt, and a lost one used none of the limit")
     func attempts() async throws {
         try bench.insert(1)
         for connection in 1...30 {
@@ -170,7 +170,7 @@ struct QueueTests {
         #expect(try bench.fixture.value("SELECT attempts FROM push_queue") == 2)
     }
 
-    @Test("A time in another form than the column's is refused at the insert, not misread")
+    @Test("A time in another form than the column's is rejected by the insert, not misread")
     func strictColumns() {
         for column in ["not_before", "expires_at"] {
             #expect(throws: DatabaseError.self) {
@@ -180,7 +180,7 @@ struct QueueTests {
         }
     }
 
-    @Test("After a crash everything that is not settled is sent, from where the queue was settled to")
+    @Test("After a crash all unsettled pushes are sent, from the settled position on")
     func recovery() async throws {
         try bench.insert(5)
         _ = try await bench.lease(StoreFixture.slot(room: 3))
@@ -195,7 +195,7 @@ struct QueueTests {
         #expect(try await again.lease(StoreFixture.slot()).pushes.map(\.id) == [3, 4, 5])
     }
 
-    @Test("Entries that lose their connections are isolated, until the poisoned one is alone")
+    @Test("Pushes that lose their connections are isolated until the poisoned one is alone")
     func isolation() async throws {
         try bench.insert(600)
         let poisoned: Int64 = 333
@@ -242,7 +242,7 @@ struct QueueTests {
         #expect(row == ["state": "failed", "reason": "ConnectionClosed"])
     }
 
-    @Test("An entry alone is never given up while nothing else gets through either")
+    @Test("A single push is never given up while no other push is accepted")
     func neverGivesUp() async throws {
         try bench.insert(1)
         for connection in 1...40 {

@@ -13,7 +13,7 @@ struct QueueUpkeepTests {
         bench = try QueueFixture()
     }
 
-    @Test("A token that is refused again and again is given up, but not for a certificate that makes all look bad")
+    @Test("A token that is refused repeatedly is given up, but not if the certificate makes all tokens look bad")
     func refusals() async throws {
         for number in 1...3 { try await bench.store.rooms.join(StoreFixture.join(number, "room\(number)")) }
         let bad = try StoreFixture.token(1).description
@@ -40,7 +40,7 @@ struct QueueUpkeepTests {
         #expect(try bench.fixture.value(inactive) == 0)
     }
 
-    @Test("A row that names no app goes to the default app, whatever that is called")
+    @Test("A row without an app goes to the default app, whatever its name")
     func adoption() async throws {
         let other = try StoreFixture()
         let store = try other.open(defaultApp: AppName("news"))
@@ -55,7 +55,7 @@ struct QueueUpkeepTests {
         #expect(try other.query("SELECT app FROM push_queue")[0][0] == "news")
     }
 
-    @Test("The device of an unregistered answer is deactivated, unless it registered later")
+    @Test("A device that the gateway reports as unregistered is deactivated, unless it registered later")
     func unregistered() async throws {
         try await bench.store.rooms.join(StoreFixture.join(1))
         try await bench.store.rooms.join(StoreFixture.join(2))
@@ -74,7 +74,7 @@ struct QueueUpkeepTests {
         #expect(try await bench.store.rooms.post(StoreFixture.post(1, "d")).queued == 1)
     }
 
-    @Test("Feedback is kept, compared with the last registration, and acted on once")
+    @Test("Feedback is stored, compared with the last registration, and acted on once")
     func feedback() async throws {
         let start = bench.fixture.time.withLock { $0 }
         for number in 1...2 { try await bench.store.rooms.join(StoreFixture.join(number)) }
@@ -100,7 +100,7 @@ struct QueueUpkeepTests {
         #expect(try bench.fixture.value("SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL") == 0)
     }
 
-    @Test("A member of before its app had a name gets the pushes of the app that is the default now")
+    @Test("A member from before its app had a name gets pushes of the present default app")
     func renamedApp() async throws {
         for number in 1...12 { try await bench.store.rooms.join(StoreFixture.join(number, number < 3 ? "two" : "ten")) }
         try bench.store.close()
@@ -114,7 +114,7 @@ struct QueueUpkeepTests {
         #expect(leased.pushes.count == 10)
     }
 
-    @Test("Counts that a script wrote into a row stop nobody", arguments: ["attempts", "unanswered", "refused"])
+    @Test("Extreme counts that a script wrote into a row do no harm", arguments: ["attempts", "unanswered", "refused"])
     func extremeCounts(column: String) async throws {
         for number in [Int64.max, .min] {
             try bench.insert(1)
@@ -127,7 +127,7 @@ struct QueueUpkeepTests {
         }
     }
 
-    @Test("Numbers at the ends of 64 bits that are met before they are repaired stop nobody")
+    @Test("Ids at the limits of 64 bits do no harm before they are repaired")
     func extremeNumbers() async throws {
         for (number, time) in [(Int64.max, 1), (5, 2), (.min, 3), (6, 4)] {
             _ = try bench.fixture.query(
@@ -143,7 +143,7 @@ struct QueueUpkeepTests {
         #expect(try bench.fixture.query("SELECT reason FROM push_queue WHERE state = 'failed'").count == 1)
     }
 
-    @Test("The highest number, also of a row that was deleted again, leaves room for the next")
+    @Test("After the highest possible id, even of a deleted row, new pushes get ids again")
     func highestNumber() async throws {
         for number in 1...2 { try await bench.store.rooms.join(StoreFixture.join(number)) }
         _ = try await bench.store.rooms.post(StoreFixture.post(1, "before"))
@@ -158,7 +158,7 @@ struct QueueUpkeepTests {
     }
 
     @Test(
-        "Any number in any column of a row is a matter of that row alone",
+        "An extreme number in a column affects only its own row",
         arguments: ["not_before", "expires_at", "notification", "device"])
     func extremeColumns(column: String) async throws {
         for number in [Int64.max, .max - 1, 1 << 53, -1, .min + 1, .min] {
@@ -184,7 +184,7 @@ struct QueueUpkeepTests {
         #expect(records.items.count == 7)
     }
 
-    @Test("Many pushes that are due at one time are taken up once, and those after them in their time")
+    @Test("Many pushes with the same due time are leased once, and later ones at their time")
     func manyDue() async throws {
         let now = bench.fixture.time.withLock { $0 }
         for (count, time) in [(9000, now + .seconds(10)), (10, now + .seconds(7200))] {
@@ -208,7 +208,7 @@ struct QueueUpkeepTests {
         #expect(try await bench.lease(StoreFixture.slot(9)).pushes.count == 5)
     }
 
-    @Test("Retention deletes what is settled and old, and nothing that is still to be sent")
+    @Test("Retention deletes old settled pushes, and none that are still to be sent")
     func retention() async throws {
         try bench.insert(1200)
         _ = try await bench.lease(StoreFixture.slot())
@@ -229,7 +229,7 @@ struct QueueUpkeepTests {
         #expect(try bench.fixture.value("SELECT count(*) FROM push_queue WHERE state = 'pending'") == 200)
     }
 
-    @Test("A row that another process inserts is found and announced by the next round", .timeLimit(.minutes(1)))
+    @Test("The next round finds and announces a row that another process inserted", .timeLimit(.minutes(1)))
     func foreignRows() async throws {
         var watch = SQLiteUpkeep.Watch()
         // The first round always signals.

@@ -4,7 +4,7 @@ import Testing
 
 @testable import ChatStore
 
-@Suite("Figures")
+@Suite("Metrics of the relay")
 struct RelayMetricsTests {
     private static let start = Timestamp(seconds: 1_800_000_000)
 
@@ -24,7 +24,7 @@ struct RelayMetricsTests {
         return counter
     }
 
-    @Test("Outcomes are counted by app, state and reason, in all and in the last minute")
+    @Test("Outcomes are counted by app, state and reason, in total and in the last minute")
     func outcomes() {
         let counter = counter([
             (0, FinalStateCount(app: .default, state: .sent, reason: nil, count: 5)),
@@ -48,13 +48,13 @@ struct RelayMetricsTests {
         #expect(counts(1000) == [[1, 0], [6, 0], [1, 0]])
     }
 
-    @Test("A minute later the same second of the ring is a new one")
+    @Test("A second of the ring is cleared a minute later")
     func ring() {
         let counter = counter([0, 60, 120].map { ($0, FinalStateCount(app: .default, state: .sent, reason: nil)) })
         #expect(counter.outcomes.map { [$0.total, $0.lastMinute] } == [[3, 1]])
     }
 
-    @Test("An app's reasons are bounded; what comes later is Other")
+    @Test("An app's reasons are bounded; later ones count as Other")
     func bounded() {
         let counter = counter((0..<100).map { (0, FinalStateCount(app: .default, state: .failed, reason: "r\($0)")) })
         let outcomes = counter.outcomes
@@ -62,7 +62,7 @@ struct RelayMetricsTests {
         #expect(outcomes.first { $0.reason == BoundedNames.other }?.total == 36)
     }
 
-    @Test("Reports and refusals are tallied: ranges, single ones, repeats that ended")
+    @Test("Reports and refusals are counted: ranges, single pushes, but no retries")
     func reports() async throws {
         let bench = try QueueFixture()
         try bench.insert(6)
@@ -80,7 +80,7 @@ struct RelayMetricsTests {
         #expect(outcomes.map(\.total) == [1, 1, 4])
     }
 
-    @Test("The queue's depths, per app, with the oldest that can go")
+    @Test("The queue's depth per app has the time of the oldest due push")
     func depths() async throws {
         let bench = try QueueFixture()
         #expect(try await bench.store.metrics.queueDepths().isEmpty)
@@ -99,7 +99,7 @@ struct RelayMetricsTests {
         #expect(bench.store.repair.dueApps == [.default])
     }
 
-    @Test("An app without a name is shown, too")
+    @Test("An app without a name is shown as well")
     func namelessApp() async throws {
         let bench = try QueueFixture()
         try bench.insert(2)
@@ -111,7 +111,7 @@ struct RelayMetricsTests {
         #expect(depths.map(\.app) == [AppName("")])
     }
 
-    @Test("How much the store holds")
+    @Test("The totals count devices, members, rooms, messages and notifications")
     func totals() async throws {
         let bench = try NotificationFixture()
         for number in 1...3 {

@@ -3,7 +3,7 @@ import Testing
 
 @testable import ChatStore
 
-@Suite("What happens in rooms, as it happens", .timeLimit(.minutes(1)))
+@Suite("The feed of changes in rooms", .timeLimit(.minutes(1)))
 struct RoomFeedTests {
     let fixture: StoreFixture
     let store: SQLiteStores
@@ -15,7 +15,7 @@ struct RoomFeedTests {
 
     private func code(_ text: String) throws -> SecretCode { try SecretCode(parsing: text) }
 
-    @Test("Messages, entering and leaving are told, with where")
+    @Test("Messages, joins and leaves are reported with their room")
     func changes() async throws {
         // Nothing listens, so the feed keeps no changes.
         try await store.rooms.join(StoreFixture.join(1))
@@ -44,7 +44,7 @@ struct RoomFeedTests {
         #expect(!changes.isUnknown)
     }
 
-    @Test("What another process writes is told, too")
+    @Test("Another process's writes are reported as well")
     func others() async throws {
         try await store.rooms.join(StoreFixture.join(1))
         var signals = store.feed.roomChanges().makeAsyncIterator()
@@ -57,7 +57,7 @@ struct RoomFeedTests {
         await watching.value
     }
 
-    @Test("A place is the room, where the member's history begins and where the room's ends")
+    @Test("A position has the room, the start of the member's history, and the room's last message")
     func places() async throws {
         try await store.rooms.join(StoreFixture.join(1))
         for text in ["a", "b"] { _ = try await store.rooms.post(StoreFixture.post(1, text)) }

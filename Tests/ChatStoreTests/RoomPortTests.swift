@@ -71,7 +71,7 @@ struct RoomPortTests {
     // MARK: - History
 
     @Test(
-        "Where a room's history is all, who joins reads what was posted before; else only what comes",
+        "With the history `all`, a new member reads earlier messages; otherwise only later ones",
         arguments: StoreKind.allCases)
     func historyChoice(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -117,7 +117,7 @@ struct RoomPortTests {
         #expect(pushes.allSatisfy { $0.isOurs && $0.lane == .normal && $0.obstacle == nil })
     }
 
-    @Test("Who has not joined cannot speak, update or read", arguments: StoreKind.allCases)
+    @Test("A client that has not joined can neither post, update nor read", arguments: StoreKind.allCases)
     func strangers(kind: StoreKind) async throws {
         let store = try await kind.make()
         let (rooms, stranger, token) = (store.stores.rooms, try StoreFixture.member(9), try StoreFixture.token(9))
@@ -132,7 +132,7 @@ struct RoomPortTests {
         #expect(try await !rooms.leave(stranger))
     }
 
-    @Test("A token belongs to the member who brought it last, in its app", arguments: StoreKind.allCases)
+    @Test("A token belongs to the last member that brought it, within its app", arguments: StoreKind.allCases)
     func tokens(kind: StoreKind) async throws {
         let store = try await kind.make()
         let rooms = store.stores.rooms
@@ -155,7 +155,7 @@ struct RoomPortTests {
     }
 
     @Test(
-        "A browser's push says how much the browser has not read in all its rooms, once it has read something",
+        "A browser's push has the number of unread messages in all its rooms, once it has read any",
         arguments: StoreKind.allCases)
     func unread(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -171,14 +171,14 @@ struct RoomPortTests {
             return pushes.map(\.unread)
         }
         try await post(4, in: store)
-        #expect(try await leased() == [nil, nil], "Nobody has fetched anything: they may be clients that never do")
+        #expect(try await leased() == [nil, nil], "No member has fetched anything, and some clients never do")
         try await withUpkeep(store) { _ = try await texts(for: 1, in: store) }
         try await post(5, in: store)
         try await post(4, in: store)
         // The browser's own message in `a` does not count as unread.
         try await post(1, in: store)
         #expect(try await leased() == [2, 2, nil, nil])
-        #expect(try await leased(.default) == [nil], "An app's push has none")
+        #expect(try await leased(.default) == [nil], "An app's push has no count")
         // The store counts when it leases the push, also after a restart, when it reads rows.
         try await post(5, in: store)
         try await store.restart()
@@ -189,10 +189,10 @@ struct RoomPortTests {
         for _ in 0..<3 { try await post(5, in: store) }
         #expect(try await leased() == [3, 3, 3])
         for _ in 0..<100 { try await post(5, in: store) }
-        #expect(try await leased() == [Int64?](repeating: 99, count: 100), "Counting ends")
+        #expect(try await leased() == [Int64?](repeating: 99, count: 100), "The count has a limit")
     }
 
-    @Test("A browser's place is changed by its subscription only, never by a token", arguments: StoreKind.allCases)
+    @Test("Only its subscription changes a browser's device, never a token", arguments: StoreKind.allCases)
     func browserUpdate(kind: StoreKind) async throws {
         let store = try await kind.make()
         let rooms = store.stores.rooms
@@ -209,7 +209,7 @@ struct RoomPortTests {
         #expect(try await members(in: store).map(\.token) == [nil, first])
     }
 
-    @Test("Joining again keeps the place in the room, joining another leaves the first", arguments: StoreKind.allCases)
+    @Test("Joining again keeps the membership; joining another room leaves the first", arguments: StoreKind.allCases)
     func rejoin(kind: StoreKind) async throws {
         let store = try await kind.make()
         try await join(1...2, in: store)
@@ -222,7 +222,7 @@ struct RoomPortTests {
         #expect(try await store.stores.rooms.post(StoreFixture.post(2, "alone")).queued == 0)
     }
 
-    @Test("History comes in order and in pages, and says what is one's own", arguments: StoreKind.allCases)
+    @Test("History comes in order and in pages, and marks the reader's own messages", arguments: StoreKind.allCases)
     func history(kind: StoreKind) async throws {
         let store = try await kind.make()
         let (rooms, reader) = (store.stores.rooms, try StoreFixture.member(2))
@@ -240,7 +240,7 @@ struct RoomPortTests {
     }
 
     @Test(
-        "A place is the room, where the member's history begins and where the room's ends",
+        "A position has the room, the start of the member's history, and the room's last message",
         arguments: StoreKind.allCases)
     func places(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -258,7 +258,7 @@ struct RoomPortTests {
     }
 
     @Test(
-        "Another text, room or title with a known key is refused; a member's key is its own",
+        "A known key with another text, room or title is rejected, and each writer has its own keys",
         arguments: StoreKind.allCases)
     func keys(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -284,7 +284,7 @@ struct RoomPortTests {
     }
 
     @Test(
-        "A room is served completely, before the answer or behind it, and nobody who comes later",
+        "All members of a room get a push, before or after the response, but no member who joins later",
         arguments: StoreKind.allCases, [1, 8, 9, 10, 40, 130])
     func sizes(kind: StoreKind, others: Int) async throws {
         let store = try await kind.make()
@@ -313,7 +313,7 @@ struct RoomPortTests {
     }
 
     @Test(
-        "Messages of programs are a room's history, with title and link, also where nobody is in",
+        "Programs' messages are in a room's history, with title and link, even if the room is empty",
         arguments: StoreKind.allCases)
     func programs(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -336,7 +336,7 @@ struct RoomPortTests {
         #expect(list.map(\.lastMessage) == [other, after])
     }
 
-    @Test("Many at once share transactions and each is told of its own result", arguments: StoreKind.allCases)
+    @Test("Concurrent posts share transactions, and each returns its own result", arguments: StoreKind.allCases)
     func together(kind: StoreKind) async throws {
         let store = try await kind.make()
         let rooms = store.stores.rooms
@@ -364,7 +364,7 @@ struct RoomPortTests {
     // MARK: - Records
 
     @Test(
-        "Rooms stand in the order of their codes, in pages, from a prefix on to its end", arguments: StoreKind.allCases)
+        "Rooms with a prefix are listed in the order of their codes, in pages", arguments: StoreKind.allCases)
     func rooms(kind: StoreKind) async throws {
         let store = try await kind.make()
         let records = store.stores.records
@@ -389,7 +389,7 @@ struct RoomPortTests {
     }
 
     @Test(
-        "A message's progress: who may read it, who has read it, also who has left since", arguments: StoreKind.allCases
+        "A message's progress counts its readers, including those who have left since", arguments: StoreKind.allCases
     )
     func progress(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -440,7 +440,7 @@ struct RoomPortTests {
     }
 
     @Test(
-        "A receipt is the writer's, of its last message in the room where it is, and names readers",
+        "Only the writer gets a receipt, for its last message in its present room, with the readers' names",
         arguments: StoreKind.allCases)
     func receipts(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -470,7 +470,7 @@ struct RoomPortTests {
         try await join(1...1, in: store)
         #expect(try await feed.receipts(in: code(), for: [writer]) == [:])
         try await join(5...52, in: store)
-        #expect(try await feed.receipts(in: code(), for: [StoreFixture.member(2)]) == [:], "A large room.")
+        #expect(try await feed.receipts(in: code(), for: [StoreFixture.member(2)]) == [:], "no receipts in a large room")
     }
 
     // MARK: - Moderation
@@ -535,7 +535,7 @@ struct RoomPortTests {
     }
 
     @Test(
-        "Who is in when the udid or the device is banned is removed, from the rooms concerned",
+        "A ban of a udid or device removes its members from the rooms that it covers",
         arguments: StoreKind.allCases)
     func bansOfMembers(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -573,7 +573,7 @@ struct RoomPortTests {
     }
 
     @Test(
-        "Of several bans the longest is named, and one that is lifted counts no more; they are listed",
+        "An error names the longest of several bans, a lifted ban does not count, and bans are listed",
         arguments: StoreKind.allCases)
     func several(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -605,7 +605,7 @@ struct RoomPortTests {
     }
 
     @Test(
-        "A closed room has no members, and takes none, nor posts, until it is opened or the time is over",
+        "A closed room has no members and rejects joins and posts until it is opened or the time is over",
         arguments: StoreKind.allCases)
     func close(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -670,7 +670,7 @@ struct RoomPortTests {
     }
 
     @Test(
-        "All pushes of a deleted message are settled for good and keep no text, whatever an outcome or a script says later",
+        "All pushes of a deleted message are settled and lose their text, whatever an outcome or script does later",
         arguments: StoreKind.allCases)
     func deletedPushes(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -737,7 +737,7 @@ struct RoomPortTests {
     }
 
     @Test(
-        "A deleted message does not stand between a notification and an earlier one that said the same",
+        "A deleted message does not keep skip_unchanged from seeing the same earlier notification",
         arguments: StoreKind.allCases)
     func skippedDespiteDeletion(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -757,7 +757,7 @@ struct RoomPortTests {
     // MARK: - Rows of rooms
 
     @Test(
-        "A room has a row from the first entry or program's message until nothing of it is left; its id is never reused",
+        "A room has a row from its first join or message until nothing is left of it; its id is never reused",
         arguments: StoreKind.allCases)
     func rows(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -795,7 +795,7 @@ struct RoomPortTests {
         #expect(try await names("beyond", in: store) == ["name4"])
     }
 
-    @Test("A ban of an address alone closes no room", arguments: StoreKind.allCases)
+    @Test("A ban of only an address closes no room", arguments: StoreKind.allCases)
     func addressAlone(kind: StoreKind) async throws {
         let store = try await kind.make()
         _ = try store.query("INSERT INTO bans (secret_code, address) VALUES ('room', '198.51.100.1')")
@@ -814,7 +814,7 @@ struct RoomPortTests {
     }
 
     @Test(
-        "A new code takes along members, history, tokens and bans, but not the banned; the old one is closed",
+        "A new code moves members, history, tokens and bans, but not banned members, and closes the old code",
         arguments: StoreKind.allCases)
     func newCode(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -868,7 +868,7 @@ struct RoomPortTests {
         #expect(try await feed.hasMoved(code(), to: code("newer")))
     }
 
-    @Test("A room that is not there, is closed, or whose new code is in use, gets none", arguments: StoreKind.allCases)
+    @Test("A room that does not exist or is closed, or whose new code is in use, gets no new code", arguments: StoreKind.allCases)
     func noNewCode(kind: StoreKind) async throws {
         let store = try await kind.make()
         let moderation = store.stores.moderation
@@ -898,7 +898,7 @@ struct RoomPortTests {
     }
 
     @Test(
-        "Messages, joins and bans during a new code are lost nowhere, and of two new codes at once one is taken",
+        "A change of the code loses no message, join or ban; of two concurrent changes, one succeeds",
         arguments: StoreKind.allCases)
     func newCodeMeanwhile(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -957,7 +957,7 @@ struct RoomPortTests {
     // MARK: - Addresses
 
     @Test(
-        "A ban may include the address: nobody comes in from it, and who is in is removed",
+        "A ban may include the address: members from it are removed, and joins from it are rejected",
         arguments: StoreKind.allCases)
     func address(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -1004,7 +1004,7 @@ struct RoomPortTests {
         }
     }
 
-    @Test("Whoever joins from an address while it is banned is out after it", arguments: StoreKind.allCases)
+    @Test("A member that joins from an address during its ban is out after it", arguments: StoreKind.allCases)
     func addressMeanwhile(kind: StoreKind) async throws {
         let store = try await kind.make()
         let stores = store.stores

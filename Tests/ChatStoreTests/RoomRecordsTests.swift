@@ -3,7 +3,7 @@ import Testing
 
 @testable import ChatStore
 
-@Suite("What the operator sees of rooms")
+@Suite("The operator's records of rooms")
 struct RoomRecordsTests {
     let fixture: StoreFixture
     let store: SQLiteStores
@@ -15,7 +15,7 @@ struct RoomRecordsTests {
 
     private func code(_ text: String) throws -> SecretCode { try SecretCode(parsing: text) }
 
-    @Test("What members did is noted of a limited number of them until it is written down")
+    @Test("The activity of a limited number of members is kept in memory until it is stored")
     func bounded() async throws {
         for number in 1...5 { try await store.rooms.join(StoreFixture.join(number)) }
         let activity = MemberActivity(database: store.database, mostWaiting: 3)
@@ -29,7 +29,7 @@ struct RoomRecordsTests {
         #expect(try fixture.value("SELECT count(*) FROM active_users WHERE time_last_message IS NOT NULL") == 4)
     }
 
-    @Test("A message's progress: who may read it, who has fetched it, what became of its pushes")
+    @Test("A message's progress has its readers, who fetched it, and the outcomes of its pushes")
     func progress() async throws {
         for number in 1...3 { try await store.rooms.join(StoreFixture.join(number)) }
         try await store.rooms.join(StoreFixture.join(4, tokenless: true))
@@ -82,7 +82,7 @@ struct RoomRecordsTests {
         _ = try? await store.activity.flush()
     }
 
-    @Test("What a member has read stays read when it leaves and comes back, and nothing of what was said meanwhile")
+    @Test("A member's read messages stay read after it leaves and returns, and messages in between stay unread")
     func again() async throws {
         for number in 1...2 { try await store.rooms.join(StoreFixture.join(number)) }
         let message = try await store.rooms.post(StoreFixture.post(1, "hi")).message
@@ -135,7 +135,7 @@ struct RoomRecordsTests {
         #expect(try await isFetched(message) == [false])
     }
 
-    @Test("In large rooms, too, a push knows its member")
+    @Test("A push names its member in large rooms as well")
     func largeRoom() async throws {
         for number in 1...12 { try await store.rooms.join(StoreFixture.join(number)) }
         let message = try await store.rooms.post(StoreFixture.post(1, "hi")).message
@@ -150,7 +150,7 @@ struct RoomRecordsTests {
         #expect(try await store.records.progress(of: message).fetchedBy == ["name2", "name3", "name4"])
     }
 
-    @Test("Who is removed by the operator has read what it has read", arguments: ["remove", "ban", "close"])
+    @Test("A member that the operator removes still counts as a reader", arguments: ["remove", "ban", "close"])
     func removed(how: String) async throws {
         for number in 1...2 { try await store.rooms.join(StoreFixture.join(number)) }
         let message = try await store.rooms.post(StoreFixture.post(1, "hi")).message
@@ -171,14 +171,14 @@ struct RoomRecordsTests {
         #expect(progress.readers == 1 && progress.fetchedBy == ["name2"])
     }
 
-    @Test("What those had read who left goes when the room's messages have gone")
+    @Test("The read positions of former members are deleted with the room's messages")
     func forgotten() async throws {
         for number in 1...3 { try await store.rooms.join(StoreFixture.join(number)) }
         let message = try await store.rooms.post(StoreFixture.post(1, "hi")).message
         store.feed.handedOut(message, to: try StoreFixture.member(2))
         _ = try await store.rooms.leave(StoreFixture.member(2))
         _ = try await store.rooms.leave(StoreFixture.member(3))
-        #expect(try fixture.value("SELECT count(*) FROM past_members") == 1, "Who has read nothing leaves nothing.")
+        #expect(try fixture.value("SELECT count(*) FROM past_members") == 1, "A member who has read nothing leaves no row.")
         fixture.advance(.seconds(3600))
         _ = try await store.upkeep.applyRetention(messages: .seconds(3600), queue: .seconds(3600))
         #expect(try fixture.value("SELECT count(*) FROM past_members") == 1)
@@ -188,12 +188,12 @@ struct RoomRecordsTests {
         #expect(try fixture.value("SELECT count(*) FROM past_members") == 0)
     }
 
-    @Test("When somebody has read, the feed names the room")
+    @Test("After a member has read, a flush returns the room")
     func reads() async throws {
         for number in 1...2 { try await store.rooms.join(StoreFixture.join(number)) }
         let message = try await store.rooms.post(StoreFixture.post(1, "hi")).message
         var rooms = try await store.activity.flush()
-        #expect(rooms == [], "Who writes has not read.")
+        #expect(rooms == [], "Writing is not reading.")
         store.feed.handedOut(message, to: try StoreFixture.member(2))
         rooms = try await store.activity.flush()
         #expect(try rooms == [code("room")])
@@ -202,7 +202,7 @@ struct RoomRecordsTests {
         #expect(rooms == [])
     }
 
-    @Test("Rooms that were written down are named, though what comes after them cannot be")
+    @Test("A flush returns the rooms that it stored, even if a later part fails")
     func partly() async throws {
         let count = 600
         for number in 1...count { try await store.rooms.join(StoreFixture.join(number, "room\(number)")) }
@@ -221,7 +221,7 @@ struct RoomRecordsTests {
         #expect(first.count == 500 && first.union(second).count == count)
     }
 
-    @Test("What cannot be written down now is written down later")
+    @Test("Activity that cannot be stored now is stored later")
     func locked() async throws {
         try await store.rooms.join(StoreFixture.join(1))
         try await store.rooms.join(StoreFixture.join(2))
@@ -236,7 +236,7 @@ struct RoomRecordsTests {
         #expect(try await store.records.progress(of: message).fetched == 1)
     }
 
-    @Test("What failed last stands first, of one app or of all")
+    @Test("Failures are listed by time, the latest first, of one app or of all")
     func failures() async throws {
         for (number, app, state) in [
             (1, "default", "failed"), (2, "other", "expired"), (3, "default", "sent"), (4, "default", "expired"),

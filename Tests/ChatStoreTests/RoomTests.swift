@@ -39,7 +39,7 @@ struct RoomTests {
             """, [members])
     }
 
-    @Test("A large room is served completely, behind the answer, and not to who comes later")
+    @Test("All members of a large room get a push after the response, but no member who joins later")
     func largeRoom() async throws {
         let members = 1300
         try fill(members)
@@ -54,7 +54,7 @@ struct RoomTests {
     }
 
     @Test(
-        "A small room is served before the answer, a larger one behind it",
+        "Pushes of a small room are queued before the response, those of a larger one after it",
         arguments: [PostRoom.small + 1, PostRoom.small + 2])
     func sizes(members: Int) async throws {
         for number in 1...members { try await store.rooms.join(StoreFixture.join(number)) }
@@ -69,7 +69,7 @@ struct RoomTests {
         #expect(try fixture.value("SELECT count(*) FROM push_queue") == members - 2)
     }
 
-    @Test("While messages keep coming, a large room is served nevertheless", .timeLimit(.minutes(1)))
+    @Test("A large room's fan-out proceeds while other messages keep coming", .timeLimit(.minutes(1)))
     func largeRoomBesideOthers() async throws {
         try fill(1200)
         try await store.rooms.join(StoreFixture.join(2000, "other"))
@@ -82,7 +82,7 @@ struct RoomTests {
         #expect(try fixture.value("SELECT count(*) FROM push_queue") == 1199)
     }
 
-    @Test("A fan-out that a crash interrupted goes on where it stood")
+    @Test("A fan-out that a crash interrupted continues where it ended")
     func interruptedFanout() async throws {
         for number in 1...9 { try await store.rooms.join(StoreFixture.join(number)) }
         _ = try await store.rooms.post(StoreFixture.post(1, "hi"))
@@ -97,7 +97,7 @@ struct RoomTests {
         #expect(try fixture.value("SELECT count(*) FROM push_queue") == 8)
     }
 
-    @Test("A full room takes no more, and lets those in it join again")
+    @Test("A full room rejects new members, and lets its members join again")
     func fullRoom() async throws {
         _ = try fixture.query(
             """
@@ -112,7 +112,7 @@ struct RoomTests {
         try await store.rooms.join(StoreFixture.join(SQLiteRoomStore.largestRoom + 1, "elsewhere"))
     }
 
-    @Test("Many at once share transactions and each is told of its own result")
+    @Test("Concurrent posts share transactions, and each returns its own result")
     func groupCommit() async throws {
         try await store.rooms.join(StoreFixture.join(1))
         try await store.rooms.join(StoreFixture.join(2))
@@ -131,7 +131,7 @@ struct RoomTests {
         #expect(try fixture.value("SELECT count(*) FROM push_queue") == 320)
     }
 
-    @Test("What a client says of itself is kept")
+    @Test("A client's data is stored")
     func analytics() async throws {
         try await store.rooms.join(StoreFixture.join(1))
         let row = try fixture.query(

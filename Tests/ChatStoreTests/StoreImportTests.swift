@@ -8,7 +8,7 @@ struct StoreImportTests {
 
     // MARK: - Members and pushes
 
-    @Test("Whoever is in a room, or was, is known", arguments: StoreKind.allCases)
+    @Test("Present and former members are known", arguments: StoreKind.allCases)
     func members(kind: StoreKind) async throws {
         let store = try await kind.make()
         try await store.stores.rooms.join(StoreFixture.join(1))
@@ -23,7 +23,7 @@ struct StoreImportTests {
     }
 
     @Test(
-        "Pushes are queued in their order behind those that are there, and known from then on, whatever becomes of them",
+        "Pushes are queued in order behind those that are there, and stay known whatever their outcome",
         arguments: StoreKind.allCases)
     func pushes(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -93,7 +93,7 @@ struct StoreImportTests {
     }
 
     @Test(
-        "The same again changes nothing, neither with all columns nor with few",
+        "A second import of the same data changes nothing, with all columns or a few",
         arguments: StoreKind.allCases)
     func again(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -122,7 +122,7 @@ struct StoreImportTests {
     }
 
     @Test(
-        "What has changed here after the export stays: a registration, an end, a newer version of the app",
+        "A registration, an end or a newer app version that came after the export stays",
         arguments: StoreKind.allCases)
     func newer(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -152,7 +152,7 @@ struct StoreImportTests {
     }
 
     @Test(
-        "What the file knows later counts: a device that it has registered or ended later, or says no time of",
+        "The file's data counts if it registered or ended the device later, or names no time",
         arguments: StoreKind.allCases)
     func older(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -174,7 +174,7 @@ struct StoreImportTests {
     }
 
     @Test(
-        "A file that does not say which devices have ended leaves that as it is",
+        "A file without the column of ended devices leaves their state unchanged",
         arguments: StoreKind.allCases)
     func withoutEnds(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -189,7 +189,7 @@ struct StoreImportTests {
     }
 
     @Test(
-        "Columns that the file has not stay as they are; those that it has empty are empty",
+        "Columns that the file lacks stay unchanged; columns that it has empty become empty",
         arguments: StoreKind.allCases)
     func columns(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -208,7 +208,7 @@ struct StoreImportTests {
         #expect(again.user == nil && again.client.appVersion == nil && again.tags.map(\.text) == ["b"])
     }
 
-    @Test("A device that stands twice in a file is as if each row had come alone", arguments: StoreKind.allCases)
+    @Test("A device that is in a file twice is imported as if each row had come alone", arguments: StoreKind.allCases)
     func twice(kind: StoreKind) async throws {
         let store = try await kind.make()
         var records = [1, 2, 1, 1].map { number in

@@ -141,7 +141,7 @@ final class TestedStore {
 }
 
 /// Tests the requirements of `docs/stores.md` for every store, through the ports alone.
-@Suite("What every store does", .timeLimit(.minutes(2)))
+@Suite("The requirements of every store", .timeLimit(.minutes(2)))
 struct StorePortTests {
     private static let sent = Transition(.sent, adding: PushHistory(attempts: 1))
 
@@ -151,7 +151,7 @@ struct StorePortTests {
         _ = try await store.stores.rooms.post(StoreFixture.post(1, "hello"))
     }
 
-    @Test("What a call has returned of is there after a restart", arguments: StoreKind.allCases)
+    @Test("Data of a call that has returned is there after a restart", arguments: StoreKind.allCases)
     func durable(kind: StoreKind) async throws {
         let store = try await kind.make()
         try await room(3, in: store)
@@ -179,7 +179,7 @@ struct StorePortTests {
         #expect(try await store.lease().isEmpty)
     }
 
-    @Test("What was leased and not settled is due after a restart, under the same id", arguments: StoreKind.allCases)
+    @Test("A leased push that was not settled is due after a restart, under the same id", arguments: StoreKind.allCases)
     func crash(kind: StoreKind) async throws {
         let store = try await kind.make()
         try await room(5, in: store)
@@ -191,7 +191,7 @@ struct StorePortTests {
     }
 
     @Test(
-        "What happened is counted; what waits is due at its time, what is due again goes behind",
+        "Outcomes are counted, waiting pushes are due at their time, and lost pushes go to the retry lane",
         arguments: StoreKind.allCases)
     func transitions(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -217,7 +217,7 @@ struct StorePortTests {
         #expect(outcomes.map(\.state) == [.failed, .sent] && outcomes.map(\.total) == [1, 1])
     }
 
-    @Test("A join tells whether nobody was in the room before", arguments: StoreKind.allCases)
+    @Test("A join returns whether the room was empty before", arguments: StoreKind.allCases)
     func emptyRooms(kind: StoreKind) async throws {
         let store = try await kind.make()
         let rooms = store.stores.rooms
@@ -232,7 +232,7 @@ struct StorePortTests {
     }
 
     @Test(
-        "A member reads what was said since it entered, never what was said before, also after a return",
+        "A member reads messages since it joined, never earlier ones, also after it returns",
         arguments: StoreKind.allCases)
     func history(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -255,7 +255,7 @@ struct StorePortTests {
         }
     }
 
-    @Test("What is written to try the disk changes nothing", arguments: StoreKind.allCases)
+    @Test("A trial write changes nothing", arguments: StoreKind.allCases)
     func trial(kind: StoreKind) async throws {
         let store = try await kind.make()
         try await room(3, in: store)
@@ -265,7 +265,7 @@ struct StorePortTests {
         #expect(try await store.lease().count == 2)
     }
 
-    @Test("A repeat with the same key writes nothing", arguments: StoreKind.allCases)
+    @Test("A repeated request with the same key writes nothing", arguments: StoreKind.allCases)
     func idempotent(kind: StoreKind) async throws {
         let store = try await kind.make()
         for number in 1...2 { try await store.stores.rooms.join(StoreFixture.join(number)) }
@@ -282,7 +282,7 @@ struct StorePortTests {
     }
 
     @Test(
-        "A notification goes to each device once, counts its pushes, and can be taken back",
+        "A notification goes to each device once, counts its pushes, and can be cancelled",
         arguments: StoreKind.allCases)
     func notifications(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -324,7 +324,7 @@ struct StorePortTests {
         #expect(try await store.stores.rooms.post(StoreFixture.post(1, "again")).queued == 1)
     }
 
-    @Test("Retention takes what is old and settled, and nothing else", arguments: StoreKind.allCases)
+    @Test("Retention deletes old settled data, and nothing else", arguments: StoreKind.allCases)
     func retention(kind: StoreKind) async throws {
         let store = try await kind.make()
         try await room(3, in: store)
@@ -337,7 +337,7 @@ struct StorePortTests {
         #expect(try await store.lease().map(\.id) == [leased[1].id])
     }
 
-    @Test("Rows that a wrong clock has dated ahead do not keep what is old behind them", arguments: StoreKind.allCases)
+    @Test("Rows with future times from a wrong clock do not keep old rows behind them", arguments: StoreKind.allCases)
     func datedAhead(kind: StoreKind) async throws {
         let store = try await kind.make()
         let day = Duration.seconds(86_400)
@@ -383,7 +383,7 @@ struct StorePortTests {
         #expect(try store.value("SELECT count(*) FROM messages") == 3000)
     }
 
-    @Test("The database knows the newest time up to a limit", arguments: StoreKind.allCases)
+    @Test("The store returns the newest time up to a limit", arguments: StoreKind.allCases)
     func evidence(kind: StoreKind) async throws {
         let store = try await kind.make()
         let (upkeep, begin) = (store.stores.upkeep, store.now())

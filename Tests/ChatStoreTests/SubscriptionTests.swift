@@ -3,7 +3,7 @@ import ChatStore
 import Foundation
 import Testing
 
-@Suite("Subscriptions of browsers are kept")
+@Suite("The storage of browser subscriptions")
 struct SubscriptionTests {
     let fixture: StoreFixture
 
@@ -20,7 +20,7 @@ struct SubscriptionTests {
             expiresAt: expiresAt)
     }
 
-    @Test("A repeat writes nothing for a while; another end of its time is written")
+    @Test("An equal subscription is not written again for a while; a new expiration is")
     func repeats() async throws {
         let store = try fixture.open().subscriptions
         try await store.keep(try subscription(1))
@@ -38,7 +38,7 @@ struct SubscriptionTests {
         #expect(try kept() > second)
     }
 
-    @Test("Retention takes those whose device is gone, and no others")
+    @Test("Retention deletes subscriptions without a device, and no others")
     func retention() async throws {
         let store = try fixture.open()
         for number in 1...3 { try await store.subscriptions.keep(try subscription(number)) }

@@ -22,7 +22,7 @@ struct TokenTests {
             expiresAt: expiresIn.map { fixture.time.withLock { $0 } + $0 })
     }
 
-    @Test("A token is known by its secret, which the file does not have")
+    @Test("A token is found by its secret, which the file does not contain")
     func secret() async throws {
         let grant = try AccessGrant(
             scopes: [.post, .send], room: SecretCode(parsing: "kitchen"),
@@ -40,7 +40,7 @@ struct TokenTests {
         }
     }
 
-    @Test("Names are unique; what another program broke grants nothing")
+    @Test("Names are unique, and a grant that another program broke allows nothing")
     func names() async throws {
         let (token, secret) = try await create("backup")
         await #expect(throws: ChatError.self) { try await create("backup") }
@@ -52,7 +52,7 @@ struct TokenTests {
         #expect(try await store.tokens.revoke(token.id) == token.name)
     }
 
-    @Test("Ends when it is revoked, by another process too, and when its time is over")
+    @Test("A token is invalid once it is revoked, also by another process, or has expired")
     func ends() async throws {
         let (first, secret) = try await create("first")
         #expect(try await store.tokens.revoke(first.id) == first.name)
@@ -72,7 +72,7 @@ struct TokenTests {
         #expect(try await create("next").token.id == 4)
     }
 
-    @Test("The list, page by page, with the last use")
+    @Test("Tokens are listed in pages, with their last use")
     func list() async throws {
         for name in ["a", "b", "c"] { _ = try await create(name) }
         let first = try await store.tokens.tokens(after: nil, limit: 2)
@@ -99,7 +99,7 @@ struct TokenTests {
         }
     }
 
-    @Test("Who may be sent to")
+    @Test("A grant limits the audience")
     func audiences() throws {
         let (ann, bob) = (try UserReference(parsing: "ann"), try UserReference(parsing: "bob"))
         let (room, other) = (SecretCode(stored: "room"), SecretCode(stored: "other"))

@@ -28,7 +28,7 @@ struct WriterTests {
         return end
     }
 
-    @Test("To try the disk something is written, which another process sees")
+    @Test("A trial write is visible to another process")
     func trial() async throws {
         let other = try DatabaseQueue(path: fixture.path)
         func version() throws -> Int? { try other.read { try Int.fetchOne($0, sql: "PRAGMA data_version") } }
@@ -37,7 +37,7 @@ struct WriterTests {
         #expect(try version() != before)
     }
 
-    @Test("A writer that does not move holds up nobody who tries it, and is tried again")
+    @Test("A trial write does not wait for a stalled writer, and a later one succeeds")
     func heldTrial() async throws {
         let held = await hold()
         for _ in 0..<2 {
@@ -52,7 +52,7 @@ struct WriterTests {
         }
     }
 
-    @Test("An answer does not share its transaction with what only the queue needs, and goes first")
+    @Test("A client's request does not share a transaction with the queue's upkeep, and goes first")
     func order() async throws {
         let held = await hold()
         let order = Mutex<[String]>([])
@@ -91,7 +91,7 @@ struct WriterTests {
             ])
     }
 
-    @Test("Transactions are counted by who waits for them, with their operations; what fails and what is refused, too")
+    @Test("Transactions are measured by urgency and size, and failed ones are counted")
     func work() async throws {
         let writer = store.database.writer
         let before = writer.work
@@ -116,7 +116,7 @@ struct WriterTests {
         #expect(try #require(metrics.freeBytes) > 0)
     }
 
-    @Test("Work behind the answers has all of the time while nobody waits, and one part in eight while somebody does")
+    @Test("Background work has all of the time while no client waits, and an eighth while one does")
     func budget() {
         let start = ContinuousClock.now
         var budget = BackgroundBudget(now: start)
@@ -141,7 +141,7 @@ struct WriterTests {
         #expect(budget.steps == 1)
     }
 
-    @Test("A write-ahead log is moved beside the writer, does not grow without end, and nothing is lost")
+    @Test("The write-ahead log is copied beside the writer, has a limited size, and loses nothing")
     func checkpoints() async throws {
         let text = String(repeating: "x", count: 100_000)
         func size(_ suffix: String) -> Int {
@@ -166,7 +166,7 @@ struct WriterTests {
         #expect(try fixture.value("SELECT count(*) FROM messages") == 2000)
     }
 
-    @Test("What cannot be moved, because somebody reads an older state, is moved later")
+    @Test("The part of the log that a reader of an older state needs is copied later")
     func slowReader() async throws {
         let pool = try DatabasePool(path: fixture.path)
         let text = String(repeating: "x", count: 100_000)
