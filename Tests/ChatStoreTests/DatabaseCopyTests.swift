@@ -191,7 +191,8 @@ import Testing
         try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: false)
         let others = ["pushchat.db", "pushchat-2026.db", "pushchat-20260507T215729Z.db.old", "notes"]
         for name in others { #expect(FileManager.default.createFile(atPath: "\(folder.path)/\(name)", contents: nil)) }
-        // The draft of a copy that was killed. It is old at the times of the loop, and in progress at the last, earlier time.
+        // The draft of a copy that was killed. It is old at the times of the loop, and in progress at the last, earlier
+        // time.
         let draft = "\(folder.path)/.pushchat-20260507T215729Z.db.0A1B2C3D.part"
         #expect(FileManager.default.createFile(atPath: draft, contents: nil))
         for day in 0..<5 {

@@ -127,7 +127,9 @@ struct DevicePortTests {
         #expect(try await device(1, in: store) == edited)
     }
 
-    @Test("A call on a token of several apps must name the app; an unknown token is not found", arguments: StoreKind.allCases)
+    @Test(
+        "A call on a token of several apps must name the app; an unknown token is not found",
+        arguments: StoreKind.allCases)
     func ambiguous(kind: StoreKind) async throws {
         let store = try await kind.make()
         try await register(1, in: store)
@@ -144,7 +146,9 @@ struct DevicePortTests {
         #expect(try await devices.device(token, app: nil).app == .default)
     }
 
-    @Test("A list contains each device that its filter selects once, over any number of pages", arguments: StoreKind.allCases)
+    @Test(
+        "A list contains each device that its filter selects once, over any number of pages",
+        arguments: StoreKind.allCases)
     func lists(kind: StoreKind) async throws {
         let store = try await kind.make()
         try await register(1...3, user: "ann", in: store)
@@ -242,7 +246,8 @@ struct DevicePortTests {
     }
 
     @Test(
-        "Pushes of a large notification are queued after the response, also after a restart", arguments: StoreKind.allCases)
+        "Pushes of a large notification are queued after the response, also after a restart",
+        arguments: StoreKind.allCases)
     func large(kind: StoreKind) async throws {
         let store = try await kind.make()
         let devices = store.stores.devices

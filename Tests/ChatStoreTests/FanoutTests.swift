@@ -41,7 +41,9 @@ struct FanoutTests {
         #expect(place < 10_002)
     }
 
-    @Test("Interrupted work beyond the limit of one round is resumed when the first part is done", .timeLimit(.minutes(2)))
+    @Test(
+        "Interrupted work beyond the limit of one round is resumed when the first part is done", .timeLimit(.minutes(2))
+    )
     func manyJobs() async throws {
         _ = try bench.fixture.query(
             """

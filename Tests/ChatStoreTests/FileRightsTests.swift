@@ -43,7 +43,7 @@ struct FileRightsTests {
         #expect(try String(contentsOfFile: victim, encoding: .utf8) == "root's")
     }
 
-    @Test("A link in the place of the lock is not followed, and nothing is given away", arguments: [true, false])
+    @Test("A link in place of the lock is not followed, and no file changes its owner", arguments: [true, false])
     func lock(isSymbolic: Bool) throws {
         let lock = fixture.path + ".lock"
         #expect(isSymbolic ? symlink(victim, lock) == 0 : link(victim, lock) == 0)
@@ -57,7 +57,7 @@ struct FileRightsTests {
         try expectVictimUntouched()
     }
 
-    @Test("A restore reads the copy as root, and does the rest with the rights of the folder's owner")
+    @Test("A restore reads the copy as root, and does everything else with the rights of the folder's owner")
     func restore() throws {
         var rights: Set<uid_t> = []
         let restored = try DatabaseCopy.restore(copy, to: fixture.path) { _, _ in
@@ -74,7 +74,7 @@ struct FileRightsTests {
         try expectVictimUntouched()
     }
 
-    @Test("A link that leads into a folder of root's leads nowhere")
+    @Test("A user's link into a folder of root's cannot be opened")
     func followed() throws {
         // The draft is opened by its name, which the user can turn into a link between two calls.
         let rights = FileRights(changing: fixture.path)
@@ -93,7 +93,7 @@ struct FileRightsTests {
         close(own)
     }
 
-    @Test("A link of the user's to a database or a folder of root's gives no rights there; a link of root's does")
+    @Test("A user's link to root's database or folder gives no rights there; root's own link does")
     func linked() throws {
         let apart = (copy as NSString).deletingLastPathComponent
         let folder = fixture.directory.path + "/backups"
@@ -115,7 +115,7 @@ struct FileRightsTests {
         #expect(FileRights(reading: fixture.path) == .own && FileRights(changing: fixture.path) == .own)
     }
 
-    @Test("Root's own database in another's folder is read with root's rights, and not replaced")
+    @Test("Root's database in a user's folder is read with root's rights, and never replaced")
     func rootsOwn() throws {
         #expect(chown(fixture.path, 0, 0) == 0)
         #expect(FileRights(reading: fixture.path).user == 0)
@@ -125,7 +125,7 @@ struct FileRightsTests {
         #expect(status(fixture.path).st_uid == 0)
     }
 
-    @Test("In a folder of root's where others can write, the file's owner decides")
+    @Test("In a folder of root's that others can write to, the file's owner determines the rights")
     func shared() throws {
         #expect(chown(fixture.directory.path, 0, 0) == 0)
         #expect(FileRights(changing: fixture.path) == .own && FileRights(reading: fixture.path) == .own)
@@ -134,7 +134,7 @@ struct FileRightsTests {
         #expect(FileRights(changing: fixture.directory.path + "/missing").user == 0)
     }
 
-    @Test("The copy before an upgrade is the user's, and no mode is changed through a link")
+    @Test("The copy before an upgrade belongs to the user, and no mode is changed through a link")
     func upgrade() throws {
         for name in ["-wal", "-shm"] { unlink(fixture.path + name) }
         #expect(symlink(victim, fixture.path + "-shm") == 0)

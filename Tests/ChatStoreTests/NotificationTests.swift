@@ -158,7 +158,8 @@ struct NotificationTests {
         #expect(try await bench.store.notifications.send(request).devices == 0)
     }
 
-    @Test("skip_unchanged compares a badge with the last badge, and other pushes with the last that was not only a badge")
+    @Test(
+        "skip_unchanged compares a badge with the last badge, and other pushes with the last that was not only a badge")
     func kinds() async throws {
         try await bench.register([1])
         func send(_ payload: String, skips: Bool = true) async throws -> Int {

@@ -126,7 +126,8 @@ struct PostgresDeviceTests {
     }
 
     @Test(
-        "A list contains each device that its filter selects once, in the order of registration", arguments: [1, 3, 100])
+        "A list contains each device that its filter selects once, in the order of registration",
+        arguments: [1, 3, 100])
     func filters(limit: Int) async throws {
         let relays = try await Relays()
         for number in 1...24 {
@@ -203,7 +204,8 @@ struct PostgresDeviceTests {
     }
 
     @Test(
-        "A device's history has its notifications, other programs' pushes and its room's, newest first", arguments: [1, 4, 50])
+        "A device's history has its notifications, other programs' pushes and its room's, newest first",
+        arguments: [1, 4, 50])
     func history(limit: Int) async throws {
         let relays = try await Relays()
         for number in 1...3 { try await relays.first.rooms.join(StoreFixture.join(number)) }

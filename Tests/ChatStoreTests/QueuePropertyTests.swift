@@ -144,7 +144,8 @@ struct QueuePropertyTests {
     }
 
     @Test(
-        "No push is lost or gets two outcomes, and each one that is not in doubt is sent once", arguments: StoreKind.allCases,
+        "No push is lost or gets two outcomes, and each one that is not in doubt is sent once",
+        arguments: StoreKind.allCases,
         1...6)
     func run(kind: StoreKind, number: UInt64) async throws {
         let seed =

@@ -470,7 +470,8 @@ struct RoomPortTests {
         try await join(1...1, in: store)
         #expect(try await feed.receipts(in: code(), for: [writer]) == [:])
         try await join(5...52, in: store)
-        #expect(try await feed.receipts(in: code(), for: [StoreFixture.member(2)]) == [:], "no receipts in a large room")
+        #expect(
+            try await feed.receipts(in: code(), for: [StoreFixture.member(2)]) == [:], "no receipts in a large room")
     }
 
     // MARK: - Moderation
@@ -868,7 +869,9 @@ struct RoomPortTests {
         #expect(try await feed.hasMoved(code(), to: code("newer")))
     }
 
-    @Test("A room that does not exist or is closed, or whose new code is in use, gets no new code", arguments: StoreKind.allCases)
+    @Test(
+        "A room that does not exist or is closed, or whose new code is in use, gets no new code",
+        arguments: StoreKind.allCases)
     func noNewCode(kind: StoreKind) async throws {
         let store = try await kind.make()
         let moderation = store.stores.moderation

@@ -178,7 +178,8 @@ struct RoomRecordsTests {
         store.feed.handedOut(message, to: try StoreFixture.member(2))
         _ = try await store.rooms.leave(StoreFixture.member(2))
         _ = try await store.rooms.leave(StoreFixture.member(3))
-        #expect(try fixture.value("SELECT count(*) FROM past_members") == 1, "A member who has read nothing leaves no row.")
+        #expect(
+            try fixture.value("SELECT count(*) FROM past_members") == 1, "A member who has read nothing leaves no row.")
         fixture.advance(.seconds(3600))
         _ = try await store.upkeep.applyRetention(messages: .seconds(3600), queue: .seconds(3600))
         #expect(try fixture.value("SELECT count(*) FROM past_members") == 1)
