@@ -3,26 +3,26 @@ import GRDB
 import Logging
 import Synchronization
 
-/// What is left to do after an answer. How far it has come is kept with the message or notification, so that it goes on after
-/// a crash.
+/// Work that remains after a response. The row of the message or notification stores the progress, so that the work
+/// resumes after a crash.
 enum BackgroundJob: Sendable, Hashable {
-    /// Pushes of a message to queue.
+    /// A message whose pushes have to be queued.
     case message(MessageID)
-    /// Pushes of a notification to queue, or to take back.
+    /// A notification whose pushes have to be queued or cancelled.
     case notification(NotificationID)
 
-    /// What a step did.
+    /// The result of a step.
     struct Step: Sendable {
-        /// Rows that are in the queue now.
+        /// Pushes that the step inserted into the queue.
         var inserted: [DuePushes] = []
-        /// Of those that wait for a time: their numbers, and the time.
+        /// The ids of inserted pushes that wait for a time, that time, and the apps.
         var scheduled: (range: ClosedRange<Int64>, until: Timestamp, apps: [AppName])?
         /// Pushes that reached a final state.
         var ended: [FinalStateCount] = []
         var hasMore = false
     }
 
-    /// Does the next step of what the database says is left, which may be nothing.
+    /// Performs the next step of the work that the database still records. There may be none.
     func step(
         now: Timestamp, _ settings: StoreSettings, inFlight: (ClosedRange<Int64>) -> [ClosedRange<Int64>] = { _ in [] },
         _ db: Database
@@ -37,9 +37,9 @@ enum BackgroundJob: Sendable, Hashable {
     }
 }
 
-/// Does the jobs in steps, one transaction each, so that other writes go between.
+/// Performs the jobs in steps of one transaction each, so that other writes can run in between.
 final class BackgroundJobs: Sendable {
-    /// Jobs that are under way at once.
+    /// The maximum number of jobs in progress.
     private static let most = 1000
 
     private let database: SQLiteDatabase
@@ -47,7 +47,7 @@ final class BackgroundJobs: Sendable {
     private let outcomes: OutcomeCounter
     private let settings: @Sendable () -> StoreSettings
     private let underWay = Mutex<Set<BackgroundJob>>([])
-    /// There may be more than are under way; ``SQLiteUpkeep`` takes them up.
+    /// Whether there may be more jobs than those in progress. ``SQLiteUpkeep`` resumes them.
     private let hasMore = Atomic(false)
 
     init(
@@ -60,8 +60,8 @@ final class BackgroundJobs: Sendable {
         self.settings = settings
     }
 
-    /// Does the remaining steps of a job, unless that is under way. When one fails (the disk is full, say), ``resume()``
-    /// takes it up again.
+    /// Performs the remaining steps of a job, unless the job is in progress already. If a step fails (because the disk
+    /// is full, for example), ``resume()`` continues it later.
     func start(_ job: BackgroundJob) {
         let isNew = underWay.withLock { underWay in
             guard underWay.count < Self.most else {
@@ -81,7 +81,7 @@ final class BackgroundJobs: Sendable {
                 if step.hasMore { nextStep(of: job) } else { underWay.withLock { _ = $0.remove(job) } }
             }
         } onFailure: { [self] error in
-            // What has failed waits for the next full scan.
+            // A job that has failed waits for the next full scan.
             hasMore.store(false, ordering: .relaxed)
             underWay.withLock { _ = $0.remove(job) }
             database.logger.error(
@@ -91,19 +91,19 @@ final class BackgroundJobs: Sendable {
         if !accepted { underWay.withLock { _ = $0.remove(job) } }
     }
 
-    /// To be called on the writer's thread, after the commit.
+    /// Must be called on the writer's thread, after the commit.
     func committed(_ step: BackgroundJob.Step) {
         outcomes.add(step.ended)
         queue.inserted(step.inserted)
         if let (range, time, apps) = step.scheduled { queue.insertedWaiting(range, until: time, apps: apps) }
     }
 
-    /// None is under way any more, and some had no room among them.
+    /// Whether no job is in progress and some did not fit among them.
     var mustResume: Bool { hasMore.load(ordering: .relaxed) && underWay.withLock(\.isEmpty) }
 
-    /// Takes up what a crash or a full disk interrupted.
+    /// Resumes the jobs that a crash or a full disk interrupted.
     func resume() async throws(ChatError) {
-        // Before the look: what has no room from now on is found by the next one.
+        // Before the query: jobs that do not fit from now on are found by the next query.
         hasMore.store(false, ordering: .relaxed)
         let open = try await database.read { db -> [BackgroundJob] in
             let messages: [Int64] = try db.values(

@@ -3,45 +3,49 @@ import Dispatch
 import GRDB
 import Synchronization
 
-/// The one place through which everything is written: many operations, one transaction, one fsync (group commit).
+/// Performs all writes. It combines many operations into one transaction with one fsync (group commit).
 ///
-/// Operations that arrive while a transaction runs wait and share the next one. Each is told of its own result, after
-/// the commit. An operation reports a ``ChatError`` before it has written anything; any other error, or one after a
-/// write, rolls the transaction back and the operations are run again one by one, so that only the faulty one fails.
+/// Operations that arrive while a transaction runs wait and share the next one. Each caller gets the result of its own
+/// operation after the commit. An operation throws a ``ChatError`` before it has written anything. Any other error, or
+/// an error after a write, rolls the transaction back. The writer then runs the operations one by one, so that only the
+/// faulty one fails.
 final class BatchingWriter: Sendable {
-    /// Operations in one transaction: enough to make the fsync cheap, few enough to keep the others' wait short.
+    /// The maximum number of operations in one transaction: enough to make the fsync cheap, few enough to keep the wait
+    /// short.
     static let batchLimit = 512
-    /// Operations that may wait; more means that the disk does not keep up, and the client should come later.
+    /// The maximum number of waiting operations. If more arrive, the disk cannot keep up, and the client should retry
+    /// later.
     static let waitingLimit = 16_384
 
-    /// Who waits for an operation. Each has transactions of its own, so that no answer's commit carries another's work.
+    /// The priority of an operation. Each priority has its own transactions, so that a commit that a client waits for
+    /// carries no other work.
     enum Urgency: Int, Sendable, CaseIterable {
-        /// Somebody waits for an answer.
+        /// A caller waits for the response.
         case answer
-        /// The queue's own: outcomes, repair, retention.
+        /// The queue's own work: outcomes, repair, retention.
         case upkeep
-        /// Nobody waits for it: it is done when nothing else is to be done, and within ``BackgroundBudget`` when there is. It
-        /// takes milliseconds at the most.
+        /// No caller waits. The work runs when the writer is idle, and within ``BackgroundBudget`` otherwise. Each
+        /// operation takes at most a few milliseconds.
         case background
     }
 
     private struct Operation: Sendable {
-        /// Whether what it writes has to be on the disk before its result is told.
+        /// Whether its writes must be on disk before the caller gets the result.
         let isDurable: Bool
-        /// Runs inside the transaction; what it returns is called after the commit.
+        /// Runs inside the transaction. The closure that it returns is called after the commit.
         let run: @Sendable (Database) throws -> @Sendable () -> Void
         let fail: @Sendable (ChatError) -> Void
     }
 
     private struct Waiting {
-        /// By urgency; first in, first out.
+        /// Indexed by urgency; first in, first out.
         private var operations = [[Operation]](repeating: [], count: Urgency.allCases.count)
-        /// A drain is under way or scheduled on the writer's queue.
+        /// Whether a drain is running, or scheduled on the writer's queue.
         private var isScheduled = false
-        /// A drain for background work will be scheduled later.
+        /// Whether a timer is set that will schedule a drain for background work.
         private var isDelayed = false
 
-        /// - Returns: whether it was accepted, and whether a drain has to be scheduled.
+        /// - Returns: Whether the operation was accepted, and whether the caller has to schedule a drain.
         mutating func add(_ operation: Operation, _ urgency: Urgency) -> (isAccepted: Bool, mustSchedule: Bool) {
             guard operations[urgency.rawValue].count < BatchingWriter.waitingLimit else { return (false, false) }
             operations[urgency.rawValue].append(operation)
@@ -54,7 +58,7 @@ final class BatchingWriter: Sendable {
             return taken
         }
 
-        /// - Returns: whether a drain has to be scheduled.
+        /// - Returns: Whether the caller has to schedule a drain.
         mutating func schedule() -> Bool {
             defer { isScheduled = true }
             return !isScheduled
@@ -65,9 +69,9 @@ final class BatchingWriter: Sendable {
             return schedule()
         }
 
-        /// A drain has ended.
-        /// - Parameter pause: how long background work has to wait; nil: it may go on.
-        /// - Returns: after how long the next is to be scheduled; nil for none.
+        /// Records the end of a drain.
+        /// - Parameter pause: The time that background work has to wait. `nil` if it may continue.
+        /// - Returns: The delay before the next drain. `nil` if none has to be scheduled.
         mutating func drained(_ pause: Duration?) -> Duration? {
             func isWaiting(_ urgency: Urgency) -> Bool { !operations[urgency.rawValue].isEmpty }
             isScheduled = isWaiting(.answer) || isWaiting(.upkeep) || (isWaiting(.background) && pause == nil)
@@ -80,15 +84,15 @@ final class BatchingWriter: Sendable {
 
     private let pool: DatabasePool
     let checkpointer: Checkpointer
-    /// Why nothing can be written now; asked before each transaction.
+    /// The reason why writes are impossible at the moment. Checked before each transaction.
     private let obstacle: @Sendable () -> ChatError?
     private let clock: @Sendable () -> ContinuousClock.Instant
     private let waiting = Mutex(Waiting())
-    /// Of the writer's queue alone.
+    /// Used only on the writer's queue.
     private let budget: Mutex<BackgroundBudget>
-    /// What the writing connection is set to: as ``DatabaseFile`` opens it.
+    /// The current setting of the writing connection. ``DatabaseFile`` opens it with `FULL`.
     private let isDurable = Mutex(true)
-    /// By urgency.
+    /// Indexed by urgency.
     private let measures = Urgency.allCases.map { _ in
         (seconds: Histogram(Histogram.moments), sizes: Histogram(Histogram.sizes))
     }
@@ -108,10 +112,11 @@ final class BatchingWriter: Sendable {
         pool.writeWithoutTransaction { db in checkpointer.serve(db) }
     }
 
-    /// Returns once what `body` wrote is on disk.
-    /// - Parameter durably: false for what a power cut may undo: it is in the file, and goes to the disk with the next commit
-    ///   that has to.
-    /// - Parameter committed: called on the writer's thread as soon as it is on disk; quick, and before the caller goes on.
+    /// Runs `body` in a transaction and returns after its writes are on disk.
+    /// - Parameter durably: False if a power cut may undo the writes. They are then in the file, and reach the disk
+    ///   with the next durable commit.
+    /// - Parameter committed: Called on the writer's thread right after the commit, before the caller resumes. It has
+    ///   to be quick.
     func perform<Value: Sendable>(
         durably isDurable: Bool = true, _ urgency: Urgency = .answer,
         _ body: @escaping @Sendable (Database) throws -> Value,
@@ -134,7 +139,7 @@ final class BatchingWriter: Sendable {
         return try result.get()
     }
 
-    /// Puts an operation in line without waiting for it. False, with nothing done, when the line is full.
+    /// Enqueues an operation without waiting for it. Returns false, without any effect, if too many operations wait.
     func enqueue(
         durably isDurable: Bool = true, _ urgency: Urgency = .answer,
         _ run: @escaping @Sendable (Database) throws -> @Sendable () -> Void,
@@ -148,7 +153,7 @@ final class BatchingWriter: Sendable {
         return isAccepted
     }
 
-    /// What it has done so far.
+    /// The work done so far.
     var work: StoreWork {
         var work = StoreWork()
         work.batches = zip(Urgency.allCases, measures).map { urgency, measures in
@@ -164,7 +169,8 @@ final class BatchingWriter: Sendable {
         pool.asyncWriteWithoutTransaction { db in self.drain(db) }
     }
 
-    /// One batch of each urgency, then the queue is given up, so that other users of the writing connection get their turn.
+    /// Runs one batch of each urgency, then leaves the queue, so that other users of the writing connection get their
+    /// turn.
     private func drain(_ db: Database) {
         let (pause, steps) = budget.withLock { ($0.pause(at: clock()), $0.steps) }
         if measured(next(.answer, Self.batchLimit), .answer, db) { budget.withLock { $0.answered(at: clock()) } }
@@ -185,7 +191,7 @@ final class BatchingWriter: Sendable {
         waiting.withLock { $0.next(urgency, most) }
     }
 
-    /// Whether the next commit is to wait for the disk.
+    /// Sets whether the next commit waits for the disk.
     private func setDurable(_ isDurable: Bool, _ db: Database) throws {
         try self.isDurable.withLock { now in
             guard now != isDurable else { return }
@@ -194,7 +200,7 @@ final class BatchingWriter: Sendable {
         }
     }
 
-    /// - Returns: whether there was anything to do.
+    /// - Returns: Whether the batch contained any operation.
     private func measured(_ batch: [Operation], _ urgency: Urgency, _ db: Database) -> Bool {
         guard !batch.isEmpty else { return false }
         let begin = clock()
@@ -205,7 +211,7 @@ final class BatchingWriter: Sendable {
         return true
     }
 
-    /// - Returns: what tells the callers how it ended.
+    /// - Returns: Closures that report the results to the callers.
     private func commit(_ batch: [Operation], _ db: Database) -> [@Sendable () -> Void] {
         if let obstacle = obstacle() {
             failed.add(1, ordering: .relaxed)
@@ -230,26 +236,28 @@ final class BatchingWriter: Sendable {
         } catch {
             if batch.count > 1, !error.isDiskProblem { return batch.flatMap { commit([$0], db) } }
             if error.isDiskProblem { failed.add(1, ordering: .relaxed) }
-            // Another process holds the lock: those in line have waited for it, too, and would do so again.
+            // Another process holds the lock. The waiting operations have waited for it as well, and would only wait
+            // again.
             let others = error.isLockProblem ? next(.answer, .max) + next(.upkeep, .max) : []
             return (batch + others).map { operation in { operation.fail(ChatError(storing: error)) } }
         }
     }
 }
 
-/// The writer's time for background work: all of it while nobody waits for an answer, and one part in ``share`` while
-/// somebody does. The moments after a batch of answers count as such, because the same clients are about to send the next.
+/// Limits the writer's time for background work. Background work may use all of the time while no caller waits for a
+/// response, and one part in ``share`` otherwise. The moments after a batch of responses count as busy, because the
+/// same clients are about to send their next requests.
 struct BackgroundBudget: Sendable {
     static let share = 8
-    /// How long after a batch of answers the next is expected.
+    /// The time within which the next batch of responses is expected.
     static let gap = Duration.milliseconds(10)
-    /// What the steps of one transaction take together: others wait for no more than that.
+    /// The target duration of one transaction of background work. Other operations wait no longer than this.
     static let transaction = Duration.milliseconds(4)
 
     private var lastResponses: ContinuousClock.Instant
-    /// Until then its share is spent.
+    /// Until this time, the share for background work is used up.
     private var spentUntil: ContinuousClock.Instant
-    /// What a step took lately.
+    /// The duration of a step in the latest transaction.
     private var stepTime = Self.transaction
 
     init(now: ContinuousClock.Instant) {
@@ -257,10 +265,10 @@ struct BackgroundBudget: Sendable {
         spentUntil = now
     }
 
-    /// Steps that share one transaction, and its sync to the disk.
+    /// The number of steps that share one transaction and its fsync.
     var steps: Int { max(1, min(16, Int(Self.transaction / max(stepTime, .microseconds(1))))) }
 
-    /// How long nothing is to be done; nil for no pause.
+    /// The time to wait before more background work may run. `nil` if it may run now.
     func pause(at now: ContinuousClock.Instant) -> Duration? {
         let end = min(spentUntil, lastResponses + Self.gap)
         return now >= end ? nil : end - now
@@ -270,7 +278,7 @@ struct BackgroundBudget: Sendable {
         lastResponses = now
     }
 
-    /// So many steps were done.
+    /// Records that a transaction ran `count` steps.
     mutating func spent(_ count: Int, from begin: ContinuousClock.Instant, to end: ContinuousClock.Instant) {
         spentUntil = end + (end - begin) * (Self.share - 1)
         stepTime = (end - begin) / count

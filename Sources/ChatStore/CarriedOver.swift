@@ -2,24 +2,25 @@ import ChatDomain
 import Foundation
 import GRDB
 
-/// The records that a restore takes over from the replaced database, so that it brings back neither a revoked token nor a
-/// banned person.
+/// The records that a restore takes over from the replaced database, so that revoked tokens stay revoked and banned
+/// people stay banned.
 ///
 /// The two files may have different schema versions. A row therefore takes over the columns that both have.
 package struct CarriedOver: Sendable, Equatable {
     package struct Item: Sendable, Equatable {
         package let id: Int64
-        /// A token's name; the nickname of a banned member, or `nil`.
+        /// The name of a token, or the nickname of a banned member. `nil` if there is no nickname.
         package let name: String?
     }
 
-    /// Tokens of the copy that were revoked since.
+    /// Tokens of the copy that were revoked since the copy was made.
     package private(set) var revoked: [Item] = []
-    /// Tokens of the copy whose scopes, room, audience or expiry were changed since. They are as in the replaced database.
+    /// Tokens of the copy whose scopes, room, audience or expiry have changed since. They now have the values of the
+    /// replaced database.
     package private(set) var changed: [Item] = []
     /// Tokens that are newer than the copy. The restored database does not have them.
     package private(set) var gone: [Item] = []
-    /// Bans in force that the copy did not have, or had otherwise.
+    /// Bans in force that the copy did not have, or had with other values.
     package private(set) var bans: [Item] = []
     /// Bans of the copy that were lifted or have ended since.
     package private(set) var lifted: [Item] = []
@@ -28,7 +29,7 @@ package struct CarriedOver: Sendable, Equatable {
     /// Members of the copy who are banned, or in a closed room. They were removed.
     package private(set) var removedMembers = 0
 
-    /// Where the replaced database says nothing else than the copy.
+    /// The value if the replaced database has no records that differ from the copy.
     static let nothing = CarriedOver()
 
     private init() {}
@@ -62,7 +63,8 @@ package struct CarriedOver: Sendable, Equatable {
         let bans: Table?
         let moderation: Table?
 
-        /// - Parameter newest: the newest moderation record of the copy; `nil` without that table.
+        /// - Parameter newest: The id of the newest moderation record in the copy. `nil` if the copy does not have that
+        ///   table.
         init(_ db: Database, after newest: Int64?) throws {
             key = try CarriedOver.key(db)
             tokens = try Table("api_tokens", db)
@@ -76,7 +78,8 @@ package struct CarriedOver: Sendable, Equatable {
         return try Int64.fetchOne(db, sql: "SELECT coalesce(max(moderation_id), 0) FROM moderation")
     }
 
-    /// Stays the same in copies, and differs between databases. `nil` before schema version 8.
+    /// The key of a database. Copies of a database have the same key, and other databases have different ones. `nil`
+    /// before schema version 8.
     private static func key(_ db: Database) throws -> Data? {
         guard try !columns(of: "queue_state", db).isEmpty else { return nil }
         return try Data.fetchOne(db, sql: "SELECT id_key FROM queue_state")
@@ -104,9 +107,9 @@ package struct CarriedOver: Sendable, Equatable {
         }
     }
 
-    /// A token is the same if its hash is: names and numbers may be used again.
+    /// Tokens are matched by their hash, because names and ids may be reused.
     private mutating func carry(tokens: Source.Table, into copy: Database) throws {
-        /// Written by use; not worth naming.
+        /// Written when the token is used; not worth reporting.
         let ofUse: Set = ["time_used", "used_from"]
         let columns = try Self.columns(of: "api_tokens", copy)
         let shared = tokens.columns.filter { columns.contains($0) && !["token_id", "hash", "name"].contains($0) }
@@ -127,7 +130,7 @@ package struct CarriedOver: Sendable, Equatable {
         gone = tokens.rows.filter { current[$0["hash"]] != nil }.map { Item(id: $0["token_id"], name: $0["name"]) }
     }
 
-    /// A ban that the replaced database no longer has, because its record was old, stays as it is in the copy.
+    /// A ban whose record the replaced database has already deleted for its age stays as it is in the copy.
     private mutating func carry(bans: Source.Table, into copy: Database, _ now: Timestamp) throws {
         func isInForce(_ ban: Row) -> Bool { (ban["time_ends"] as String?).map { $0 > now.sqlText } ?? true }
         let columns = try Self.columns(of: "bans", copy)
@@ -144,7 +147,7 @@ package struct CarriedOver: Sendable, Equatable {
             let ban = Item(id: row["ban_id"], name: row["nickname"])
             if missing.contains(where: { row.hasValue($0) }) {
                 if isInForce(row) { incomplete.append(ban) }
-                // Without the address that it was for, it would close the room.
+                // Without the address that it applied to, it would close the room to everyone.
                 guard row.hasValue("udid") || row.hasValue("device_token") else { continue }
             }
             let old = try Row.fetchOne(copy, sql: "SELECT * FROM bans WHERE ban_id = ?", arguments: [ban.id])
@@ -161,7 +164,8 @@ package struct CarriedOver: Sendable, Equatable {
         try removeBanned(copy, now, hasAddress: columns.contains("address"))
     }
 
-    /// A ban keeps people from entering. Those who were in the room were removed when they were banned.
+    /// A ban only prevents a person from joining. The original ban also removed the person's members, so remove them
+    /// here as well.
     private mutating func removeBanned(_ copy: Database, _ now: Timestamp, hasAddress: Bool) throws {
         let condition = """
             EXISTS (
@@ -180,7 +184,7 @@ package struct CarriedOver: Sendable, Equatable {
 
     // MARK: - Rows
 
-    /// - Returns: those of the columns that differ.
+    /// - Returns: The columns whose values differ.
     private static func differences(_ row: Row, _ columns: [String], from latest: Row) -> [String] {
         columns.filter { row[$0] as DatabaseValue != latest[$0] as DatabaseValue }
     }

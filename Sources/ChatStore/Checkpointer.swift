@@ -5,25 +5,26 @@ import GRDB
 import GRDBSQLite
 import Synchronization
 
-/// Copies the pages of the write-ahead log into the database file (a checkpoint), on a connection of its own, so that no answer
-/// waits for that: it is thousands of pages, and two syncs.
+/// Copies the pages of the write-ahead log into the database file (a checkpoint), on a connection of its own. A
+/// checkpoint is thousands of pages and two syncs, and no response should wait for it.
 ///
-/// SQLite writes to the log's start again only when all of its pages were copied. While writing goes on without a pause that
-/// never happens; so above ``limit`` pages the writer copies the rest itself as soon as that is little.
+/// SQLite starts the log from the beginning only after all of its pages were copied. That never happens while writes
+/// continue without a pause. So above ``limit`` pages, the writer copies the remaining pages itself as soon as they are
+/// few.
 final class Checkpointer: Sendable {
-    /// New pages in the log from which on a checkpoint pays: four megabytes.
+    /// The number of new pages in the log that make a checkpoint worthwhile: four megabytes.
     static let step = 1000
-    /// Pages in the log from which on the writer copies the rest.
+    /// The number of pages in the log above which the writer copies the remaining ones.
     static let limit = DatabaseFile.journalSize / 4096
-    /// Pages from which on the writer waits, and copies what there is, because this connection cannot keep up.
+    /// The number of pages above which the writer waits and copies all pages, because this connection cannot keep up.
     static let extreme = 2 * limit
 
     private let path: String
     private let queue = DispatchQueue(label: "pushchat.checkpoint")
     private let isUnderWay = Atomic(false)
-    /// Pages of the log that have been copied.
+    /// The number of pages of the log that have been copied.
     private let copied = Atomic(0)
-    /// Opened when it is needed first. Of the queue alone.
+    /// Opened on first use. Used only on the queue.
     private let connection = Mutex<DatabaseQueue?>(nil)
     private let times = (beside: Histogram(Histogram.moments), writing: Histogram(Histogram.moments))
 
@@ -31,13 +32,13 @@ final class Checkpointer: Sendable {
         self.path = path
     }
 
-    /// Of each checkpoint, by who has made it.
+    /// The durations of checkpoints, by the connection that made them.
     var seconds: [(by: String, seconds: Histogram.Snapshot)] {
         [("checkpointer", times.beside.snapshot), ("writer", times.writing.snapshot)]
     }
 
-    /// Takes the place of SQLite's own checkpoints after the commits of a connection, for which this object has to stay until
-    /// the connection is closed, or ``end(_:)``.
+    /// Replaces SQLite's automatic checkpoints after the commits of a connection. This object must exist until the
+    /// connection is closed, or until ``end(_:)``.
     func serve(_ db: Database) {
         let context = Unmanaged.passUnretained(self).toOpaque()
         sqlite3_wal_hook(
@@ -51,7 +52,7 @@ final class Checkpointer: Sendable {
             }, context)
     }
 
-    /// Leaves it to SQLite again, and waits for what is under way.
+    /// Restores SQLite's automatic checkpoints, and waits for a running one.
     func end(_ db: Database) throws {
         sqlite3_wal_autocheckpoint(db.sqliteConnection, Int32(Self.step))
         try queue.sync {
@@ -62,21 +63,23 @@ final class Checkpointer: Sendable {
         }
     }
 
-    /// - Parameter pages: that the log has now.
+    /// - Parameter pages: The number of pages in the log.
     private func committed(_ pages: Int, _ writer: OpaquePointer) {
-        // SQLite writes to its start again.
+        // SQLite has started the log from the beginning.
         if pages < copied.load(ordering: .relaxed) { copied.store(0, ordering: .relaxed) }
         let rest = pages - copied.load(ordering: .relaxed)
         if pages >= Self.limit, rest < 4 * Self.step || pages >= Self.extreme {
             let begin = ContinuousClock.now
-            // One at a time: while the other copies, this would copy nothing, and the log would go on to grow.
+            // Wait for the other checkpoint: while it runs, this one would copy nothing, and the log would continue to
+            // grow.
             if pages >= Self.extreme { queue.sync {} }
-            // Should that fail, it is tried again after the next commit.
+            // If this fails, the next commit retries it.
             sqlite3_wal_checkpoint_v2(writer, nil, SQLITE_CHECKPOINT_PASSIVE, nil, nil)
             times.writing.record(ContinuousClock.now - begin)
         } else if rest >= Self.step, !isUnderWay.exchange(true, ordering: .relaxed) {
             queue.async { [self] in
-                // A full disk, say: the log stays as it is, and it is tried again after the next commit.
+                // If this fails (because the disk is full, for example), the log stays as it is, and the next commit
+                // retries it.
                 let begin = ContinuousClock.now
                 if let pages = try? checkpoint() { copied.store(pages, ordering: .relaxed) }
                 times.beside.record(ContinuousClock.now - begin)
@@ -85,11 +88,11 @@ final class Checkpointer: Sendable {
         }
     }
 
-    /// - Returns: how many pages of the log have been copied.
+    /// - Returns: The number of pages of the log that have been copied.
     private func checkpoint() throws -> Int {
         try connection.withLock { connection in
             if connection == nil {
-                // Opening would make a new one.
+                // Opening a missing file would create a new one.
                 guard access(path, F_OK) == 0 else { return 0 }
                 connection = try DatabaseQueue(path: path)
             }

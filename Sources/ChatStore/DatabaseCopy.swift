@@ -2,16 +2,17 @@ package import ChatDomain
 import Foundation
 import GRDB
 
-/// Copies of a database: for the operator, before an upgrade, and back again.
+/// Makes copies of a database, for the operator and before an upgrade, and restores them.
 package enum DatabaseCopy {
-    /// Pages that are copied between two reports.
+    /// The number of pages to copy between two progress reports.
     private static let step: CInt = 2048
 
-    /// A consistent copy of a database while a relay uses it, mode 0600: written beside, then given its name.
+    /// Makes a consistent copy of a database, with mode 0600, while a relay may use the database. Writes a draft in the
+    /// same folder and then renames it.
     ///
     /// - Parameters:
-    ///   - replaces: an earlier file of that name goes; else it is an error.
-    ///   - progress: told of pages.
+    ///   - replaces: Whether an existing file of that name is replaced. Otherwise it is an error.
+    ///   - progress: Receives the number of pages copied and the total.
     /// - Throws: ``DatabaseFile/Unusable``.
     package static func make(
         of path: String, to file: String, replaces: Bool = false,
@@ -20,7 +21,7 @@ package enum DatabaseCopy {
         try make(of: path, to: file, replaces: replaces, rights: FileRights(changing: file), progress: progress)
     }
 
-    /// - Parameter rights: those for the folder of the copy.
+    /// - Parameter rights: The rights for the folder of the copy.
     private static func make(
         of path: String, to file: String, replaces: Bool, rights: FileRights,
         progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
@@ -44,7 +45,7 @@ package enum DatabaseCopy {
         progress: (_ done: Int, _ total: Int) -> Void
     ) throws {
         let folder = DatabaseFile.folder(of: file)
-        // What is made again and again leaves one draft behind at the most, however it ends.
+        // A copy that is made repeatedly has a fixed draft name, so that interrupted runs leave one draft at most.
         let draft =
             "\(folder)/.\((file as NSString).lastPathComponent)"
             + (replaces ? ".part" : ".\(UUID().uuidString.prefix(8)).part")
@@ -60,7 +61,7 @@ package enum DatabaseCopy {
             throw DatabaseFile.Unusable(description: "\(path) cannot be copied to \(file): \(error)")
         }
         try sync(draft)
-        // A file system without hard links: nearly as good.
+        // `rename` is the fallback for a file system without hard links. It is nearly as good.
         let isMade =
             replaces
             ? rename(draft, file) == 0
@@ -69,7 +70,8 @@ package enum DatabaseCopy {
         try sync(folder)
     }
 
-    /// In one read transaction, in which the source stands still however much is written meanwhile.
+    /// Copies within one read transaction, so that the source does not change during the copy, however much others
+    /// write.
     private static func copy(
         _ source: DatabaseQueue, _ reading: FileRights, to draft: String,
         _ progress: (_ done: Int, _ total: Int) -> Void
@@ -84,7 +86,7 @@ package enum DatabaseCopy {
                         progress(state.completedPageCount, state.totalPageCount)
                     }
                 }
-                // One file, with nothing beside it, until somebody opens it.
+                // Keeps the copy a single file, without a log beside it, until a program opens it.
                 try to.execute(sql: "PRAGMA journal_mode = DELETE")
             }
         }
@@ -98,12 +100,14 @@ package enum DatabaseCopy {
         guard fsync(descriptor) == 0 else { throw DatabaseFile.unusable("\(path) cannot be brought to the disk") }
     }
 
-    // MARK: For timers
+    // MARK: Backups by timer
 
-    /// A copy in a folder, named by the database and its time; of those that are named so, only the newest stay.
+    /// Makes a copy in a folder, named after the database and the time. Removes older copies with such names, except
+    /// for the newest.
     ///
-    /// - Returns: the copy, and how many went.
-    /// - Throws: ``DatabaseFile/Unusable``; then none went.
+    /// - Parameter keep: The number of copies to keep, including the new one.
+    /// - Returns: The new copy, and the number of copies that were removed.
+    /// - Throws: ``DatabaseFile/Unusable``. If the copy cannot be made, no other is removed.
     package static func make(
         of path: String, in folder: String, keep: Int, now: Timestamp = .now(),
         progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
@@ -118,12 +122,12 @@ package enum DatabaseCopy {
         return (file, removed)
     }
 
-    /// - Returns: how many copies it removed.
+    /// - Returns: The number of copies that were removed.
     private static func removeOld(
         in folder: String, _ prefix: String, but file: String, keep: Int, now: Timestamp
     ) throws -> Int {
         let names = try FileManager.default.contentsOfDirectory(atPath: folder)
-        // Of a copy that was killed. One that goes on has just written.
+        // The draft of a copy that was killed. A copy that is still being made has written recently.
         for name in names where name.hasPrefix("." + prefix) && name.hasSuffix(".part") {
             var status = stat()
             guard stat("\(folder)/\(name)", &status) == 0 else { continue }
@@ -132,7 +136,7 @@ package enum DatabaseCopy {
         let copies = names.filter {
             $0.hasPrefix(prefix) && $0.dropFirst(prefix.count).wholeMatch(of: #/[0-9]{8}T[0-9]{6}Z\.db/#) != nil
         }
-        // The new one stays, also where the clock was set back.
+        // The new copy stays even if the clock was set back.
         let old = copies.filter { "\(folder)/\($0)" != file }.sorted().dropLast(keep - 1)
         for name in old where unlink("\(folder)/\(name)") != 0 {
             throw DatabaseFile.unusable("\(folder)/\(name) cannot be removed")
@@ -142,10 +146,10 @@ package enum DatabaseCopy {
 
     // MARK: Upgrades
 
-    /// Keeps a database as it is before its upgrade, beside it, one copy a version: `pushchat.db.version-3`.
+    /// Copies a database before its upgrade into the same folder, one copy per version: `pushchat.db.version-3`.
     ///
-    /// - Parameter freeSpace: the bytes that are free in a folder; nil where that is not known.
-    /// - Throws: ``ChatError/Code/unavailable`` while there is no room for it.
+    /// - Parameter freeSpace: The number of free bytes in a folder. `nil` if unknown.
+    /// - Throws: ``ChatError/Code/unavailable`` if there is not enough space.
     static func beforeUpgrade(
         of path: String, version: Int, freeSpace: (_ folder: String) -> Int64?
     ) throws -> String {
@@ -154,7 +158,7 @@ package enum DatabaseCopy {
             var status = stat()
             return stat(name, &status) == 0 ? total + Int64(status.st_size) : total
         }
-        // The copy, and what the upgrade writes until it is done.
+        // Room for the copy, and for the pages that the upgrade writes.
         let folder = DatabaseFile.folder(of: file)
         if let free = freeSpace(folder), free < 2 * size {
             throw ChatError.unavailable(
@@ -174,22 +178,24 @@ package enum DatabaseCopy {
         return Int64(clamping: UInt64(status.f_bavail) &* UInt64(status.f_frsize))
     }
 
-    // MARK: Back again
+    // MARK: Restore
 
     /// The result of ``restore(_:to:carrying:progress:)``.
     package struct Restored {
         /// The file that was replaced, under its new name. `nil` if there was none.
         package let replaced: String?
-        /// `nil` without carrying over.
+        /// The records that were carried over. `nil` if carrying over was not requested.
         package let carried: CarriedOver?
-        /// Whether numbers that were given out since the copy may be given out again, because the replaced file did not say.
+        /// Whether ids that were assigned since the copy may be assigned again, because they could not be read from the
+        /// replaced file.
         package let mayRepeatNumbers: Bool
     }
 
-    /// Puts a copy in the place of a database that no relay serves. The replaced file stays beside it.
+    /// Replaces a database that no relay serves with a copy. The replaced file stays beside it.
     ///
-    /// - Parameter carries: revoked tokens stay revoked, and bans stay or stay lifted, as the replaced file says.
-    /// - Throws: ``DatabaseFile/Unusable``; then everything is as it was.
+    /// - Parameter carries: Whether to carry over revocations and bans from the replaced file: revoked tokens stay
+    ///   revoked, newer bans stay in force, and lifted bans stay lifted.
+    /// - Throws: ``DatabaseFile/Unusable``. Everything is then as before.
     package static func restore(
         _ copy: String, to path: String, carrying carries: Bool = true, now: Timestamp = .now(),
         progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
@@ -229,17 +235,17 @@ package enum DatabaseCopy {
                 result = try exchange(path, file, for: draft, carries, now)
             }
         } catch {
-            // The lock has made it.
+            // The lock has created the file.
             if isMissing { unlink(file) }
             throw error
         }
         try sync(DatabaseFile.folder(of: file))
-        // Held until here.
+        // Keeps the lock until here.
         _ = consume lock
         return result
     }
 
-    /// Replaces a database with a draft, which first takes over numbers, revocations and bans.
+    /// Replaces a database with a draft. The draft first takes over ids, revocations and bans.
     private static func exchange(
         _ path: String, _ file: String, for draft: String, _ carries: Bool, _ now: Timestamp
     ) throws -> Restored {
@@ -255,7 +261,7 @@ package enum DatabaseCopy {
         }
     }
 
-    /// No number is given a second time: clients have seen messages with those that the copy does not know.
+    /// Ensures that no id is assigned twice: clients have seen messages with ids that the copy does not know.
     private static func keep(
         of db: Database, in draft: String, _ carries: Bool, _ now: Timestamp
     ) throws -> CarriedOver? {
@@ -277,7 +283,7 @@ package enum DatabaseCopy {
                     try copy.execute(
                         sql: "UPDATE sqlite_sequence SET seq = ? WHERE name = ? AND seq < ?",
                         arguments: [number, name, number])
-                    // It has none before its first row.
+                    // A table has no row in `sqlite_sequence` until its first insert.
                     try copy.execute(
                         sql: """
                             INSERT INTO sqlite_sequence (name, seq) SELECT ?, ?
@@ -288,15 +294,16 @@ package enum DatabaseCopy {
             }
             try target.close()
         } catch let error as DatabaseError {
-            // The copy's fault, or the disk's; the database is well.
+            // The copy or the disk is at fault. The database itself is fine.
             throw DatabaseFile.Unusable(description: "\(draft) cannot be written: \(error)")
         }
         try sync(draft)
         return carried
     }
 
-    /// - Parameter withLog: the replaced file could not be read, and what its log says is still there: it goes along.
-    /// - Returns: the name under which the replaced one stays.
+    /// - Parameter withLog: Whether to rename the log along with the file, because the file could not be read and the
+    ///   log still has content.
+    /// - Returns: The new name of the replaced file.
     private static func replace(_ file: String, by draft: String, withLog: Bool = false) throws -> String {
         let names = sequence(first: 1) { $0 + 1 }.lazy.map { "\(file).replaced-\($0)" }
         guard let name = names.first(where: { access($0, F_OK) != 0 }), link(file, name) == 0 else {
@@ -313,7 +320,8 @@ package enum DatabaseCopy {
         return name
     }
 
-    /// What root makes is for the user who runs the relay. By descriptors, which no link leads astray.
+    /// Gives files that root created to the user who runs the relay. Uses descriptors, so that no symbolic link can
+    /// redirect it.
     static func giveToOwner(
         of file: String, isMissing: Bool, _ draft: String, _ lock: borrowing DatabaseLock
     ) throws {
@@ -331,7 +339,7 @@ package enum DatabaseCopy {
         }
     }
 
-    /// SQLite would write an old log into the new file.
+    /// Refuses leftover log files, because SQLite would write an old log into the new file.
     static func requireNoLog(_ file: String) throws {
         for name in [file + "-wal", file + "-journal"] where access(name, F_OK) == 0 {
             throw DatabaseFile.Unusable(
@@ -339,7 +347,7 @@ package enum DatabaseCopy {
         }
     }
 
-    /// Refuses what a relay could not serve afterwards.
+    /// Refuses a copy that a relay could not serve afterwards.
     private static func requireWhole(_ copy: String) throws {
         let queue = try QueueFile.open(copy)
         let problems: [String]
@@ -356,14 +364,14 @@ package enum DatabaseCopy {
         }
     }
 
-    /// Brings what is in the write-ahead log into the file, and keeps other programs away while `body` runs.
-    /// - Throws: ``Unreadable``, ``DatabaseFile/Unusable``, and what `body` throws.
+    /// Moves the content of the write-ahead log into the file, and keeps other programs out while `body` runs.
+    /// - Throws: ``Unreadable``, ``DatabaseFile/Unusable``, and the errors of `body`.
     private static func withNobodyElse<Result>(_ path: String, _ body: (Database) throws -> Result) throws -> Result {
         var result: Result?
         do {
             let queue = try QueueFile.connect(path)
             try queue.writeWithoutTransaction { db in
-                // Only the last connection may leave the log.
+                // SQLite leaves WAL mode only for the last connection.
                 guard try String.fetchOne(db, sql: "PRAGMA journal_mode = DELETE") == "delete" else { throw Busy() }
                 try db.inTransaction(.exclusive) {
                     result = try body(db)

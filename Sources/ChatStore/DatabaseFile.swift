@@ -2,18 +2,19 @@ package import ChatDomain
 import Foundation
 import GRDB
 
-/// Opens the database: file modes, journal, version.
+/// Opens the database. Sets file modes and the journal, and checks the version.
 package struct DatabaseFile: Sendable {
-    /// Seconds that a statement waits for another process's lock before the request is told to try again.
+    /// The number of seconds that a statement waits for another process's lock. After that the client has to retry.
     static let busyTimeout: TimeInterval = 3
-    /// Reading connections: history pages and lists; they never wait for the writer.
+    /// The number of connections for reading history pages and lists. They never wait for the writer.
     static let readers = 4
-    /// Kilobytes of pages that the connection keeps which reads the queue: it goes through it once, from one end to the other.
+    /// The page cache of the connection that scans the queue, in kilobytes. It can be small, because a scan goes
+    /// through the queue once, from one end to the other.
     static let scannerCache = 500
-    /// Bytes to which the write-ahead log is cut back after a checkpoint.
+    /// The number of bytes to which the write-ahead log is cut back after a checkpoint.
     static let journalSize = 64 << 20
 
-    /// Why the file cannot be used, in a sentence for the operator.
+    /// The reason why the file cannot be used, as a sentence for the operator.
     package struct Unusable: Error, CustomStringConvertible {
         package let description: String
     }
@@ -32,15 +33,15 @@ package struct DatabaseFile: Sendable {
         self.freeSpace = freeSpace
     }
 
-    /// What an upgrade did.
+    /// The result of an upgrade.
     struct Upgrade: Sendable {
         let from: Int
-        /// The file as it was before.
+        /// The path of the copy that was made before the upgrade.
         let copy: String
     }
 
-    /// Creates the file if it is missing, upgrades it if it is older, refuses it if it is newer or not ours. Before an upgrade a
-    /// copy is made beside it, which stays unless the upgrade fails.
+    /// Creates the file if it is missing and upgrades it if it is older. Refuses a file that is newer or belongs to
+    /// another program. An upgrade first makes a copy beside the file. The copy stays unless the upgrade fails.
     func open() throws -> (DatabasePool, Upgrade?) {
         try requireNotForeign()
         try createPrivate()
@@ -56,14 +57,14 @@ package struct DatabaseFile: Sendable {
         }
     }
 
-    /// Refuses a file that is to be upgraded: that is for the relay, which holds the lock.
+    /// Refuses a file that needs an upgrade. Only the relay upgrades, because it holds the lock.
     package func requireCurrent() throws {
         guard let version = try outdatedVersion() else { return }
         throw Unusable(
             description: "\(path) has schema version \(version); start pushchat serve once, which upgrades it")
     }
 
-    /// Nil where nothing is to be upgraded.
+    /// The version of a file that needs an upgrade. `nil` if it needs none.
     private func outdatedVersion() throws -> Int? {
         var status = stat()
         guard stat(path, &status) == 0, status.st_size > 0 else { return nil }
@@ -75,7 +76,7 @@ package struct DatabaseFile: Sendable {
                 let version = try knownVersion(db)
                 return version < schema.version ? version : nil
             }
-            // While another program writes there can be no upgrade: nothing is copied in vain.
+            // An upgrade is impossible while another program writes. Find that out before the copy is made.
             if version != nil { try queue.inTransaction(.immediate) { _ in .commit } }
             return version
         } catch let error as Unusable {
@@ -101,13 +102,13 @@ package struct DatabaseFile: Sendable {
         } catch {
             throw Unusable(description: "\(path) cannot be opened as a database: \(error)")
         }
-        // After opening: the pool sets NORMAL once prepareDatabase has run, and that loses commits in a power cut.
+        // Only after opening: the pool sets NORMAL after `prepareDatabase`, and NORMAL can lose commits in a power cut.
         try pool.writeWithoutTransaction { db in try db.execute(sql: "PRAGMA synchronous = FULL") }
         try schema.bringUpToDate(pool, path: path)
         return pool
     }
 
-    /// A further connection that reads, of a file that ``open()`` has opened.
+    /// Opens another read-only connection to a file that ``open()`` has opened.
     func openScanner() throws -> DatabaseQueue {
         var configuration = Self.configuration("pushchat scanner")
         configuration.readonly = true
@@ -115,20 +116,20 @@ package struct DatabaseFile: Sendable {
         return try DatabaseQueue(path: path, configuration: configuration)
     }
 
-    /// What all connections have.
+    /// The settings that all connections share.
     static func configuration(_ label: String, busyTimeout: TimeInterval = busyTimeout) -> GRDB.Configuration {
         var configuration = GRDB.Configuration()
         configuration.label = label
         configuration.busyMode = .timeout(busyTimeout)
         configuration.prepareDatabase { db in
             try db.execute(sql: "PRAGMA temp_store = MEMORY")
-            // Debian's SQLite does so by itself: the bytes of what is deleted are overwritten with zeros.
+            // Overwrites deleted content with zeros. Debian's SQLite does so by default.
             try db.execute(sql: "PRAGMA secure_delete = ON")
         }
         return configuration
     }
 
-    /// Where a name leads to, through symbolic links, as SQLite names the files beside it.
+    /// Resolves symbolic links in a path. SQLite names the files beside the database after the resolved path.
     package static func resolved(_ path: String) -> String {
         guard let real = realpath(path, nil) else { return path }
         defer { free(real) }
@@ -140,7 +141,8 @@ package struct DatabaseFile: Sendable {
         return folder.isEmpty ? "." : folder
     }
 
-    /// Refuses an open file that is no regular one. Root also refuses one with another name, which may be another user's.
+    /// Refuses an open file that is not a regular file. Root also refuses a file with several hard links, because it
+    /// may belong to another user.
     static func requirePlain(_ descriptor: Int32, _ path: String) throws(Unusable) {
         var status = stat()
         guard fstat(descriptor, &status) == 0 else { throw unusable("\(path) cannot be looked at") }
@@ -153,18 +155,18 @@ package struct DatabaseFile: Sendable {
         }
     }
 
-    /// With the system's words.
+    /// Adds the system's description of the error number.
     static func unusable(_ problem: String, _ number: Int32 = errno) -> Unusable {
         Unusable(description: "\(problem): \(String(cString: strerror(number)))")
     }
 
-    /// Refuses what is no database, or another program's, by its first bytes: nothing of such a file is changed, not even its
-    /// mode, and nothing is made beside it.
+    /// Refuses a file that is not a database or belongs to another program, by its first bytes. Such a file is not
+    /// changed, not even its mode, and no file is created beside it.
     ///
-    /// To be called before this process has opened the database: closing a descriptor of it drops SQLite's locks.
-    /// - Throws: ``Unusable``. A file that is missing or empty is none that belongs to somebody.
+    /// Must be called before this process opens the database, because closing a descriptor of it drops SQLite's locks.
+    /// - Throws: ``Unusable``. A missing or empty file is accepted.
     func requireNotForeign() throws(Unusable) {
-        // A pipe is not waited for.
+        // `O_NONBLOCK`: opening a pipe must not block.
         let descriptor = Foundation.open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
         guard descriptor >= 0 else {
             if errno == ENOENT { return }
@@ -176,7 +178,8 @@ package struct DatabaseFile: Sendable {
             throw Unusable(description: "\(path) is no file; name a file in database.path")
         }
         guard status.st_size > 0 else { return }
-        // SQLite's file format, §1.3 and §1.6: the header, then that of the page which lists the tables.
+        // sqlite.org, "Database File Format", sections 1.3 and 1.6: the database header, then the header of the page
+        // that lists the tables.
         var head = [UInt8](repeating: 0, count: 108)
         guard pread(descriptor, &head, head.count, 0) == head.count, head.starts(with: "SQLite format 3\0".utf8) else {
             throw Unusable(description: "\(path) cannot be opened as a database: it is a file of another kind")
@@ -184,7 +187,7 @@ package struct DatabaseFile: Sendable {
         let applicationID = head[68..<72].reduce(0) { $0 << 8 | Int($1) }
         let hasTables = head[100] != 0x0D || head[103] != 0 || head[104] != 0
         guard applicationID == Schema.applicationID || (applicationID == 0 && !hasTables) else { throw ofAnother }
-        // A first transaction may still be in the write-ahead log: SQLite reads it.
+        // The first transaction may still be only in the write-ahead log, so let SQLite read it.
         guard applicationID == 0, access(Self.resolved(path) + "-wal", F_OK) == 0 else { return }
         var configuration = Self.configuration("pushchat look")
         configuration.readonly = true
@@ -196,7 +199,7 @@ package struct DatabaseFile: Sendable {
         Unusable(description: "\(path) is a database of another program; name another file in database.path")
     }
 
-    /// The file must exist with mode 0600 before SQLite sees it: the journal's files take their mode from it.
+    /// Creates the file with mode 0600 before SQLite opens it: the journal's files inherit its mode.
     private func createPrivate() throws {
         let descriptor = Foundation.open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else { throw Self.unusable("\(path) cannot be opened") }
@@ -210,7 +213,7 @@ package struct DatabaseFile: Sendable {
                 throw Self.unusable("\(file) cannot be looked at")
             }
             try Self.requirePlain(status, file)
-            // By name: closing a descriptor of `-shm` would drop SQLite's locks.
+            // By name, because closing a descriptor of `-shm` would drop SQLite's locks.
             guard fchmodat(AT_FDCWD, file, 0o600, AT_SYMLINK_NOFOLLOW) == 0 else {
                 throw Self.unusable("the mode of \(file) cannot be set to 0600")
             }
@@ -219,15 +222,15 @@ package struct DatabaseFile: Sendable {
 }
 
 extension DatabaseFile {
-    /// What `check` says of a file.
+    /// The report of `check` about a file.
     package struct Inspection: Sendable {
         package let text: String
-        /// By app.
+        /// Counts by app.
         package var pushesToSend: [AppName: Int] = [:]
         package var members: [AppName: Int] = [:]
     }
 
-    /// Looks without changing anything.
+    /// Inspects the file without changing it.
     /// - Throws: ``Unusable`` if the relay could not serve it.
     package func inspect() throws -> Inspection {
         guard access(path, F_OK) == 0 else {
@@ -262,19 +265,19 @@ extension DatabaseFile {
         }
     }
 
-    /// Refuses another program's file.
+    /// Refuses a file of another program.
     func requireOurs(_ db: Database) throws {
         guard try Int.fetchOne(db, sql: "PRAGMA application_id") == Schema.applicationID else { throw ofAnother }
     }
 
-    /// The schema version: the current one, or one that the relay can upgrade.
+    /// The schema version of the file: the current one, or one that the relay can upgrade.
     func knownVersion(_ db: Database) throws -> Int {
         let found = try Int.fetchOne(db, sql: "PRAGMA user_version") ?? 0
         try schema.requireKnown(found, path: path)
         return found
     }
 
-    /// For what neither makes nor upgrades tables.
+    /// Refuses an outdated schema, for commands that neither create nor upgrade tables.
     func requireCurrent(_ db: Database) throws {
         let found = try knownVersion(db)
         guard found == schema.version else {

@@ -1,12 +1,12 @@
 import Foundation
 
-/// Sees to it that one relay at a time serves a database: two would send everything twice.
+/// Ensures that only one relay serves a database at a time. Two relays would send every push twice.
 ///
-/// Two locks, which are held while this value lives and released by the kernel however the process ends. One is on the
-/// database, whichever link leads to it. The other, on a file beside it (`….lock`), says which process it is, and keeps away
-/// versions that know only that one.
+/// There are two locks, held as long as this value exists. The kernel releases them however the process ends. One is on
+/// the database itself, whichever link leads to it. The other is on a file beside it (`….lock`), which contains the
+/// process id. It also keeps out older versions of the relay, which know only this lock.
 package struct DatabaseLock: ~Copyable {
-    /// A byte of the database far behind those that SQLite locks.
+    /// The offset of the locked byte in the database, far behind the bytes that SQLite locks.
     private static let position: off_t = 1 << 62
     /// `F_OFD_SETLK` of `fcntl.h`.
     private static let setLock: Int32 = 37
@@ -14,25 +14,27 @@ package struct DatabaseLock: ~Copyable {
     private let database: Int32
     private let named: Int32
 
-    /// Makes the file if it is missing. To be called before this process opens the database.
+    /// Takes both locks and creates the lock file if it is missing. Must be called before this process opens the
+    /// database.
     package init(path: String) throws(DatabaseFile.Unusable) {
         try DatabaseFile(path: path).requireNotForeign()
         let database = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
         guard database >= 0 else { throw DatabaseFile.unusable("\(path) cannot be opened") }
-        // Of the open file, not of the process: SQLite closes descriptors of the same file.
+        // A lock of the open file description, not of the process: SQLite closes other descriptors of the same file,
+        // which would drop a process's lock.
         var range = flock()
         (range.l_type, range.l_whence, range.l_start, range.l_len) = (Int16(F_WRLCK), Int16(SEEK_SET), Self.position, 1)
-        // A system that knows no such locks has the other one.
+        // A system without such locks still has the lock file.
         let isFirst = fcntl(database, Self.setLock, &range) == 0 || ![EAGAIN, EACCES].contains(errno)
         let file = DatabaseFile.resolved(path) + ".lock"
-        // A link would have another file written to.
+        // `O_NOFOLLOW`: through a symbolic link, the relay would write to another file.
         let name = open(file, O_RDWR | O_NOFOLLOW | O_CLOEXEC | (isFirst ? O_CREAT : 0), 0o600)
         guard name >= 0 || !isFirst else {
             defer { close(database) }
             throw DatabaseFile.unusable("\(file) cannot be opened")
         }
         do {
-            // It is written to, and may be given to another user.
+            // The relay writes to the file, and `give(to:_:)` may change its owner.
             if name >= 0 { try DatabaseFile.requirePlain(name, file) }
         } catch {
             close(name)
@@ -54,7 +56,8 @@ package struct DatabaseLock: ~Copyable {
         (self.database, self.named) = (database, name)
     }
 
-    /// The process that serves a database, as this one sees it; nil if none does. Takes no lock, so it keeps nobody from starting.
+    /// The id of the process that serves a database. `nil` if there is none that this process can see. Takes no lock,
+    /// so it does not prevent a relay from starting.
     package static func holder(of path: String) throws(DatabaseFile.Unusable) -> Int32? {
         let file = DatabaseFile.resolved(path) + ".lock"
         let name = open(file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
@@ -69,7 +72,8 @@ package struct DatabaseLock: ~Copyable {
         guard let process = pid_t(String(decoding: text[..<count], as: UTF8.self)), fstat(name, &lock) == 0 else {
             return nil
         }
-        // The number stays in the file when its process ends, and another process may have it now.
+        // The process id stays in the file after the process ends, and another process may have the same id now. Check
+        // that the process holds the file open.
         let folder = "/proc/\(process)/fd"
         guard let descriptors = opendir(folder) else {
             guard errno == EACCES else { return nil }
@@ -90,10 +94,10 @@ package struct DatabaseLock: ~Copyable {
         return nil
     }
 
-    /// Gives the file with the process's number to a user.
+    /// Changes the owner of the lock file.
     func give(to user: uid_t, _ group: gid_t) -> Bool { fchown(named, user, group) == 0 }
 
-    /// To be called after the database was closed: this drops SQLite's locks, too.
+    /// Must run after the database was closed, because closing the descriptor also drops SQLite's locks.
     deinit {
         close(named)
         close(database)

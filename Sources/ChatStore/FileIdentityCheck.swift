@@ -1,9 +1,9 @@
 import Foundation
 
-/// The database's files as they were when it was opened.
+/// The identities of the database's files at the time when the database was opened.
 ///
-/// Deleted, moved away or replaced, they are still open in this process, and what it writes is gone when it ends. So before
-/// each use their names are looked at; that costs some microseconds.
+/// If the files are deleted, moved away or replaced, they stay open in this process, and later writes are lost when it
+/// ends. The check before each use therefore compares the files behind the names. It costs a few microseconds.
 struct FileIdentityCheck: Sendable {
     private struct Identity: Sendable, Equatable {
         let device: dev_t
@@ -18,12 +18,12 @@ struct FileIdentityCheck: Sendable {
 
     private let files: [(path: String, identity: Identity)]
 
-    /// To be called while the database is open.
+    /// Must be called while the database is open.
     init(of path: String) {
         let real = DatabaseFile.resolved(path)
         files = [path, real + "-wal", real + "-shm"].compactMap { path in Identity(path).map { (path, $0) } }
     }
 
-    /// The first that is not where it was; nil while all are.
+    /// The first file that was deleted, moved or replaced. `nil` if there is none.
     var missing: String? { files.first { Identity($0.path) != $0.identity }?.path }
 }

@@ -1,11 +1,11 @@
 import CLinux
 import Foundation
 
-/// The user whose rights a thread uses for files, so that root is safe in a folder that belongs to another user.
+/// The user whose rights a thread uses for files. It makes root safe in a folder that belongs to another user.
 ///
-/// The owner of a folder can replace any name in it with a symbolic link at any moment, also between two calls of SQLite.
-/// With root's rights such a link leads to any file of the system. With the owner's rights it leads only to files that the
-/// owner could change anyway.
+/// The owner of a folder can replace any name in it with a symbolic link at any moment, even between two calls of
+/// SQLite. With root's rights such a link leads to any file of the system. With the owner's rights it leads only to
+/// files that the owner could change anyway.
 struct FileRights: Equatable, Sendable {
     /// Debian's `nogroup`. A user's folder may belong to root's group, whose rights are not the user's.
     private static let nobody: gid_t = 65_534
@@ -20,8 +20,8 @@ struct FileRights: Equatable, Sendable {
         (self.user, self.group) = (user, group)
     }
 
-    /// The rights for creating, replacing and deleting `path` and files beside it: those of the folder's owner. In a folder
-    /// of root's where others can write, those of the file's owner.
+    /// The rights for creating, replacing and deleting `path` and files beside it: those of the folder's owner. In a
+    /// folder that belongs to root but that others can write to, those of the file's owner.
     init(changing path: String) {
         let (file, folder) = Self.owners(of: path)
         let rights = folder.map { $0.user == 0 ? file ?? .own : $0 } ?? .own
@@ -35,8 +35,8 @@ struct FileRights: Equatable, Sendable {
         self.init(user: rights.user, group: rights.group)
     }
 
-    /// - Returns: no folder if only root can change names in it, or if this process is not root's. For both the user whose link
-    ///   leads to the file, if there is one.
+    /// - Returns: No folder if only root can change names in it, or if this process does not run as root. If a user's
+    ///   symbolic link leads to the file, that user for both.
     private static func owners(of path: String) -> (file: FileRights?, folder: FileRights?) {
         guard geteuid() == 0 else { return (nil, nil) }
         if let owner = ownerOfLink(in: path) { return (owner, owner) }
@@ -48,11 +48,11 @@ struct FileRights: Equatable, Sendable {
         return (lstat(file, &status) == 0 ? FileRights(ownerOf: status) : nil, folder)
     }
 
-    /// Links that are followed, as the kernel does.
+    /// The maximum number of symbolic links to follow, the same as the kernel's.
     private static let mostLinks = 40
 
-    /// Returns the owner of the first link in the path that is not root's. Such a link can lead to a database in a folder of
-    /// root's, where the rights would be root's.
+    /// Returns the owner of the first symbolic link in the path that does not belong to root. Such a link can lead to a
+    /// database in a folder of root's, where the relay would otherwise use root's rights.
     private static func ownerOfLink(in path: String) -> FileRights? {
         var (place, names, links) = (path.hasPrefix("/") ? "/" : "./", path.split(separator: "/").map(String.init), 0)
         names.reverse()
@@ -79,13 +79,13 @@ struct FileRights: Equatable, Sendable {
         group = status.st_gid == 0 && status.st_uid != 0 ? Self.nobody : status.st_gid
     }
 
-    /// Runs `body` with these rights. They are the calling thread's only; `body` must not hand work to other threads. GRDB's
-    /// `DatabaseQueue` does not: its calls run on the caller's thread.
-    /// - Throws: ``DatabaseFile/Unusable`` if the rights cannot be had, and what `body` throws.
+    /// Runs `body` with these rights. They apply to the calling thread only, so `body` must not use other threads.
+    /// GRDB's `DatabaseQueue` does not: its calls run on the caller's thread.
+    /// - Throws: ``DatabaseFile/Unusable`` if the process cannot get the rights, and the errors of `body`.
     func perform<Result>(_ body: () throws -> Result) throws -> Result {
         let before = Self.current
         guard before != self else { return try body() }
-        // Root's further groups would stay with it.
+        // Without this the thread keeps root's supplementary groups.
         if user != 0 { setgroups(0, nil) }
         set()
         defer { before.set() }
@@ -96,7 +96,8 @@ struct FileRights: Equatable, Sendable {
         return try body()
     }
 
-    /// Neither call reports an error. A number that no user has changes nothing, and returns the current one.
+    /// The thread's current rights. `setfsuid` and `setfsgid` report no errors. An id that no user has changes nothing,
+    /// and they return the current one.
     static var current: FileRights {
         FileRights(user: uid_t(bitPattern: setfsuid(.max)), group: gid_t(bitPattern: setfsgid(.max)))
     }

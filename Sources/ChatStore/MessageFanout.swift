@@ -1,14 +1,14 @@
 import ChatDomain
 import GRDB
 
-/// Queues the pushes of a message: one row for each other member of the room that has a device.
+/// Queues the pushes of a message: one push for each other member of the room that has a device.
 ///
-/// The rows of a small room are part of the request's transaction (``PostRoom``). A larger room's follow behind the answer, in
-/// steps that cover a bounded number of members; how far they have come is kept with the message.
+/// The pushes of a small room are part of the request's transaction (``PostRoom``). Those of a larger room follow after
+/// the response, in steps that cover a bounded number of members. The message's row stores the progress.
 enum MessageFanout {
     static let step = RoomSize.step
 
-    /// Queues the next pushes, and writes down how far the message has come; nil when none are left.
+    /// Queues the next pushes and records the progress. Returns `nil` if the message has no remaining members.
     static func step(
         of message: MessageID, now: Timestamp, _ settings: StoreSettings, _ db: Database
     ) throws -> BackgroundJob.Step? {
@@ -19,7 +19,8 @@ enum MessageFanout {
             """, [message])
         guard let row else { return nil }
         let (code, sender): (String, String) = (row[0], row[1])
-        // The members that are left: after the one, up to the last at the time of the message. Who comes later gets none.
+        // The remaining members: those after `fanout_after`, up to the last one at the time of the message. Members who
+        // join later get no push.
         let (after, until): (Int64, Int64) = (row[4], row[5])
         let boundary: Int64? = try db.value(
             """
@@ -39,7 +40,7 @@ enum MessageFanout {
                 nickname: Nickname(stored: row[2]), text: MessageText(stored: row[3]), code: SecretCode(stored: code),
                 message: message, extras: extras)
             let current = settings.current(app)
-            // An app for which nothing fits has no pushes; the others have theirs.
+            // An app whose payload cannot be made gets no pushes. The other apps do.
             guard let payload = try? settings.format(current).payload(of: alert) else { continue }
             try RawStatement(
                 db,
@@ -67,8 +68,8 @@ enum MessageFanout {
         return result
     }
 
-    /// Whether the room is so large that its pushes let others pass, by its members beside the sender. Whether each of them
-    /// has a device is not looked at: that would cost more with each member.
+    /// Whether the room is so large that its pushes go to the bulk lane, where other pushes overtake them. Counts the
+    /// members besides the sender, whether or not they have a device: checking that would cost more with each member.
     private static func isForMany(_ code: String, _ db: Database) throws -> Bool {
         try RawStatement(
             db, "SELECT 1 FROM active_users WHERE secret_code = ? ORDER BY member_id LIMIT 1 OFFSET ?", code,
@@ -77,14 +78,14 @@ enum MessageFanout {
     }
 }
 
-/// The room that somebody writes to, with its members where these are few.
+/// The room of a post, and its devices if the room is small.
 struct PostRoom {
     static let small = RoomSize.small
 
-    /// The writer's.
+    /// The nickname of the writer.
     let nickname: String
     let code: String
-    /// The writer's; nil for a program.
+    /// The app of the writer. `nil` for a program.
     let app: String?
     let isSmall: Bool
 
@@ -101,7 +102,7 @@ struct PostRoom {
         u.device_token, u.app, d.device_id, d.time_deactivated IS NOT NULL, u.member_id
         """
 
-    /// For a member.
+    /// The query for a post by a member.
     static let sql = """
         SELECT \(columns), u.member_id = w.member_id, w.nickname, w.secret_code, w.app
         FROM active_users w
@@ -110,7 +111,7 @@ struct PostRoom {
         WHERE w.udid = ? ORDER BY u.member_id LIMIT ?
         """
 
-    /// For a program, which is no member.
+    /// The query for a post by a program, which is not a member.
     static let programSQL = """
         SELECT \(columns), 0
         FROM active_users u
@@ -118,7 +119,7 @@ struct PostRoom {
         WHERE u.secret_code = ? ORDER BY u.member_id LIMIT ?
         """
 
-    /// Reads, and writes nothing. Nil for a member who has not joined.
+    /// Reads the room without writing anything. Returns `nil` if the member has not joined a room.
     init?(of request: PostRequest, _ db: Database) throws {
         let limit = Int64(Self.small + 2)
         let rows =
@@ -148,7 +149,7 @@ struct PostRoom {
         isSmall = others <= Self.small
     }
 
-    /// Writes a row for each device of a small room; for none of a larger one.
+    /// Inserts a push for each device of a small room. Inserts none for a larger room.
     func insertPushes(
         of message: MessageID, priority: UInt8?, now: Timestamp, ids: APNSIDs, settings: StoreSettings,
         payload: (_ app: String) throws -> String, _ db: Database

@@ -1,38 +1,38 @@
 package import ChatDomain
 import Crypto
 
-/// Copies everything from one store into another, empty one, table by table: `pushchat migrate`. One of the two is a SQLite file
-/// (``SQLiteMigration``), which also is why it stands here.
+/// Copies all data from one store into another, empty one, table by table: `pushchat migrate`. One of the two is a
+/// SQLite file (``SQLiteMigration``), so the type is in this target.
 ///
-/// What stands in the target is read back, and compared by a hash of all rows in their canonical form (``RowWriter``). Whoever
-/// calls it keeps nothing of the target when it throws.
+/// Reads the target back and compares it by a hash of all rows in their canonical form (``RowWriter``). If it throws,
+/// the caller has to discard the target.
 package enum Migration {
-    /// A table that is the same in both.
+    /// A table whose content is the same in both stores.
     package struct Copied: Sendable, Hashable {
         package let table: String
         package let rows: Int
-        /// SHA-256 of its rows, lower-case hex.
+        /// The SHA-256 of its rows, in lower-case hexadecimal.
         package let hash: String
     }
 
-    /// How far it is: with a table, and with reading it back.
+    /// The number of rows of a table that were copied, or read back.
     package struct Progress: Sendable {
         package let table: String
         package let rows: Int
         package let isCheck: Bool
     }
 
-    /// Why it did not come to its end; nothing of it is kept.
+    /// The reason why the migration failed. Nothing of it is kept.
     package struct Failure: Error, CustomStringConvertible {
         package let description: String
     }
 
-    /// Rows between two reports.
+    /// The number of rows between two progress reports.
     private static let step = 1000
 
     /// - Parameters:
-    ///   - progress: told of each ``step`` rows.
-    ///   - isStopped: asked as often; then it throws.
+    ///   - progress: Called after each ``step`` rows.
+    ///   - isStopped: Called equally often. Throws ``Failure`` if it returns true.
     package static func run(
         from source: any MigrationSource, to target: any MigrationTarget,
         progress: (Progress) -> Void = { _ in }, isStopped: () -> Bool = { false }
@@ -72,7 +72,7 @@ package enum Migration {
     }
 }
 
-/// The hash of rows, one after the other.
+/// The hash of consecutive rows.
 private struct RowHash {
     private(set) var rows = 0
     private var hash = SHA256()

@@ -1,21 +1,22 @@
 import ChatDomain
 import GRDB
 
-/// A notification on its way into the queue: one row for each device of its audience.
+/// Queues the pushes of a notification: one push for each device of its audience.
 ///
-/// The audience is a list of items, worked through in order; a step covers a bounded number of devices of one item or of
-/// several. A UNIQUE constraint prevents a second row for a device.
+/// The audience is a list of items, processed in order. A step covers a bounded number of devices of one or several
+/// items. A UNIQUE constraint prevents a second push for a device.
 struct NotificationFanout {
-    /// Devices that one step looks at: some milliseconds of writing. An item without any counts as one.
+    /// The number of devices that one step examines, which takes a few milliseconds of writing. An item without devices
+    /// counts as one.
     static let step = 500
 
     let id: NotificationID
     let request: NotificationRequest
     let items: [AudienceItem]
-    /// Items before this one are done, and of this one the devices up to `after`.
+    /// The items before this one are done, and the devices of this one up to `after`.
     private(set) var item: Int
     private(set) var after: Int64
-    /// The last device, or member, when the notification was accepted: who comes later gets none.
+    /// The last device, or room member, when the notification was accepted. Later ones get no push.
     let until: Int64
 
     init(id: NotificationID, request: NotificationRequest, item: Int = 0, after: Int64 = 0, until: Int64) {
@@ -27,7 +28,7 @@ struct NotificationFanout {
         self.until = until
     }
 
-    /// Nil when there is none left.
+    /// Returns `nil` if the notification has no pushes left to queue.
     static func unfinished(_ id: NotificationID, _ db: Database) throws -> NotificationFanout? {
         let row = try db.row(
             "SELECT work_item, work_after, work_until FROM notifications WHERE notification_id = ? AND work = 'queue'",
@@ -36,17 +37,17 @@ struct NotificationFanout {
         return NotificationFanout(id: id, request: record.request, item: row[0], after: row[1], until: row[2])
     }
 
-    /// Where a fan-out that begins now will end.
+    /// The last id of a fan-out that begins now.
     static func end(of audience: Audience, _ db: Database) throws -> Int64 {
         if case .room = audience { return try db.value("SELECT max(member_id) FROM active_users") ?? 0 }
         return try db.value("SELECT max(device_id) FROM devices") ?? 0
     }
 
-    /// Queues the next pushes, and writes down how far it has come.
+    /// Queues the next pushes and records the progress.
     mutating func step(now: Timestamp, _ settings: StoreSettings, _ db: Database) throws -> BackgroundJob.Step {
         var result = BackgroundJob.Step()
         var (queued, skipped) = (0, 0)
-        // Of the rows; numbers in between may be nobody's: a device that has its row already uses one up.
+        // The range of the new push ids. It has gaps: a device that already has a push uses up an id.
         var range: ClosedRange<Int64>?
         var budget = Self.step
         while item < items.count, budget > 0 {
@@ -76,8 +77,8 @@ struct NotificationFanout {
         try db.run(
             "UPDATE notifications SET first_push = coalesce(first_push, ?), last_push = ? WHERE notification_id = ?",
             [range.lowerBound, range.upperBound, id])
-        // What the queue is to know of the rows after the commit. Those of several apps are interleaved: each app has its
-        // part of the same range.
+        // The ranges that the queue gets after the commit. Pushes of several apps are interleaved, so each app gets the
+        // same range.
         let rows = try db.rows(
             """
             SELECT app, count(*), max(bulk) FROM push_queue
@@ -93,14 +94,14 @@ struct NotificationFanout {
         return result
     }
 
-    /// What was done of one item.
+    /// The result of one query for one item.
     private struct Piece {
         var looked = 1
         var queued = 0
         var range: ClosedRange<Int64>?
         var skipped = 0
         var failed: [FinalStateCount] = []
-        /// Where the item goes on; nil when it is done.
+        /// The id after which the item continues. `nil` if the item is done.
         var next: Int64?
     }
 
@@ -134,7 +135,7 @@ struct NotificationFanout {
     }
 
     private func arguments(now: Timestamp, _ settings: StoreSettings) -> StatementArguments {
-        // Only a device's tags are looked for among the earlier items, and there are few.
+        // Only tags can lead to a device several times, and a request has few tags.
         var earlier: String?
         if request.skipsUnchanged, case .tag = items[item] {
             earlier = JSONValue.texts(items[..<item].compactMap(\.value)).description
@@ -150,7 +151,7 @@ struct NotificationFanout {
         ]
     }
 
-    /// The columns of the notification stand in its pushes, too, but for the payload.
+    /// The pushes repeat the columns of the notification, except for the payload.
     static func insertSQL(_ item: AudienceItem, ofOneApp: Bool, skips: Bool) -> String {
         let columns = item.columns
         return """
@@ -165,7 +166,7 @@ struct NotificationFanout {
             """
     }
 
-    /// Counts devices that are left out, each with the first item that leads to it.
+    /// Counts the skipped devices, each with the first item that leads to it.
     static func skippedSQL(_ item: AudienceItem, ofOneApp: Bool) -> String {
         let isFirst =
             if case .tag = item {
@@ -182,15 +183,15 @@ struct NotificationFanout {
             """
     }
 
-    /// Nobody would ever send what is queued for another app.
+    /// Skips apps that are not configured: no dispatcher would ever send their pushes.
     private static func isConfigured(_ item: AudienceItem) -> String {
         "(:apps IS NULL OR \(item.columns.app) IN (SELECT value FROM json_each(:apps)))"
     }
 
-    /// Whether the device's last push of the same kind beside the chat's, sent or on its way, said the same. A push whose message
-    /// is gone has no `chat_message`, but a `member`. What is scheduled
-    /// for later is not on its way. A notification of nothing but a badge (`:badge`) is compared with the last badge; any other,
-    /// as a whole, with the last one that was not of nothing but a badge.
+    /// Whether the device's previous push of the same kind, sent or on its way, had the same content. Chat pushes are
+    /// not considered. A push whose message was deleted has no `chat_message`, but a `member`. A push that is scheduled
+    /// for later is not on its way. A notification with nothing but a badge (`:badge`) is compared with the last badge.
+    /// Any other notification is compared as a whole with the last one that had more than a badge.
     private static let isUnchanged = """
         (SELECT iif(:badge IS NULL, n.payload = :payload, \(badge) = :badge)
         FROM push_queue p INDEXED BY push_queue_device
@@ -205,13 +206,13 @@ struct NotificationFanout {
 
     private static let badge = content("$.aps.badge")
 
-    /// A part of a push's payload; NULL where that is no JSON, as other programs may have written it.
+    /// A part of a push's payload. NULL if the payload is not JSON, because other programs can write any payload.
     private static func content(_ path: String) -> String {
         let payload = "coalesce(n.payload, p.payload)"
         return "iif(typeof(\(payload)) = 'text' AND json_valid(\(payload)), json_extract(\(payload), '\(path)'), NULL)"
     }
 
-    /// A device that was named and is inactive has its record, and nothing is sent to it.
+    /// A device that was named by its token and is inactive gets a failed push as a record. It is not sent.
     private func failInactive(_ token: String, now: Timestamp, _ db: Database) throws -> [FinalStateCount] {
         let apps: [String] = try db.values(
             """
@@ -224,10 +225,10 @@ struct NotificationFanout {
     }
 }
 
-/// An item's `value` is what the SQL calls `:item`.
+/// The SQL uses an item's `value` as `:item`.
 extension AudienceItem {
-    /// How many of the next `:budget` candidates there are after `:after` and up to `:until`, and the last one's id: of devices,
-    /// or of a room's members. Nil for a token, which is one step.
+    /// Selects the number of the next `:budget` candidates after `:after` and up to `:until`, and the id of the last
+    /// one. Candidates are devices, or members of a room. `nil` for a token, which needs only one step.
     func candidatesSQL(ofOneApp: Bool) -> String? {
         let (table, condition): (String, String)
         var id = "device_id"
@@ -246,8 +247,8 @@ extension AudienceItem {
             """
     }
 
-    /// `FROM … WHERE …` for the devices `d` after `:after` and up to `:upTo`, of `:app` if that is asked for. The inactive are
-    /// left out, but not where they were named by their token.
+    /// `FROM … WHERE …` for the devices `d` after `:after` and up to `:upTo`, limited to `:app` if requested. Leaves
+    /// out inactive devices, except for those that were named by their token.
     func devices(ofOneApp: Bool) -> String {
         let range = "d.device_id > :after AND d.device_id <= :upTo AND d.time_deactivated IS NULL"
         let app = ofOneApp ? "AND d.app = :app" : ""
@@ -270,7 +271,7 @@ extension AudienceItem {
         }
     }
 
-    /// Token and app of the push, and the id by which it is in order.
+    /// The token and the app of the push, and the id that defines the order.
     var columns: (token: String, app: String, id: String) {
         switch self {
         case .token: (":item", Self.current("coalesce(d.app, :app, :defaultApp)"), "d.device_id")
@@ -280,11 +281,11 @@ extension AudienceItem {
         }
     }
 
-    /// The name that the configuration has for the app that is called `default` where nothing else was said.
+    /// Replaces `default`, the app of rows that name none, by the name of the configured default app.
     private static func current(_ app: String) -> String { "iif(\(app) = 'default', :defaultApp, \(app))" }
 
-    /// How many devices there are now, from indexes where there can be many: for the answer to a request that is too large
-    /// to be finished with it.
+    /// The current number of devices, for the response to a request that is too large to finish immediately. Where
+    /// there can be many devices, the count only reads indexes.
     func count(app: AppName?, _ db: Database) throws -> Int {
         func count(_ sql: String, _ places: StatementArguments = [:]) throws -> Int {
             try db.value("SELECT count(*) FROM \(sql)", ["item": value, "app": app?.text] &+ places) ?? 0

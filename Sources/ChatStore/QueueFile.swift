@@ -2,18 +2,18 @@ package import ChatDomain
 import Foundation
 import GRDB
 
-/// The queue in a database file, for the command line: beside a running relay or without one.
+/// The queue in a database file, for the command line. Works with or without a running relay.
 package struct QueueFile: QueueAdministration {
-    /// Entries that one transaction changes.
+    /// The maximum number of pushes that one transaction changes.
     static let step = 1000
-    /// Seconds that it waits for others' writes.
+    /// The number of seconds to wait for other processes' writes.
     private static let busyTimeout: TimeInterval = 10
 
     let queue: DatabaseQueue
     private let ids: APNSIDs
     private let now: TimeSource
 
-    /// Opens a file that exists and has this version's schema; never makes or upgrades one.
+    /// Opens a file that exists and has the current schema. Never creates or upgrades one.
     /// - Throws: ``DatabaseFile/Unusable``.
     package init(path: String) throws {
         try self.init(path: path, now: Timestamp.now)
@@ -26,7 +26,7 @@ package struct QueueFile: QueueAdministration {
         ids = try queue.read(APNSIDs.load)
     }
 
-    /// A connection to a file of ours of any version.
+    /// Opens a connection to a file of the relay, of any schema version.
     static func open(_ path: String) throws -> DatabaseQueue {
         guard access(path, F_OK) == 0 else {
             throw DatabaseFile.Unusable(description: "\(path) does not exist; name the file with database.path")
@@ -39,7 +39,7 @@ package struct QueueFile: QueueAdministration {
         }
     }
 
-    /// - Throws: also SQLite's own errors.
+    /// - Throws: ``DatabaseFile/Unusable``, and SQLite's own errors.
     static func connect(_ path: String) throws -> DatabaseQueue {
         let queue = try DatabaseQueue(
             path: path, configuration: DatabaseFile.configuration("pushchat queue", busyTimeout: busyTimeout))
@@ -78,7 +78,8 @@ package struct QueueFile: QueueAdministration {
         }
     }
 
-    /// They are due since now, by `not_before`: through its index a relay finds them wherever they lie.
+    /// Makes the pushes due from now on, by `not_before`. A relay finds them through its index, wherever they are in
+    /// the queue.
     package func retry(_ selection: QueueSelection, progress: (Int) -> Void) throws -> Int {
         try change(
             selection,
@@ -95,7 +96,7 @@ package struct QueueFile: QueueAdministration {
             UPDATE push_queue AS q SET state = 'pending', attempts = 0, unanswered = 0, refused = 0, not_before = :time,
                 time_settled = NULL, hint = NULL, expires_at = CASE WHEN state = 'expired' THEN NULL ELSE expires_at END
             """, ["time": now().milliseconds],
-            // What had reached a final state is pending again.
+            // Only pushes that had reached a final state were counted.
             counting: { $0 == .pending ? nil : ($0, -1) }, progress)
     }
 
@@ -107,7 +108,7 @@ package struct QueueFile: QueueAdministration {
             ["reason": PushLifeCycle.cancelled, "now": now().sqlText], counting: { _ in (.cancelled, 1) }, progress)
     }
 
-    /// As the admin API does it; a relay that runs does the same, and what one has done the other finds done.
+    /// Works as in the admin API. A running relay does the same, and each finds the work that the other has done.
     private func cancel(_ notification: NotificationID, progress: (Int) -> Void) throws -> Int {
         _ = try queue.write { db in try NotificationCancellation.begin(notification, now: now(), db) }
         var cancelled = 0
@@ -134,8 +135,9 @@ package struct QueueFile: QueueAdministration {
             counting: { _ in nil }, progress)
     }
 
-    /// Finds entries beside the relay's writes, and changes them a step at a time, where they still are what was found.
-    /// - Parameter counting: what changes in a notification's counts with a push that had a state: which count, and by how much.
+    /// Finds pushes in parallel with the relay's writes, and changes them step by step if they still match.
+    /// - Parameter counting: Returns the change to a notification's counts for a push that had a state: the name of the
+    ///   count and the difference.
     private func change(
         _ selection: QueueSelection, where condition: String, _ statement: String, _ arguments: StatementArguments,
         counting: (PushState) -> (count: PushState, by: Int)?, _ progress: (Int) -> Void
@@ -166,7 +168,7 @@ package struct QueueFile: QueueAdministration {
                 try change(Array(pushIDs[start..<min(start + Self.step, pushIDs.count)]))
             }
         case .matching(let filter):
-            // What is queued meanwhile is not meant.
+            // Ignores pushes that are queued after this.
             let last: Int64 = try queue.read { db in try db.value("SELECT max(message_id) FROM push_queue") } ?? 0
             var after = Int64.min
             while true {
@@ -189,8 +191,8 @@ package struct QueueFile: QueueAdministration {
 }
 
 extension QueueFilter {
-    /// Always in the order of the queue, so that no page has to sort: within a notification's numbers, or along all rows
-    /// (the unary plus keeps the indexes of states and apps out of it).
+    /// Always in the order of the queue, so that no page has to be sorted: within the push ids of a notification, or
+    /// along all rows. The unary plus keeps SQLite from using the indexes of states and apps.
     fileprivate var condition: String {
         var terms = ["TRUE"]
         if notification != nil {

@@ -1,35 +1,35 @@
 import ChatDomain
 
-/// What the relay knows in memory of the pushes that are not settled: where due ones lie, which are leased, and which rows
-/// have not been looked at. A value without a database; everything in it can be found again in the file.
+/// An in-memory index of unsettled pushes: ranges that may contain due pushes, leased pushes, and rows that have not
+/// been scanned. A pure value. It can be rebuilt from the database at any time.
 ///
-/// A row is pending on disk until its outcome is committed, leased or not. So a row that is met while somebody holds it is
-/// passed over, and a row that is met twice is read twice and sent once.
+/// A push stays pending on disk until its outcome is committed, leased or not. A scan therefore skips rows that are
+/// leased. Reading a row twice is harmless: it is sent once.
 struct QueueIndex: Sendable {
-    /// Numbers of pushes. What lies outside was made by hand and would leave no room for the next number.
+    /// The valid push ids. Ids outside were inserted by hand, and would leave no room for the next id.
     static let ids: ClosedRange<Int64> = -(1 << 62)...(1 << 62) - 1
 
-    /// Numbers above are given up for lower ones, long before there is no room for the next.
+    /// Push ids above this limit are replaced by lower ones, long before the range is exhausted.
     static let highestKept: Int64 = 1 << 61
 
-    /// Runs of numbers that one read of the database covers.
+    /// The maximum number of runs that one read of the database covers.
     private static let runsInRead = 64
-    /// Rows that are kept with their content until they are leased: some megabytes.
+    /// The maximum number of pushes whose content is cached until they are leased: a few megabytes.
     private static let maxCachedPushes = 2048
-    /// How long a row's content is used without reading it again: another program may change it.
+    /// The time for which cached content stays valid. Other programs may change the row.
     private static let cacheLifetime = Duration.seconds(1)
 
     private struct Part {
         var lanes = [DueRuns](repeating: DueRuns(), count: PushLane.allCases.count)
-        /// Leased.
+        /// The leased pushes.
         var inFlight = IDRanges()
-        /// Runs that are being read.
+        /// Runs that are being read, by claim.
         var claimed: [Int: [DueRuns.Run]] = [:]
-        /// When the next push that waits for its time is due; nil: none does.
+        /// The due time of the next waiting push. `nil` if no push waits.
         var nextWaiting: Timestamp?
-        /// ``nextWaiting`` is not known any more.
+        /// Whether ``nextWaiting`` is unknown.
         var mustScanWaiting = true
-        /// Pushes whose time came before have been taken up; nil: look at all of them.
+        /// Pushes with an earlier due time have been taken up. `nil` if the next scan has to include all of them.
         var lookedTo: Timestamp?
 
         var lowest: Int64? {
@@ -46,24 +46,24 @@ struct QueueIndex: Sendable {
     private var parts: [AppName: Part] = [:]
     private var fresh: [Int64: FreshPush] = [:]
     private var nextClaim = 0
-    /// Rows that nobody has looked at.
+    /// Rows that have not been scanned.
     private(set) var unscanned = IDRanges()
-    /// The highest number that is known of.
+    /// The highest known push id.
     private(set) var highest: Int64
-    /// The relay's own rows have numbers outside ``ids``, because another program's has.
+    /// Whether the relay's own pushes have ids outside ``ids``, because another program inserted such an id.
     var hasNumbersOutOfRange = false
 
     /// - Parameters:
-    ///   - settledTo: every row up to here is settled, or waits for a time.
-    ///   - highest: of all rows there are.
+    ///   - settledTo: Every push up to here is settled, or waits for a time.
+    ///   - highest: The highest push id in the database.
     init(settledTo: Int64, highest: Int64) {
         self.highest = max(settledTo, highest)
         if highest > settledTo { unscanned.insert(settledTo + 1...highest) }
     }
 
-    // MARK: - What is there
+    // MARK: - Queries
 
-    /// Every row up to here is settled, or waits for a time.
+    /// Every push up to here is settled, or waits for a time.
     var settledTo: Int64 {
         let lowest = (parts.values.map(\.lowest) + [unscanned.first]).compactMap { $0 }.min()
         return lowest.map { min($0 - 1, highest) } ?? highest
@@ -79,12 +79,12 @@ struct QueueIndex: Sendable {
 
     func inFlightCount(_ app: AppName) -> Int { parts[app]?.inFlight.count ?? 0 }
 
-    /// What of a range is leased, of all apps.
+    /// The push ids of a range that are leased, of all apps.
     func inFlight(in range: ClosedRange<Int64>) -> [ClosedRange<Int64>] {
         IDRanges(parts.values.flatMap { $0.inFlight.intersection(range) }).ranges
     }
 
-    /// Where due pushes may lie, by lane.
+    /// Ranges that may contain due pushes, by lane.
     func runs(_ app: AppName) -> [[ClosedRange<Int64>]] { parts[app]?.lanes.map { $0.runs.map(\.range) } ?? [] }
 
     func lanes(_ app: AppName) -> Set<PushLane> {
@@ -94,16 +94,16 @@ struct QueueIndex: Sendable {
 
     // MARK: - Inserts
 
-    /// The relay has inserted rows, in the order of its commits.
+    /// Adds pushes that the relay has inserted, in the order of its commits.
     mutating func inserted(_ rows: DuePushes, at now: ContinuousClock.Instant) {
         let (range, pushes) = (rows.range, rows.pushes)
         guard Self.ids.contains(range.lowerBound), Self.ids.contains(range.upperBound) else {
             hasNumbersOutOfRange = true
             return
         }
-        // Another program was there in between.
+        // Another program has inserted rows in between.
         if range.lowerBound > highest + 1 { unscanned.insert(highest + 1...range.lowerBound - 1) }
-        // What a scan has met before may have been sent already: it is read again.
+        // A scan may have found these pushes already, and they may have been sent. So they have to be read again.
         let isNew = range.lowerBound > highest
         highest = max(highest, range.upperBound)
         guard isNew else { return found(rows) }
@@ -118,10 +118,10 @@ struct QueueIndex: Sendable {
         now - push.queuedAt < Self.cacheLifetime
     }
 
-    /// The next leases read the rows again.
+    /// Discards cached content, so that the next leases read the rows.
     mutating func forgetContent() { fresh = [:] }
 
-    /// Due rows were met.
+    /// Adds due pushes that a scan has found.
     mutating func found(_ rows: DuePushes) {
         let range = rows.range
         guard Self.ids.contains(range.lowerBound), Self.ids.contains(range.upperBound) else { return }
@@ -131,23 +131,24 @@ struct QueueIndex: Sendable {
             for lane in part.lanes { for run in lane.overlapping(range) { unknown.subtract(run) } }
             for run in part.claimed.values.joined() where run.range.overlaps(range) { unknown.subtract(run.range) }
         }
-        // Where not all of the range are the app's, how many of the unknown ones are can only be told for the whole.
+        // If only a part of the range belongs to the app, the count of the unknown parts is not known. Use the count of
+        // the whole range.
         let count = rows.count == range.count ? nil : rows.count
         for part in unknown.ranges {
             parts[rows.app, default: Part()].lanes[rows.lane.rawValue].add(part, count: count ?? part.count)
         }
     }
 
-    /// There are rows up to a number, of which some may be others'.
+    /// Records that there are rows up to `id`, some of which may belong to other programs.
     mutating func reaches(_ id: Int64) {
         guard id > highest, Self.ids.contains(id) else { return }
         unscanned.insert(highest + 1...id)
         highest = id
     }
 
-    /// Rows with too high numbers were given those up to this one.
+    /// Records that pushes with ids that were too high have new ids in this range.
     mutating func renumbered(from first: Int64, to last: Int64) {
-        // Those were not met yet: they will be like others.
+        // If the scan has not reached these ids, it will find the rows as usual.
         guard first <= last, highest >= first else { return }
         unscanned.subtract(first...Self.ids.upperBound)
         unscanned.insert(first...last)
@@ -158,22 +159,22 @@ struct QueueIndex: Sendable {
 
     // MARK: - Leases
 
-    /// What a lease is to read.
+    /// The result of a claim: pushes from the cache, or runs to read.
     struct Claim: Sendable {
         let number: Int
         let app: AppName
         let lane: PushLane
-        /// Taken without reading; then there is nothing to read.
+        /// Pushes that were leased from the cache. If there are any, there are no runs to read.
         let pushes: [QueuedPush]
         let runs: [DueRuns.Run]
-        /// For each run what somebody has already.
+        /// The push ids in each run that are leased already.
         let excluded: [[ClosedRange<Int64>]]
     }
 
-    /// Takes the first runs of a lane, so that nobody else reads them; nil where there are none.
+    /// Takes the first runs of a lane, so that no other lease reads them. Returns `nil` if the lane has none.
     mutating func claim(_ app: AppName, _ lane: PushLane, limit: Int, at now: ContinuousClock.Instant) -> Claim? {
         guard limit > 0, var part = parts[app], let first = part.lanes[lane.rawValue].takeFirst() else { return nil }
-        // Not copied while it changes.
+        // Removed while it changes, so that it is not copied.
         parts[app] = nil
         defer { parts[app] = part }
         let pushes = takeFresh(first, limit, lane, part.inFlight, now)
@@ -212,7 +213,8 @@ struct QueueIndex: Sendable {
         return pushes
     }
 
-    /// - Parameter read: for each run that was read what was found in it, and how far it was read; nil for to its end.
+    /// - Parameter read: For each run that was read: the pushes found in it, and the id up to which it was read. `nil`
+    ///   if it was read to its end.
     mutating func finish(_ claim: Claim, _ read: [(pushes: [QueuedPush], upTo: Int64?)]) {
         guard var part = parts[claim.app] else { return }
         parts[claim.app] = nil
@@ -235,21 +237,21 @@ struct QueueIndex: Sendable {
         }
     }
 
-    /// Leases end, and the pushes are due again: in the lane that is given, or not at all.
+    /// Ends leases. The pushes are due again in the given lane, or not due if `lane` is `nil`.
     mutating func release(_ range: ClosedRange<Int64>, to lane: PushLane?, app: AppName) {
         parts[app]?.inFlight.subtract(range)
         if let lane { parts[app]?.lanes[lane.rawValue].add(range, count: range.count) }
     }
 
-    // MARK: - Those that wait for their time
+    // MARK: - Pushes that wait for a time
 
     func nextWaiting(_ app: AppName) -> Timestamp? { parts[app]?.nextWaiting }
 
-    /// How far back the time of a push may lie that another program has only just set.
+    /// The margin for pushes whose time was set by another program and has passed by the time of its commit.
     private static let lateness = Duration.seconds(2)
 
-    /// To be called before the rows of pushes that wait are looked at, so that what comes during the look is not missed.
-    /// - Returns: from which time on to look, in milliseconds; nil where no push is due that is not known.
+    /// Must be called before the query for waiting pushes, so that pushes that arrive during the query are not missed.
+    /// - Returns: The due time from which to query, in milliseconds. `nil` if no unknown push can be due.
     mutating func beginScanOfWaiting(_ app: AppName, at now: Timestamp) -> Int64? {
         var part = parts[app] ?? Part()
         let isDue = part.nextWaiting.map { $0 <= now || $0 > now + PushLifeCycle.longestWait } ?? false
@@ -262,8 +264,8 @@ struct QueueIndex: Sendable {
         return from
     }
 
-    /// Something may wait that is not known.
-    /// - Parameter atAll: the next look is at all pushes, however long ago their time was.
+    /// Requests a scan, because there may be waiting pushes that the index does not know.
+    /// - Parameter atAll: Whether the next scan includes all waiting pushes, however old their due time is.
     mutating func requestScanOfWaiting(atAll: Bool = false) {
         for app in parts.keys {
             parts[app]?.mustScanWaiting = true
@@ -271,31 +273,31 @@ struct QueueIndex: Sendable {
         }
     }
 
-    /// A push waits for a time.
+    /// Records that a push waits for a time.
     mutating func waits(until time: Timestamp, app: AppName) {
         parts[app, default: Part()].nextWaiting = min(parts[app]?.nextWaiting ?? time, time)
     }
 }
 
-/// Due rows of one app and lane, with numbers in a range.
+/// Due pushes of one app and lane, with ids in a range.
 struct DuePushes: Sendable {
     var range: ClosedRange<Int64>
-    /// How many of them are the app's; nil: all.
+    /// The number of pushes of the app in the range. `nil` if the whole range is the app's.
     var count: Int?
     let lane: PushLane
     let app: AppName
-    /// Their content, all of them or none.
+    /// The content of all of these pushes, or empty.
     var pushes: [QueuedPush] = []
 }
 
-/// Collects rows one by one, in the order of their numbers, as runs of neighbours of one app and lane.
+/// Collects pushes one by one, in the order of their ids, into runs of consecutive ids with the same app and lane.
 struct RunCollector {
-    /// What it reads of a row, first of all columns.
+    /// The columns that it reads. They have to be the first ones of the query.
     static let columns = "message_id, unanswered, refused, bulk"
 
     private(set) var runs: [DuePushes] = []
 
-    /// Leaves out numbers beyond ``QueueIndex/ids``: the row is repaired first.
+    /// Skips ids outside ``QueueIndex/ids``: such a push has to be repaired first.
     mutating func add(_ row: borrowing RawStatement, _ app: AppName) {
         let pushID = row.int(0)
         guard QueueIndex.ids.contains(pushID) else { return }
@@ -308,18 +310,19 @@ struct RunCollector {
     }
 }
 
-/// Where due pushes of one app and lane may lie: ranges of ids, disjoint and in order.
+/// Ranges of ids that may contain due pushes of one app and lane, disjoint and in order.
 ///
-/// A hint, never a promise: whoever takes a run reads its rows, and takes those that are due. So runs may cover others'
-/// rows and settled ones, and the list stays short however the rows lie.
+/// A hint: the caller reads the rows of a run and leases those that are due. Runs may therefore cover settled rows and
+/// rows of other apps, and the list stays short however the rows are distributed.
 struct DueRuns: Sendable {
     struct Run: Sendable, Hashable {
         var range: ClosedRange<Int64>
-        /// Due pushes that were seen in it. Rows that another program takes back make it too large until the run is read.
+        /// The number of due pushes that were found in the range. Too high until the run is read, if another program
+        /// has cancelled some of them.
         var count: Int
     }
 
-    /// Runs that are told apart; beyond that neighbours become one. A few dozen kilobytes.
+    /// The maximum number of runs, a few dozen kilobytes. Above it, neighbours are merged.
     static let most = 1024
 
     private(set) var runs: [Run] = []
@@ -328,16 +331,16 @@ struct DueRuns: Sendable {
     var first: Int64? { runs.first?.range.lowerBound }
     var count: Int { runs.reduce(0) { $0 + $1.count } }
 
-    /// The first run that ends at an id or above it.
+    /// The index of the first run that ends at `id` or above it.
     private func index(from id: Int64) -> Int { (0..<runs.count).partitioningIndex { runs[$0].range.upperBound >= id } }
 
-    /// What it covers of a range, and around it.
+    /// The runs that overlap a range.
     func overlapping(_ range: ClosedRange<Int64>) -> [ClosedRange<Int64>] {
         runs[index(from: range.lowerBound)...].prefix { $0.range.lowerBound <= range.upperBound }.map(\.range)
     }
 
     mutating func add(_ range: ClosedRange<Int64>, count: Int) {
-        // The usual case: right behind the last.
+        // The usual case: directly after the last run.
         if let last = runs.last, last.range.upperBound + 1 == range.lowerBound {
             runs[runs.count - 1] = Run(range: last.range.lowerBound...range.upperBound, count: last.count + count)
             return
@@ -355,7 +358,7 @@ struct DueRuns: Sendable {
         if runs.count > Self.most { mergeNeighbours() }
     }
 
-    /// Halves their number.
+    /// Halves the number of runs.
     private mutating func mergeNeighbours() {
         runs = stride(from: 0, to: runs.count, by: 2).map { index in
             guard index + 1 < runs.count else { return runs[index] }

@@ -1,29 +1,31 @@
 import ChatDomain
 import GRDB
 
-/// Reads due rows of the queue. For one read: what it has learned of notifications holds for that only.
+/// Reads due pushes of the queue. Use one reader per read, because it caches notifications.
 struct QueueReader {
     private let app: String
     private let now: Timestamp
     private let ids: APNSIDs
     private var notifications: [NotificationID: LeasedNotification] = [:]
-    /// Rows of other programs, which named no device, and the devices that have their tokens: for those devices' history.
+    /// Pushes that other programs inserted without a device, and the devices with their tokens. They are recorded so
+    /// that the pushes appear in the devices' history.
     private(set) var recognized: [(id: Int64, device: Int64)] = []
 
-    /// Of members who were removed while pushes waited for them, by their devices; under nil those that concern a whole room. Nil
-    /// until the first row is read.
+    /// Removals of members for whom pushes were waiting, by device token. The key `nil` has the removals that concern a
+    /// whole room. `nil` until the first rows are read.
     private var removals: [String?: [Removal]]?
 
     private struct Removal {
-        /// Nil for every room.
+        /// `nil` for all rooms.
         let room: String?
         let lastPush: Int64
     }
 
     private struct LeasedNotification {
-        /// UTF-8; shared by all pushes of the read.
+        /// UTF-8. All pushes of the read share it.
         let payload: [UInt8]
-        /// Then no push is handed out, even before the cancellation has reached it.
+        /// Whether the notification was cancelled. Its pushes are then not sent, even if the cancellation has not
+        /// reached them yet.
         let isCancelled: Bool
     }
 
@@ -33,8 +35,8 @@ struct QueueReader {
         self.ids = ids
     }
 
-    /// What is due: pending, and its time has come. A repeat is also due when it waits for longer than any repeat does: then
-    /// the clock was set back.
+    /// Selects due pushes: pending ones whose time has come. A retry is also due if its time is further away than any
+    /// retry waits: the clock was then set back.
     static let sql = """
         SELECT q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.attempts, q.unanswered, q.refused,
             q.bulk, q.chat_message, q.push_type, q.collapse_id, q.apns_id, q.notification, q.device,
@@ -45,8 +47,8 @@ struct QueueReader {
         ORDER BY q.message_id LIMIT ?
         """
 
-    /// - Parameter excluded: in order; they belong to somebody.
-    /// - Returns: at most `limit` rows, and whether there may be more.
+    /// - Parameter excluded: Push ids that are leased already, in order.
+    /// - Returns: At most `limit` pushes, and whether there may be more.
     mutating func rows(
         in range: ClosedRange<Int64>, excluding excluded: [ClosedRange<Int64>], limit: Int, _ db: Database
     ) throws -> (pushes: [QueuedPush], hasMore: Bool) {
@@ -69,7 +71,7 @@ struct QueueReader {
     }
 
     private mutating func push(_ row: borrowing RawStatement, _ pushID: Int64, _ db: Database) throws -> QueuedPush {
-        // Another program may have written anything; what is beyond any limit is as good as a large number.
+        // Other programs can write any value. A count above the limit is as good as a large number.
         let history = PushHistory(attempts: row.count(5), unanswered: row.count(6), refused: row.count(7))
         let message = row.optionalInt(9)
         let notification = try row.optionalInt(13).map { ($0, try leased($0, db)) }
@@ -84,13 +86,13 @@ struct QueueReader {
         } else if !row.isNull(15) {
             obstacle = row.bool(16) ? .deviceInactive : nil
         } else if let device = try address.flatMap({ try self.device(of: $0, db) }) {
-            // The row names none, or one that unregistered and has registered again.
+            // The push names no device, or one that unregistered and has registered again.
             if row.isNull(14), message == nil, notification == nil { recognized.append((pushID, device.id)) }
             obstacle = device.isInactive ? .deviceInactive : nil
         } else if !row.isNull(14) {
             obstacle = .deviceForgotten
         }
-        // A repeat has waited since it was queued.
+        // A retry has waited since it was queued.
         let start = history.attempts == 0 ? row.optionalInt(18).map { Timestamp(milliseconds: max(0, $0)) } : nil
         return QueuedPush(
             id: pushID, lane: PushLane(history, isBulk: row.bool(8)), history: history, address: address,
@@ -104,7 +106,7 @@ struct QueueReader {
 
     static let removalsSQL = "SELECT device_token, secret_code, last_push FROM moderation WHERE last_push >= ?"
 
-    /// Those that may concern a push with this number or a higher one: mostly none.
+    /// The removals that may concern a push with this id or a higher one. There are mostly none.
     private static func removals(from pushID: Int64, _ db: Database) throws -> [String?: [Removal]] {
         let rows = try RawStatement(db, removalsSQL, pushID)
         var removals: [String?: [Removal]] = [:]
@@ -114,7 +116,7 @@ struct QueueReader {
         return removals
     }
 
-    /// Whether a push of the chat was queued for a member who was removed since then.
+    /// Whether a chat push was queued for a member who has been removed since.
     private func isTakenBack(
         _ pushID: Int64, of message: MessageID, to address: Address?, _ db: Database
     ) throws -> Bool {

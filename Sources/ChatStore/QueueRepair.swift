@@ -2,11 +2,12 @@ import ChatDomain
 import GRDB
 import Logging
 
-/// Finds rows that other programs wrote, and repairs invalid ones. Also finds what an earlier process left.
+/// Finds pushes that other programs inserted, and repairs invalid ones. Also finds the unsettled pushes of an earlier
+/// process.
 struct QueueRepair: Sendable {
-    /// Rows that one look at the table goes through: some milliseconds.
+    /// The number of rows to read in one scan step, a few milliseconds.
     private static let scanStep = 20_000
-    /// Rows that one transaction changes.
+    /// The number of rows to change in one transaction.
     private static let changeStep = 1000
 
     let database: SQLiteDatabase
@@ -18,20 +19,20 @@ struct QueueRepair: Sendable {
         memory.index.withLock { index in Set(index.apps.filter { index.dueCount($0) > 0 }) }
     }
 
-    /// The highest number is so close to the end of the range that the relay's own rows have none.
+    /// Whether the highest push id is so close to the end of the range that the relay's own pushes get invalid ids.
     var mustRepairNumbers: Bool { memory.index.withLock { $0.hasNumbersOutOfRange } }
 
-    /// Looks at what other programs may have changed since the last call, and at what an earlier process left.
-    /// - Parameter looks: how many of ``scanStep`` rows.
+    /// Scans for changes that other programs made since the last call, and for pushes of an earlier process.
+    /// - Parameter looks: The maximum number of steps of ``scanStep`` rows.
     func notice(looks: Int = .max) async throws(ChatError) {
         try await repairNumbers()
         try await assignAppToWaiting()
         try await scan(looks: looks)
     }
 
-    // MARK: - Rows that are due
+    // MARK: - Due pushes
 
-    /// Looks at rows that other programs may have inserted, and at those that an earlier process left.
+    /// Scans rows that other programs may have inserted, and rows of an earlier process.
     func scan(looks: Int = .max) async throws(ChatError) {
         let highest = try await database.scan { db in try QueueMemory.highestNumber(db) }
         memory.index.withLock { index in
@@ -45,9 +46,11 @@ struct QueueRepair: Sendable {
         }
     }
 
-    /// Looks for rows below all that was looked at, which another program made pending again, or inserted with a number of
-    /// its own choice: so many rows at a time. Beginning with the first it also makes the next look at all that wait.
-    /// - Parameter position: from which number on; nil at the end.
+    /// Scans all rows from the beginning, a limited number per call. Finds pushes that another program made pending
+    /// again, or inserted with an id of its own choice. The first call also makes the next scan of waiting pushes
+    /// include all of them.
+    /// - Parameter position: The push id to start with.
+    /// - Returns: The push id for the next call, and whether due pushes were found. `next` is `nil` at the end.
     func sweep(from position: Int64) async throws(ChatError) -> (next: Int64?, found: Bool) {
         let end = memory.index.withLock { index in
             if position == QueueIndex.ids.lowerBound { index.requestScanOfWaiting(atAll: true) }
@@ -63,7 +66,7 @@ struct QueueRepair: Sendable {
         WHERE message_id BETWEEN ? AND ? AND state = 'pending' AND not_before IS NULL ORDER BY message_id
         """
 
-    /// Takes up the due rows of the first ``scanStep`` of a range.
+    /// Takes up the due pushes among the first ``scanStep`` rows of a range.
     private func look(_ range: ClosedRange<Int64>) async throws(ChatError) -> (upTo: Int64, found: Bool) {
         let app = settings().defaultApp
         let (due, rowsWithoutApp, upTo) = try await database.scan { db in
@@ -89,10 +92,10 @@ struct QueueRepair: Sendable {
         return (upTo, !due.isEmpty)
     }
 
-    // MARK: - Rows that name no app
+    // MARK: - Pushes without an app
 
-    /// Gives rows of the app named `default`, which is what an insert that names no app gets, to the default app of a
-    /// configuration that calls it otherwise.
+    /// Assigns pushes to the configured default app, if it has another name than `default`. An insert that names no app
+    /// gets the app `default`.
     private func assignApp(_ pushIDs: [Int64], _ app: AppName) async throws(ChatError) {
         let list = JSONValue.array(pushIDs.map { .number($0) }).description
         try await database.writer.perform(.upkeep) { db in
@@ -104,7 +107,7 @@ struct QueueRepair: Sendable {
         }
     }
 
-    /// The same for those that wait for their time.
+    /// Does the same for pushes that wait for a time.
     private func assignAppToWaiting() async throws(ChatError) {
         let app = settings().defaultApp
         guard app != .default else { return }
@@ -118,8 +121,8 @@ struct QueueRepair: Sendable {
         }
     }
 
-    /// - Parameter change: changes at most ``changeStep`` rows, and says how many.
-    /// - Returns: how many were changed.
+    /// - Parameter change: Changes at most ``changeStep`` rows and returns their number.
+    /// - Returns: The number of rows that were changed.
     @discardableResult
     private func inSteps(_ change: @escaping @Sendable (Database) throws -> Int) async throws(ChatError) -> Int {
         var total = 0
@@ -130,10 +133,10 @@ struct QueueRepair: Sendable {
         }
     }
 
-    // MARK: - Rows with bad numbers
+    // MARK: - Push ids out of range
 
-    /// Puts right rows with numbers that leave little room for the next: those above get new ones, those below fail. What is
-    /// with a gateway keeps its number until it has come back.
+    /// Repairs push ids that leave little room for the next id: those above the range get new ids, and those below it
+    /// fail. Leased pushes keep their ids until they are released.
     private func repairNumbers() async throws(ChatError) {
         let isNeeded = try await database.read { db in
             try db.value(
@@ -151,7 +154,7 @@ struct QueueRepair: Sendable {
             metadata: ["renumbered": "\(total)"])
     }
 
-    /// - Returns: how many have new numbers.
+    /// - Returns: The number of pushes that have new ids.
     private func repairSomeNumbers(_ db: Database) throws -> Int {
         try db.run(
             """
@@ -164,11 +167,11 @@ struct QueueRepair: Sendable {
             "SELECT message_id FROM push_queue WHERE message_id > ? ORDER BY message_id LIMIT ?",
             [high, Self.changeStep])
         let rows = found.filter { !held.contains($0) }
-        // No number is given twice, not even that of a row that was deleted.
+        // Ids are never reused, not even those of deleted pushes.
         let known = memory.index.withLock { $0.highest }
         let first = max(try QueueMemory.highestNumber(db) ?? 0, known <= high ? known : 0, 0) + 1
         for (row, number) in zip(rows, first...) {
-            // A notification's pushes lie between its first and its last.
+            // All pushes of a notification lie between its first and its last one.
             try db.run(
                 """
                 UPDATE notifications SET first_push = min(first_push, ?1)
@@ -177,11 +180,11 @@ struct QueueRepair: Sendable {
             try db.run("UPDATE push_queue SET message_id = ? WHERE message_id = ?", [number, row])
         }
         let last = first - 1 + Int64(rows.count)
-        // It stays where it was when the row that raised it is deleted.
+        // The sequence would stay too high, even after the row that raised it is deleted.
         try db.run("UPDATE sqlite_sequence SET seq = ? WHERE name = 'push_queue' AND seq > ?", [last, high])
         guard !rows.isEmpty else { return 0 }
         try db.run("UPDATE queue_state SET settled_to = min(settled_to, ?)", [first - 1])
-        // What this transaction has not brought to the disk is found by the next start's sweep.
+        // If a power cut undoes this transaction, the sweep after the next start finds these pushes.
         memory.settledTo.store(min(memory.settledTo.load(ordering: .relaxed), first - 1), ordering: .relaxed)
         memory.index.withLock { $0.renumbered(from: first, to: last) }
         return rows.count

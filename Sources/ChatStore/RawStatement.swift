@@ -1,15 +1,17 @@
 import GRDB
 import GRDBSQLite
 
-/// A statement on SQLite's own interface, for the few that run with each message or push: they make no objects.
+/// A statement on SQLite's own interface, for the few statements that run for each message or push. It creates no
+/// objects.
 ///
-/// It is one of GRDB's cached statements, so it is prepared once a connection, and is free for the next use when this value
-/// goes: two of the same SQL at a time would be one. Columns count from 0; what they point to is good until the next step.
+/// It uses GRDB's statement cache, so a statement is prepared once per connection. The statement is free for the next
+/// use when this value ends. Never use two values with the same SQL at the same time: they would share one statement.
+/// Columns count from 0. Pointers to their content are valid until the next step.
 struct RawStatement: ~Copyable {
     private let cached: Statement
     private var statement: SQLiteStatement { cached.sqliteStatement }
 
-    /// - Parameter values: for the parameters, in their order, all of them.
+    /// - Parameter values: The values of all parameters, in order.
     init<each Value: RawValue>(_ db: Database, _ sql: String, _ values: repeat each Value) throws {
         let cached = try db.cachedStatement(sql: sql)
         let statement = cached.sqliteStatement
@@ -20,7 +22,7 @@ struct RawStatement: ~Copyable {
             let code = value.bind(to: statement, at: position)
             if code != SQLITE_OK { throw Self.error(code, of: statement) }
         }
-        // Else a value of the last use would stand.
+        // A parameter without a value would keep that of the previous use.
         precondition(position == sqlite3_bind_parameter_count(statement), sql)
         self.cached = cached
     }
@@ -29,8 +31,8 @@ struct RawStatement: ~Copyable {
         sqlite3_reset(cached.sqliteStatement)
     }
 
-    /// Goes to the next row, or does what is to be done.
-    /// - Returns: false when there is no row any more.
+    /// Moves to the next row, or executes the statement.
+    /// - Returns: False if there is no further row.
     func step() throws -> Bool {
         let code = sqlite3_step(statement)
         if code == SQLITE_ROW { return true }
@@ -38,7 +40,7 @@ struct RawStatement: ~Copyable {
         return false
     }
 
-    /// For statements without rows.
+    /// Executes a statement that returns no rows.
     func run() throws {
         while try step() {}
     }
@@ -57,41 +59,41 @@ struct RawStatement: ~Copyable {
 
     static let mostCounted: Int64 = 1_000_000
 
-    /// A number of times, from 0 to ``mostCounted``: another program may have written anything.
+    /// A count between 0 and ``mostCounted``, because other programs can write any value.
     func count(_ column: Int32) -> Int { Int(min(max(int(column), 0), Self.mostCounted)) }
 
     func optionalInt(_ column: Int32) -> Int64? { isNull(column) ? nil : int(column) }
 
     func bool(_ column: Int32) -> Bool { int(column) != 0 }
 
-    /// Of text, up to a NUL, or of a blob; nil for NULL and for numbers.
+    /// The bytes of a text up to the first NUL, or of a blob. `nil` for NULL and for numbers.
     func bytes(_ column: Int32) -> UnsafeRawBufferPointer? {
         let type = sqlite3_column_type(statement, column)
         guard type == SQLITE_TEXT || type == SQLITE_BLOB else { return nil }
-        // For text, too: it is stored as UTF-8. An empty blob has no address.
+        // Works for text as well, which is stored as UTF-8. An empty blob has no address.
         let bytes = UnsafeRawBufferPointer(
             start: sqlite3_column_blob(statement, column), count: Int(sqlite3_column_bytes(statement, column)))
-        // A program in C may have stored the end of its string, too.
+        // A program in C may have stored the terminating NUL as well.
         guard type == SQLITE_TEXT, let end = bytes.firstIndex(of: 0) else { return bytes }
         return UnsafeRawBufferPointer(rebasing: bytes[..<end])
     }
 
-    /// All bytes of text, also behind a NUL, or of a blob; of a number its text. Nil for NULL.
+    /// All bytes of a text, even after a NUL, or of a blob. For a number, the bytes of its text. `nil` for NULL.
     func wholeBytes(_ column: Int32) -> UnsafeRawBufferPointer? {
         guard !isNull(column) else { return nil }
-        // First the blob: it makes the text of a number.
+        // Call `sqlite3_column_blob` first, because it converts a number to text.
         let start = sqlite3_column_blob(statement, column)
         return UnsafeRawBufferPointer(start: start, count: Int(sqlite3_column_bytes(statement, column)))
     }
 
-    /// Nil for what is no text; what is no UTF-8 is repaired.
+    /// The text of a column. `nil` if the column is not a text. Invalid UTF-8 is repaired.
     func text(_ column: Int32) -> String? {
         guard sqlite3_column_type(statement, column) == SQLITE_TEXT else { return nil }
         return bytes(column).map { String(decoding: $0, as: UTF8.self) }
     }
 }
 
-/// What can stand for a parameter.
+/// A value that can be bound to a parameter.
 protocol RawValue {
     func bind(to statement: SQLiteStatement, at position: Int32) -> Int32
 }
@@ -104,9 +106,9 @@ extension Int64: RawValue {
 
 extension String: RawValue {
     func bind(to statement: SQLiteStatement, at position: Int32) -> Int32 {
-        // It makes a copy (`SQLITE_TRANSIENT`).
+        // `SQLITE_TRANSIENT`: SQLite makes a copy.
         let copied = unsafeBitCast(-1, to: sqlite3_destructor_type.self)
-        // No address at all would be NULL.
+        // A null pointer would bind NULL.
         if isEmpty { return sqlite3_bind_text(statement, position, "", 0, copied) }
         var text = self
         return text.withUTF8 { bytes in

@@ -2,7 +2,7 @@ package import ChatDomain
 import GRDB
 package import Logging
 
-/// The SQLite file as the stores use it: connections that read, one writer, a clock. It knows no table.
+/// The SQLite file as the stores use it: connections for reading, one writer, a clock. It does not know any table.
 package final class SQLiteDatabase: Sendable {
     let pool: DatabasePool
     private let scanner: DatabaseQueue
@@ -12,7 +12,8 @@ package final class SQLiteDatabase: Sendable {
     let logger: Logger
 
     /// Opens or creates the file.
-    /// - Throws: ``DatabaseFile/Unusable``, or ``ChatError`` when the disk is full or the file is locked just now.
+    /// - Throws: ``DatabaseFile/Unusable``, or ``ChatError`` if the disk is full or another process has locked the
+    ///   file.
     package init(file: DatabaseFile, now: @escaping TimeSource = Timestamp.now, logger: Logger) throws {
         do {
             let (pool, upgrade) = try file.open()
@@ -33,7 +34,7 @@ package final class SQLiteDatabase: Sendable {
         self.logger = logger
     }
 
-    /// Closes the connections, with everything in the one file. Calls after it fail.
+    /// Closes the connections, after moving everything into the main file. Calls after this one fail.
     package func close() throws {
         try scanner.close()
         do {
@@ -42,20 +43,21 @@ package final class SQLiteDatabase: Sendable {
                 _ = try db.checkpoint(.truncate)
             }
         } catch {
-            // Somebody reads: what is in the write-ahead log is as durable there.
+            // Another process is reading. The data is just as durable in the write-ahead log.
             logger.debug("the write-ahead log stays", metadata: ["error": "\(error)"])
         }
         try pool.close()
     }
 
-    /// Reads the queue, apart from what callers of the API read: neither waits for the other, nor takes its memory.
+    /// Reads the queue on a connection of its own. The queue's reads and the API's reads thus do not wait for each
+    /// other, and do not evict each other's cached pages.
     func scan<Value: Sendable>(
         _ body: @escaping @Sendable (Database) throws -> Value
     ) async throws(ChatError) -> Value {
         try await read(scanner, body)
     }
 
-    /// Reads beside the writer, from the last commit.
+    /// Reads the state of the last commit, in parallel with the writer.
     func read<Value: Sendable>(
         _ body: @escaping @Sendable (Database) throws -> Value
     ) async throws(ChatError) -> Value {
@@ -65,7 +67,7 @@ package final class SQLiteDatabase: Sendable {
     private func read<Value: Sendable>(
         _ reader: some DatabaseReader, _ body: @escaping @Sendable (Database) throws -> Value
     ) async throws(ChatError) -> Value {
-        // A connection that is opened now would be one to another file.
+        // A connection opened now would belong to a different file.
         if let file = files.missing { throw .moved(file) }
         do {
             return try await reader.read(body)
@@ -76,12 +78,13 @@ package final class SQLiteDatabase: Sendable {
 }
 
 extension ChatError {
-    /// One of ``FileIdentityCheck`` is not where it was.
+    /// A file of ``FileIdentityCheck`` was deleted, moved or replaced.
     static func moved(_ file: String) -> ChatError {
         .unavailable(cause: "\(file) was deleted, moved or replaced")
     }
 
-    /// What a failed database call means for the user: come later, or a fault of ours.
+    /// Maps a failed database call to an error for the client: unavailable if a retry can help, internal error
+    /// otherwise.
     init(storing error: any Error) {
         switch error {
         case let error as ChatError:
@@ -96,13 +99,14 @@ extension ChatError {
 }
 
 extension Error {
-    /// Another process holds the database, and did so for ``DatabaseFile/busyTimeout``.
+    /// Whether another process kept the database locked for ``DatabaseFile/busyTimeout``.
     var isLockProblem: Bool {
         guard let error = self as? DatabaseError else { return false }
         return error.resultCode == .SQLITE_BUSY || error.resultCode == .SQLITE_LOCKED
     }
 
-    /// Of the disk or of another process: temporary, and every operation fails alike.
+    /// Whether the cause is the disk or another process. The problem is then temporary, and every operation fails in
+    /// the same way.
     var isDiskProblem: Bool {
         guard let error = self as? DatabaseError else { return false }
         switch error.resultCode {
@@ -115,9 +119,9 @@ extension Error {
     }
 }
 
-/// Statements that are prepared once a connection.
+/// Each statement is prepared once per connection.
 extension Database {
-    /// - Returns: how many rows it changed.
+    /// - Returns: The number of rows that it changed.
     @discardableResult
     func run(_ sql: String, _ arguments: StatementArguments = []) throws -> Int {
         try cachedStatement(sql: sql).execute(arguments: arguments)
@@ -132,7 +136,7 @@ extension Database {
         try Row.fetchOne(cachedStatement(sql: sql), arguments: arguments)
     }
 
-    /// The first column of the first row; nil where there is no row, or NULL.
+    /// The first column of the first row. `nil` if there is no row or the value is NULL.
     func value<Value: DatabaseValueConvertible & StatementColumnConvertible>(
         _ sql: String, _ arguments: StatementArguments = []
     ) throws -> Value? {
@@ -146,14 +150,14 @@ extension Database {
         try Value.fetchAll(cachedStatement(sql: sql), arguments: arguments)
     }
 
-    /// Candidates for a page that are looked at: some milliseconds. So a page costs the same however many rows there are and
-    /// however few of them are wanted.
+    /// The number of candidates to examine for one page, which takes a few milliseconds. It bounds the cost of a page,
+    /// even if the table has many rows and few of them match.
     static let pageWindow = 5000
 
-    /// The wanted rows of a page, and the cursor of the next page; nil at the end.
+    /// The matching rows of a page, and the cursor of the next page. The cursor is `nil` on the last page.
     /// - Parameters:
-    ///   - sql: candidates in the order of the list, at least one more than `limit` or ``pageWindow``, where there are so
-    ///     many. The first column is what the cursor counts by.
+    ///   - sql: Selects candidates in the order of the list. It has to return at least one more than `limit` or
+    ///     ``pageWindow``, if the table has that many. The first column is the cursor.
     func page(
         _ sql: String, _ arguments: StatementArguments, limit: Int, where isWanted: (Row) -> Bool = { _ in true }
     ) throws -> (rows: [Row], next: Int64?) {
@@ -170,7 +174,8 @@ extension Database {
 }
 
 extension Row {
-    /// A column with a time as SQLite's date functions write it; nil where another program wrote something else.
+    /// A column with a time in the format of SQLite's date functions. `nil` if another program wrote a different
+    /// format.
     func optionalTime(_ index: Int) -> Timestamp? {
         (self[index] as String?).flatMap(Timestamp.init(sqlText:))
     }

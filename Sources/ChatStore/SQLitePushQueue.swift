@@ -4,16 +4,17 @@ import Synchronization
 
 /// The durable queue in the table `push_queue`.
 ///
-/// Leases stand in memory, because one relay serves the file (``DatabaseLock``). Rows are read beside the writer, and
-/// written when something has become of them. `queue_state.settled_to` tells the next process where to begin.
+/// Leases are kept in memory, because only one relay serves the file (``DatabaseLock``). The queue reads pushes in
+/// parallel with the writer, and writes only their outcomes. `queue_state.settled_to` records where the next process
+/// has to start its scan.
 package final class SQLitePushQueue: PushQueue {
     private let database: SQLiteDatabase
     private let outcomes: OutcomeCounter
     private let memory: QueueMemory
     let ids: APNSIDs
-    /// Devices of other programs' rows that were recognised and are noted with the next outcomes.
+    /// Devices that were found for other programs' pushes, by push id. They are recorded with the next outcomes.
     private let recognized = Mutex<[Int64: Int64]>([:])
-    /// Devices that one transaction notes.
+    /// The number of such devices to record in one transaction.
     private static let recognizedStep = 1000
     private let signals = Signals()
 
@@ -46,12 +47,12 @@ package final class SQLitePushQueue: PushQueue {
 
     static let unreadSQL = UnreadCount.sql(ofDevice: "?")
 
-    /// Adds to the chat's pushes for browsers how many messages each browser has not fetched. A read of its own, because the
-    /// newest pushes are leased without one.
+    /// Adds the number of messages that each browser has not fetched to the chat's pushes for browsers. Needs a query
+    /// of its own, because the newest pushes are leased without reading the database.
     private func countUnread(_ pushes: inout [QueuedPush]) async {
         let addresses = Set(pushes.lazy.filter { $0.message != nil }.compactMap(\.address))
         guard !addresses.isEmpty else { return }
-        // Pushes go out without the number if it cannot be read now.
+        // If the number cannot be read, the pushes go out without it.
         let counts = try? await database.scan { db in
             var counts: [Address: Int64] = [:]
             for address in addresses {
@@ -66,7 +67,7 @@ package final class SQLitePushQueue: PushQueue {
         }
     }
 
-    /// - Parameter earlier: what was leased already, and goes back when the read fails.
+    /// - Parameter earlier: Pushes that are leased already. They are released if the read fails.
     private func read(
         _ claim: QueueIndex.Claim, limit: Int, after earlier: [QueuedPush]
     ) async throws(ChatError) -> [QueuedPush] {
@@ -108,13 +109,13 @@ package final class SQLitePushQueue: PushQueue {
         signal([app])
     }
 
-    // MARK: - What waits for its time
+    // MARK: - Pushes that wait for a time
 
     package func nextDue(app: AppName) async throws(ChatError) -> Timestamp? {
         try await lookForWaiting(app) ? database.now() : memory.index.withLock { $0.nextWaiting(app) }
     }
 
-    /// Runs of pushes whose time has come that one look takes up: some milliseconds.
+    /// The number of runs of due pushes that one query takes up, in a few milliseconds.
     private static let waitingStep = 2000
     static let waitingSQL = """
         SELECT \(RunCollector.columns), not_before FROM push_queue
@@ -127,8 +128,8 @@ package final class SQLitePushQueue: PushQueue {
         WHERE app = ? AND (attempts > 0) = ? AND state = 'pending' AND not_before IS NOT NULL AND not_before > ?
         """
 
-    /// Takes up the pushes whose time has come, and those repeats that wait for longer than any repeat does.
-    /// - Returns: whether there were any.
+    /// Takes up the pushes whose time has come, and retries that wait longer than any retry can.
+    /// - Returns: Whether there were any.
     @discardableResult
     private func lookForWaiting(_ app: AppName) async throws(ChatError) -> Bool {
         let now = database.now()
@@ -143,7 +144,7 @@ package final class SQLitePushQueue: PushQueue {
                     try db.value(Self.nextWaitingSQL, [app.text, isRepeat, now.milliseconds])
                 }.min()
             }
-            // Not later than any repeat waits: what lies beyond says that the clock was set back.
+            // Bounded by the longest wait of a retry: a later time means that the clock was set back.
             if let next {
                 memory.index.withLock { $0.waits(until: min(Timestamp(milliseconds: next), beyond), app: app) }
             }
@@ -154,7 +155,7 @@ package final class SQLitePushQueue: PushQueue {
         }
     }
 
-    /// - Returns: how many runs of pushes were taken up.
+    /// - Returns: The number of runs of pushes that were taken up.
     private func takeUp(
         _ app: AppName, isRepeat: Bool, from: Int64, upTo: Int64
     ) async throws(ChatError) -> Int {
@@ -164,7 +165,8 @@ package final class SQLitePushQueue: PushQueue {
                 var due = RunCollector()
                 let rows = try RawStatement(db, Self.waitingSQL, app.text, Int64(isRepeat ? 1 : 0), start, upTo)
                 while try rows.step() {
-                    // A look ends where the time changes: those of one time are mostly neighbours, and few runs.
+                    // End the query where the time changes: pushes with the same time are mostly neighbours, and form
+                    // few runs.
                     if due.runs.count >= Self.waitingStep, rows.int(4) > start { return (due.runs, rows.int(4)) }
                     due.add(rows, app)
                 }
@@ -186,7 +188,7 @@ package final class SQLitePushQueue: PushQueue {
             for row in noted { recognized[row.id] = nil }
             return noted
         }
-        // Read before the rows are settled, so it may be lower than it could be. The next settling moves it on.
+        // Read before the pushes are settled, so it may be lower than necessary. The next settlement advances it.
         let mark = memory.index.withLock { $0.settledTo }
         do throws(ChatError) {
             let (settled, ended) = try await database.writer.perform(.upkeep) { [self] db in
@@ -240,10 +242,11 @@ package final class SQLitePushQueue: PushQueue {
         signals.add(signal, of: app)
     }
 
-    /// Tells everyone who waits for pushes of the apps that there may be some; nil: of any app.
+    /// Signals that there may be pushes of the apps, or of any app if `apps` is `nil`.
     func signal(_ apps: Set<AppName>? = nil) { signals.send(apps) }
 
-    /// Rows of a commit of ours, in the order of their numbers. On the writer's thread, right after the commit.
+    /// Adds pushes that the relay has committed, in the order of their ids. Called on the writer's thread, right after
+    /// the commit.
     func inserted(_ rows: [DuePushes]) {
         guard !rows.isEmpty else { return }
         memory.index.withLock { index in
@@ -252,7 +255,7 @@ package final class SQLitePushQueue: PushQueue {
         signal(Set(rows.map(\.app)))
     }
 
-    /// Rows were inserted that wait for their time.
+    /// Adds pushes that wait for a time.
     func insertedWaiting(_ range: ClosedRange<Int64>, until time: Timestamp, apps: [AppName]) {
         memory.index.withLock { index in
             index.reaches(range.upperBound)
@@ -261,21 +264,21 @@ package final class SQLitePushQueue: PushQueue {
         signal(Set(apps))
     }
 
-    /// Pushes were taken back: none goes out by what is remembered of its row.
+    /// Discards cached content after pushes were cancelled, so that no push goes out from the cache.
     func forgetContent() {
         memory.index.withLock { $0.forgetContent() }
     }
 
-    /// What of a range is with a gateway, in order.
+    /// The push ids of a range that are leased, in order.
     func inFlight(in range: ClosedRange<Int64>) -> [ClosedRange<Int64>] {
         memory.index.withLock { $0.inFlight(in: range) }
     }
 }
 
-/// What the queue, its repair and its metrics know together in memory.
+/// The memory that the queue, its repair and its metrics share.
 final class QueueMemory: Sendable {
     let index: Mutex<QueueIndex>
-    /// What stands in `queue_state`. Changed by the writer alone.
+    /// The value of `queue_state.settled_to`. Only the writer changes it.
     let settledTo: Atomic<Int64>
 
     init(_ db: Database) throws {
@@ -286,7 +289,7 @@ final class QueueMemory: Sendable {
         index = Mutex(QueueIndex(settledTo: settledTo, highest: try Self.highestNumber(db) ?? settledTo))
     }
 
-    /// Of all rows whose numbers are kept.
+    /// The highest push id, not counting those above ``QueueIndex/highestKept``.
     static func highestNumber(_ db: Database) throws -> Int64? {
         try db.value("SELECT max(message_id) FROM push_queue WHERE message_id <= ?", [QueueIndex.highestKept])
     }

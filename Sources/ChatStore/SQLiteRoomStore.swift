@@ -1,7 +1,7 @@
 package import ChatDomain
 import GRDB
 
-/// Members, rooms and messages: the tables `active_users` and `messages`.
+/// The store of members, rooms and messages: the tables `active_users` and `messages`.
 package struct SQLiteRoomStore: RoomStore {
     let database: SQLiteDatabase
     let queue: SQLitePushQueue
@@ -23,7 +23,7 @@ package struct SQLiteRoomStore: RoomStore {
             let token = try Self.register(
                 request.token, of: request.member, app: request.app, code: request.code, user: request.user,
                 says: settings().keepsUsage ? client : nil, now: time, db)
-            // The same room again: the member stays who it is, with its place and its history.
+            // If the member joins the same room again, it keeps its row, its place in the order and its history.
             let rows = try db.run(
                 """
                 UPDATE active_users SET device_token = ?, nickname = ?, ip_address = ?, app_version = ?,
@@ -63,7 +63,7 @@ package struct SQLiteRoomStore: RoomStore {
         return !rooms.isEmpty
     }
 
-    /// - Returns: the room that it was in, if any.
+    /// - Returns: The room that the member was in, if any.
     private func remove(_ member: MemberID, now: Timestamp, _ db: Database) throws -> [SecretCode] {
         try ReadState.keep(
             where: "udid = :udid", ["udid": member.text], pending: activity.pendingFetch(of: member), now: now, db)
@@ -71,12 +71,12 @@ package struct SQLiteRoomStore: RoomStore {
             .map(SecretCode.init(stored:))
     }
 
-    /// What is kept of what a client says.
+    /// The client's details that the settings allow to store.
     private func kept(_ client: ClientInfo) -> ClientInfo {
         settings().keepsUsage ? client : ClientInfo(address: client.address)
     }
 
-    /// The member has entered or left these rooms.
+    /// Notifies the feed that the member has joined or left these rooms.
     private func noteMembership(of member: MemberID, _ rooms: [SecretCode]) {
         feed.note { changes in
             changes.members.insert(member)
@@ -95,7 +95,8 @@ package struct SQLiteRoomStore: RoomStore {
             guard let row else { throw ChatError.notJoined() }
             let (old, client) = (AppName(row[0]), kept(client))
             let app = try Self.app(app, after: old)
-            // With a new token it is the same app, which need not say again what it has said.
+            // A new token of the same app: the details known so far still apply, and the client need not send them
+            // again.
             let known =
                 app == old && row[5] != token.description
                 ? ClientInfo(appVersion: row[2], osVersion: row[3], deviceModel: row[4]) : ClientInfo()
@@ -122,7 +123,7 @@ package struct SQLiteRoomStore: RoomStore {
         let posted = try await database.writer.perform { db in
             try insert(request, db)
         } committed: { posted in
-            // Nothing else has to happen before the pushes are sent.
+            // Dispatchers may send the pushes immediately after the commit.
             queue.inserted(posted.pushes)
         }
         if !posted.receipt.isRepeat {
@@ -178,10 +179,10 @@ package struct SQLiteRoomStore: RoomStore {
 
     package static let largestRoom = RoomSize.largest
 
-    /// Looks for members with the room's code, and refuses a room that is full.
-    /// - Returns: whether nobody is in the room.
+    /// Checks whether the room has members, and refuses a room that is full.
+    /// - Returns: Whether the room is empty.
     private static func requireSpace(in code: SecretCode, for member: MemberID, _ db: Database) throws -> Bool {
-        // Who is in already, the usual case, is not worth counting the others for.
+        // Usually the member is in the room already. Skip the count then.
         let isIn = try db.row(
             "SELECT 1 FROM active_users WHERE udid = ? AND secret_code = ?", [member.text, code.text])
         if isIn != nil { return false }
@@ -196,10 +197,11 @@ package struct SQLiteRoomStore: RoomStore {
         return false
     }
 
-    /// Registers a device for its member and says what `device_token` is to hold.
+    /// Registers the member's device and returns the value for the column `device_token`.
     ///
-    /// A token is one installed app, and that has one user: other members who had it (the app's earlier user, or its
-    /// earlier udid) keep their room and lose the token. A browser may be in several rooms, as a member of each.
+    /// A token belongs to one installed app, and an app has one user. Other members with the token (the app's earlier
+    /// user, or its earlier udid) therefore stay in their room and lose the token. A browser may be in several rooms,
+    /// as a member of each.
     private static func register(
         _ token: DeviceToken?, of member: MemberID, app: AppName, code: SecretCode, user: UserReference?,
         says client: ClientInfo?, now: Timestamp, _ db: Database
@@ -228,11 +230,11 @@ package struct SQLiteRoomStore: RoomStore {
         let room: SecretCode
         let time: Timestamp
         var pushes: [DuePushes] = []
-        /// Members are left for later steps.
+        /// Whether later steps have to queue pushes for members.
         var hasMore = false
     }
 
-    /// The message, and pushes for the members of a small room.
+    /// Inserts the message, and the pushes if the room is small.
     private func insert(_ request: PostRequest, _ db: Database) throws -> Posted {
         let now = database.now()
         if let earlier = try Self.earlier(request, db) {
@@ -251,7 +253,7 @@ package struct SQLiteRoomStore: RoomStore {
                     nickname: Nickname(stored: room.nickname), text: request.text, code: SecretCode(stored: room.code),
                     message: message, extras: extras))
         }
-        // A payload that cannot be made is an error of this request, not one of each later step.
+        // If the payload cannot be made, fail this request and not each later step.
         if !room.isSmall, let app = room.app { _ = try payload(app, Int64.max) }
         let lastMember: Int64? =
             try room.isSmall
@@ -276,7 +278,7 @@ package struct SQLiteRoomStore: RoomStore {
             receipt: receipt, room: SecretCode(stored: room.code), time: now, pushes: pushes, hasMore: !room.isSmall)
     }
 
-    /// What a request with the same key was answered.
+    /// The receipt of an earlier post with the same idempotency key. `nil` if there was none.
     private static func earlier(
         _ request: PostRequest, _ db: Database
     ) throws -> (receipt: PostReceipt, room: SecretCode)? {

@@ -1,7 +1,7 @@
 package import ChatDomain
 package import Logging
 
-/// Every store over one SQLite file: made and connected here, and nowhere else.
+/// All stores of one SQLite file. They are created and connected only here.
 package struct SQLiteStores: Sendable {
     package let database: SQLiteDatabase
     package let rooms: SQLiteRoomStore
@@ -23,7 +23,8 @@ package struct SQLiteStores: Sendable {
     let jobs: BackgroundJobs
 
     /// Opens or creates the file.
-    /// - Throws: ``DatabaseFile/Unusable``, or ``ChatError`` when the disk is full or the file is locked just now.
+    /// - Throws: ``DatabaseFile/Unusable``, or ``ChatError`` if the disk is full or another process has locked the
+    ///   file.
     package init(
         file: DatabaseFile, settings: @escaping @Sendable () -> StoreSettings,
         now: @escaping TimeSource = Timestamp.now, logger: Logger
@@ -55,10 +56,10 @@ package struct SQLiteStores: Sendable {
         imports = SQLiteImport(database: database, settings: settings)
     }
 
-    /// Closes the connections, with everything in the one file. Calls after it fail.
+    /// Closes the connections, after moving everything into the main file. Calls after this one fail.
     package func close() throws { try database.close() }
 
-    /// As what lies above them knows them.
+    /// The stores as the protocols that the other targets use.
     package var ports: Stores {
         Stores(
             rooms: rooms, feed: feed, records: records, devices: devices, notifications: notifications, queue: queue,

@@ -3,19 +3,21 @@ import Foundation
 import GRDB
 import Logging
 
-/// What the store does by itself: notices other processes' writes, takes up interrupted work, deletes by age.
+/// Background work of the store: notices other processes' writes, resumes interrupted work, deletes by age.
 package struct SQLiteUpkeep: StoreUpkeep {
-    /// How often another process's commits are looked for: a row that a script inserts is noticed well within a second.
+    /// The interval of checks for other processes' commits. The relay notices a push that a script inserts well within
+    /// a second.
     private static let watchInterval = Duration.milliseconds(400)
-    /// How often the database's files are looked for.
+    /// The interval of checks for missing database files.
     private static let fileInterval = Duration.milliseconds(400)
-    /// Rounds between unconditional scans: some ten seconds.
+    /// The number of rounds between unconditional scans: about ten seconds.
     private static let fullScanRounds = 25
-    /// Rounds between looks at settings that ask for work: some two seconds.
+    /// The number of rounds between checks of settings that require work: about two seconds.
     private static let settingRounds = 5
-    /// Rounds between the end of one sweep of the whole queue and the next, where other processes write: half a minute.
+    /// The number of rounds between two sweeps of the whole queue, if other processes write: half a minute.
     private static let sweepRounds = 75
-    /// Looks at an earlier process's rows that ``prepare()`` takes; the others follow behind.
+    /// The number of scan steps that ``prepare()`` makes for pushes of an earlier process. The others follow in the
+    /// background.
     private static let firstLooks = 2
 
     let database: SQLiteDatabase
@@ -44,10 +46,10 @@ package struct SQLiteUpkeep: StoreUpkeep {
         }
     }
 
-    /// How long what members and tokens did may be in memory only.
+    /// The interval of writing the activity of members and tokens. It is only in memory until then.
     private static let recordInterval = Duration.seconds(2)
 
-    /// Writes down what members and tokens did, every few seconds until the task is cancelled, and then once more.
+    /// Records the activity of members and tokens every few seconds until the task is cancelled, and then once more.
     private func record() async {
         repeat {
             try? await Task.sleep(for: Self.recordInterval)
@@ -61,8 +63,8 @@ package struct SQLiteUpkeep: StoreUpkeep {
         } while !Task.isCancelled
     }
 
-    /// Says when the database's files are gone, and when they are back. That nothing is written meanwhile, ``SQLiteDatabase``
-    /// sees to.
+    /// Logs when a file of the database disappears and when it is back. ``SQLiteDatabase`` rejects reads and writes in
+    /// the meantime.
     private func watchFiles() async {
         var isMissing = false
         while !Task.isCancelled {
@@ -105,8 +107,8 @@ package struct SQLiteUpkeep: StoreUpkeep {
         }
     }
 
-    /// One round of the watch. `PRAGMA data_version` on the writing connection changes with every commit but our own, and costs
-    /// microseconds.
+    /// Performs one round. `PRAGMA data_version` on the writing connection changes with every commit except its own,
+    /// and costs microseconds.
     func look(_ watch: inout Watch) async throws(ChatError) {
         let version = try? await database.pool.writeWithoutTransaction { db in
             try Int64.fetchOne(db, sql: "PRAGMA data_version")
@@ -133,7 +135,8 @@ package struct SQLiteUpkeep: StoreUpkeep {
         }
     }
 
-    /// Takes away what was kept of devices when that is not to be kept any more; once, because nothing new comes.
+    /// Deletes stored usage data of devices once the settings no longer allow it. Once is enough, because no new data
+    /// is stored.
     private func forgetUsage(_ watch: inout Watch) async throws(ChatError) {
         let isKept = repair.settings().keepsUsage
         if !isKept, !watch.isUsageForgotten { try await DeviceUsage.forget(database) }
@@ -148,13 +151,13 @@ package struct SQLiteUpkeep: StoreUpkeep {
             "pushes wait for apps that are not configured", metadata: ["apps": "\(names)", "count": "\(waiting.count)"])
     }
 
-    /// What has been looked at.
+    /// The progress of the checks.
     struct Watch {
         var unconfiguredApps = UnconfiguredApps()
         var isUsageForgotten = false
         private(set) var round = 0
         private(set) var seen: Int64 = 0
-        /// From where on the sweep goes on; nil while none is wanted.
+        /// The push id at which the sweep continues. `nil` if no sweep is in progress.
         private(set) var position: Int64? = QueueIndex.ids.lowerBound
         private var isSweepWanted = false
         private var nextSweep = 0
@@ -169,7 +172,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
             if next == nil { nextSweep = round + SQLiteUpkeep.sweepRounds }
         }
 
-        /// Begins a sweep where one is wanted and it is time.
+        /// Begins a sweep if one is requested and due.
         mutating func endRound() {
             round += 1
             guard position == nil, isSweepWanted, round >= nextSweep else { return }
@@ -184,7 +187,7 @@ extension WriteProbe {
         // Longer than a statement waits for another process's lock.
         WriteProbe(limit: .seconds(DatabaseFile.busyTimeout) + .seconds(1)) { end in
             let isAccepted = writer.enqueue { db in
-                // Writes a page though it is the same; an UPDATE that changes nothing would not.
+                // Writes a page even if the value stays the same. An UPDATE without a change would not.
                 let version = try Int.fetchOne(db, sql: "PRAGMA user_version") ?? 0
                 try db.execute(sql: "PRAGMA user_version = \(version)")
                 return { end(nil) }

@@ -1,15 +1,15 @@
 import ChatDomain
 import GRDB
 
-/// Writes settlements down, in one transaction. What happens was decided before; here it is applied.
+/// Records settlements in one transaction. All decisions have been made before; this type only applies them.
 struct SettlementWriter {
     private let app: AppName
     private let now: Timestamp
     private let time: String
     private let db: Database
-    /// What reached a final state; to be counted after the commit.
+    /// Pushes that reached a final state, to be counted after the commit.
     private(set) var ended: [FinalStateCount] = []
-    /// What is added to a notification's counts, by final state.
+    /// The changes to the counts of notifications, by final state.
     private var counts: [NotificationID: [PushState: Int]] = [:]
 
     init(app: AppName, now: Timestamp, _ db: Database) {
@@ -26,7 +26,7 @@ struct SettlementWriter {
             changed += try changeEnded(settlement, from: .sent)
         }
         if changed < settlement.count, case .sent = transition.result {
-            // Cancelled meanwhile, but it was sent.
+            // The push was cancelled after it was leased, but it was sent.
             changed += try changeEnded(settlement, from: .cancelled)
         }
         if changed > 0 {
@@ -50,19 +50,18 @@ struct SettlementWriter {
         if let notification { counts[notification, default: [:]][state, default: 0] += added }
     }
 
-    /// How a settlement adds to the counts of a row, which another program may have set to anything: attempts, unanswered,
-    /// refused.
+    /// Adds to the counts of a push: attempts, unanswered, refused. Another program may have set them to any value.
     private static let addedCounts = ["attempts", "unanswered", "refused"]
         .map { "\($0) = \(bounded($0)) + ?" }.joined(separator: ", ")
 
     private static func bounded(_ column: String) -> String { "min(max(\(column), 0), \(RawStatement.mostCounted))" }
 
-    /// - Returns: how many rows were in that state and are changed.
+    /// - Returns: The number of pushes in the range that had this state and were changed.
     private func change(_ settlement: Settlement, from state: PushState) throws -> Int {
         let (first, last) = (settlement.pushIDs.lowerBound, settlement.pushIDs.upperBound)
         let added = settlement.transition.added
         let rows = "WHERE message_id BETWEEN ? AND ? AND state = '\(state.rawValue)'"
-        // Its attempt was counted when it became sent.
+        // The attempt was counted when the push became sent.
         let attempts = Int64(state == .sent ? 0 : added.attempts)
         let (unanswered, refused) = (Int64(added.unanswered), Int64(added.refused))
         switch settlement.transition.result {
@@ -91,8 +90,8 @@ struct SettlementWriter {
                 settlement.transition.reason, attempts, unanswered, refused, first, last
             ).run()
         case .waiting, .due:
-            // With a time, because the next process looks only at numbers above queue_state.settled_to, and at what has a
-            // time. A push that was taken as sent after a silence gets back the attempt that this counted.
+            // The push needs a time, because the next process only scans ids above `queue_state.settled_to`, and pushes
+            // with a time. If a silence was taken for acceptance, the attempt that it counted is taken back.
             var (dueAt, attempts) = (now, Int64(added.attempts) - 1)
             if case .waiting(let until, _) = settlement.transition.result {
                 (dueAt, attempts) = (until, Int64(state == .sent ? 0 : added.attempts))
@@ -110,7 +109,7 @@ struct SettlementWriter {
     }
 
     private func apply(_ effect: Transition.Device, to pushID: Int64) throws {
-        // Also by its number: the app may have had another name when the device registered.
+        // Matched by the device id as well: the app may have had another name when the device registered.
         let isItsDevice = """
             device_id IN (
                 SELECT d.device_id FROM push_queue q JOIN devices d ON d.device_token = q.device_token
@@ -134,7 +133,7 @@ struct SettlementWriter {
         }
     }
 
-    /// For the log, where a single push has more to tell than that it was sent.
+    /// The address for the log, if a single push has an outcome other than sent.
     private func address(_ settlement: Settlement, _ changed: Int) throws -> String? {
         guard changed == 1, settlement.count == 1, settlement.transition.result != .sent else { return nil }
         let row = try RawStatement(
@@ -142,7 +141,7 @@ struct SettlementWriter {
         return try row.step() ? row.text(0) : nil
     }
 
-    /// What is written once for all of them.
+    /// Writes the sums of all settlements.
     mutating func finish(recognized: [(id: Int64, device: Int64)]) throws {
         for (notification, counts) in counts {
             func added(_ state: PushState) -> Int64 { Int64(counts[state] ?? 0) }
