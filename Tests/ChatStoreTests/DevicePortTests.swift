@@ -349,7 +349,7 @@ struct DevicePortTests {
         #expect(try await list(7, limit: 5) == [[ids[3], ids[1]]])
         #expect(try await list(7, limit: 1).flatMap(\.self) == [ids[3], ids[1]])
         #expect(try await list(8, limit: 5) == [[]])
-        // Each item equals the notification as it is read alone.
+        // Each item equals the notification that a single read returns.
         let first = try await notifications.notifications(sentWith: nil, before: nil, limit: 1).items
         #expect(try await first == [notifications.notification(ids[4])])
         #expect(first[0].counts[.pending] == 2 && first[0].state == .sending)

@@ -79,7 +79,7 @@ struct PostgresAdministrationTests {
         try bench.insert(6)
         #expect(try await bench.lease(2) == [1, 2])
         #expect(try await bench.lease(1, relay: 1) == [3])
-        // A relay that fell silent an hour ago, unnoticed so far, and one that is alive.
+        // A relay that fell silent an hour ago, which no relay has noticed, and one that is alive.
         try bench.fixture.query(
             """
             INSERT INTO relay_starts (start_id, host, time_seen) VALUES
@@ -140,12 +140,12 @@ struct PostgresAdministrationTests {
         // The relay has a start, so it is already listening.
         let announcements = bench.relays.first.database.announcements()
         #expect(try await bench.queue.retry(.ids([1]), progress: Self.nobody) == 1)
-        var isTold = false
+        var isAnnounced = false
         for await announcement in announcements where announcement.apps == ["default"] {
-            isTold = true
+            isAnnounced = true
             break
         }
-        #expect(isTold)
+        #expect(isAnnounced)
     }
 
     @Test("Cancelling a notification also stops its fan-out, beside relays that perform it")

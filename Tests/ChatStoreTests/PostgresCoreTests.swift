@@ -242,7 +242,7 @@ struct PostgresCoreTests {
         #expect(throws: PostgresConfiguration.Unusable.self) { try postgres.inspect() }
     }
 
-    @Test("Missing features of the server are found before any table is made")
+    @Test("Problems of the server are found before any table is made")
     func inspected() async throws {
         let fixture = try PostgresFixture()
         let postgres = PostgresConfiguration(url: fixture.url)

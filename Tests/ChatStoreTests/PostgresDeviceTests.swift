@@ -87,7 +87,7 @@ struct PostgresDeviceTests {
         #expect(try relays.fixture.value("SELECT count(*) FROM device_days") == 0)
     }
 
-    @Test("Without analytics nothing of them is stored")
+    @Test("With analytics off nothing is stored for them")
     func withoutUsage() async throws {
         let fixture = try PostgresFixture()
         let stores = try await fixture.open(keepsUsage: { false })

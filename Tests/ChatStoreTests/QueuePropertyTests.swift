@@ -332,7 +332,7 @@ struct QueuePropertyTests {
             case "failed"?:
                 #expect(fate.isRefused && fate.refused > 0, "\(id) was not refused; \(place)")
             case "cancelled"?:
-                #expect(fate.isCancelled, "\(id) was not taken back; \(place)")
+                #expect(fate.isCancelled, "\(id) was not cancelled; \(place)")
             default:
                 Issue.record("\(id) is \(states[id] ?? ""); \(place)")
             }

@@ -154,7 +154,7 @@ struct QueueTests {
         #expect(try bench.fixture.query("SELECT reason FROM push_queue")[0][0] == "ProcessingError")
     }
 
-    @Test("A push that was discarded behind a bad one used no attempt, and a lost one used none of the limit")
+    @Test("Neither a discarded push nor a lost one counts towards the retry limit")
     func attempts() async throws {
         try bench.insert(1)
         for connection in 1...30 {

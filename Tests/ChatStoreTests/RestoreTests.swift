@@ -45,22 +45,22 @@ import Testing
     @Test("A revoked token stays revoked, a narrowed one stays narrow, and newer tokens are named")
     func tokens() throws {
         try fixture.open().close()
-        for name in ["kept", "revoked", "narrowed", "made anew"] { try token(name) }
+        for name in ["kept", "revoked", "narrowed", "recreated"] { try token(name) }
         try DatabaseCopy.make(of: fixture.path, to: copy)
-        _ = try fixture.query("DELETE FROM api_tokens WHERE name IN ('revoked', 'made anew')")
+        _ = try fixture.query("DELETE FROM api_tokens WHERE name IN ('revoked', 'recreated')")
         _ = try fixture.query(
             """
             UPDATE api_tokens SET scopes = '["read"]', room = 'room', time_expires = '2030-01-01 00:00:00.000'
             WHERE name = 'narrowed'
             """)
         _ = try fixture.query("UPDATE api_tokens SET time_used = '2029-01-01 00:00:00.000' WHERE name = 'kept'")
-        for name in ["made anew", "newer"] { try token(name) }
+        for name in ["recreated", "newer"] { try token(name) }
 
         let restored = try DatabaseCopy.restore(copy, to: fixture.path)
         let carried = try #require(restored.carried)
-        #expect(carried.revoked == [Item(id: 2, name: "revoked"), Item(id: 4, name: "made anew")])
+        #expect(carried.revoked == [Item(id: 2, name: "revoked"), Item(id: 4, name: "recreated")])
         #expect(carried.changed == [Item(id: 3, name: "narrowed")])
-        #expect(carried.gone == [Item(id: 5, name: "made anew"), Item(id: 6, name: "newer")])
+        #expect(carried.gone == [Item(id: 5, name: "recreated"), Item(id: 6, name: "newer")])
         #expect(carried.bans.isEmpty && carried.lifted.isEmpty && carried.removedMembers == 0)
         #expect(!restored.mayRepeatNumbers)
         #expect(

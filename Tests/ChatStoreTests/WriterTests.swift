@@ -63,7 +63,7 @@ struct WriterTests {
                 try db.execute(sql: "INSERT INTO feedback (app, device_token, time_reported) VALUES ('a', 'b', 'c')")
                 order.withLock { $0.append("\(name) after \(transaction)") }
                 return {
-                    order.withLock { $0.append("\(name) is told") }
+                    order.withLock { $0.append("\(name) is done") }
                     done.continuation.yield()
                 }
             } onFailure: { error in
@@ -85,9 +85,9 @@ struct WriterTests {
         }
         #expect(
             order.withLock { $0 } == [
-                "first after 0", "second after 1", "first is told", "second is told",
-                "lease after 2", "report after 3", "lease is told", "report is told",
-                "step after 4", "step is told",
+                "first after 0", "second after 1", "first is done", "second is done",
+                "lease after 2", "report after 3", "lease is done", "report is done",
+                "step after 4", "step is done",
             ])
     }
 

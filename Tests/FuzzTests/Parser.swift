@@ -194,11 +194,11 @@ enum Parser: String, CaseIterable {
             let value = try JSONValue(parsing: bytes)
             require(isScanned == (value.object != nil), "the scanner and the parser differ")
             let again = try JSONValue(parsing: Array("\(value)".utf8))
-            require(again == value, "what is written is read differently")
+            require(again == value, "it reads back differently")
         } catch {
             require(
                 !isScanned || ["nested deeper", "duplicate member name"].contains { "\(error)".contains($0) },
-                "the scanner takes what is no JSON: \(error)")
+                "the scanner accepts invalid JSON: \(error)")
         }
     }
 
@@ -256,7 +256,7 @@ enum Parser: String, CaseIterable {
 
     private static func providerToken(_ bytes: [UInt8]) {
         guard let token = try? ProviderToken(parsing: String(decoding: bytes, as: UTF8.self)) else { return }
-        require(!token.isSigned(by: publicKey), "a forged token is taken")
+        require(!token.isSigned(by: publicKey), "a forged token is accepted")
     }
 
     private static func sessionToken() async throws -> ([UInt8]) -> Void {
@@ -266,7 +266,7 @@ enum Parser: String, CaseIterable {
             let text = String(decoding: bytes, as: UTF8.self)
             let isDone = DispatchSemaphore(value: 0)
             Task.detached {
-                if (try? await verifier.session(of: text)) != nil { fatalError("a forged token is taken") }
+                if (try? await verifier.session(of: text)) != nil { fatalError("a forged token is accepted") }
                 isDone.signal()
             }
             isDone.wait()
@@ -321,9 +321,11 @@ enum Parser: String, CaseIterable {
                     trace.utf8.count == 32 && trace.utf8.allSatisfy { "0123456789abcdef".utf8.contains($0) }
                         && headers[.traceParent]?.contains(trace) == true, "a bad trace id")
             }
-            require(ClientAddress.find(peer: stranger, headers: headers, trusted: [trusted]) == stranger, "believed")
+            require(
+                ClientAddress.find(peer: stranger, headers: headers, trusted: [trusted]) == stranger,
+                "a stranger's header counts")
             let client = ClientAddress.find(peer: proxy, headers: headers, trusted: [trusted])
-            require(IPAddress(client.description) == client, "an address that is read differently")
+            require(IPAddress(client.description) == client, "an address reads back differently")
             for line in lines {
                 // A proxy appends the address of its peer to the client's header.
                 let appended: HTTPFields = [.xForwardedFor: line + ", 198.51.100.7"]
@@ -360,9 +362,9 @@ enum Parser: String, CaseIterable {
         var dump = MySQLDump(reader(statement[...], pieces: size(of: bytes)), tables: ["t": ["a", "b"]])
         do {
             require(try dump.next()?.values == ["a": nil, "b": bytes], "a value is read differently")
-            require(try dump.next() == nil, "there is more than the value")
+            require(try dump.next() == nil, "there is more than one value")
         } catch {
-            fatalError("a value is not read: \(error)")
+            fatalError("a value cannot be read: \(error)")
         }
     }
 
@@ -382,7 +384,7 @@ enum Parser: String, CaseIterable {
         require(whole.records == pieces.records && whole.end == pieces.end, "pieces are read differently")
         for fields in whole.records.compactMap(\.fields) where fields != [""] {
             let again = read(Array(CSVReader.line(fields).utf8)[...], piece: .max)
-            require(again.records.map(\.fields) == [fields] && again.end == nil, "what is written is read differently")
+            require(again.records.map(\.fields) == [fields] && again.end == nil, "it reads back differently")
         }
 
         func devices(_ bytes: ArraySlice<UInt8>) -> [String] {
@@ -415,7 +417,7 @@ enum Parser: String, CaseIterable {
             require(minutes.allSatisfy { $0.at > now - .seconds(86_400) && $0.at <= now }, "not of this day")
             require(zip(minutes, minutes.dropFirst()).allSatisfy { $0.at < $1.at }, "not in order")
             first.add(MetricsHistory.Totals())
-            require(Array(history().latest(.max)) == Array(first.latest(.max)), "what is written is read differently")
+            require(Array(history().latest(.max)) == Array(first.latest(.max)), "it reads back differently")
         }
     }
 
