@@ -8,7 +8,8 @@ import Testing
 @Suite("A gateway that closes connections and does not understand probes")
 struct SilentGatewayTests {
     struct Gateway: Sendable, CustomTestStringConvertible {
-        /// The gateway closes a connection instead of accepting its notification with this number, counted from 1.
+        /// The gateway closes the connection instead of accepting the notification with this number since the last
+        /// close.
         let closesEvery: Int
         /// Whether the gateway counts each connection's notifications separately. Otherwise it counts those of all
         /// connections together.

@@ -12,7 +12,7 @@ struct PostgresAdministrationTests {
     private static let sent = Transition(.sent, adding: PushHistory(attempts: 1))
 
     /// Relays, and the queue as a command sees it.
-    private final class Bench: Sendable {
+    private final class CommandFixture: Sendable {
         let relays: Relays
         let queue: PostgresQueueAdministration
         var fixture: PostgresFixture { relays.fixture }
@@ -75,7 +75,7 @@ struct PostgresAdministrationTests {
 
     @Test("A push that a relay is sending is not cancelled; one that a silent relay held is")
     func leased() async throws {
-        let bench = try await Bench(2)
+        let bench = try await CommandFixture(2)
         try bench.insert(6)
         #expect(try await bench.lease(2) == [1, 2])
         #expect(try await bench.lease(1, relay: 1) == [3])
@@ -97,7 +97,7 @@ struct PostgresAdministrationTests {
 
     @Test("Of two pushes with the same id, because a script reused it, only the intended one changes")
     func sameNumber() async throws {
-        let bench = try await Bench()
+        let bench = try await CommandFixture()
         try bench.insert(2)
         #expect(try await bench.lease() == [1, 2])
         #expect(try await bench.settle(1...2, Transition(.failed(reason: "Bad"))) == 2)
@@ -112,7 +112,7 @@ struct PostgresAdministrationTests {
 
     @Test("A retry that a relay has leased stays there; one that waits becomes due at once, for any relay")
     func retried() async throws {
-        let bench = try await Bench(2)
+        let bench = try await CommandFixture(2)
         try bench.insert(3)
         #expect(try await bench.lease() == [1, 2, 3])
         let wait = Transition(
@@ -134,7 +134,7 @@ struct PostgresAdministrationTests {
 
     @Test("Pushes that are due again are announced to the relays")
     func announced() async throws {
-        let bench = try await Bench()
+        let bench = try await CommandFixture()
         try bench.insert(1)
         #expect(try await bench.queue.cancel(.matching(QueueFilter()), progress: Self.nobody) == 1)
         // The relay has a start, so it is already listening.
@@ -151,7 +151,7 @@ struct PostgresAdministrationTests {
     @Test("Cancelling a notification also stops its fan-out, beside relays that perform it")
     func notification() async throws {
         for isRelayRunning in [false, true] {
-            let bench = try await Bench(2)
+            let bench = try await CommandFixture(2)
             try bench.relays.fill(3000)
             let id = try await bench.relays.send(.all).id
             #expect(try await bench.lease(20).count == 20)
@@ -176,7 +176,7 @@ struct PostgresAdministrationTests {
 
     @Test("Each push is sent once while a command cancels and retries repeatedly beside two relays")
     func beside() async throws {
-        let bench = try await Bench(2)
+        let bench = try await CommandFixture(2)
         let count = 2000
         try bench.insert(count)
         let (done, changes) = (Counter(), Counter())

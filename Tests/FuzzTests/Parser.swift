@@ -273,7 +273,7 @@ enum Parser: String, CaseIterable {
         }
     }
 
-    /// An endpoint that the reader accepts leads to a host that is allowed.
+    /// A subscription that the reader accepts has keys of the right size and an endpoint of at most 1,000 bytes.
     private static func subscription() throws -> ([UInt8]) -> Void {
         let rules = try EndpointRules()
         let reader = WebPushSubscriptions(key: VAPIDKey(), rules: rules)

@@ -3,9 +3,8 @@ import CPostgreSQL
 import Foundation
 import Synchronization
 
-/// A connection to a database of ``PostgresServer``, as another program than a relay would have it. It connects with
-/// the first statement, and again after the connection was lost. It runs one statement at a time, each for at most a
-/// minute.
+/// A connection to a database of ``PostgresServer``, for a program other than the relay. It connects with the first
+/// statement, and again after the connection was lost. It runs one statement at a time, each for at most a minute.
 package final class PostgresClient: Sendable {
     private let url: String
     private let connection = Mutex<OpaquePointer?>(nil)
@@ -33,7 +32,7 @@ package final class PostgresClient: Sendable {
     }
 
     /// Runs statements in one call, and then discards the settings that they made in the session.
-    /// - Returns: The rows as text: `|` between columns, line breaks between rows, and an empty text for NULL.
+    /// - Returns: The last statement's rows as text: `|` between columns, line breaks between rows, nothing for NULL.
     /// - Throws: ``PostgresServer/Failed`` with the server's message.
     package func text(_ sql: String) throws -> String {
         try connection.withLock { connection in

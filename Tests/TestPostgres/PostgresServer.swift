@@ -2,7 +2,7 @@
 import Foundation
 import Synchronization
 
-/// The PostgreSQL server for the tests of this process. `make test` unpacks Debian's packages and does not install
+/// The PostgreSQL server for the tests of this process. `make setup` unpacks Debian's packages and does not install
 /// them. The server's data is temporary, and the server ends with the process, however the process ends.
 package final class PostgresServer: Sendable {
     package struct Failed: Error, CustomStringConvertible {
