@@ -265,7 +265,7 @@ struct MigrationTests {
         add(
             pushes.map {
                 [
-                    $0.id.description, $0.id, "\($0.address, default: "-")", "\($0.lane)", "\($0.history)",
+                    $0.id.description, $0.apnsID, "\($0.address, default: "-")", "\($0.lane)", "\($0.history)",
                     "\($0.obstacle, default: "-")",
                 ]
             })

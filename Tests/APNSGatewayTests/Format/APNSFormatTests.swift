@@ -95,8 +95,8 @@ struct APNSFormatTests {
 
     @Test("An id that another program chose is kept, in lower case")
     func givenID() throws {
-        #expect(try Self.http2.push(Self.row(id: Self.id), identifier: 1).id == Self.id)
-        #expect(try Self.http2.push(Self.row(id: Self.id.uppercased()), identifier: 1).id == Self.id)
+        #expect(try Self.http2.push(Self.row(id: Self.id), identifier: 1).apnsID == Self.id)
+        #expect(try Self.http2.push(Self.row(id: Self.id.uppercased()), identifier: 1).apnsID == Self.id)
     }
 
     @Test(
@@ -109,7 +109,7 @@ struct APNSFormatTests {
     func noID(id: String) throws {
         #expect(UUID(uuidString: id) == nil)
         #expect(Self.reason(Self.http2, Self.row(id: id)) == "BadMessageId")
-        #expect(try Self.binary.push(Self.row(id: id), identifier: 1).id == nil)
+        #expect(try Self.binary.push(Self.row(id: id), identifier: 1).apnsID == nil)
     }
 
     private static func payload(_ bytes: Int) -> String { #"{"a":"\#(String(repeating: "x", count: bytes - 8))"}"# }

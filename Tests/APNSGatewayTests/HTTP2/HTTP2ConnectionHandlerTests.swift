@@ -22,7 +22,7 @@ struct HTTP2ConnectionHandlerTests {
             state: HTTP2ConnectionState(
                 limits: HTTP2Limits(), mapping: OutcomeMapping(host: "host", bundleID: nil), isConfirmed: true,
                 tokenEnd: tokenEnd.map { loop.now + $0 }, now: loop.now),
-            retirement: loop.makePromise(), reports: buffer, breaker: CircuitBreaker(), time: Timestamp.now,
+            retirement: loop.makePromise(), reports: buffer, breaker: CircuitBreaker(), now: Timestamp.now,
             clock: MonotonicClock(), listeners: .init(changed: {}, credentialsRefused: { _ in }),
             logger: HTTP2GatewayFixture.silent)
         let channel = EmbeddedChannel(handler: handler, loop: loop)
