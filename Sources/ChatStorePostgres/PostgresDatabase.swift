@@ -110,7 +110,8 @@ package final class PostgresDatabase: Sendable {
         _ worker: ConnectionPool.Worker, _ call: Call, _ body: (PostgresTransaction) throws -> Value,
         answer: (Result<Value, ChatError>) -> Void
     ) {
-        let terms = PostgresTransaction.Terms(isReading: call.kind == nil, limit: call.limit, schema: configuration.schema)
+        let terms = PostgresTransaction.Terms(
+            isReading: call.kind == nil, limit: call.limit, schema: configuration.schema)
         let end = ContinuousClock.now + terms.limit
         var attempt = 1
         while true {

@@ -219,7 +219,8 @@ private struct NewDevice: Sendable {
             .optionalTexts(values.map(\.client.deviceModel)), .optionalInts(values.map { $0.seen?.milliseconds }),
             .ints(values.map(\.created.milliseconds)), .ints(values.map(\.registered.milliseconds)),
             .optionalInts(values.map { $0.deactivated?.milliseconds }), .optionalTexts(values.map(\.reason)),
-            flags { !$0.isDisjoint(with: described) }, flags { $0.contains(.created) }, flags { $0.contains(.registered) },
+            flags { !$0.isDisjoint(with: described) }, flags { $0.contains(.created) },
+            flags { $0.contains(.registered) },
             .ints(ids),
         ]
     }

@@ -40,7 +40,9 @@ final class RelayHeartbeat: Sendable {
     private let state = Mutex(State())
     private let thread = DispatchGroup()
 
-    init(configuration: PostgresConfiguration, channel: AnnouncementChannel, streams: AnnouncementStreams, logger: Logger) {
+    init(
+        configuration: PostgresConfiguration, channel: AnnouncementChannel, streams: AnnouncementStreams, logger: Logger
+    ) {
         self.configuration = configuration
         self.channel = channel
         self.streams = streams

@@ -1,9 +1,9 @@
-import PushSandbox
 import APNSWire
 import ChatDomain
 import NIOCore
 import NIOPosix
 import NIOSSL
+import PushSandbox
 import Synchronization
 import Testing
 

@@ -1,9 +1,9 @@
-import PushSandbox
 import APNSWire
 import ChatDomain
 import Foundation
 import Logging
 import NIOCore
+import PushSandbox
 import Synchronization
 import Testing
 

@@ -115,7 +115,8 @@ extension HTTP2GatewayTests {
     func unresponsive() async throws {
         let fixture = try await HTTP2GatewayFixture(adjust: { $0.answerLimit = .milliseconds(100) }) { _, _ in }
         let slot = try await fixture.slot()
-        #expect(await fixture.outcomes(try fixture.write(slot, 3)).allSatisfy { $0 == .unanswered(reason: "NoResponse") })
+        #expect(
+            await fixture.outcomes(try fixture.write(slot, 3)).allSatisfy { $0 == .unanswered(reason: "NoResponse") })
         #expect(try await fixture.slot().connection != slot.connection)
         await fixture.end()
     }

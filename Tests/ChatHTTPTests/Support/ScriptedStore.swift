@@ -64,7 +64,8 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     init(
         join: Answer<Bool>? = nil, leave: Answer<Bool>? = nil, update: Answer<Void>? = nil,
         post: Answer<PostReceipt>? = nil, messages: Answer<MessagePage>? = nil,
-        register: Answer<DeviceRegistration>? = nil, ping: Answer<Void>? = nil, admin: AdminResponses = AdminResponses(),
+        register: Answer<DeviceRegistration>? = nil, ping: Answer<Void>? = nil,
+        admin: AdminResponses = AdminResponses(),
         feed: FakeFeed? = nil, tokens: [String: AccessToken] = [:]
     ) {
         self.tokens = tokens
