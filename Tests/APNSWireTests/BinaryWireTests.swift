@@ -35,14 +35,14 @@ private enum Golden {
     }
 }
 
-@Suite("The binary protocol's bytes")
+@Suite("The bytes of the binary protocol")
 struct BinaryWireTests {
     private static let cases: [(BinaryCommand, [UInt8])] = [
         (.simple, Golden.simple), (.enhanced, Golden.enhanced), (.framed, Golden.framed),
     ]
 
     @Test(
-        "The sheet's lengths",
+        "The worked examples have the documented lengths",
         arguments: [
             (Golden.simple, 96), (Golden.enhanced, 104), (Golden.framed, 120), (Golden.smallest, 102),
         ])
@@ -50,19 +50,19 @@ struct BinaryWireTests {
         #expect(bytes.count == count)
     }
 
-    @Test("are written as the sheet shows them", arguments: cases)
+    @Test("Notifications are written as in the worked examples", arguments: cases)
     func encodes(command: BinaryCommand, bytes: [UInt8]) {
         var buffer = ByteBuffer()
         Golden.notification(command).write(to: &buffer)
         #expect(Array(buffer.readableBytesView) == bytes)
     }
 
-    @Test("are read as the sheet shows them", arguments: cases)
+    @Test("Notifications are read from the worked examples", arguments: cases)
     func decodes(command: BinaryCommand, bytes: [UInt8]) throws {
         #expect(try parse(bytes) == [Golden.notification(command)])
     }
 
-    @Test("The smallest frame is one without optional items")
+    @Test("The smallest frame has no optional items")
     func smallestFrame() throws {
         var expected = Golden.notification(.framed)
         (expected.identifier, expected.expiration, expected.priority) = (nil, nil, nil)
@@ -81,7 +81,7 @@ struct BinaryWireTests {
         #expect(Array(buffer.readableBytesView)[35..<37] == [1, 0])
     }
 
-    @Test("may be split anywhere", arguments: 1...17)
+    @Test("Notifications may be split anywhere", arguments: 1...17)
     func split(size: Int) throws {
         let stream = Golden.framed + Golden.simple + Golden.enhanced + Golden.smallest
         var parser = BinaryNotificationParser()
@@ -128,7 +128,7 @@ struct BinaryWireTests {
         ("identifier of 3 bytes", "0200000006" + "030003000009", .protocolError, nil),
     ]
 
-    @Test("are refused with the status and the identifier", arguments: refused)
+    @Test("Invalid notifications are refused with the status and the identifier", arguments: refused)
     func refusals(name: String, hex: String, status: BinaryStatus, identifier: UInt32?) throws {
         var parser = BinaryNotificationParser()
         var bytes = ByteBuffer(bytes: Golden.bytes(hex))
@@ -154,7 +154,7 @@ struct BinaryWireTests {
     }
 
     @Test(
-        "Error answers, as the sheet shows them",
+        "Error responses match the worked examples",
         arguments: [
             ("080800000001", BinaryStatus.invalidToken, UInt32(1)), ("080a0000002a", .shutdown, 42),
             ("08ff00000000", .unknown, 0), ("0863ffffffff", BinaryStatus(rawValue: 0x63), .max),
@@ -170,13 +170,13 @@ struct BinaryWireTests {
         #expect(Array(written.readableBytesView) == Golden.bytes(hex))
     }
 
-    @Test("Six bytes that are no error answer are not one")
+    @Test("Six other bytes are not read as an error response")
     func noResponse() {
         var bytes = ByteBuffer(string: "HTTP/1")
         #expect(throws: BinaryErrorResponse.UnexpectedBytes.self) { try BinaryErrorResponse.read(from: &bytes) }
     }
 
-    @Test("A status that no table lists has a name")
+    @Test("A status outside Apple's table has a name")
     func names() {
         #expect(BinaryStatus(rawValue: 99).name == "Status99")
         #expect(Set(BinaryStatus.documented.map(\.value)).count == 12)

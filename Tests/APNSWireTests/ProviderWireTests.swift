@@ -8,7 +8,7 @@ import Testing
 /// "Handling notification responses from APNs".
 @Suite("HTTP/2 values")
 struct ProviderWireTests {
-    @Test("Each reason has the status of Apple's table (apns-http2.md §3)")
+    @Test("Each reason has the status of Apple's table")
     func reasons() {
         let table: [Int: String] = [
             400:
@@ -31,7 +31,7 @@ struct ProviderWireTests {
     }
 
     @Test(
-        "What to do follows the reason; of an unknown one, the status",
+        "The action follows from the reason; for an unknown one, from the status",
         arguments: [
             (400, "BadDeviceToken", .giveUp), (410, "Unregistered", .deactivate), (410, "ExpiredToken", .deactivate),
             (429, "TooManyRequests", .retryDevice), (429, "TooManyProviderTokenUpdates", .waitForCredentials),
@@ -45,7 +45,7 @@ struct ProviderWireTests {
     }
 
     @Test(
-        "An answer's body is read as far as it is one",
+        "A response's body is read as far as it is valid",
         arguments: [
             (#"{"reason":"Unregistered","timestamp":1469818512000}"#, "Unregistered", 1_469_818_512_000),
             (#"{"timestamp":"x","reason":"Novel"}"#, "Novel", nil), (#"{"reason":5,"timestamp":7}"#, "Status410", 7),
@@ -57,14 +57,14 @@ struct ProviderWireTests {
         #expect(refusal == ProviderRefusal(status: 410, reason: reason, timestamp: timestamp))
     }
 
-    @Test("A body is written as Apple writes it, the timestamp only where there is one")
+    @Test("A body is written as Apple writes it, with a timestamp only if there is one")
     func writing() {
         #expect(ProviderRefusal(.badTopic).body == #"{"reason":"BadTopic"}"#)
         #expect(ProviderRefusal(.unregistered, timestamp: 5).body == #"{"reason":"Unregistered","timestamp":5}"#)
         #expect(ProviderRefusal(.unregistered).status == 410)
     }
 
-    @Test("Each push type has its topic (apns-http2.md §2), and a topic that has the suffix keeps it")
+    @Test("Each push type has its topic, and a topic that has the suffix keeps it")
     func topics() {
         let types = PushType.documented.map(\.key)
         let topics = types.map { $0.topic(bundleID: "app") }
@@ -105,7 +105,7 @@ struct ProviderTokenTests {
         return signed + "." + Base64URL.text(Array(bytes))
     }
 
-    @Test("What the key writes is read: ES256, 64 bytes, a number of seconds, nothing else")
+    @Test("The key's token can be read: ES256, 64 bytes, a number of seconds, nothing else")
     func round() throws {
         let key = try ProviderKey(pem: Self.key.pemRepresentation, keyID: "8YL3G3RRX7", teamID: "C86NV9JX3D")
         let text = try key.token(issuedAt: 1_459_143_580)
@@ -123,7 +123,7 @@ struct ProviderTokenTests {
     }
 
     @Test(
-        "What live services take is read, and named",
+        "Tokens that live services accept can be read, and their deviations are named",
         arguments: [
             ("1459143580", true, [.derSignature]), (#""1459143580""#, false, [.textualIssueTime]),
             (#""1459143580650""#, true, [.textualIssueTime, .millisecondIssueTime, .derSignature]),
@@ -137,7 +137,7 @@ struct ProviderTokenTests {
         #expect(token.isSigned(by: Self.key.publicKey))
     }
 
-    @Test("The sample of Apple's own page is refused for what it lacks: alg")
+    @Test("The sample of Apple's own page is refused because it lacks alg")
     func appleSample() {
         let sample =
             "eyAia2lkIjogIjhZTDNHM1JSWDciIH0.eyAiaXNzIjogIkM4Nk5WOUpYM0QiLCAiaWF0IjogIjE0NTkxNDM1ODA2NTAiIH0."
@@ -150,7 +150,7 @@ struct ProviderTokenTests {
     }
 
     @Test(
-        "What is no token says why",
+        "The error for an invalid token gives the reason",
         arguments: [
             ("", "three parts"), ("a.b", "three parts"), ("a.b.c.d", "three parts"), ("e30.e30.AA", "alg or kid"),
             ("!.e30.AA", "alg or kid"), (String(repeating: "a", count: 4097), "4096 bytes"),
@@ -182,7 +182,7 @@ struct ProviderTokenTests {
         #expect(throws: ProviderToken.Malformed.self) { try ProviderToken(parsing: self.token() + "=") }
     }
 
-    @Test("Any part that is changed breaks the signature; a signature that is none is none")
+    @Test("A change of any part breaks the signature; invalid signature bytes are rejected")
     func tampering() throws {
         let good = try token()
         let other = try token(claims: #"{"iss":"C86NV9JX3D","iat":1459143581}"#)

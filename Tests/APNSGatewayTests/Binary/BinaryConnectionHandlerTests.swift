@@ -7,7 +7,7 @@ import Testing
 
 @testable import APNSGateway
 
-@Suite("A binary connection's handler")
+@Suite("The handler of a binary connection")
 struct BinaryConnectionHandlerTests {
     private let buffer = ReportBuffer()
 
@@ -70,7 +70,7 @@ struct BinaryConnectionHandlerTests {
     }
 
     @Test(
-        "A trial carries no push: its answer makes sentinels useful again, and anything else leaves nothing in doubt",
+        "A trial carries no push: its response makes sentinels useful again, and no other end leaves a push in doubt",
         arguments: [([8, 2, 0, 0, 0, 1], true), ([8, 1, 0, 0, 0, 0], false), (nil, false)] as [([UInt8]?, Bool)])
     func trial(answer: [UInt8]?, isUnderstood: Bool) async throws {
         let sentinels = SharedSentinelKnowledge()
@@ -89,7 +89,7 @@ struct BinaryConnectionHandlerTests {
         #expect(await reports().isEmpty)
     }
 
-    @Test("A loss of many pushes asks for a trial before anything has to be proven", arguments: [31, 32] as [UInt32])
+    @Test("The loss of many pushes causes a trial before any push has to be proven", arguments: [31, 32] as [UInt32])
     func lossBeforeProof(count: UInt32) throws {
         let sentinels = SharedSentinelKnowledge()
         let (channel, handler) = try connection(sentinels)
@@ -100,7 +100,7 @@ struct BinaryConnectionHandlerTests {
     }
 
     @Test(
-        "A gateway that neither answers a sentinel nor closes is waited for three seconds, and its silence proves nothing"
+        "The handler waits three seconds for a gateway that ignores a sentinel, and its silence proves nothing"
     )
     func silentGateway() async throws {
         let (channel, handler) = try connection()
@@ -112,7 +112,7 @@ struct BinaryConnectionHandlerTests {
         #expect(await reports() == [.unanswered(reason: "NoResponse")])
     }
 
-    @Test("What is written for a connection that is over was not processed, and it takes no more pushes")
+    @Test("Pushes written to an ended connection were not processed, and the connection accepts no more")
     func lateWrite() async throws {
         let (channel, handler) = try connection()
         write(handler, 1...2)
@@ -123,7 +123,7 @@ struct BinaryConnectionHandlerTests {
     }
 
     @Test(
-        "A connection whose answer accepts and refuses nothing has achieved nothing",
+        "A connection whose response accepts and rejects no push has made no progress",
         arguments: [
             [8, 10, 0, 0, 0, 0], [8, 8, 0, 0, 0, 0], [8, 3, 0, 0, 0, 1],
         ] as [[UInt8]])
@@ -134,7 +134,7 @@ struct BinaryConnectionHandlerTests {
         #expect(handler.result == .nothing)
     }
 
-    @Test("An answer in pieces is one answer, and ends the connection")
+    @Test("A response in pieces is one response, and ends the connection")
     func splitResponse() async throws {
         let (channel, handler) = try connection()
         write(handler, 1...3)

@@ -5,7 +5,7 @@ import Testing
 
 @testable import APNSGateway
 
-@Suite("What a binary connection decides")
+@Suite("The state of a binary connection")
 struct BinaryConnectionStateTests {
     private static let start = NIODeadline.uptimeNanoseconds(1_000_000_000_000)
 
@@ -29,7 +29,7 @@ struct BinaryConnectionStateTests {
     }
 
     @Test(
-        "An error answer: before it accepted, named refused, after it not processed",
+        "An error response accepts the pushes before the named one, rejects that, and leaves later ones unprocessed",
         arguments: [
             BinaryStatus.missingDeviceToken, .missingTopic, .missingPayload, .invalidTokenSize, .invalidTopicSize,
             .invalidPayloadSize, .invalidToken, .protocolError, BinaryStatus(rawValue: 99),
@@ -48,13 +48,13 @@ struct BinaryConnectionStateTests {
         #expect(state.closed(reason: "x").isEmpty)
     }
 
-    @Test("A failure of the gateway is a reason to repeat", arguments: [BinaryStatus.processingError, .unknown])
+    @Test("A push is retried after a failure of the gateway", arguments: [BinaryStatus.processingError, .unknown])
     func fault(status: BinaryStatus) {
         var state = state(written: 1)
         #expect(state.answered(answer(status, 1)) == [report(1...1, .retry(reason: status.name))])
     }
 
-    @Test("Shutdown names the last that succeeded, and the resume point is the same")
+    @Test("Shutdown names the last accepted push, and sending resumes after it")
     func shutdown() {
         var state = state(written: 10)
         #expect(
@@ -65,7 +65,7 @@ struct BinaryConnectionStateTests {
         #expect(last.answered(answer(.shutdown, 4)) == [report(1...3, .accepted), report(4...4, .accepted)])
     }
 
-    @Test("Identifier 0, and one that was never used, leave everything in doubt", arguments: [UInt32(0), 11, .max])
+    @Test("Identifier 0, and one that was never used, leave all pushes in doubt", arguments: [UInt32(0), 11, .max])
     func unknownIdentifier(identifier: UInt32) {
         var state = state(written: 10)
         #expect(
@@ -76,7 +76,7 @@ struct BinaryConnectionStateTests {
         #expect(closing.answered(answer(.shutdown, 0)) == [report(1...10, .notProcessed)])
     }
 
-    @Test("A close without an answer leaves what is not settled in doubt")
+    @Test("A close without a response leaves all unsettled pushes in doubt")
     func silentClose() {
         var state = state(written: 3)
         #expect(state.closed(reason: "ConnectionClosed") == [report(1...3, .unanswered(reason: "ConnectionClosed"))])
@@ -85,7 +85,7 @@ struct BinaryConnectionStateTests {
         #expect(idle.result == .nothing)
     }
 
-    @Test("The sentinel's answer proves everything before it")
+    @Test("The sentinel's response proves all pushes before it")
     func sentinel() {
         var state = state(written: 3)
         #expect(state.willWriteSentinel() == 4)
@@ -94,7 +94,7 @@ struct BinaryConnectionStateTests {
         #expect(state.result == .progress)
     }
 
-    @Test("A gateway that answers the sentinel with identifier 0 means the sentinel")
+    @Test("Identifier 0 in the response to a sentinel means the sentinel")
     func anonymousSentinel() {
         var state = state(written: 3)
         _ = state.willWriteSentinel()
@@ -103,7 +103,7 @@ struct BinaryConnectionStateTests {
     }
 
     @Test(
-        "After a sentinel an error that names no push leaves all in doubt, a shutdown too: the gateway may have taken them",
+        "After a sentinel an error or shutdown that names no push leaves all in doubt, as they may be accepted",
         arguments: [BinaryStatus.processingError, .shutdown, .noErrors, .protocolError, .unknown], [UInt32(0), 5, .max])
     func sentinelNotUnderstood(status: BinaryStatus, identifier: UInt32) {
         var state = state(written: 3)
@@ -115,7 +115,7 @@ struct BinaryConnectionStateTests {
         #expect(state.result == .nothing)
     }
 
-    @Test("A close after a sentinel is no answer to it; alone on a connection it puts nothing in doubt")
+    @Test("A close after a sentinel is no response to it; a sentinel alone on a connection leaves nothing in doubt")
     func sentinelThenClose() {
         var state = state(written: 3)
         _ = state.willWriteSentinel()
@@ -128,7 +128,7 @@ struct BinaryConnectionStateTests {
         #expect(trial.sentinelResult == .notUnderstood)
     }
 
-    @Test("An answer before the sentinel's is an ordinary one")
+    @Test("An error response before the sentinel's is an ordinary one")
     func refusalBeforeSentinel() {
         var state = state(written: 3)
         _ = state.willWriteSentinel()
@@ -139,7 +139,7 @@ struct BinaryConnectionStateTests {
         #expect(state.sentinelResult == .notReached)
     }
 
-    @Test("Silence settles after its time, counted from the acknowledgement")
+    @Test("Silence settles pushes after the settle time, counted from the acknowledgement")
     func settles() {
         var state = state(written: 2)
         state.didWrite(through: 2, progress: TCPProgress(written: 500, acknowledged: 100), now: at(0))
@@ -155,7 +155,7 @@ struct BinaryConnectionStateTests {
         #expect(state.result == .progress)
     }
 
-    @Test("Writes settle one after another, and close ones together")
+    @Test("Writes settle one after another, and writes shortly after each other settle together")
     func settlesInSteps() {
         var state = state(written: 3)
         let drained = TCPProgress(written: 100, acknowledged: 100)
@@ -172,7 +172,7 @@ struct BinaryConnectionStateTests {
         #expect(state.tick(progress: drained, now: at(7100)) == .settle(report(3...3, .accepted)))
     }
 
-    @Test("A gateway that stops reading stops the time of silence; it begins anew when the gateway reads again")
+    @Test("A gateway that stops reading stops the settle time, which restarts when the gateway reads again")
     func stall() {
         var state = state(written: 2)
         let written: UInt64 = 1_000_000
@@ -192,7 +192,7 @@ struct BinaryConnectionStateTests {
                 == .settle(report(1...2, .accepted)))
     }
 
-    @Test("The limit counts from the write: a long pause before it is no stall")
+    @Test("The stall limit counts from the write: a long pause before it is no stall")
     func idleIsNoStall() {
         var state = state(written: 1)
         let drained = TCPProgress(written: 900, acknowledged: 900)
@@ -207,7 +207,7 @@ struct BinaryConnectionStateTests {
         #expect(state.tick(progress: unacknowledged, now: at(75_000)) == .close)
     }
 
-    @Test("A gateway that reads nothing for the limit is left")
+    @Test("The connection ends if the gateway reads nothing for the stall limit")
     func givesUp() {
         var state = state(written: 1)
         state.didWrite(through: 1, progress: TCPProgress(written: 900, acknowledged: 100), now: at(0))
@@ -220,7 +220,7 @@ struct BinaryConnectionStateTests {
         #expect(state.tick(progress: stuck, now: at(15_000)) == .close)
     }
 
-    @Test("An answer after silence has counted as acceptance overrules it")
+    @Test("A response after the settle time overrules the assumed acceptance")
     func lateResponse() {
         var state = state(written: 6)
         let drained = TCPProgress(written: 100, acknowledged: 100)

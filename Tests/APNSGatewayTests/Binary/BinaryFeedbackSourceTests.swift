@@ -52,7 +52,7 @@ struct BinaryFeedbackSourceTests {
         return bytes
     }
 
-    @Test("A list is read to its end and handed over in pieces of at most 500; half a tuple is left over")
+    @Test("A list is read to its end and passed on in pieces of at most 500; half a tuple remains")
     func pieces() async throws {
         var bytes = list(1200)
         bytes.writeBytes([1, 2, 3])
@@ -69,7 +69,7 @@ struct BinaryFeedbackSourceTests {
         }
     }
 
-    @Test("A store that fails ends the reading with its error")
+    @Test("A failing store ends the reading with its error")
     func failingStore() async throws {
         try await withServer(list(1200)) { source in
             await #expect(throws: ChatError.self) {

@@ -93,7 +93,7 @@ private final class Pair: Sendable {
 
 @Suite("The binary gateway's connections", .timeLimit(.minutes(5)))
 struct BinaryGatewayTests {
-    @Test("Silence settles, and the connection stays open")
+    @Test("Silence settles pushes, and the connection stays open")
     func silence() async throws {
         let pair = try await Pair(settleTime: .milliseconds(300))
         let slot = try #require(await pair.gateway.slot(fresh: false))
@@ -109,7 +109,7 @@ struct BinaryGatewayTests {
         await pair.end()
     }
 
-    @Test("A drain asks about what is in doubt, answers everything, and then gives no slots")
+    @Test("A drain probes for unsettled pushes, reports every push, and then offers no slots")
     func drain() async throws {
         let pair = try await Pair()
         let slot = try #require(await pair.gateway.slot(fresh: false))
@@ -127,7 +127,7 @@ struct BinaryGatewayTests {
         await pair.end()
     }
 
-    @Test("New credentials replace the connections and drop nothing that is in flight")
+    @Test("New credentials replace the connections, and no push in flight is lost")
     func reconfigure() async throws {
         let pair = try await Pair(connections: 2)
         let slot = try #require(await pair.gateway.slot(fresh: false))
@@ -140,7 +140,7 @@ struct BinaryGatewayTests {
         await pair.end()
     }
 
-    @Test("Without an endpoint there are no slots until there is one")
+    @Test("Without an endpoint there are no slots until one is configured")
     func lateEndpoint() async throws {
         let pair = try await Pair()
         let gateway = BinaryGateway(
@@ -155,7 +155,7 @@ struct BinaryGatewayTests {
         await pair.end()
     }
 
-    @Test("A fresh slot is made when the open connection is not, and what was in flight on it is answered")
+    @Test("A request for a fresh slot opens a connection, and pushes in flight on the old one get their outcomes")
     func fresh() async throws {
         let pair = try await Pair()
         let slot = try #require(await pair.gateway.slot(fresh: false))
@@ -167,7 +167,7 @@ struct BinaryGatewayTests {
         await pair.end()
     }
 
-    @Test("A probe is answered at once, and its connection replaced")
+    @Test("A probe gets its response at once, and its connection is replaced")
     func probe() async throws {
         let pair = try await Pair()
         let slot = try #require(await pair.gateway.slot(fresh: true))
@@ -179,7 +179,7 @@ struct BinaryGatewayTests {
     }
 
     @Test(
-        "A gateway that does not understand probes: one group is in doubt, then silence proves several at a time",
+        "If a gateway does not understand probes, one group is in doubt, then silence proves several at a time",
         arguments: [SandboxConfiguration.ProbeResponse.unidentified, .close])
     func notUnderstood(probe: SandboxConfiguration.ProbeResponse) async throws {
         let pair = try await Pair(settleTime: .milliseconds(300), probe: probe)
@@ -199,7 +199,7 @@ struct BinaryGatewayTests {
         await pair.end()
     }
 
-    @Test("What is written for a connection that is gone was certainly not processed")
+    @Test("Pushes written to a closed connection were not processed")
     func gone() async throws {
         let pair = try await Pair()
         let slot = try #require(await pair.gateway.slot(fresh: false))
@@ -209,7 +209,7 @@ struct BinaryGatewayTests {
         await pair.end()
     }
 
-    @Test("An error answer, over a real connection")
+    @Test("An error response arrives over a real connection")
     func refused() async throws {
         let pair = try await Pair()
         let slot = try #require(await pair.gateway.slot(fresh: false))

@@ -3,7 +3,7 @@ import Testing
 
 @testable import APNSGateway
 
-@Suite("What is known of a gateway's answers to sentinels")
+@Suite("Knowledge of a gateway's responses to sentinels")
 struct SentinelKnowledgeTests {
     private static let start = NIODeadline.uptimeNanoseconds(1_000_000_000_000)
 
@@ -13,7 +13,7 @@ struct SentinelKnowledgeTests {
         return knowledge
     }
 
-    @Test("A new gateway gets a sentinel where proof is needed, and no trial before anything was lost")
+    @Test("A new gateway gets a sentinel when proof is needed, and no trial before a loss")
     func new() {
         var knowledge = SentinelKnowledge()
         #expect(knowledge.isUseful)
@@ -24,7 +24,7 @@ struct SentinelKnowledgeTests {
     }
 
     @Test(
-        "One sentinel that was not understood is enough: silence proves, and each new connection tries until it is known"
+        "After one failed sentinel silence proves pushes, and each new connection makes a trial until one succeeds"
     )
     func firstFailure() {
         var knowledge = knowledge(.notUnderstood)
@@ -38,7 +38,7 @@ struct SentinelKnowledgeTests {
     }
 
     @Test(
-        "A failed trial is repeated by one connection, after ten seconds to ten minutes: an updated gateway is noticed")
+        "One connection repeats a failed trial after ten seconds to ten minutes, so that an updated gateway is noticed")
     func relearning() {
         var knowledge = knowledge(.notUnderstood)
         var now = Self.start
@@ -56,7 +56,7 @@ struct SentinelKnowledgeTests {
     }
 
     @Test(
-        "A gateway that has answered is believed: three failures in a row ask for a trial, and its answer ends the doubt"
+        "For a gateway that has responded, only three failures in a row cause a trial, and its response ends the doubt"
     )
     func experience() {
         var knowledge = knowledge(.answered, .notUnderstood, .notUnderstood)
@@ -72,7 +72,7 @@ struct SentinelKnowledgeTests {
     }
 
     @Test(
-        "An answer to an earlier push says nothing about sentinels: neither that they are understood nor that they are not"
+        "A response to an earlier push shows nothing about sentinels"
     )
     func notReached() {
         #expect(knowledge(.notReached, .notReached, .notReached).isUseful)

@@ -4,7 +4,7 @@ import Testing
 
 @testable import APNSGateway
 
-@Suite("Client credentials, as the openssl command makes them")
+@Suite("Client credentials that the openssl command creates")
 struct ClientCredentialsTests {
     static let passphrase = "pass phrase"
 
@@ -49,7 +49,7 @@ struct ClientCredentialsTests {
         }
     }
 
-    @Test("PEM: every form of key in every layout", arguments: KeyForm.allCases, Layout.allCases)
+    @Test("PEM files with every form of key in every layout can be read", arguments: KeyForm.allCases, Layout.allCases)
     func pem(form: KeyForm, layout: Layout) throws {
         for kind in ["rsa", "ec"] {
             let folder = try TemporaryFolder()
@@ -88,7 +88,7 @@ struct ClientCredentialsTests {
         }
     }
 
-    @Test("A passphrase for a key that has none does no harm, whatever its letters")
+    @Test("A passphrase for a key that has none is ignored, whatever its letters")
     func needlessPassphrase() throws {
         try expectUsable(
             ClientCredentials(
@@ -96,7 +96,7 @@ struct ClientCredentialsTests {
             topic: "com.example.ec")
     }
 
-    @Test("An encrypted PEM key whose passphrase is not ASCII: an error with the command that helps, and no crash")
+    @Test("An encrypted PEM key with a passphrase beyond ASCII is an error that names the remedy, and no crash")
     func passphraseBeyondASCII() throws {
         let folder = try TemporaryFolder()
         let encrypted = try openssl(
@@ -119,7 +119,8 @@ struct ClientCredentialsTests {
     }
 
     @Test(
-        "The key's own certificate is the one presented, wherever it stands; issuers follow", arguments: [false, true])
+        "The client presents the key's own certificate, wherever it is in the file; issuers follow",
+        arguments: [false, true])
     func leafNotFirst(isPKCS12: Bool) throws {
         let folder = try TemporaryFolder()
         let others = try certificates.text("ca.pem") + certificates.text("rsa.pem")
@@ -134,7 +135,7 @@ struct ClientCredentialsTests {
         #expect(credentials.chain.count == 3)
     }
 
-    @Test("Of two certificates of the same key, the one that lasts longer")
+    @Test("Of two certificates of the same key, the client presents the one that lasts longer")
     func renewed() throws {
         let folder = try TemporaryFolder()
         let old = folder.file("old.pem")
@@ -169,7 +170,7 @@ struct ClientCredentialsTests {
         }
     }
 
-    @Test("PKCS#12: as openssl writes it, with all its options", arguments: Archive.allCases, ["rsa", "ec"])
+    @Test("PKCS#12 files can be read with all options of openssl", arguments: Archive.allCases, ["rsa", "ec"])
     func pkcs12(archive: Archive, kind: String) throws {
         let folder = try TemporaryFolder()
         let authorities = archive == .certificates ? ["-certfile", certificates.file("ca.pem")] : []
@@ -191,7 +192,7 @@ struct ClientCredentialsTests {
         }
     }
 
-    @Test("The converting command that an error names works, and what it writes can be used")
+    @Test("The conversion command that an error names works, and its output can be used")
     func conversion() throws {
         let folder = try TemporaryFolder()
         // Our reader accepts no archive without a MAC. The path needs quoting.
@@ -213,7 +214,7 @@ struct ClientCredentialsTests {
         }
     }
 
-    @Test("A PKCS#12 file with only a key or only a certificate: an error, where the library would end the process")
+    @Test("A PKCS#12 file with only a key or certificate is an error, although the library would end the process")
     func halves() throws {
         let folder = try TemporaryFolder()
         for (option, word) in [("-nokeys", "private key"), ("-nocerts", "certificate")] {
@@ -298,7 +299,7 @@ struct ClientCredentialsTests {
             key: "absent.key", words: ["absent.key cannot be opened"]),
     ]
 
-    @Test("What cannot be used is an error with the file's name and what to do", arguments: broken)
+    @Test("An unusable file is an error with the file's name and the remedy", arguments: broken)
     func errors(broken: Broken) throws {
         let folder = try TemporaryFolder()
         let file = folder.file("client.any")
@@ -312,7 +313,7 @@ struct ClientCredentialsTests {
         #expect(!text.contains("\n"), "\(text)")
     }
 
-    @Test("A trust file that is none is named")
+    @Test("The error names an invalid trust file")
     func trust() throws {
         let credentials = try ClientCredentials(
             certificate: certificates.file("ec.pem"), key: certificates.file("ec.key"))
@@ -325,7 +326,7 @@ struct ClientCredentialsTests {
     // MARK: Contents of a certificate
 
     @Test(
-        "Topic, environment and days left",
+        "The summary has topic, environment and days left",
         arguments: [
             (["1.2.840.113635.100.6.3.1"], CertificateSummary.Environment.development),
             (["1.2.840.113635.100.6.3.2"], .production),

@@ -5,7 +5,7 @@ import Testing
 
 @testable import APNSGateway
 
-@Suite("Keys for provider tokens, certificates' topics, and probes", .serialized, .timeLimit(.minutes(5)))
+@Suite("Keys for provider tokens, topics of certificates, and probes", .serialized, .timeLimit(.minutes(5)))
 struct ProviderCredentialsTests {
     private let certificates: TestCertificates
     private let folder: TemporaryFolder
@@ -24,7 +24,7 @@ struct ProviderCredentialsTests {
         }
     }
 
-    @Test("Apple's form is read, also with other text and Windows line ends around it")
+    @Test("Apple's key file is read, also with other text and Windows line ends around the key")
     func reads() throws {
         let pem = try certificates.text("ec.key")
         for text in [pem, "Key: mine\n\n" + pem + "\n\n", pem.replacingOccurrences(of: "\n", with: "\r\n")] {
@@ -57,7 +57,7 @@ struct ProviderCredentialsTests {
         #expect(problem(folder.file("none")).contains("cannot be opened"))
     }
 
-    @Test("Topics are those that the certificate lists, and otherwise its own")
+    @Test("A certificate's topics are those that it lists, or else its own")
     func topics() throws {
         func topics(_ list: String?) throws -> [String] {
             let path = folder.file("c.pem")

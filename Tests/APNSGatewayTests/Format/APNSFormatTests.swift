@@ -4,7 +4,7 @@ import Testing
 
 @testable import APNSGateway
 
-@Suite("What Apple's gateways require of the queue's rows")
+@Suite("Requirements of Apple's gateways on the queue's rows")
 struct APNSFormatTests {
     private static let http2 = APNSFormat(.http2, payloadLimit: 4096)
     private static let binary = APNSFormat(.binary, payloadLimit: 2048)
@@ -33,7 +33,7 @@ struct APNSFormatTests {
         }
     }
 
-    @Test("All that a row says goes into its push; only HTTP/2 has an id")
+    @Test("All values of a row go into its push; only HTTP/2 has an id")
     func whole() throws {
         let row = Self.row(expiration: 1_780_000_000, priority: 5, type: "voip", collapseID: "score")
         func push(id: String?) throws -> Push {
@@ -46,13 +46,13 @@ struct APNSFormatTests {
         #expect(try Self.binary.push(row, identifier: 42) == push(id: nil))
     }
 
-    @Test("A priority that is none is not sent", arguments: [-1, 256, .max] as [Int64])
+    @Test("An invalid priority is not sent", arguments: [-1, 256, .max] as [Int64])
     func priority(value: Int64) throws {
         #expect(try Self.http2.push(Self.row(priority: value), identifier: 1).priority == nil)
     }
 
     @Test(
-        "The type is what the row says, else what the payload does",
+        "The push type is the row's, or else follows from the payload",
         arguments: [
             (nil, #"{"aps":{"alert":"x"}}"#, "alert"), (nil, #"{"aps":{"content-available":1}}"#, "background"),
             (nil, #"{"aps":{"content-available":1,"sound":"a"}}"#, "alert"), (nil, #"{"aps":{}}"#, "alert"),
@@ -64,7 +64,7 @@ struct APNSFormatTests {
         #expect(try Self.binary.push(row, identifier: 1).type == expected)
     }
 
-    @Test("Payloads of the relay's own are not looked into, and show something")
+    @Test("The relay's own payloads are not parsed, and count as visible")
     func ours() throws {
         let own = Self.row(payload: #"{"aps":{"content-available":1}}"#, isOurs: true)
         #expect(try Self.http2.push(own, identifier: 1).type == "alert")
@@ -76,7 +76,7 @@ struct APNSFormatTests {
     }
 
     @Test(
-        "What cannot stand in a header is refused, and means nothing to the binary protocol",
+        "Text that cannot be in a header is rejected over HTTP/2, and ignored by the binary protocol",
         arguments: [
             ("al\nert", nil, "InvalidPushType"), ("", nil, "InvalidPushType"), ("é", nil, "InvalidPushType"),
             (String(repeating: "t", count: 65), nil, "InvalidPushType"), (String(repeating: "t", count: 64), nil, nil),
@@ -93,14 +93,14 @@ struct APNSFormatTests {
         #expect(try Self.http2.push(row, identifier: 1).collapseID == collapseID)
     }
 
-    @Test("An id that another program chose is kept, in lower case")
+    @Test("An id from another program is kept, in lower case")
     func givenID() throws {
         #expect(try Self.http2.push(Self.row(id: Self.id), identifier: 1).apnsID == Self.id)
         #expect(try Self.http2.push(Self.row(id: Self.id.uppercased()), identifier: 1).apnsID == Self.id)
     }
 
     @Test(
-        "An id that is no UUID is refused, and means nothing to the binary protocol",
+        "An id that is no UUID is rejected over HTTP/2, and ignored by the binary protocol",
         arguments: [
             "mine", "", id + "0", String(id.dropLast()), id.replacing("-", with: ""), "{\(id.dropFirst().dropLast())}",
             id.replacing("7", with: "g"), id.replacing("-", with: "_"), "7c0e1f0a3-2e8-4f14-9d8b-0a4a3a2f6c11",
@@ -114,7 +114,7 @@ struct APNSFormatTests {
 
     private static func payload(_ bytes: Int) -> String { #"{"a":"\#(String(repeating: "x", count: bytes - 8))"}"# }
 
-    @Test("The limit is the type's, and reasons are spelt as HTTP/2 spells them")
+    @Test("The limit is that of the push type, and reasons have HTTP/2's spelling")
     func limits() {
         for (size, type, reason) in [
             (4096, "alert", nil), (4097, "alert", "PayloadTooLarge"), (5120, "voip", nil),
@@ -130,7 +130,7 @@ struct APNSFormatTests {
         #expect(Self.reason(Self.http2, Self.row(payload: "[1]")) == "InvalidJSON")
     }
 
-    @Test("Apple's larger limit is that of HTTP/2, as long as no other limit is configured")
+    @Test("Over HTTP/2 Apple's larger limit applies unless another limit is configured")
     func configuredLimit() {
         #expect(Self.http2.limit(of: "alert") == 4096)
         #expect(Self.http2.limit(of: "voip") == 5120)
@@ -140,7 +140,7 @@ struct APNSFormatTests {
     }
 
     @Test(
-        "A poisoned row is refused with the binary protocol's reason",
+        "An invalid row is rejected with the binary protocol's reason",
         arguments: [
             ("not a token", #"{"aps":{}}"#, "InvalidToken"), ("", #"{"aps":{}}"#, "InvalidToken"),
             ("aa", #"{"aps":{}}"#, "InvalidToken"), (token, "", "MissingPayload"),
@@ -152,7 +152,7 @@ struct APNSFormatTests {
         #expect(Self.reason(Self.binary, Self.row(token: token, payload: payload)) == reason)
     }
 
-    @Test("A payload that is no UTF-8 is refused by either")
+    @Test("Both protocols reject a payload that is not UTF-8")
     func noUTF8() {
         let row = QueuedPush(
             id: 7, address: Self.row().address, payload: Array(#"{"a":""#.utf8) + [0xFF] + Array(#""}"#.utf8),
@@ -167,7 +167,7 @@ struct APNSFormatTests {
         #expect(try Self.binary.push(row, identifier: 1).address.description == String(repeating: "a", count: 64))
     }
 
-    @Test("Apple learns nothing about a room's code from its thread-id: with another key it is another one")
+    @Test("The thread-id reveals nothing about a room's code to Apple, and depends on the key")
     func threads() {
         func id(_ code: String, key: UInt8) -> String {
             RoomThreads(secret: [UInt8](repeating: key, count: 32)).id(of: SecretCode(stored: code))
@@ -177,7 +177,7 @@ struct APNSFormatTests {
         #expect(id("room", key: 1) != id("Room", key: 1))
     }
 
-    @Test("A chat message: the tutorial's payload over its protocol, room and message named over HTTP/2")
+    @Test("A chat message has the tutorial's payload over the binary protocol, and room and message ids over HTTP/2")
     func chat() throws {
         let alert = ChatAlert(
             nickname: Nickname(stored: "SteveJ"), text: MessageText(stored: "Hello, world!"),

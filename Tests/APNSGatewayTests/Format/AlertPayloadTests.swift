@@ -35,7 +35,7 @@ struct AlertPayloadTests {
     }
 
     @Test(
-        "What does not fit goes: first the end of the text, then the link, then the end of the title",
+        "To fit, the payload loses first the end of the text, then the link, then the end of the title",
         arguments: [(20, 20, true, true), (20, 170, false, true), (255, 170, false, false), (255, 20, false, false)])
     func shortenedExtras(title: Int, link: Int, hasLink: Bool, hasTitle: Bool) throws {
         let extras = try MessageExtras(
@@ -49,7 +49,7 @@ struct AlertPayloadTests {
         #expect((alert["body"]?.text?.count ?? 0) > 40)
     }
 
-    @Test("names room and message beside the text, where it is to")
+    @Test("It names room and message beside the text if required")
     func references() throws {
         #expect(
             try json("a", "b", naming: 42)
@@ -60,7 +60,7 @@ struct AlertPayloadTests {
         #expect(try json("a", "b", code: "other", naming: 7) != json("a", "b", naming: 7))
     }
 
-    @Test("A long text goes out whole where it fits, and is cut to the byte where not", arguments: [3999, 4000, 4001])
+    @Test("A long text stays complete if it fits, and is otherwise cut to the byte", arguments: [3999, 4000, 4001])
     func fullLength(bytes: Int) throws {
         let frame = try json("a", "", limit: 4096, naming: 1).utf8.count
         let text = String(repeating: "t", count: bytes)
@@ -69,7 +69,7 @@ struct AlertPayloadTests {
         #expect(document.utf8.count == frame + min(bytes, 4000))
     }
 
-    @Test("is byte for byte the original server's while nothing needs an escape")
+    @Test("It equals the original server's byte for byte if nothing needs an escape")
     func goldenForm() throws {
         #expect(
             try json("SteveJ", "Hello, world!")
@@ -82,7 +82,7 @@ struct AlertPayloadTests {
     }
 
     @Test(
-        "stays valid JSON where the original broke it (defect 1)",
+        "It stays valid JSON in the cases in which the original server broke it (defect 1)",
         arguments: [
             (String(repeating: "n", count: 19) + "\"", "hi"),
             ("n", String(repeating: "t", count: 189) + "\""),
@@ -98,24 +98,24 @@ struct AlertPayloadTests {
         #expect(alert.hasPrefix(name) || alert.hasPrefix(JSONString.prefix(of: name, within: 20)))
     }
 
-    @Test("sends a long text unshortened when the gateway takes it")
+    @Test("It keeps a long text complete if the gateway accepts it")
     func unshortened() throws {
         let text = String(repeating: "long ", count: 100)
         #expect(try alert(of: json("n", text, limit: 2048)) == "n: " + text)
     }
 
-    @Test("leaves a slash and everything outside ASCII as they are")
+    @Test("It does not escape slashes and text outside ASCII")
     func noWastefulEscapes() throws {
         #expect(try json("新年", "好/é🇳🇱").contains("新年: 好/é🇳🇱"))
     }
 
-    @Test("carries another sound, or none")
+    @Test("It has another sound, or none")
     func sounds() throws {
         #expect(try json("n", "t", sound: "beep.caf") == #"{"aps":{"alert":"n: t","sound":"beep.caf"}}"#)
         #expect(try json("n", "t", sound: nil) == #"{"aps":{"alert":"n: t"}}"#)
     }
 
-    @Test("reports a text of which nothing fits, instead of dropping it")
+    @Test("A text of which nothing fits is an error, and not dropped")
     func nothingFits() {
         #expect(throws: ChatError.self) { try json("n", "text", sound: String(repeating: "s", count: 240)) }
     }
@@ -137,7 +137,7 @@ struct AlertPayloadTests {
         "🇳🇱", "👨‍👩‍👧‍👦", "😀", "\u{2028}", "\r\n", "ﷺ", "\u{301}", String(repeating: "\u{301}", count: 40),
     ]
 
-    @Test("keeps its invariants over random Unicode (aps-payload.md §4)", arguments: 0..<40)
+    @Test("It keeps its invariants for random Unicode", arguments: 0..<40)
     func invariants(seed: Int) throws {
         var random = Random(state: UInt64(seed))
         for _ in 0..<50 {
@@ -171,7 +171,7 @@ struct AlertPayloadTests {
         }
     }
 
-    @Test("cuts between characters, and inside one only when not even one fits")
+    @Test("Text is cut between characters, and inside one only if not even one fits")
     func cuts() {
         #expect(JSONString.prefix(of: "ae\u{301}x", within: 3) == "a")
         #expect(JSONString.prefix(of: "👨‍👩‍👧‍👦", within: 25) == "👨‍👩‍👧‍👦")

@@ -2,7 +2,7 @@ import APNSGateway
 import ChatDomain
 import Testing
 
-@Suite("What Apple's gateways make of a notification")
+@Suite("Apple's format of a notification")
 struct ComposedNotificationTests {
     private static func composed(_ json: String) throws -> ComposedNotification {
         try APNSFormat.composed(content(json))
@@ -14,7 +14,7 @@ struct ComposedNotificationTests {
     }
 
     @Test(
-        "The payload is made of the fields, in a fixed order, custom values beside aps",
+        "The payload has the fields in a fixed order, with custom values beside aps",
         arguments: [
             (
                 #"{"alert":"You got your emails.","badge":9,"sound":"bingbong.aiff"}"#,
@@ -44,7 +44,7 @@ struct ComposedNotificationTests {
     }
 
     @Test(
-        "What only Apple forbids is refused, with the field",
+        "Values that only Apple forbids are refused, and the error names the field",
         arguments: [
             (#"{"alert":"a","custom":{"aps":1}}"#, "custom"), (#"{"payload":{}}"#, "payload"),
             (#"{"payload":{"a":1}}"#, "payload"), (#"{"payload":{"aps":1}}"#, "payload.aps"),
@@ -64,12 +64,12 @@ struct ComposedNotificationTests {
         #expect(error?.field == field, "\(error?.description ?? "accepted")")
     }
 
-    @Test("A collapse id of the greatest length is taken")
+    @Test("A collapse id of the maximum length is accepted")
     func longestCollapseID() throws {
         _ = try Self.composed(#"{"alert":"a","collapse_id":"\#(String(repeating: "~", count: 64))"}"#)
     }
 
-    @Test("A push type that is not known is taken, with a warning where the protocol has types")
+    @Test("An unknown push type is accepted, with a warning if the protocol has types")
     func novelType() throws {
         let composed = try Self.composed(#"{"alert":"a","push_type":"novel"}"#)
         #expect(composed.pushType == "novel")
@@ -79,7 +79,7 @@ struct ComposedNotificationTests {
         #expect(APNSFormat(.binary, payloadLimit: 2048).warning(pushType: composed.pushType) == nil)
     }
 
-    @Test("Type and priority follow from the payload unless they are said")
+    @Test("Type and priority follow from the payload unless they are given")
     func type() throws {
         #expect(try Self.composed(#"{"alert":"a"}"#).pushType == "alert")
         #expect(try Self.composed(#"{"alert":"a"}"#).priority == nil)
@@ -94,7 +94,7 @@ struct ComposedNotificationTests {
         #expect(voip.priority == 5)
     }
 
-    @Test("Too large by how much, in bytes, and for whom")
+    @Test("The error for a large payload has the excess in bytes, and the gateway")
     func size() throws {
         let content = try Self.content(#"{"alert":"\#(String(repeating: "é", count: 118))"}"#)
         let composed = try APNSFormat(.binary, payloadLimit: 256).compose(content, for: .default)

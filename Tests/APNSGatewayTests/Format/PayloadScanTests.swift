@@ -3,7 +3,7 @@ import Testing
 
 @testable import APNSGateway
 
-@Suite("What the queue must know of another program's payload")
+@Suite("The scan of another program's payload")
 struct PayloadScanTests {
     private static func scan(_ text: String) -> PayloadScan? {
         Array(text.utf8).withUnsafeBytes { PayloadScan($0) }
@@ -17,13 +17,13 @@ struct PayloadScanTests {
         #"{"aps":{"alert":{"title":"t","body":"b"}},"aps2":{"sound":1}}"#,
     ]
 
-    @Test("An object passes, with whatever is in it", arguments: good)
+    @Test("An object is accepted, whatever it contains", arguments: good)
     func object(text: String) {
         #expect(Self.scan(text) != nil)
     }
 
     @Test(
-        "What is no JSON object does not",
+        "Text that is no JSON object is rejected",
         arguments: [
             "", " ", "[]", "1", #""text""#, "null", "{", "}", #"{"a"}"#, #"{"a":}"#, #"{"a":1,}"#, #"{"a":1}}"#,
             #"{"a":1} x"#,
@@ -37,7 +37,7 @@ struct PayloadScanTests {
         #expect(Self.scan(text) == nil)
     }
 
-    @Test("Bytes that are no UTF-8 are no JSON")
+    @Test("Bytes that are not UTF-8 are no JSON")
     func noUTF8() {
         for bytes: [UInt8] in [[0xFF], [0xC3], [0xED, 0xA0, 0x80], [0xC0, 0x80]] {
             let text = Array(#"{"a":""#.utf8) + bytes + Array(#""}"#.utf8)
@@ -46,7 +46,7 @@ struct PayloadScanTests {
     }
 
     @Test(
-        "A payload that only wakes the app is told from one that shows something",
+        "The scan distinguishes a payload that only wakes the app from a visible one",
         arguments: [
             (#"{"aps":{"content-available":1}}"#, true), (#"{"aps":{"content-available":1},"alert":"x"}"#, true),
             (#"{"aps":{"content-available":1,"category":"alert"}}"#, true),
@@ -61,7 +61,7 @@ struct PayloadScanTests {
         #expect(Self.scan(text)?.isBackground == isBackground)
     }
 
-    @Test("Nesting has an end, before the stack has")
+    @Test("Nesting is limited, so that it does not exhaust the stack")
     func depth() {
         func nested(_ depth: Int) -> String {
             #"{"a":"# + String(repeating: "[", count: depth) + String(repeating: "]", count: depth) + "}"
@@ -72,7 +72,7 @@ struct PayloadScanTests {
     }
 
     /// Compares with Foundation's reader: valid documents with random bytes changed, removed and inserted.
-    @Test("It agrees with another reader on thousands of broken documents")
+    @Test("The scan agrees with another reader on thousands of broken documents")
     func mutations() throws {
         var random = Numbers(state: 42)
         let marks = Array(#"{}[]",:\u0123eE+-. tfnx"#.utf8) + [0x00, 0x1F, 0x80, 0xC3, 0xFF]

@@ -4,11 +4,11 @@ import Testing
 
 @testable import APNSGateway
 
-@Suite("When pushes may be sent: the circuit breaker, and a connection's capacity")
+@Suite("The circuit breaker, and the capacity of a connection")
 struct CircuitBreakerTests {
     private static let start = NIODeadline.uptimeNanoseconds(1_000_000_000_000)
 
-    @Test("It opens after ten failures in a row; half open, one push shows whether it closes; delays grow")
+    @Test("The breaker opens after ten failures in a row; half open, one push decides whether it closes; delays grow")
     func phases() {
         let breaker = CircuitBreaker()
         func record(_ successes: Int, _ failures: Int, at time: NIODeadline) -> CircuitBreaker.Change? {
@@ -37,7 +37,7 @@ struct CircuitBreakerTests {
         #expect(breaker.permission(now: latest) == .all)
     }
 
-    @Test("A probe that is lost opens it again")
+    @Test("A lost probe opens the breaker again")
     func lostProbe() {
         let breaker = CircuitBreaker()
         _ = breaker.record(successes: 0, failures: 10, now: Self.start, random: 1)
@@ -48,7 +48,7 @@ struct CircuitBreakerTests {
         #expect(breaker.record(successes: 0, failures: 0, now: later, random: 1) == .opened(.milliseconds(500)))
     }
 
-    @Test("Room is what the limit leaves, in pieces of a quarter of it or more, and a thousand at the most")
+    @Test("Capacity is what the limit leaves, in steps of at least a quarter of it, up to a thousand")
     func room() {
         let capacity = HTTP2Capacity()
         let connectionID = ConnectionID(1)

@@ -8,7 +8,7 @@ import Testing
 @testable import APNSGateway
 @testable import HTTP2Wire
 
-@Suite("An HTTP/2 connection's handler")
+@Suite("The handler of an HTTP/2 connection")
 struct HTTP2ConnectionHandlerTests {
     private let buffer = ReportBuffer()
 
@@ -86,7 +86,7 @@ struct HTTP2ConnectionHandlerTests {
         try written(channel).filter { $0.type == .headers }.map(\.stream)
     }
 
-    @Test("5,000 pushes have one report each, one range for each time that something was read")
+    @Test("5,000 pushes get one report each, as one range per read")
     func many() async throws {
         let (channel, handler) = try connection(streams: 1000)
         let template = HTTP2RequestTemplate(host: "host", bundleID: "com.example.app", token: nil)
@@ -115,7 +115,7 @@ struct HTTP2ConnectionHandlerTests {
         _ = try? channel.finish()
     }
 
-    @Test("An exhausted window stops what is taken, and an update lets it go on")
+    @Test("An exhausted window stops the connection from opening streams, and an update resumes it")
     func window() throws {
         let (channel, handler) = try connection()
         let template = HTTP2RequestTemplate(host: "host", bundleID: nil, token: nil)
@@ -135,7 +135,7 @@ struct HTTP2ConnectionHandlerTests {
         _ = try? channel.finish()
     }
 
-    @Test("A protocol violation ends the connection with a GOAWAY that says why, and what is open is in doubt")
+    @Test("A protocol violation ends the connection with a GOAWAY and its reason, and open pushes are in doubt")
     func brokenRules() async throws {
         let (channel, handler) = try connection()
         try write(handler, 1...1)
@@ -149,7 +149,7 @@ struct HTTP2ConnectionHandlerTests {
         _ = try? channel.finish()
     }
 
-    @Test("An answer that comes before the request is complete counts, and the stream is reset")
+    @Test("A response before the request is complete counts, and the stream is reset")
     func early() async throws {
         let (channel, handler) = try connection()
         try channel.writeInbound(ServerFrames.settings([(4, 2)]))
@@ -164,7 +164,8 @@ struct HTTP2ConnectionHandlerTests {
 
     // MARK: Time
 
-    @Test("A push without an answer in time is in doubt and its stream reset; the connection goes on with the others")
+    @Test(
+        "A push without a response in time is in doubt and its stream reset; the connection continues with the others")
     func deadline() async throws {
         let (channel, handler) = try connection()
         try write(handler, 1...2)
@@ -181,7 +182,7 @@ struct HTTP2ConnectionHandlerTests {
         _ = try? channel.finish()
     }
 
-    @Test("A peer that is alive and answers no push is left, and what waits goes back")
+    @Test("The connection to a live peer that responds to no push ends, and waiting pushes are released")
     func unresponsive() async throws {
         let (channel, handler) = try connection(streams: 2)
         let retirement = retirement(of: handler)
@@ -196,7 +197,7 @@ struct HTTP2ConnectionHandlerTests {
         #expect(await outcomes() == [1: doubtful, 2: doubtful, 3: [.notProcessed]])
     }
 
-    @Test("A peer that is gone is found out by PING, and what is open is in doubt")
+    @Test("PING detects a dead peer, and open pushes are in doubt")
     func gone() async throws {
         let (channel, handler) = try connection()
         try write(handler, 1...1)
@@ -209,7 +210,7 @@ struct HTTP2ConnectionHandlerTests {
         #expect(await outcomes() == [1: [.unanswered(reason: "ConnectionLost")]])
     }
 
-    @Test("An idle connection is sent a PING after a minute, and stays when that is answered")
+    @Test("An idle connection sends a PING after a minute, and stays open if the peer acknowledges it")
     func idlePing() throws {
         let (channel, handler) = try connection()
         _ = try written(channel)
@@ -224,7 +225,7 @@ struct HTTP2ConnectionHandlerTests {
         _ = try? channel.finish()
     }
 
-    @Test("A drain returns what waits, waits for answers for eight seconds, and leaves nothing without a report")
+    @Test("A drain releases waiting pushes, waits eight seconds for responses, and reports every push")
     func drain() async throws {
         let (channel, handler) = try connection(streams: 4)
         try write(handler, 1...8)
@@ -241,7 +242,7 @@ struct HTTP2ConnectionHandlerTests {
         #expect(await outcomes() == expected)
     }
 
-    @Test("A connection whose provider token is too old answers what it has, and closes")
+    @Test("A connection whose provider token is too old waits for its open responses, and closes")
     func tokenAge() async throws {
         let (channel, handler) = try connection(tokenEnd: .seconds(10))
         try write(handler, 1...1)
@@ -278,7 +279,7 @@ struct HTTP2ConnectionHandlerTests {
         #expect(Set(reports.map { "\($0.outcome)".prefix(6) }).count >= 3)
     }
 
-    @Test("Without a bundle id no topic is sent; collapse ids, priorities and expirations are what they should be")
+    @Test("Without a bundle id no topic is sent; collapse ids, priorities and expirations are correct")
     func requests() throws {
         let template = HTTP2RequestTemplate(host: "host", bundleID: nil, token: nil)
         let base = try HTTP2GatewayFixture.push(2)

@@ -6,7 +6,7 @@ import Testing
 
 @testable import APNSGateway
 
-@Suite("What an HTTP/2 connection decides")
+@Suite("The state of an HTTP/2 connection")
 struct HTTP2ConnectionStateTests {
     private static let start = NIODeadline.uptimeNanoseconds(1_000_000_000_000)
     private static let wall = Timestamp(seconds: 1_800_000_000)
@@ -59,7 +59,8 @@ struct HTTP2ConnectionStateTests {
     // MARK: Limits
 
     @Test(
-        "Nothing is opened before SETTINGS, and then what they allow, also when they change", arguments: [true, false])
+        "No stream is opened before SETTINGS, and then as many as they allow, also after changes",
+        arguments: [true, false])
     func limits(isConfirmed: Bool) throws {
         var state = try state(streams: nil, waiting: 20, isConfirmed: isConfirmed)
         #expect(open(&state) == [])
@@ -82,7 +83,7 @@ struct HTTP2ConnectionStateTests {
         #expect(state.streamLimit == HTTP2Limits.openStreams)
     }
 
-    @Test("Before the token was accepted only one stream is open; a refusal because of the push shows that it was")
+    @Test("Until the token is accepted only one stream is open; a rejection because of the push shows acceptance")
     func proof() throws {
         var state = try state(waiting: 3, isConfirmed: false)
         #expect(open(&state) == [1])
@@ -93,7 +94,7 @@ struct HTTP2ConnectionStateTests {
     // MARK: Responses
 
     @Test(
-        "Answers, and what becomes of the push and the connection",
+        "Each response decides the push's outcome and the connection's end",
         arguments: [
             (
                 ProviderRefusal(.badDeviceToken),
@@ -135,7 +136,7 @@ struct HTTP2ConnectionStateTests {
         #expect(state.isEmpty)
     }
 
-    @Test("Successes and failures are counted, and what the connection achieved is remembered")
+    @Test("Successes and failures are counted, and the connection's result is kept")
     func report() throws {
         var state = try state(waiting: 4)
         _ = open(&state)
@@ -147,7 +148,7 @@ struct HTTP2ConnectionStateTests {
         #expect(state.result == .progress)
     }
 
-    @Test("Where credentials were never accepted, the connection achieved nothing, whatever follows")
+    @Test("If the credentials were never accepted, the connection made no progress, whatever follows")
     func refusedCredentials() throws {
         var state = try state(waiting: 4)
         _ = open(&state)
@@ -158,7 +159,7 @@ struct HTTP2ConnectionStateTests {
     }
 
     @Test(
-        "Where pushes are accepted, one that is refused for its credentials does not end the connection; three in a row do"
+        "Among accepted pushes, one credential rejection does not end the connection; three in a row do"
     )
     func refusedInBetween() throws {
         var state = try state(waiting: 8)
@@ -189,7 +190,7 @@ struct HTTP2ConnectionStateTests {
         #expect(state.result == (hasAccepted ? .progress : .nothing))
     }
 
-    @Test("The answer to the first push is late after a second")
+    @Test("The response to the first push is late after a second")
     func hesitation() throws {
         var state = try state(waiting: 1, isConfirmed: false)
         let now = Self.start
@@ -202,7 +203,7 @@ struct HTTP2ConnectionStateTests {
     }
 
     @Test(
-        "The time of a refusal counts from 1970 to the push's own time, whatever the answer says",
+        "The time of a rejection is limited to between 1970 and the push's own time, whatever the response says",
         arguments: [Int64.max, .min])
     func strangeTimestamps(timestamp: Int64) throws {
         var state = try state(waiting: 1)
@@ -212,7 +213,7 @@ struct HTTP2ConnectionStateTests {
         #expect(outcomes(&state) == [1: .unregistered(since: since, reason: "Unregistered")])
     }
 
-    @Test("A status of 200 counts without the end of the answer, whatever ends the stream")
+    @Test("A status of 200 counts without the end of the response, whatever ends the stream")
     func unfinished() throws {
         var state = try state(waiting: 3)
         _ = open(&state)
@@ -225,7 +226,7 @@ struct HTTP2ConnectionStateTests {
         #expect(outcomes(&state) == [1: .accepted, 2: .accepted, 3: .accepted])
     }
 
-    @Test("A body is read to its limit; the stream is reset then, and its push settled once")
+    @Test("A body is read to its limit; then the stream is reset, and its push settled once")
     func longBody() throws {
         var state = try state(waiting: 1)
         _ = open(&state)
@@ -239,7 +240,7 @@ struct HTTP2ConnectionStateTests {
         #expect(state.takeOutcomes().map(\.outcome) == [.rejected(reason: "Status400")])
     }
 
-    @Test("Interim answers and trailers do not count; END_STREAM without a status leaves the push unanswered")
+    @Test("Interim responses and trailers do not count; END_STREAM without a status gives no outcome")
     func interim() throws {
         var state = try state(waiting: 2)
         _ = open(&state)
@@ -264,7 +265,7 @@ struct HTTP2ConnectionStateTests {
 
     // MARK: Ends
 
-    @Test("GOAWAY sends back what is above its stream and what waits, and keeps the rest")
+    @Test("GOAWAY releases the pushes above its stream and the waiting ones, and keeps the others")
     func goAway() throws {
         var state = try state(streams: 4, waiting: 6)
         _ = open(&state)
@@ -280,7 +281,7 @@ struct HTTP2ConnectionStateTests {
         #expect(state.isEmpty)
     }
 
-    @Test("The end of a connection: what was written is in doubt, what waited is not")
+    @Test("At the end of a connection the written pushes are in doubt, the waiting ones are not")
     func end() throws {
         var state = try state(streams: 2, waiting: 4)
         _ = open(&state)
@@ -337,7 +338,7 @@ struct HTTP2ConnectionStateTests {
     // MARK: Time
 
     @Test(
-        "A stream without an answer in time: its push is in doubt, the stream is reset, a late answer changes nothing")
+        "Without a response in time the push is in doubt and its stream reset; a late response changes nothing")
     func deadline() throws {
         var state = try state(waiting: 2)
         _ = open(&state)
@@ -355,7 +356,7 @@ struct HTTP2ConnectionStateTests {
         #expect(!state.hasOutcomes)
     }
 
-    @Test("A connection that answers no push is retired, though its peer is alive", arguments: [0, 1])
+    @Test("A connection without any response to pushes is retired, although its peer is alive", arguments: [0, 1])
     func unresponsive(streams: Int) throws {
         var state = try state(streams: streams, waiting: 2)
         _ = open(&state)
@@ -369,7 +370,7 @@ struct HTTP2ConnectionStateTests {
     }
 
     @Test(
-        "A connection on which no stream is allowed for long is retired, though nothing waits; for a moment does not matter"
+        "A connection that allows no stream for long is retired, even if no push waits; a short time does not matter"
     )
     func closed() throws {
         var state = try state(streams: 0)
@@ -386,7 +387,7 @@ struct HTTP2ConnectionStateTests {
         #expect(state.retirement == .unresponsive)
     }
 
-    @Test("PING: after five silent seconds with a push in flight, after sixty without; five more end the connection")
+    @Test("A PING follows five silent seconds with a push in flight, or sixty without; five more end the connection")
     func ping() throws {
         var state = try state()
         func at(_ seconds: Int64) -> NIODeadline { Self.start + .seconds(seconds) }
@@ -410,7 +411,7 @@ struct HTTP2ConnectionStateTests {
         #expect(state.tick(now: Self.start + .seconds(10)) == .close(reason: "ConnectionLost"))
     }
 
-    @Test("A drain takes no more than its time")
+    @Test("A drain ends within its time limit")
     func drain() throws {
         var state = try state(streams: 1, waiting: 2)
         _ = open(&state)
@@ -421,7 +422,7 @@ struct HTTP2ConnectionStateTests {
         #expect(state.tick(now: Self.start + .seconds(8)) == .close(reason: "NoResponse"))
     }
 
-    @Test("An old provider token and idleness retire a connection; a push resets the idle time")
+    @Test("An old provider token or idleness retires a connection; a push resets the idle time")
     func age() throws {
         var state = try state(tokenEnd: .seconds(100))
         state.receivedBytes(now: Self.start + .seconds(99))

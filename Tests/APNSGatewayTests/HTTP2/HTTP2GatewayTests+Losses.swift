@@ -9,7 +9,7 @@ import Testing
 
 /// Tests of lost streams and connections.
 extension HTTP2GatewayTests {
-    @Test("GOAWAY: what is above the last stream goes back, what is below is waited for, and another connection comes")
+    @Test("GOAWAY releases pushes above the last stream, waits for those below, and a new connection opens")
     func goAway() async throws {
         let fixture = try await HTTP2GatewayFixture { request, peer in
             guard request.stream == 19 else { return }
@@ -40,7 +40,7 @@ extension HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("Refused streams were not processed and are sent again with fewer at once, without a rush")
+    @Test("Refused streams were not processed, and are retried gradually and with fewer at once")
     func refusedStreams() async throws {
         let open = Mutex(0)
         let fixture = try await HTTP2GatewayFixture { request, peer in
@@ -70,7 +70,7 @@ extension HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("A server that refuses every stream is left after the limit of rounds")
+    @Test("The connection to a server that refuses every stream ends after the limit of rounds")
     func refusesAll() async throws {
         let fixture = try await HTTP2GatewayFixture(adjust: {
             $0.limits.firstPause = .milliseconds(1); $0.limits.streamRefusals = 4
@@ -88,7 +88,7 @@ extension HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("A reset stream and a connection that is lost leave their pushes in doubt; a whole answer stands")
+    @Test("A reset stream and a lost connection leave their pushes in doubt; a complete response counts")
     func lost() async throws {
         let fixture = try await HTTP2GatewayFixture { request, peer in
             switch request.stream {
@@ -111,7 +111,7 @@ extension HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("A gateway that answers nothing at all is left for a new connection")
+    @Test("A connection without any response is replaced by a new one")
     func unresponsive() async throws {
         let fixture = try await HTTP2GatewayFixture(adjust: { $0.answerLimit = .milliseconds(100) }) { _, _ in }
         let slot = try await fixture.slot()

@@ -29,7 +29,7 @@ struct HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("What is sent: the right headers, the path never indexed")
+    @Test("Requests have the right headers, and never index the path")
     func headers() async throws {
         let fixture = try await HTTP2GatewayFixture(tokens: FakeTokenStore(), script: Self.accept)
         _ = await fixture.outcomes(try await fixture.send(1))
@@ -54,7 +54,7 @@ struct HTTP2GatewayTests {
     }
 
     @Test(
-        "A push type that is not known is sent to the app's topic, with one warning in a connection, and not many in all"
+        "An unknown push type goes to the app's topic, with one warning per connection, and few in total"
     )
     func novelTypes() async throws {
         let log = WarnedTypes()
@@ -105,7 +105,7 @@ struct HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("A server that does not name a limit gets a hundred at once")
+    @Test("A server that announces no limit gets a hundred streams at once")
     func unstatedLimit() async throws {
         let fixture = try await HTTP2GatewayFixture(streams: nil) { request, peer in
             // The hundredth stream releases all.
@@ -119,7 +119,7 @@ struct HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("Before the provider token was accepted, there is room for one push")
+    @Test("Until the provider token is accepted, the connection has capacity for one push")
     func firstToken() async throws {
         let fixture = try await HTTP2GatewayFixture(tokens: FakeTokenStore(), script: Self.accept)
         let slot = try await fixture.slot()
@@ -134,7 +134,7 @@ struct HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("A refused provider token ends the connection, fails no push, and the next connection asks for another")
+    @Test("A rejected provider token ends the connection and fails no push; the next connection requests another")
     func refusedToken() async throws {
         let hasRefused = Atomic(false)
         let fixture = try await HTTP2GatewayFixture(tokens: FakeTokenStore()) { request, peer in
@@ -157,7 +157,7 @@ struct HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("Credentials that are not accepted are shown again after growing delays only, and new ones are used at once")
+    @Test("Rejected credentials are presented again only after growing delays, and new ones are used at once")
     func refusedCertificate() async throws {
         let isMended = Atomic(false)
         let clock = ManualClock()
@@ -183,7 +183,7 @@ struct HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("A connection whose provider token grows too old is replaced by one with another")
+    @Test("A connection whose provider token becomes too old is replaced by one with a new token")
     func oldToken() async throws {
         let fixture = try await HTTP2GatewayFixture(
             tokens: FakeTokenStore(lives: [.seconds(1)]), adjust: { $0.limits.silence = .milliseconds(200) },
@@ -197,7 +197,7 @@ struct HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("While the token store fails there are no slots, and then there are")
+    @Test("There are no slots while the token store fails, and slots again afterwards")
     func tokensUnavailable() async throws {
         let fixture = try await HTTP2GatewayFixture(tokens: FakeTokenStore(failures: 1), script: Self.accept)
         #expect(await fixture.outcomes(try fixture.write(try await fixture.slot())) == [.accepted])
@@ -205,7 +205,7 @@ struct HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("A service that fails gets nothing for a while; then one push is tried")
+    @Test("A failing service gets no push for a while, and then a single one")
     func failingService() async throws {
         let isUp = Atomic(false)
         let clock = ManualClock()
@@ -229,7 +229,7 @@ struct HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("A probe goes alone: others pass by on another connection until all of it is answered")
+    @Test("A probe has a connection of its own: other pushes use another one until all its responses have come")
     func probe() async throws {
         let held = Mutex<[(Int, ScriptedPeer)]>([])
         let fixture = try await HTTP2GatewayFixture { request, peer in
@@ -251,7 +251,7 @@ struct HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("New credentials replace the connection and drop nothing that is in flight")
+    @Test("New credentials replace the connection, and no push in flight is lost")
     func reconfigure() async throws {
         let fixture = try await HTTP2GatewayFixture { request, peer in
             peer.channel.eventLoop.scheduleTask(in: .milliseconds(30)) { peer.accept(request.stream) }
@@ -268,7 +268,7 @@ struct HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("A drain waits for answers, everything has a report afterwards, and there are no more slots")
+    @Test("A drain waits for responses and reports every push; then there are no slots")
     func drain() async throws {
         let fixture = try await HTTP2GatewayFixture(streams: 4) { _, _ in }
         let names = try fixture.write(try await fixture.slot(), 8)
@@ -286,7 +286,7 @@ struct HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("Further connections are opened while the limit of streams holds pushes up, and closed when they are idle")
+    @Test("Further connections open while the stream limit delays pushes, and close when idle")
     func growth() async throws {
         let fixture = try await HTTP2GatewayFixture(streams: 1, connections: 3, adjust: { $0.idleLimit = .seconds(2) })
         {
@@ -300,7 +300,7 @@ struct HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("Before the numbers of streams run out another connection takes over")
+    @Test("Before the stream numbers are exhausted, another connection takes over")
     func streamNumbers() async throws {
         let fixture = try await HTTP2GatewayFixture(adjust: { $0.limits.streams = 50 }, script: Self.accept)
         var left = 120
@@ -333,7 +333,7 @@ struct HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("An answer without an end is cut, and many refusals do not use up the window for answers")
+    @Test("An endless response is cut, and many rejections do not exhaust the receive window")
     func longResponses() async throws {
         let fixture = try await HTTP2GatewayFixture { request, peer in
             if request.stream == 1 {

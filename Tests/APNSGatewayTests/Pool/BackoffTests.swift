@@ -6,7 +6,7 @@ import Testing
 
 @Suite("Delays between attempts")
 struct BackoffTests {
-    @Test("Delays double up to the longest, chance takes off up to a half, and a success starts them anew")
+    @Test("Delays double up to the maximum, are randomly shortened by up to a half, and restart after a success")
     func doubling() {
         var backoff = Backoff(first: .milliseconds(50), longest: .seconds(5))
         let delays = (0..<30).map { _ in backoff.delay() }
@@ -18,7 +18,7 @@ struct BackoffTests {
         #expect(backoff.delay(random: 0) == .milliseconds(25))
     }
 
-    @Test("Reconnects: at once after progress, else after longer and longer delays, within the jitter")
+    @Test("Reconnects happen at once after progress, and otherwise after growing delays within the jitter")
     func reconnects() {
         var backoff = ReconnectBackoff()
         let delays = (0..<10).map { _ in backoff.delay(after: .nothing, random: 1) }

@@ -4,7 +4,7 @@ import Testing
 
 @testable import APNSGateway
 
-@Suite("What a connection pool decides")
+@Suite("The state of a connection pool")
 struct ConnectionPoolStateTests {
     private typealias State = ConnectionPoolState<String, FakeConnection, Int>
 
@@ -98,7 +98,7 @@ struct ConnectionPoolStateTests {
     }
 
     @Test(
-        "Further connections are opened while a waiter waits and all are saturated: one for each interval, up to the limit"
+        "While a waiter waits and all connections are saturated, one opens per interval, up to the limit"
     )
     func growth() throws {
         var pool = Pool(PoolSize(permanent: 1, additional: 2, spare: 1))
@@ -125,7 +125,7 @@ struct ConnectionPoolStateTests {
     }
 
     @Test(
-        "A spare connection is opened beside one that proves a push, or for a waiter that wants a fresh one",
+        "A spare connection opens beside one that proves a push, or for a waiter that needs a fresh one",
         arguments: [true, false])
     func spare(isFresh: Bool) throws {
         var pool = Pool(PoolSize(permanent: 1, spare: 1))
@@ -138,7 +138,7 @@ struct ConnectionPoolStateTests {
     }
 
     @Test(
-        "Where only blocked connections get a spare one beside them, a waiter for a fresh one waits for its successor instead"
+        "If only blocked connections get a spare, a waiter for a fresh one waits for the successor instead"
     )
     func spareOnlyWhenBlocked() throws {
         var pool = Pool(PoolSize(permanent: 1, spare: 2, growsForFresh: false))
@@ -150,7 +150,7 @@ struct ConnectionPoolStateTests {
         #expect(pool.attempts.map(\.isPermanent) == [false])
     }
 
-    @Test("A growth that comes too soon is made up for when its interval is over, also if nothing else happens")
+    @Test("A growth that comes too soon happens when its interval is over, even if nothing else happens")
     func growthLater() throws {
         var pool = Pool(PoolSize(permanent: 1, spare: 2))
         try pool.open { $0.isBlocked = true }
@@ -161,7 +161,7 @@ struct ConnectionPoolStateTests {
         #expect(pool.attempts.count == 1)
     }
 
-    @Test("An attempt that never completes holds up neither the others nor the limit")
+    @Test("An attempt that never completes blocks neither the others nor the limit")
     func endlessAttempt() throws {
         var pool = Pool(PoolSize(permanent: 2, additional: 1))
         let first = try pool.open { $0.isSaturated = true }
@@ -193,7 +193,7 @@ struct ConnectionPoolStateTests {
         #expect(pool.attempts.map(\.isPermanent) == [false, true])
     }
 
-    @Test("So many retired connections may wait for answers; beyond that a successor waits for the close")
+    @Test("A limited number of retired connections may wait for responses; beyond it a successor waits for a close")
     func retiredLimit() throws {
         var pool = Pool(PoolSize(permanent: 1))
         var connections: [FakeConnection] = []
@@ -211,7 +211,7 @@ struct ConnectionPoolStateTests {
 
     // MARK: Loss and pacing
 
-    @Test("The successor of a connection that achieved something is opened at once, while that waits for its answers")
+    @Test("The successor of a connection with progress opens at once, while that one waits for its responses")
     func loss() throws {
         var pool = Pool(PoolSize(permanent: 1))
         let first = try pool.open()
@@ -231,7 +231,7 @@ struct ConnectionPoolStateTests {
         #expect(pool.slots[1]??.connection == second.id)
     }
 
-    @Test("After failures the attempts come after growing delays, of which chance takes off up to a half")
+    @Test("After failures, attempts follow growing delays that are randomly shortened by up to a half")
     func pacing() throws {
         var pool = Pool(PoolSize(permanent: 1))
         for (milliseconds, random) in [(250, 1.0), (250, 0), (1000, 1), (1500, 0.5), (4000, 1), (4000, 0), (16_000, 1)]
@@ -252,7 +252,7 @@ struct ConnectionPoolStateTests {
         #expect(pool.wakeUps == [pool.now + .milliseconds(250)], "a success starts the delays anew")
     }
 
-    @Test("A connection that never answered delays the next one; after ten seconds it does not", arguments: [10, 11])
+    @Test("A connection without a response delays the next one, unless it lasted ten seconds", arguments: [10, 11])
     func mute(seconds: Int64) throws {
         var pool = Pool(PoolSize(permanent: 1))
         let connection = try pool.open()
@@ -262,7 +262,7 @@ struct ConnectionPoolStateTests {
         #expect(pool.wakeUps.count == (seconds > 10 ? 0 : 1))
     }
 
-    @Test("While the service accepts pushes, a lost connection costs a quarter of a second at the most")
+    @Test("While the service accepts pushes, a lost connection costs at most a quarter of a second")
     func lossAmidProgress() throws {
         let breaker = CircuitBreaker()
         var pool = Pool(PoolSize(permanent: 1), breaker: breaker)
@@ -274,7 +274,7 @@ struct ConnectionPoolStateTests {
         }
     }
 
-    @Test("The delays of two connectors are kept apart, though the earlier wake-up was requested later")
+    @Test("The delays of two connectors are independent, even if the earlier wake-up was requested later")
     func twoDelays() throws {
         var pool = Pool(PoolSize(permanent: 2))
         try pool.fail(random: 1)
@@ -287,7 +287,8 @@ struct ConnectionPoolStateTests {
 
     // MARK: Targets and drain
 
-    @Test("A new target is used at once, without the old one's delay; what was being opened for the old one is drained")
+    @Test(
+        "A new target is used at once, without the old one's delay; connections that open for the old one are drained")
     func reconfigure() throws {
         var pool = Pool(PoolSize(permanent: 2))
         let open = try pool.open()
@@ -306,7 +307,7 @@ struct ConnectionPoolStateTests {
         #expect(pool.attempts.allSatisfy { !$0.isConfirmed })
     }
 
-    @Test("Without a target nothing is opened until there is one")
+    @Test("Without a target no connection opens until there is one")
     func noTarget() throws {
         var pool = Pool(PoolSize(permanent: 1), target: nil)
         pool.ask(1)
@@ -324,7 +325,7 @@ struct ConnectionPoolStateTests {
     }
 
     @Test(
-        "A drain: waiters are told, connections are drained, one that opens late is, too, and nothing is opened any more"
+        "A drain dismisses waiters and drains all connections, also one that opens late, and no new one opens"
     )
     func drain() throws {
         var pool = Pool(PoolSize(permanent: 3, additional: 1))
@@ -353,7 +354,7 @@ struct ConnectionPoolStateTests {
 
     // MARK: Waiters
 
-    @Test("The first connection that can take pushes gets them, the permanent ones before the others")
+    @Test("The first connection with capacity gets the pushes, permanent ones before the others")
     func order() throws {
         var pool = Pool(PoolSize(permanent: 2, additional: 1))
         try pool.open { $0.isSaturated = true }
@@ -366,7 +367,7 @@ struct ConnectionPoolStateTests {
         #expect(pool.slots[1]??.connection.number == 3)
     }
 
-    @Test("A waiter for a fresh connection gets no other, and one connection is closed for it, not more")
+    @Test("A waiter for a fresh connection gets no other, and only one connection is closed for it")
     func fresh() throws {
         var pool = Pool(PoolSize(permanent: 2))
         for _ in 0..<2 { try pool.open { $0.isReplaceable = true }.offer(isFresh: false) }
@@ -385,7 +386,7 @@ struct ConnectionPoolStateTests {
         #expect(pool.slots[1]??.connection.number == 3)
     }
 
-    @Test("A cancelled waiter gets nothing, and the others wait on")
+    @Test("A cancelled waiter gets no slot, and the others keep waiting")
     func cancelled() throws {
         var pool = Pool(PoolSize(permanent: 1))
         let connection = try pool.open()
@@ -399,7 +400,7 @@ struct ConnectionPoolStateTests {
     }
 
     @Test(
-        "While the circuit breaker is open nobody gets a slot and nothing grows; when it is half open, one fresh push goes"
+        "While the breaker is open no waiter gets a slot and the pool does not grow; half open, one push is sent"
     )
     func openBreaker() throws {
         let breaker = CircuitBreaker()
@@ -424,7 +425,7 @@ struct ConnectionPoolStateTests {
         #expect(pool.slots[2]??.capacity == 100)
     }
 
-    @Test("Whatever happens, connections come back in time and no waiter is forgotten", arguments: 0..<20)
+    @Test("After any events, connections are reopened in time and no waiter is forgotten", arguments: 0..<20)
     func anything(seed: Int) throws {
         var random = Seeded(state: UInt64(seed))
         let size = PoolSize(permanent: 2, additional: 2, spare: 1)

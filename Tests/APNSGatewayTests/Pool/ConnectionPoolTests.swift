@@ -47,7 +47,7 @@ struct ConnectionPoolTests {
         Lease(slot: slot, pushes: [try HTTP2GatewayFixture.push(slot.firstIdentifier)])
     }
 
-    @Test("A waiter gets the slot of a connection that is opened later")
+    @Test("A waiter gets the slot of a connection that opens later")
     func slot() async throws {
         let pool = try pool()
         let early = Task { await pool.slot(fresh: false) }
@@ -60,7 +60,7 @@ struct ConnectionPoolTests {
         #expect(await pool.slot(fresh: false) == nil)
     }
 
-    @Test("An attempt that fails is repeated when its time has come, not before")
+    @Test("A failed attempt is repeated when its delay is over, not before")
     func retry() async throws {
         let attempts = Atomic(0)
         let pool = try pool()
@@ -77,7 +77,7 @@ struct ConnectionPoolTests {
         }
     }
 
-    @Test("A drain ends a connect that never completes, a delay, and the waiters")
+    @Test("A drain ends an attempt that never completes, a delay, and the waiters")
     func endlessConnect() async throws {
         let pool = try pool(permanent: 2)
         let waiting = Mutex<Task<ConnectionSlot?, Never>?>(nil)
@@ -90,7 +90,7 @@ struct ConnectionPoolTests {
         #expect(await waiting.withLock { $0 }?.value == nil)
     }
 
-    @Test("A waiter whose task is cancelled gets nothing, also when it was cancelled before it asked")
+    @Test("A waiter whose task is cancelled gets no slot, even if it was cancelled before it asked")
     func cancelled() async throws {
         let pool = try pool()
         let waiter = Task { await pool.slot(fresh: false) }

@@ -9,7 +9,7 @@ struct ReportBufferTests {
         DeliveryReport(connection: ConnectionID(7), identifiers: identifiers, outcome: .accepted)
     }
 
-    @Test("Everything that came is handed over at once; after the close what is left, then nil")
+    @Test("A read returns all reports so far; after the close the remaining ones, then nil")
     func take() async {
         let buffer = ReportBuffer()
         buffer.put([report(1...1)])
@@ -22,7 +22,7 @@ struct ReportBufferTests {
         #expect(await buffer.take() == nil)
     }
 
-    @Test("A reader that waits gets every report of several writers, and the end")
+    @Test("A waiting reader gets every report of several writers, and the end")
     func races() async {
         let buffer = ReportBuffer()
         async let taken = {
@@ -44,7 +44,7 @@ struct ReportBufferTests {
         #expect(await Set(taken.map(\.identifiers.lowerBound)) == Set(1...4000))
     }
 
-    @Test("Few reports cover many outcomes, in whatever order they came")
+    @Test("Few reports cover many outcomes, in any order")
     func combining() {
         let refused = Outcome.rejected(reason: "BadDeviceToken")
         let outcomes: [(UInt32, Outcome)] = [

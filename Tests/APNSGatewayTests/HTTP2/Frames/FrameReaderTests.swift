@@ -149,7 +149,7 @@ struct FrameReaderTests {
         Case("WINDOW_UPDATE of the wrong length", ServerFrames.frame(.windowUpdate, on: 0, [1]), code: .frameSizeError),
     ]
 
-    @Test("What the RFC does not allow ends the connection", arguments: malformed)
+    @Test("Frames that the RFC does not allow end the connection", arguments: malformed)
     func refuses(_ test: Case) {
         for pieces in [Int.max, 1] {
             let failure = #expect(throws: HTTP2Failure.self) { try Self.events(test.bytes, pieces: pieces) }
@@ -217,13 +217,14 @@ struct FrameReaderTests {
         (ServerFrames.accept(5), .headers(stream: 5, status: 200, endsStream: true)),
     ]
 
-    @Test("Every kind of frame, however the bytes are cut", arguments: [Int.max, 1, 2, 3, 7, 10, 100, 4096])
+    @Test(
+        "Every kind of frame is read, however the bytes are divided", arguments: [Int.max, 1, 2, 3, 7, 10, 100, 4096])
     func cut(pieces: Int) throws {
         let bytes = ServerFrames.joined(Self.conversation.map(\.bytes))
         #expect(try Self.events(bytes, pieces: pieces) == Self.conversation.map(\.event))
     }
 
-    @Test("SETTINGS: the last of each counts, of the header table the least, too; unknown ones do not")
+    @Test("The last value of each setting counts, and the lowest of the header table as well; unknown ones are ignored")
     func settings() throws {
         let frame = ServerFrames.settings([
             (1, 100), (3, 5), (1, 0), (1, 50), (3, 6), (4, 7), (5, 20_000), (99, 1), (2, 0),
@@ -239,7 +240,7 @@ struct FrameReaderTests {
         #expect(settings.frameSize == 20_000)
     }
 
-    @Test("Headers that NIOHPACK compresses, with a table that fills and is emptied again")
+    @Test("Headers that NIOHPACK compresses are read, with a table that fills and is emptied")
     func compressed() throws {
         var encoder = HPACKEncoder(allocator: ByteBufferAllocator())
         var frames: [ByteBuffer] = []

@@ -27,7 +27,7 @@ struct FrameWriterTests {
         frames.filter { $0.type == .data && $0.stream == stream }.map { $0.payload.readableBytes }
     }
 
-    @Test("NIOHTTP2 reads what we write: requests, bodies, and what keeps a connection up")
+    @Test("NIOHTTP2 reads our requests, bodies, and the frames that keep a connection alive")
     func independent() throws {
         let channel = EmbeddedChannel()
         try channel.pipeline.syncOperations.addHandler(NIOHTTP2Handler(mode: .server))
@@ -76,7 +76,7 @@ struct FrameWriterTests {
         _ = try? channel.finish()
     }
 
-    @Test("A body goes as far as the windows reach, and on when they widen", arguments: [0, 1, 10, 99])
+    @Test("A body is sent as far as the windows allow, and continues when they grow", arguments: [0, 1, 10, 99])
     func streamWindow(window: Int) throws {
         var writer = FrameWriter()
         try apply([(4, window)], to: &writer)
@@ -94,7 +94,7 @@ struct FrameWriterTests {
         #expect(!writer.hasUnsentBody(1))
     }
 
-    @Test("A lowered initial window makes a body wait until the peer has made up for it")
+    @Test("A lowered initial window makes a body wait until the peer has compensated for it")
     func negativeWindow() throws {
         var writer = FrameWriter()
         try apply([(4, 50)], to: &writer)
@@ -129,7 +129,7 @@ struct FrameWriterTests {
         #expect(writer.window == 999)
     }
 
-    @Test("Windows beyond 2^31 - 1 are refused; on a stream whose body is written they do not matter")
+    @Test("Windows beyond 2^31 - 1 are an error, except on a stream whose body has been written")
     func overflow() throws {
         let all = PeerSettings.maxWindow
         var writer = FrameWriter()
@@ -147,7 +147,7 @@ struct FrameWriterTests {
         #expect(throws: HTTP2Failure.self) { try apply([(4, 65_600)], to: &writer) }
     }
 
-    @Test("Nothing is sent on a stream that was reset or that the peer has left out")
+    @Test("Nothing is sent on a stream that was reset or that GOAWAY excludes")
     func forgotten() throws {
         var writer = FrameWriter()
         try apply([(4, 1)], to: &writer)
@@ -159,7 +159,7 @@ struct FrameWriterTests {
         #expect(taken(&writer).map(\.stream) == [3])
     }
 
-    @Test("Headers that are longer than a frame go in several, and larger frames are used where the peer takes them")
+    @Test("Headers longer than a frame are split, and larger frames are used if the peer accepts them")
     func longHeaders() throws {
         let headers: HPACKHeaders = ["long": String(repeating: "~", count: 36_000), "short": "x"]
         for (size, types) in [(16_384, [FrameType.headers, .continuation, .continuation]), (40_000, [.headers])] {
@@ -180,7 +180,7 @@ struct FrameWriterTests {
     }
 
     @Test(
-        "The header table is never larger than the peer's, and every change of it is told",
+        "The header table is never larger than the peer's, and every change is announced",
         arguments: [0, 100, 4096, 1 << 30])
     func headerTable(size: Int) throws {
         var writer = FrameWriter()

@@ -27,7 +27,7 @@ struct HTTP2SessionTests {
         session.takeOutput().map(ServerFrames.frames) ?? []
     }
 
-    @Test("It begins with the preface and SETTINGS, and answers SETTINGS and PING")
+    @Test("The session begins with the preface and SETTINGS, and acknowledges SETTINGS and PING")
     func begins() throws {
         var session = HTTP2Session()
         let output = session.takeOutput()
@@ -45,7 +45,7 @@ struct HTTP2SessionTests {
         #expect(taken(&session).isEmpty)
     }
 
-    @Test("The window grows by what was read of bodies, padding included, before the peer has to wait")
+    @Test("The window grows by the bytes read, padding included, before the peer has to wait")
     func inboundWindow() throws {
         var session = try opened()
         try session.open(1, headers: [":method": "POST"], body: [])
@@ -71,7 +71,7 @@ struct HTTP2SessionTests {
     ]
 
     @Test(
-        "A flood of whatever frames ends the connection; as many in a longer time, or for more pushes, do not",
+        "A flood of any frames ends the connection; as many in a longer time, or for more pushes, do not",
         arguments: floods)
     func flood(_ frame: ByteBuffer) throws {
         var session = try opened { $0.frames = 100 }
@@ -87,7 +87,7 @@ struct HTTP2SessionTests {
         #expect(failure?.code == .enhanceYourCalm)
     }
 
-    @Test("A peer that demands acknowledgements and does not read them is refused", arguments: [true, false])
+    @Test("A peer that causes acknowledgements and does not read them is an error", arguments: [true, false])
     func acknowledgements(peerIsReading: Bool) throws {
         var session = try opened { $0.acknowledgements = 10 }
         session.noteSent(ByteBuffer(), peerIsReading: true)
@@ -102,7 +102,7 @@ struct HTTP2SessionTests {
         }
     }
 
-    @Test("Answers that come late, for streams that are gone, are read and change the table for the next")
+    @Test("Late responses for closed streams are read, and change the table for the next")
     func late() throws {
         var session = try opened()
         for stream in [1, 3] { try session.open(stream, headers: [":method": "POST"], body: [1]) }
@@ -120,7 +120,7 @@ struct HTTP2SessionTests {
         #expect(last == .headers(stream: 3, status: 299, endsStream: true))
     }
 
-    @Test("Random bytes bring events or an error, and what is written stays small", arguments: 0..<8)
+    @Test("Random bytes give events or an error, and the output stays small", arguments: 0..<8)
     func fuzz(seed: Int) throws {
         var random = Seeded(state: UInt64(seed))
         var failures: Set<HTTP2Code> = []
