@@ -7,9 +7,9 @@ import Testing
 
 @testable import PushSandbox
 
-@Suite("Sandbox", .timeLimit(.minutes(10)))
+@Suite("The sandbox", .timeLimit(.minutes(10)))
 struct SandboxTests {
-    @Test("A taken port is named, with the flag that changes it", arguments: 0..<5)
+    @Test("The error names a port in use and the flag that changes it", arguments: 0..<5)
     func takenPort(which: Int) async throws {
         try await TestSandbox.with { sandbox in
             try await withTemporaryDirectory { directory in
@@ -39,7 +39,7 @@ struct SandboxTests {
         }
     }
 
-    @Test("A number that is no port is refused", arguments: [-1, 65_536])
+    @Test("An invalid port number is refused", arguments: [-1, 65_536])
     func noPort(port: Int) async throws {
         try await withTemporaryDirectory { directory in
             var configuration = SandboxConfiguration.forTests(directory: directory)
@@ -49,7 +49,7 @@ struct SandboxTests {
         }
     }
 
-    @Test("An address that is not this machine's is named")
+    @Test("The error names an address that is not this machine's")
     func foreignAddress() async throws {
         try await withTemporaryDirectory { directory in
             var configuration = SandboxConfiguration.forTests(directory: directory)
@@ -63,7 +63,7 @@ struct SandboxTests {
         }
     }
 
-    @Test("It serves as a service until its group stops, and then closes what is open")
+    @Test("As a service it runs until its group stops, and then closes all connections")
     func service() async throws {
         try await TestSandbox.with { sandbox in
             let group = ServiceGroup(services: [sandbox.sandbox], logger: .silent)
@@ -81,7 +81,7 @@ struct SandboxTests {
         }
     }
 
-    @Test("Cancellation closes what is open, too")
+    @Test("Cancellation closes all connections as well")
     func cancellation() async throws {
         try await TestSandbox.with { sandbox in
             let client = try await sandbox.gateway()

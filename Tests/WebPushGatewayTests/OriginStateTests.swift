@@ -3,7 +3,7 @@ import Testing
 
 @testable import WebPushGateway
 
-@Suite("One push service: window and pauses")
+@Suite("The window and pauses of one push service")
 struct OriginStateTests {
     private static let start = Timestamp(seconds: 1_800_000_000)
 
@@ -21,7 +21,7 @@ struct OriginStateTests {
         return state
     }
 
-    @Test("Sends up to the window, keeps some waiting, puts the rest off one after the other")
+    @Test("Pushes are sent up to the window; some wait, and the others are postponed one after another")
     func window() throws {
         var state = try Self.busy(OriginState.requestLimit)
         for entry in 1...Int64(OriginState.waitingLimit) {
@@ -44,14 +44,14 @@ struct OriginStateTests {
         #expect(state.capacity(at: Self.start) == 1)
     }
 
-    @Test("A service that does not answer for a while does not hold up the others")
+    @Test("A service that does not respond for a while does not delay the others")
     func slow() throws {
         let state = try Self.busy(OriginState.requestLimit)
         #expect(state.capacity(at: Self.start + .milliseconds(1900)) == OriginState.waitingLimit)
         #expect(state.capacity(at: Self.start + .seconds(3)) == nil)
     }
 
-    @Test("The others do not wait for a service that answers, but needs long for what it has")
+    @Test("A service that responds slowly does not delay the others")
     func needsLong() throws {
         var state = try Self.busy(OriginState.requestLimit)
         for entry in 1...Int64(OriginState.waitingLimit) {
@@ -72,7 +72,7 @@ struct OriginStateTests {
         #expect(state.capacity(at: now) == 330)
     }
 
-    @Test("While nobody gets through, each push that is refused learns until when nothing is sent")
+    @Test("While a service rejects all pushes, each outcome has the end of the pause")
     func refusedTogether() throws {
         var state = try Self.busy(3)
         let first = state.finished(.notAuthorized, at: Self.start, random: 1)
@@ -84,7 +84,7 @@ struct OriginStateTests {
         #expect(state.outstanding == 0)
     }
 
-    @Test("What waits is withdrawn once, and what is in flight stays")
+    @Test("Waiting pushes are withdrawn once, and pushes in flight stay")
     func withdrawal() throws {
         var state = try Self.busy(OriginState.requestLimit)
         #expect(state.submit(try Self.push(2000), at: Self.start) == .wait)
@@ -94,7 +94,7 @@ struct OriginStateTests {
         #expect(state.finished(.answered(accepted: true), at: Self.start).send.isEmpty)
     }
 
-    @Test("After failures in a row nothing is sent; then one push finds out; a success opens it for all")
+    @Test("After failures in a row nothing is sent; then one push is a probe, and its success resumes all")
     func pause() throws {
         var state = try Self.busy(OriginState.requestLimit)
         let waiting = (2001...2010).map(Int64.init)
@@ -125,7 +125,7 @@ struct OriginStateTests {
         #expect(state.submit(try Self.push(3003), at: later) == .send)
     }
 
-    @Test("The pause doubles while probes fail, up to five minutes, and is as long as the service asks for")
+    @Test("The pause doubles while probes fail, up to five minutes, or lasts as long as the service asks")
     func backoff() throws {
         var state = try Self.busy(OriginState.failureLimit)
         var now = Self.start
@@ -148,7 +148,7 @@ struct OriginStateTests {
         #expect(asked.opened == now + .seconds(1200))
     }
 
-    @Test("Credentials that were never accepted pause the service at once; after an acceptance it is the subscription")
+    @Test("Credentials that were never accepted pause the service at once; after an acceptance the subscription fails")
     func notAuthorized() throws {
         var state = try Self.busy(2)
         #expect(!state.isAuthorized(at: Self.start))
@@ -160,7 +160,9 @@ struct OriginStateTests {
         #expect(working.submit(try Self.push(7), at: Self.start) == .send)
     }
 
-    @Test("A refusal of the credentials counts for an hour, until something is accepted; one subscription's never")
+    @Test(
+        "A rejection of the credentials counts for an hour or until an acceptance; a single subscription's never counts"
+    )
     func refusal() throws {
         var state = try Self.busy(4)
         #expect(!state.refusesCredentials(at: Self.start))
@@ -177,7 +179,7 @@ struct OriginStateTests {
         #expect(!state.refusesCredentials(at: Self.start))
     }
 
-    @Test("A clock that is set back does not close a service for long")
+    @Test("A clock that is set back does not pause a service for long")
     func clock() throws {
         var state = try Self.busy(OriginState.failureLimit)
         for _ in 0..<OriginState.failureLimit { _ = state.finished(.failed(notBefore: nil), at: Self.start, random: 1) }

@@ -49,7 +49,7 @@ struct OriginStreamsTests {
         .response(.status(code, retryAfter: nil, text: ""))
     }
 
-    @Test("Nothing is opened before SETTINGS, nor more than they allow")
+    @Test("No stream is opened before SETTINGS, nor more than they allow")
     func limits() throws {
         var streams = OriginStreams(answerLimit: Self.limit, now: Self.start)
         streams.submit(try requests(1...5))
@@ -64,7 +64,7 @@ struct OriginStreamsTests {
         #expect(results(&streams) == [2: Self.status(201)])
     }
 
-    @Test("GOAWAY returns what was not processed and what waits; the rest is answered, and nothing more is taken")
+    @Test("GOAWAY returns unprocessed and waiting requests; the others get a response, and no more are accepted")
     func goAway() throws {
         var streams = streams(3)
         streams.submit(try requests(1...5))
@@ -78,7 +78,7 @@ struct OriginStreamsTests {
         #expect(streams.isEmpty)
     }
 
-    @Test("When the connection is lost, a status that came is the answer; what waits is returned")
+    @Test("When the connection is lost, a status that arrived is the response, and waiting requests are returned")
     func end() throws {
         var streams = streams(2)
         streams.submit(try requests(1...3))
@@ -90,7 +90,7 @@ struct OriginStreamsTests {
         #expect(streams.isEmpty)
     }
 
-    @Test("A request ends at its deadline; where nothing is answered for so long, the connection is not used any more")
+    @Test("A request ends at its deadline; a connection without any response for that long is no longer used")
     func deadlines() throws {
         var streams = streams(3)
         streams.submit(try requests(1...4))
@@ -112,7 +112,7 @@ struct OriginStreamsTests {
         #expect(streams.isRetired)
     }
 
-    @Test("A connection is kept for a minute without requests")
+    @Test("A connection stays open for a minute without requests")
     func idle() throws {
         var streams = streams()
         streams.submit(try requests(1...1))

@@ -7,7 +7,7 @@ import WebPushWire
 @Suite("Endpoints: URLs that strangers chose")
 struct PushEndpointTests {
     @Test(
-        "Vendors' endpoints are taken",
+        "The vendors' endpoints are accepted",
         arguments: [
             ("https://fcm.googleapis.com/fcm/send/dE4_x:APA91b", "https://fcm.googleapis.com"),
             ("https://updates.push.services.mozilla.com/wpush/v2/gAAAA", "https://updates.push.services.mozilla.com"),
@@ -24,7 +24,7 @@ struct PushEndpointTests {
     }
 
     @Test(
-        "What is no plain https URL is refused",
+        "Only plain https URLs are accepted",
         arguments: [
             "", "http://fcm.googleapis.com/x", "ftp://fcm.googleapis.com/x", "fcm.googleapis.com", "https://",
             "https:///x", "https://?x", "https://:443/x", "https://fcm.googleapis.com:0/x",
@@ -42,7 +42,7 @@ struct PushEndpointTests {
     }
 
     @Test(
-        "Hosts that nobody named are refused: addresses in every spelling, names of all kinds, other ports",
+        "Other hosts are refused: addresses in every spelling, names of all kinds, other ports",
         arguments: [
             "https://127.0.0.1/x", "https://127.1/x", "https://0/x", "https://2130706433/x", "https://0x7f000001/x",
             "https://0x7f.1/x", "https://0177.0.0.1/x", "https://10.0.0.1/x", "https://8.8.8.8/x", "https://[::1]/x",
@@ -60,7 +60,7 @@ struct PushEndpointTests {
         }
     }
 
-    @Test("A host that the operator named is taken, with the port that was named, whatever address it has")
+    @Test("A host that the operator named is accepted with the named port, whatever its address")
     func named() throws {
         let rules = try EndpointRules(hosts: ["push.example.org", "127.0.0.1:2199", "[::1]:2199"])
         for url in ["https://push.example.org/up", "https://127.0.0.1:2199/x", "https://[::1]:2199/x"] {
@@ -78,7 +78,7 @@ struct PushEndpointTests {
     }
 
     @Test(
-        "No address of this machine, of a private or local network, or of a way into one is public",
+        "No address of this machine, of a private or local network, or of a gateway into one is public",
         arguments: [
             "0.0.0.0", "0.1.2.3", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.127.255.255", "127.0.0.1",
             "127.255.255.254", "169.254.169.254", "172.16.0.1", "172.31.255.255", "192.0.0.1", "192.0.2.1",
@@ -95,7 +95,7 @@ struct PushEndpointTests {
     }
 
     @Test(
-        "The internet is public",
+        "Addresses of the internet are public",
         arguments: [
             "8.8.8.8", "1.1.1.1", "9.255.255.255", "11.0.0.1", "100.63.255.255", "100.128.0.1", "172.15.255.255",
             "172.32.0.1", "192.167.255.255", "192.169.0.1", "198.17.255.255", "198.20.0.1", "223.255.255.255",

@@ -82,7 +82,7 @@ extension WebPushGatewayTests {
         }
     }
 
-    @Test("A service that takes pushes gets each of them once, whatever else it does", arguments: Habit.allCases)
+    @Test("A service that accepts pushes gets each of them once, whatever else it does", arguments: Habit.allCases)
     func habits(_ habit: Habit) async throws {
         let (outcomes, scripted) = try await send(40) { habit.play($0, $1) }
         #expect(outcomes.values.allSatisfy { $0 == .accepted }, "\(outcomes)")
@@ -137,7 +137,9 @@ extension WebPushGatewayTests {
         }
     }
 
-    @Test("A service that fails loses nothing and holds up nothing: each push is repeated", arguments: Failing.allCases)
+    @Test(
+        "A service that fails loses no push and delays no other service: each push is retried",
+        arguments: Failing.allCases)
     func failures(_ failing: Failing) async throws {
         let (outcomes, scripted) = try await send(
             40, answerLimit: failing.isSilent ? .seconds(1) : .seconds(60)
@@ -151,7 +153,7 @@ extension WebPushGatewayTests {
         if !failing.isSilent { #expect(scripted.connections > 0) }
     }
 
-    @Test("An answer before the whole request counts; the request is not finished")
+    @Test("A response before the request is complete counts, and the request is not finished")
     func early() async throws {
         let (outcomes, _) = try await send(10) { peer, heard in
             switch heard {
@@ -168,7 +170,7 @@ extension WebPushGatewayTests {
         }
     }
 
-    @Test("What a service says about a refusal is kept: the time to wait, and its words")
+    @Test("The outcome of a rejection has the service's waiting time and words")
     func refusal() async throws {
         let begun = Timestamp.now()
         let (outcomes, _) = try await send(1) { peer, heard in
@@ -187,7 +189,7 @@ extension WebPushGatewayTests {
         #expect(notBefore >= begun + .seconds(120))
     }
 
-    @Test("A service with a certificate for another name gets nothing")
+    @Test("A service with a certificate for another name gets no push")
     func certificate() async throws {
         let (outcomes, scripted) = try await send(3, host: "other.test") { Habit.plain.play($0, $1) }
         for outcome in outcomes.values {
@@ -199,7 +201,7 @@ extension WebPushGatewayTests {
         #expect(scripted.paths.isEmpty)
     }
 
-    @Test("Other credentials: what is on its way is answered, over the connection that it was written on")
+    @Test("After a change of credentials, pushes in flight get their responses on their connection")
     func reconfigured() async throws {
         let held = AsyncStream.makeStream(of: Void.self)
         let release = Releases()
@@ -223,7 +225,7 @@ extension WebPushGatewayTests {
         await scripted.stop()
     }
 
-    @Test("A service that answers nothing does not keep the relay from stopping")
+    @Test("A service that does not respond does not keep the relay from stopping")
     func stops() async throws {
         let held = AsyncStream.makeStream(of: Void.self)
         let scripted = try await ScriptedService.start(service.tls) { peer, heard in

@@ -85,7 +85,7 @@ struct WebPushGatewayTests {
         }
     }
 
-    @Test("Every push comes encrypted to its own endpoint, with who sends, how long and how urgent it is")
+    @Test("Every push arrives encrypted at its endpoint, with sender, lifetime and urgency")
     func delivers() async throws {
         let pushes = try await service.serve { [self] in
             let subscriptions = (1...1200).map { service.subscription($0) }
@@ -120,7 +120,7 @@ struct WebPushGatewayTests {
         #expect(Set(service.all.compactMap { $0.headers["authorization"] }).count == 1)
     }
 
-    @Test("Each status becomes what it means for the push; only 404 and 410 end a subscription")
+    @Test("Each status gives its outcome; only 404 and 410 end a subscription")
     func statuses() async throws {
         let statuses = [201, 202, 404, 410, 413, 400, 302, 429, 500, 503]
         let begun = Timestamp.now()
@@ -143,7 +143,7 @@ struct WebPushGatewayTests {
         #expect(!service.all.contains { $0.path.hasSuffix("redirected") })
     }
 
-    @Test("Refused credentials: everything waits; where others get through, it is the subscription")
+    @Test("Rejected credentials make all pushes wait; if others are accepted, the subscription fails")
     func notAuthorized() async throws {
         try await service.serve { [self] in
             let refused = (1...20).map { service.subscription($0, status: 403) }
@@ -164,7 +164,7 @@ struct WebPushGatewayTests {
         }
     }
 
-    @Test("That one service refuses the relay is known, also while another accepts it")
+    @Test("A rejection of the relay by one service is known, even while another accepts it")
     func oneRefuses() async throws {
         let isRefused = Mutex<[Bool]>([])
         try await service.serve { [self] in
@@ -182,7 +182,7 @@ struct WebPushGatewayTests {
         #expect(isRefused.withLock(\.self) == [true])
     }
 
-    @Test("What was answered is answered, though the answer's body breaks off")
+    @Test("A status counts even if the response's body breaks off")
     func brokenBody() async throws {
         try await service.serve { [self] in
             let subscription = service.subscription(1, status: 203)
@@ -192,7 +192,7 @@ struct WebPushGatewayTests {
         #expect(service.all.count == 1)
     }
 
-    @Test("A service that is not there holds up nobody else, and loses nothing")
+    @Test("An absent service delays no other service, and loses no push")
     func deadOrigin() async throws {
         try await service.serve { [self] in
             let alive = (1...600).map { service.subscription($0) }
@@ -214,7 +214,7 @@ struct WebPushGatewayTests {
         }
     }
 
-    @Test("What nobody named is not connected to, nor what a name leads to inside")
+    @Test("The gateway connects neither to other hosts nor to private addresses of a host name")
     func forbidden() async throws {
         try await service.serve { [self] in
             let named = service.subscription(1, host: "localhost")
@@ -237,7 +237,7 @@ struct WebPushGatewayTests {
     }
 }
 
-@Suite("What browsers get to see")
+@Suite("The format for browsers")
 struct WebPushFormatTests {
     private static func alert(_ text: String) throws -> ChatAlert {
         ChatAlert(
@@ -260,7 +260,7 @@ struct WebPushFormatTests {
         return try #require(try JSONValue(parsing: push.payload).object)
     }
 
-    @Test("A program's message has its own title, and leads to its link, where there is room for one")
+    @Test("A program's message has its own title, and opens its link if the link fits")
     func extras() throws {
         func notification(_ text: String, _ extras: MessageExtras) throws -> JSONObject {
             let alert = ChatAlert(
@@ -285,7 +285,7 @@ struct WebPushFormatTests {
         #expect((escaped["body"]?.text?.utf8.count ?? 0) > 200)
     }
 
-    @Test("A chat message is a declarative push message where the relay's address is known")
+    @Test("A chat message is a declarative push message if the relay's address is known")
     func chat() throws {
         let format = WebPushFormat(publicURL: "https://chat.example.org/")
         let alert = try Self.alert("Hello \"you\"")
@@ -303,7 +303,7 @@ struct WebPushFormatTests {
         #expect(try format.push(try Self.row(payload, isOurs: true), identifier: 1).payload == Array(payload.utf8))
     }
 
-    @Test("A long text is cut so that the whole fits to the byte", arguments: ["x", "ü", "😀", "\"", "\u{1}"])
+    @Test("A long text is cut so that the message fits to the byte", arguments: ["x", "ü", "😀", "\"", "\u{1}"])
     func long(character: String) throws {
         let format = WebPushFormat(publicURL: nil)
         let text = String(repeating: character == "\u{1}" ? "\\" : character, count: 10_000)
@@ -319,7 +319,7 @@ struct WebPushFormatTests {
     }
 
     @Test(
-        "The number of unread messages stands in both places where browsers look for it",
+        "The number of unread messages is in both places that browsers read",
         arguments: [nil, "https://chat.example.org"])
     func badge(url: String?) throws {
         let format = WebPushFormat(publicURL: url)
@@ -349,7 +349,7 @@ struct WebPushFormatTests {
             try format.push(try Self.row(full, isOurs: true, unread: 1), identifier: 1).payload == Array(full.utf8))
     }
 
-    @Test("A number that a caller gives stands in both places, too")
+    @Test("A number from a caller is also in both places")
     func callersBadge() throws {
         for document in [
             #"{"aps":{"alert":"a","badge":3}}"#, #"{"notification":{"title":"a"},"app_badge":3}"#,
@@ -368,7 +368,7 @@ struct WebPushFormatTests {
         return try WebPushFormat(publicURL: nil).compose(try NotificationContent(object, now: .now()), for: .web)
     }
 
-    @Test("A caller's document of every member that browsers know is taken")
+    @Test("A caller's document with every member that browsers know is accepted")
     func everyMember() throws {
         let document = #"""
             {"web_push":8030.0,"app_badge":3,"mutable":true,"notification":{"title":"Ann","body":"Dinner?","navigate":
@@ -382,7 +382,7 @@ struct WebPushFormatTests {
     }
 
     @Test(
-        "A caller's document with one wrong member, which Safari would reject whole, is refused by name and rule",
+        "A caller's document with an invalid member, which Safari would reject, is refused with its name and rule",
         arguments: [
             (#""web_push":"8030","notification":{"title":"a"}"#, "web_push", "must be the number 8030"),
             (#""web_push":8031,"notification":{"title":"a"}"#, "web_push", "must be the number 8030"),
@@ -437,7 +437,7 @@ struct WebPushFormatTests {
         }
     }
 
-    @Test("Apple's document is translated, as scripts write it")
+    @Test("Apple's document, as scripts write it, is translated")
     func translated() throws {
         let plain = try Self.sent(#"{"aps":{"alert":"Lunch"}}"#)
         #expect(plain["notification"]?.object?["title"]?.text == "Lunch")
@@ -462,7 +462,7 @@ struct WebPushFormatTests {
     }
 
     @Test(
-        "What shows nothing or is no document fails by itself",
+        "A payload that shows nothing or is no document is rejected with its reason",
         arguments: [
             ("", "PayloadEmpty"), ("{", "InvalidJSON"), ("[]", "InvalidJSON"), ("{}", "NoText"),
             (#"{"aps":{"badge":1}}"#, "NoText"), (#"{"aps":{"alert":{"loc-key":"x"}}}"#, "NoText"),
@@ -473,7 +473,7 @@ struct WebPushFormatTests {
         }
     }
 
-    @Test("A notification that is too long for browsers, or shows nothing, is refused when it is accepted")
+    @Test("A notification that is too long for browsers, or shows nothing, is refused when it is submitted")
     func composed() throws {
         let format = WebPushFormat(publicURL: nil)
         func compose(_ json: String) throws -> ComposedNotification {

@@ -7,7 +7,7 @@ import WebPushWire
 
 @testable import WebPushGateway
 
-@Suite("Subscriptions as browsers write them")
+@Suite("Subscriptions in browsers' form")
 struct WebPushSubscriptionsTests {
     private let key = Base64URL.text(Array(P256.KeyAgreement.PrivateKey().publicKey.x963Representation))
     private let secret = Base64URL.text(MessageEncryption.randomSalt())
@@ -26,7 +26,7 @@ struct WebPushSubscriptionsTests {
         """
     }
 
-    @Test("What a browser gives is read; the device is the endpoint's hash")
+    @Test("A browser's subscription is read; the device is the endpoint's hash")
     func read() throws {
         let subscription = try reader.subscription(json(time: "1900000000999.5"))
         #expect(subscription.endpoint == "https://fcm.googleapis.com/fcm/send/abc")
@@ -40,7 +40,7 @@ struct WebPushSubscriptionsTests {
         #expect(try reader.subscription(json()).expiresAt == nil)
     }
 
-    @Test("What is no subscription is refused with the part and the rule")
+    @Test("An invalid subscription is refused with the part and the rule")
     func refused() {
         let cases = [
             ("", "PushSubscription"), ("{}", "PushSubscription"), ("[1]", "PushSubscription"),

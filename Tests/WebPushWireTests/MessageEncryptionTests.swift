@@ -31,7 +31,7 @@ struct MessageEncryptionTests {
         try SubscriptionKeys(publicKey: Array(browser.publicKey.x963Representation), secret: browserSecret)
     }
 
-    @Test("The RFC's example comes out to the byte, and is read again")
+    @Test("The RFC's example is reproduced to the byte, and can be decrypted")
     func example() throws {
         let receiver = try Self.key(Self.receiver)
         let secret = try Self.bytes(Self.secret)
@@ -46,7 +46,7 @@ struct MessageEncryptionTests {
     }
 
     @Test(
-        "Every size up to the largest is read again; the largest body has 4096 bytes",
+        "A message of every size up to the largest can be decrypted; the largest body has 4096 bytes",
         arguments: [0, 1, 41, 3992, 3993])
     func sizes(size: Int) throws {
         let text = (0..<size).map { UInt8(truncatingIfNeeded: $0) }
@@ -64,7 +64,7 @@ struct MessageEncryptionTests {
         }
     }
 
-    @Test("The same text twice has nothing in common but its size")
+    @Test("Two encryptions of the same text have only their size in common")
     func fresh() throws {
         let one = try MessageEncryption.encrypt(Array("text".utf8), for: keys())
         let other = try MessageEncryption.encrypt(Array("text".utf8), for: keys())
@@ -73,7 +73,7 @@ struct MessageEncryptionTests {
         #expect(one.suffix(21) != other.suffix(21))
     }
 
-    @Test("A changed byte anywhere but in the record size is noticed")
+    @Test("A changed byte anywhere but in the record size is detected")
     func changed() throws {
         let encrypted = try MessageEncryption.encrypt(Array("text".utf8), for: keys())
         for index in encrypted.indices where !(16..<20).contains(index) {
@@ -85,7 +85,7 @@ struct MessageEncryptionTests {
         }
     }
 
-    @Test("Padding is taken off; without the last record's delimiter it is refused")
+    @Test("Padding is removed; a body without the last record's delimiter is refused")
     func padding() throws {
         #expect(throws: WebPushError.self) {
             try MessageEncryption.decrypt([UInt8](repeating: 0, count: 200), key: browser, secret: browserSecret)
@@ -97,7 +97,7 @@ struct MessageEncryptionTests {
         }
     }
 
-    @Test("Keys that are no keys are refused by name")
+    @Test("The error names an invalid key")
     func badKeys() {
         let good = Array(browser.publicKey.x963Representation)
         var offCurve = good
@@ -113,9 +113,9 @@ struct MessageEncryptionTests {
     }
 }
 
-@Suite("Who sends (RFC 8292)")
+@Suite("The sender's identification (RFC 8292)")
 struct VAPIDTests {
-    @Test("A header says who sends, for which service and until when, and is verified")
+    @Test("A header identifies the sender, the service and the expiry, and can be verified")
     func header() throws {
         let key = VAPIDKey()
         let header = try key.authorization(
@@ -132,7 +132,7 @@ struct VAPIDTests {
         #expect(try VAPIDAuthorization(header: odd).expiresAt == 1)
     }
 
-    @Test("A key is written as other servers write it, and read again")
+    @Test("A key is written as other servers write it, and can be read")
     func text() throws {
         let key = VAPIDKey()
         #expect(key.text.utf8.count == 43)
@@ -149,7 +149,7 @@ struct VAPIDTests {
         }
     }
 
-    @Test("A header that was changed is refused")
+    @Test("A changed header is refused")
     func changed() throws {
         let header = try VAPIDKey().authorization(audience: "https://a", expiresAt: 1, subject: "mailto:a@b")
         let other = VAPIDKey().publicText

@@ -7,7 +7,7 @@ import Testing
 @testable import PushSandbox
 
 /// Tests the handler on a channel without sockets, where only the test advances the time.
-@Suite("Gateway connection")
+@Suite("A connection to the binary gateway")
 struct BinaryGatewayHandlerTests {
     private let state = SharedState(.forTests(directory: "/nonexistent"))
     private let socket = Socket()
@@ -63,7 +63,7 @@ struct BinaryGatewayHandlerTests {
 
     private var discarded: Int { state.withLock { $0.stats.binary.discarded } }
 
-    @Test("Frames of all commands, split anywhere, are taken in order")
+    @Test("Frames of all commands, split anywhere, are read in order")
     func splitFrames() throws {
         var bytes = ByteBuffer()
         for (number, command) in [BinaryCommand.framed, .enhanced, .simple, .framed].enumerated() {
@@ -74,7 +74,7 @@ struct BinaryGatewayHandlerTests {
         #expect(try packet() == nil)
     }
 
-    @Test("After the bad one there is one packet, and everything else is discarded and counted")
+    @Test("A bad notification gets one packet, and all later ones are discarded and counted")
     func discarding() throws {
         try fault(.status(.invalidToken, delay: 0, identifier: nil), after: 2)
         try receive(.good(1), .good(2), .good(3), .good(4), .good(5))
@@ -85,7 +85,7 @@ struct BinaryGatewayHandlerTests {
         #expect(discarded == 4)
     }
 
-    @Test("What is discarded is counted up to the first that cannot be read")
+    @Test("Discarded notifications are counted up to the first unreadable one")
     func discardingBeforeNoise() throws {
         try fault(.status(.invalidToken, delay: 0, identifier: nil))
         var bytes = ByteBuffer()
@@ -97,7 +97,7 @@ struct BinaryGatewayHandlerTests {
         #expect(identifiers == [1])
     }
 
-    @Test("A connection that the client does not close is closed when the linger is over")
+    @Test("A connection that the client leaves open is closed when the linger is over")
     func linger() throws {
         try receive(.sentinel(identifier: 9))
         #expect(try packet() == BinaryErrorResponse(status: .missingDeviceToken, identifier: 9))
@@ -108,7 +108,7 @@ struct BinaryGatewayHandlerTests {
         #expect(!channel.isActive)
     }
 
-    @Test("A late answer comes late, and what came meanwhile is discarded")
+    @Test("A late response is delayed, and notifications from the time between are discarded")
     func lateResponse() throws {
         try fault(.status(.invalidToken, delay: 500, identifier: nil))
         try receive(.good(1), .good(2))
@@ -121,7 +121,7 @@ struct BinaryGatewayHandlerTests {
         #expect(discarded == 2)
     }
 
-    @Test("A delayed notification and those behind it are decided later, and nothing is read until then")
+    @Test("A delayed notification and those after it are decided later, and nothing is read until then")
     func delay() throws {
         try fault(.delay(300), after: 1)
         try receive(.good(1), .good(2), .good(3))
@@ -145,7 +145,7 @@ struct BinaryGatewayHandlerTests {
         #expect(identifiers == [1, 2])
     }
 
-    @Test("A connection that stopped reading takes the faulted one, and goes on only when its time is over")
+    @Test("A connection that stops reading accepts the faulted notification, and resumes when its time is over")
     func stopReading() throws {
         try fault(.stopReading(300))
         try receive(.good(1), .good(2))
@@ -158,7 +158,7 @@ struct BinaryGatewayHandlerTests {
         #expect(socket.reads == before + 1)
     }
 
-    @Test("A connection that stopped reading for good does not go on by itself")
+    @Test("A connection that stopped reading for good does not resume by itself")
     func stopReadingForGood() throws {
         try fault(.stopReading(nil))
         try receive(.good(1), .good(2))
@@ -170,7 +170,7 @@ struct BinaryGatewayHandlerTests {
         #expect(discarded == 1)
     }
 
-    @Test("A client that has finished sending still gets its late answer, then the connection closes")
+    @Test("A client that has finished sending still gets its late response, then the connection closes")
     func answerAfterHalfClose() throws {
         try fault(.status(.invalidToken, delay: 500, identifier: nil))
         try receive(.good(1))
@@ -181,7 +181,7 @@ struct BinaryGatewayHandlerTests {
         #expect(!channel.isActive)
     }
 
-    @Test("A client that has finished sending is closed, and what it sent before stands")
+    @Test("The connection of a client that has finished sending closes, and its earlier notifications count")
     func halfClose() throws {
         try receive(.good(1))
         channel.pipeline.fireUserInboundEventTriggered(ChannelEvent.inputClosed)
@@ -189,7 +189,7 @@ struct BinaryGatewayHandlerTests {
         #expect(identifiers == [1])
     }
 
-    @Test("A closed connection has no packet")
+    @Test("A client gets no packet if a fault closes its connection")
     func close() throws {
         try fault(.close)
         try receive(.good(1), .good(2))
@@ -200,7 +200,7 @@ struct BinaryGatewayHandlerTests {
         #expect(!channel.isActive)
     }
 
-    @Test("A reset connection is gone at once")
+    @Test("A reset ends the connection at once")
     func reset() throws {
         try fault(.reset)
         try receive(.good(1), .good(2))

@@ -6,7 +6,7 @@ import Testing
 @testable import PushSandbox
 
 /// Tests the gateway through real sockets and TLS.
-@Suite("Gateway", .timeLimit(.minutes(10)))
+@Suite("The binary gateway", .timeLimit(.minutes(10)))
 struct BinaryGatewayTests {
     private func packet(_ status: BinaryStatus, _ identifier: UInt32) -> [UInt8] {
         var buffer = ByteBuffer()
@@ -14,7 +14,7 @@ struct BinaryGatewayTests {
         return Array(buffer.readableBytesView)
     }
 
-    @Test("Good notifications of all commands are recorded in order, and answered with nothing")
+    @Test("Good notifications of all commands are recorded in order, and get no response")
     func good() async throws {
         try await TestSandbox.with { sandbox in
             let client = try await sandbox.gateway()
@@ -43,7 +43,7 @@ struct BinaryGatewayTests {
         }
     }
 
-    @Test("The worked bytes of the documents are taken as they are (apns-binary.md §5)")
+    @Test("The worked bytes are accepted unchanged")
     func goldenBytes() async throws {
         let dump = """
             02 00 00 00 73 01 00 20 0f 74 47 07 be bc f7 4f
@@ -104,7 +104,7 @@ struct BinaryGatewayTests {
     }
 
     @Test(
-        "Notifications that break a rule are answered with its status",
+        "Notifications that break a rule get its status",
         arguments: [
             (
                 BinaryNotification(token: [], payload: ByteBuffer(string: "{}"), identifier: 5),
@@ -138,7 +138,7 @@ struct BinaryGatewayTests {
     }
 
     @Test(
-        "Bytes that are no notification are answered as configured",
+        "Bytes that are no notification get the configured response",
         arguments: [
             (SandboxConfiguration.MalformedResponse.protocolError, [8, 128, 0, 0, 0, 0] as [UInt8]),
             (.unknown, [8, 255, 0, 0, 0, 0]), (.close, []),
@@ -182,7 +182,7 @@ struct BinaryGatewayTests {
         }
     }
 
-    @Test("A reconnect after an error finds the gateway as it was")
+    @Test("After an error the client can reconnect as before")
     func reconnect() async throws {
         try await TestSandbox.with { sandbox in
             for round in 1...3 as ClosedRange<UInt32> {
@@ -194,7 +194,9 @@ struct BinaryGatewayTests {
         }
     }
 
-    @Test("A client without a certificate, or with a foreign one, sends nothing that counts", arguments: [false, true])
+    @Test(
+        "Notifications from a client without a certificate, or with a foreign one, do not count",
+        arguments: [false, true])
     func strangers(hasForeign: Bool) async throws {
         try await TestSandbox.with { sandbox in
             try await withTemporaryDirectory { directory in
@@ -216,7 +218,7 @@ struct BinaryGatewayTests {
         }
     }
 
-    @Test("Connections over the limit are turned away")
+    @Test("Connections over the limit are refused")
     func connectionLimit() async throws {
         try await TestSandbox.with { configuration in
             configuration.connectionLimit = 1
@@ -230,7 +232,7 @@ struct BinaryGatewayTests {
         }
     }
 
-    @Test("A client that nobody here wrote sends and gets its packet", .enabled(if: OpenSSLTool.isPresent))
+    @Test("A third-party client sends and gets its packet", .enabled(if: OpenSSLTool.isPresent))
     func openssl() async throws {
         try await TestSandbox.with { sandbox in
             var bytes = ByteBuffer()

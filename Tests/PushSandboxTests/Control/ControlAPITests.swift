@@ -7,13 +7,13 @@ import Testing
 
 @testable import PushSandbox
 
-@Suite("Control API", .timeLimit(.minutes(10)))
+@Suite("The control API", .timeLimit(.minutes(10)))
 struct ControlAPITests {
     private func error(_ answer: TestSandbox.Answer) throws -> String {
         try #require(try answer.object()["error"] as? String)
     }
 
-    @Test("Notifications are listed in pages, filtered by token, and forgotten")
+    @Test("Notifications can be listed in pages, filtered by token, and cleared")
     func notifications() async throws {
         try await TestSandbox.with { sandbox in
             let client = try await sandbox.gateway()
@@ -41,7 +41,7 @@ struct ControlAPITests {
         return notifications.map { $0["id"] as? Int }
     }
 
-    @Test("A client that waits for notifications is answered when so many of those it asks for have arrived")
+    @Test("A waiting client gets its response when the requested number of notifications has arrived")
     func waiting() async throws {
         try await TestSandbox.with { sandbox in
             let client = try await sandbox.gateway()
@@ -65,7 +65,9 @@ struct ControlAPITests {
         }
     }
 
-    @Test("At the end of its time a waiting client gets what is there", arguments: ["wait=1ms", "wait=20ms&count=5"])
+    @Test(
+        "At the end of its time a waiting client gets the notifications so far",
+        arguments: ["wait=1ms", "wait=20ms&count=5"])
     func waitingEnds(query: String) async throws {
         try await TestSandbox.with { sandbox in
             let empty = try await sandbox.control(.get, "/notifications?\(query)&answer=none")
@@ -78,7 +80,7 @@ struct ControlAPITests {
         }
     }
 
-    @Test("Notifications that were forgotten do not count for a client that waits")
+    @Test("Cleared notifications do not count for a waiting client")
     func waitingAndClearing() async throws {
         try await TestSandbox.with { sandbox in
             let client = try await sandbox.gateway()
@@ -97,7 +99,7 @@ struct ControlAPITests {
         }
     }
 
-    @Test("A wait ends when its client goes, and when the sandbox stops")
+    @Test("A wait ends when its client disconnects, and when the sandbox stops")
     func waitingIsGivenUp() async throws {
         try await TestSandbox.with { sandbox in
             let address = sandbox.addresses.control
@@ -122,7 +124,7 @@ struct ControlAPITests {
         }
     }
 
-    @Test("One more client than may wait is refused")
+    @Test("A client above the limit of waiting clients is refused")
     func tooManyWaiting() async throws {
         try await TestSandbox.with { sandbox in
             let state = sandbox.state
@@ -141,7 +143,7 @@ struct ControlAPITests {
         }
     }
 
-    @Test("A payload that is no UTF-8 is shown in base64")
+    @Test("A payload that is not UTF-8 is shown in base64")
     func binaryPayload() async throws {
         try await TestSandbox.with { sandbox in
             let client = try await sandbox.gateway()
@@ -154,7 +156,7 @@ struct ControlAPITests {
         }
     }
 
-    @Test("A device is made, listed and removed; its token is refused from then on")
+    @Test("A device can be created, listed and removed; then its token is refused")
     func devices() async throws {
         try await TestSandbox.with { sandbox in
             let made = try await sandbox.control(.post, "/devices", json: "{}")
@@ -180,7 +182,7 @@ struct ControlAPITests {
         }
     }
 
-    @Test("A strict sandbox has no device that it did not make")
+    @Test("A strict sandbox knows only devices that it created")
     func strictDevices() async throws {
         try await TestSandbox.with {
             $0.strict = true
@@ -189,7 +191,7 @@ struct ControlAPITests {
         }
     }
 
-    @Test("Faults are made, shown with what they did, and taken back")
+    @Test("Faults can be created, shown with their hits, and removed")
     func faults() async throws {
         try await TestSandbox.with { sandbox in
             let made = try await sandbox.control(
@@ -209,7 +211,7 @@ struct ControlAPITests {
         }
     }
 
-    @Test("Counts are by answer and by connection")
+    @Test("The statistics count by response and by connection")
     func stats() async throws {
         try await TestSandbox.with { sandbox in
             let drop = #"{"protocol":"binary","action":"drop"}"#
@@ -226,7 +228,7 @@ struct ControlAPITests {
     }
 
     @Test(
-        "A bad field is refused with its name",
+        "The error names a bad field",
         arguments: [
             ("GET", "/notifications?limit=0", nil, "limit"), ("GET", "/notifications?limit=1001", nil, "limit"),
             ("GET", "/notifications?wait=10", nil, "wait"), ("GET", "/notifications?wait=0s", nil, "wait"),

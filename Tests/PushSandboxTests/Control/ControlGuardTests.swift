@@ -4,10 +4,10 @@ import Testing
 
 @testable import PushSandbox
 
-@Suite("Control API, kept from web pages", .timeLimit(.minutes(10)))
+@Suite("The control API is protected from web pages", .timeLimit(.minutes(10)))
 struct ControlGuardTests {
     @Test(
-        "Only names of this machine with this port are served",
+        "Only hosts of this machine with this port are served",
         arguments: [
             ("localhost:PORT", 200), ("LOCALHOST:PORT", 200), ("127.0.0.1:PORT", 200), ("[::1]:PORT", 200),
             ("named.test:PORT", 200), ("named.test", 200), ("ported.test:8443", 200), ("ported.test", 403),
@@ -27,7 +27,7 @@ struct ControlGuardTests {
     }
 
     @Test(
-        "Only pages of this address may call it",
+        "Only pages of this address may call the API",
         arguments: [
             ("http://localhost:PORT", 204), ("http://127.0.0.1:PORT", 204), ("http://evil.test", 403),
             ("http://localhost:1", 403), ("null", 403), ("file://", 403), ("http://localhost:PORT.evil.test", 403),
@@ -41,7 +41,7 @@ struct ControlGuardTests {
     }
 
     @Test(
-        "A write must say that it is JSON, as no form can",
+        "A write must declare JSON, which no form can",
         arguments: [
             ("application/json", 201), ("Application/JSON; charset=utf-8", 201),
             ("text/plain", 415), ("application/x-www-form-urlencoded", 415), ("application/jsonx", 415), ("", 415),
@@ -61,7 +61,7 @@ struct ControlGuardTests {
         }
     }
 
-    @Test("An address that there is not, or not with this method, is answered in JSON")
+    @Test("An unknown address or method gets an error in JSON")
     func unknown() async throws {
         try await TestSandbox.with { sandbox in
             for (method, path) in [(HTTPRequest.Method.get, "/nothing"), (.delete, "/stats")] {
@@ -72,7 +72,7 @@ struct ControlGuardTests {
         }
     }
 
-    @Test("The page allows itself nothing")
+    @Test("The page has a policy that allows nothing")
     func page() async throws {
         try await TestSandbox.with { sandbox in
             let answer = try await sandbox.control(.get, "/")

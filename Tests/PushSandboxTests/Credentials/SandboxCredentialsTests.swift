@@ -36,7 +36,7 @@ struct SandboxCredentialsTests {
         Set(Self.names.filter { before[$0] != after[$0] })
     }
 
-    @Test("The first start writes everything, private to the user, and leaves nothing else behind")
+    @Test("The first start writes all files, private to the user, and no others")
     func firstStart() async throws {
         try await withTemporaryDirectory { directory in
             let credentials = try await prepare(directory)
@@ -57,7 +57,7 @@ struct SandboxCredentialsTests {
         }
     }
 
-    @Test("The next start changes nothing")
+    @Test("The next start changes no file")
     func reuse() async throws {
         try await withTemporaryDirectory { directory in
             let first = try await prepare(directory)
@@ -68,7 +68,7 @@ struct SandboxCredentialsTests {
         }
     }
 
-    @Test("Another topic makes another client certificate and keeps the authority")
+    @Test("Another topic gives another client certificate and keeps the authority")
     func otherTopic() async throws {
         try await withTemporaryDirectory { directory in
             _ = try await prepare(directory)
@@ -83,7 +83,7 @@ struct SandboxCredentialsTests {
     }
 
     @Test(
-        "Certificates are made anew when they end within thirty days",
+        "Certificates that expire within thirty days are replaced",
         arguments: [
             (794.0, Set<String>()),
             (796.0, ["client.pem", "client.p12", "client-production.pem", "server.pem"]),
@@ -99,7 +99,7 @@ struct SandboxCredentialsTests {
     }
 
     @Test(
-        "A file that is damaged, missing or from another set is made anew, with all that depends on it",
+        "A file that is damaged, missing or from another set is replaced with all that depend on it",
         arguments: [
             ("ca.pem", Self.signed),
             ("ca-key.pem", Self.signed),
@@ -124,7 +124,7 @@ struct SandboxCredentialsTests {
         }
     }
 
-    @Test("What an earlier version wrote gets what it lacks, and keeps its names and keys")
+    @Test("A directory of an earlier version gets the missing files, and keeps its names and keys")
     func upgrade() async throws {
         try await withTemporaryDirectory { directory in
             let first = try await prepare(directory)
@@ -156,7 +156,7 @@ struct SandboxCredentialsTests {
         }
     }
 
-    @Test("OpenSSL reads Apple's list of topics as one", .enabled(if: OpenSSLTool.isPresent))
+    @Test("OpenSSL can read Apple's list of topics", .enabled(if: OpenSSLTool.isPresent))
     func opensslTopics() async throws {
         try await withTemporaryDirectory { directory in
             let credentials = try await prepare(directory)
@@ -166,7 +166,7 @@ struct SandboxCredentialsTests {
         }
     }
 
-    @Test("Many that start at once end with one set")
+    @Test("Many concurrent starts end with one set of files")
     func concurrency() async throws {
         try await withTemporaryDirectory { directory in
             let found = try await withThrowingTaskGroup(of: SandboxCredentials.self) { group in
@@ -180,7 +180,7 @@ struct SandboxCredentialsTests {
         }
     }
 
-    @Test("A server's certificate without Apple's names, as earlier versions wrote it, is replaced alone")
+    @Test("Only the server's certificate is replaced if an earlier version wrote it without Apple's names")
     func appleNames() async throws {
         try await withTemporaryDirectory { directory in
             let credentials = try await prepare(directory)
@@ -224,7 +224,7 @@ struct SandboxCredentialsTests {
         }
     }
 
-    @Test("The PKCS#12 archive opens with the passphrase and holds what client.pem holds")
+    @Test("The PKCS#12 archive opens with the passphrase and has the contents of client.pem")
     func archive() async throws {
         try await withTemporaryDirectory { directory in
             let credentials = try await prepare(directory)
@@ -237,7 +237,7 @@ struct SandboxCredentialsTests {
         }
     }
 
-    @Test("A directory that cannot be made is named in the error")
+    @Test("The error names a directory that cannot be created")
     func unusableDirectory() async throws {
         try await withTemporaryDirectory { directory in
             try Data().write(to: URL(fileURLWithPath: directory))

@@ -7,7 +7,7 @@ import Testing
 @testable import PushSandbox
 
 /// Tests the feedback service on a channel without sockets, where only the test advances the time.
-@Suite("Feedback connection")
+@Suite("A connection to the feedback service")
 struct FeedbackHandlerTests {
     private let state = SharedState(.forTests(directory: "/nonexistent"))
     private let socket = Socket()
@@ -57,7 +57,7 @@ struct FeedbackHandlerTests {
 
     private var waiting: Int { state.withLock { $0.stats.feedback.waiting } }
 
-    @Test("The list is handed over in pieces, each when the socket has taken the one before, and cleared at the end")
+    @Test("The list is written in pieces, each after the socket has accepted the one before, and cleared at the end")
     func pieces() throws {
         try connect(tuples: 4000)
         var sizes: [Int] = []
@@ -74,7 +74,7 @@ struct FeedbackHandlerTests {
         #expect(waiting == 0)
     }
 
-    @Test("A reader that takes more than ten seconds for a piece is closed, and its list kept")
+    @Test("A reader that needs more than ten seconds for a piece is closed, and its list kept")
     func slowReader() throws {
         try connect(tuples: 4000)
         channel.embeddedEventLoop.advanceTime(by: .milliseconds(9_999))
@@ -86,7 +86,7 @@ struct FeedbackHandlerTests {
         #expect(waiting == 4000)
     }
 
-    @Test("A reader that closes before it has all leaves the list as it was")
+    @Test("A reader that closes before the end leaves the list unchanged")
     func earlyClose() throws {
         try connect(tuples: 4000)
         socket.takeAll()

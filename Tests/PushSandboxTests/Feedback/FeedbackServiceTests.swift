@@ -5,7 +5,7 @@ import Testing
 
 @testable import PushSandbox
 
-@Suite("Feedback service", .timeLimit(.minutes(10)))
+@Suite("The feedback service", .timeLimit(.minutes(10)))
 struct FeedbackServiceTests {
     private func token(_ byte: UInt8) -> [UInt8] { [UInt8](repeating: byte, count: 32) }
 
@@ -26,7 +26,7 @@ struct FeedbackServiceTests {
         return feedback?["waiting"] as? Int
     }
 
-    @Test("An empty list is an immediate end")
+    @Test("An empty list ends the connection at once")
     func empty() async throws {
         try await TestSandbox.with { sandbox in
             let ending = try await sandbox.feedback().end()
@@ -75,7 +75,7 @@ struct FeedbackServiceTests {
         }
     }
 
-    @Test("With the option, the list is cleared when it is handed out")
+    @Test("With the option the list is cleared when it is sent")
     func strictClearing() async throws {
         try await TestSandbox.with {
             $0.clearFeedbackOnHandshake = true
@@ -98,7 +98,7 @@ struct FeedbackServiceTests {
         }
     }
 
-    @Test("A reader that nobody here wrote gets the tuples", .enabled(if: OpenSSLTool.isPresent))
+    @Test("A third-party reader gets the tuples", .enabled(if: OpenSSLTool.isPresent))
     func openssl() async throws {
         try await TestSandbox.with { sandbox in
             try await remove(token(7), sandbox)

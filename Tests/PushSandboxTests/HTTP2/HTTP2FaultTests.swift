@@ -19,7 +19,7 @@ struct HTTP2FaultTests {
     }
 
     @Test(
-        "Any status and reason can be answered",
+        "A fault can give any status and reason",
         arguments: [
             (
                 #""reason":"Unregistered","timestamp":1469818512000"#, 410,
@@ -49,7 +49,7 @@ struct HTTP2FaultTests {
         }
     }
 
-    @Test("410 without a timestamp gets the present")
+    @Test("A 410 without a timestamp gets the present time")
     func timestamp() async throws {
         let now = Date()
         try await TestSandbox.with {
@@ -61,7 +61,7 @@ struct HTTP2FaultTests {
         }
     }
 
-    @Test("A fault for a token leaves others alone, and one for the other protocol leaves this one alone")
+    @Test("A fault affects only its token and its protocol")
     func matching() async throws {
         try await TestSandbox.with { sandbox in
             try await sandbox.fault(#""action":"status","reason":"BadTopic","token":"CDCD""#)
@@ -77,7 +77,7 @@ struct HTTP2FaultTests {
         }
     }
 
-    @Test("A dropped notification is never answered, its stream stays open, others go on")
+    @Test("A dropped notification gets no response, its stream stays open, and others continue")
     func drop() async throws {
         try await TestSandbox.with { sandbox in
             try await sandbox.fault(#""action":"drop""#)
@@ -90,7 +90,7 @@ struct HTTP2FaultTests {
         }
     }
 
-    @Test("A connection that stops reading answers nothing, no PING either, until its time is over")
+    @Test("A connection that stops reading responds to nothing, not even PING, until its time is over")
     func stopReading() async throws {
         try await TestSandbox.with { sandbox in
             try await sandbox.fault(#""action":"stop_reading","delay_ms":300"#)
@@ -109,7 +109,7 @@ struct HTTP2FaultTests {
         }
     }
 
-    @Test("GOAWAY leaves the notification unprocessed, and the connection closes after those before it")
+    @Test("GOAWAY leaves the notification unprocessed, and the connection closes after the earlier ones")
     func goAway() async throws {
         try await TestSandbox.with { sandbox in
             try await sandbox.fault(#""action":"goaway","reason":"Shutdown","after":2"#)
@@ -126,7 +126,7 @@ struct HTTP2FaultTests {
         }
     }
 
-    @Test("GOAWAY with a later last stream, without a reason, or with a code, lets that stream finish")
+    @Test("GOAWAY with a later last stream, without a reason or with a code lets that stream finish")
     func goAwayLater() async throws {
         try await TestSandbox.with { sandbox in
             try await sandbox.fault(#""action":"goaway","last_stream":3,"code":2"#)
@@ -139,7 +139,7 @@ struct HTTP2FaultTests {
         }
     }
 
-    @Test("After GOAWAY an older stream is answered, a later one is not processed")
+    @Test("After GOAWAY an older stream gets its response, and a later one is not processed")
     func afterGoAway() async throws {
         try await TestSandbox.with { sandbox in
             try await sandbox.fault(#""action":"goaway","last_stream":3"#)
@@ -157,7 +157,7 @@ struct HTTP2FaultTests {
         }
     }
 
-    @Test("The stream limit falls for the given time, and comes back")
+    @Test("The stream limit falls for the given time, and is restored")
     func streamLimit() async throws {
         try await TestSandbox.with { sandbox in
             try await sandbox.fault(#""action":"stream_limit","limit":2"#)
@@ -190,7 +190,7 @@ struct HTTP2FaultTests {
     }
 
     @Test(
-        "The connection ends with the notification: unprocessed, or accepted without an answer",
+        "The connection ends at the notification, which is unprocessed or accepted without a response",
         arguments: [("close", "closed", true), ("reset", "reset", false), ("close_accepted", "accepted", true)])
     func endings(action: String, answer: String, isClean: Bool) async throws {
         try await TestSandbox.with { sandbox in
@@ -208,7 +208,7 @@ struct HTTP2FaultTests {
         }
     }
 
-    @Test("The provider token expires until another comes")
+    @Test("The provider token counts as expired until another arrives")
     func expireToken() async throws {
         try await TestSandbox.with { sandbox in
             try await sandbox.fault(#""action":"expire_token","after":1"#)
@@ -221,7 +221,7 @@ struct HTTP2FaultTests {
         }
     }
 
-    @Test("Faults are shown as they were made")
+    @Test("Faults are listed as they were created")
     func shown() async throws {
         try await TestSandbox.with { sandbox in
             try await sandbox.fault(#""action":"status","reason":"Unregistered","timestamp":5"#)
@@ -243,7 +243,7 @@ struct HTTP2FaultTests {
     }
 
     @Test(
-        "A bad field is refused with its name and the rule",
+        "The error names a bad field and its rule",
         arguments: [
             (#""action":"explode""#, "action"), (#""action":"status""#, "status"),
             (#""action":"status","reason":"Novel""#, "status"), (#""action":"status","status":200"#, "status"),

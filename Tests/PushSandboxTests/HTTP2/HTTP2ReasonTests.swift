@@ -10,7 +10,7 @@ import Testing
 struct HTTP2ReasonTests {
     private typealias Response = HTTP2Client.Response
 
-    @Test("Each reason has its condition", arguments: ProviderReason.allCases.filter { $0 != .idleTimeout })
+    @Test("Each reason occurs under its condition", arguments: ProviderReason.allCases.filter { $0 != .idleTimeout })
     func reasons(_ reason: ProviderReason) async throws {
         try await TestSandbox.with { configuration in
             if reason == .tooManyRequests { configuration.deviceRate = 2 }
@@ -130,7 +130,7 @@ struct HTTP2ReasonTests {
         }
     }
 
-    @Test("An idle connection is told so and closed")
+    @Test("An idle connection gets a GOAWAY with its reason and is closed")
     func idleTimeout() async throws {
         try await TestSandbox.with {
             $0.http2IdleTimeout = .milliseconds(20)

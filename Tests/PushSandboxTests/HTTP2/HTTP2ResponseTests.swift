@@ -6,7 +6,7 @@ import Testing
 @testable import PushSandbox
 
 /// Tests which requests are accepted, the responses, and the inbox.
-@Suite("HTTP/2: answers", .serialized, .timeLimit(.minutes(10)))
+@Suite("HTTP/2: responses", .serialized, .timeLimit(.minutes(10)))
 struct HTTP2ResponseTests {
     private static let id = "eabeae54-14a8-11e5-b60b-1697f925ec7b"
 
@@ -27,7 +27,7 @@ struct HTTP2ResponseTests {
         }
     }
 
-    @Test("A refusal is JSON with the reason, and the given id")
+    @Test("A rejection is JSON with the reason, and has the given id")
     func refusal() async throws {
         try await TestSandbox.with { sandbox in
             let client = try await sandbox.provider()
@@ -38,7 +38,7 @@ struct HTTP2ResponseTests {
         }
     }
 
-    @Test("The inbox shows what came, never the provider token, beside what came by the binary protocol")
+    @Test("The inbox shows notifications of both protocols, and never the provider token")
     func inbox() async throws {
         try await TestSandbox.with { sandbox in
             let client = try await sandbox.provider()
@@ -87,7 +87,7 @@ struct HTTP2ResponseTests {
     }
 
     @Test(
-        "Each push type has its topic, and is taken with it", arguments: PushType.documented.map(\.key))
+        "Each push type is accepted with its topic", arguments: PushType.documented.map(\.key))
     func pushTypes(type: PushType) async throws {
         try await TestSandbox.with {
             $0.strict = type != .mdm
@@ -105,7 +105,7 @@ struct HTTP2ResponseTests {
     }
 
     @Test(
-        "A push type that Apple may add is taken with a warning, with a topic of its own or without, and refused by --strict"
+        "An unknown push type is accepted with a warning, with or without its own topic, and rejected by --strict"
     )
     func novelType() async throws {
         for isStrict in [false, true] {
@@ -129,7 +129,7 @@ struct HTTP2ResponseTests {
         }
     }
 
-    @Test("What Apple takes is taken")
+    @Test("Requests that Apple accepts are accepted")
     func taken() async throws {
         try await TestSandbox.with { sandbox in
             let client = try await sandbox.provider()
@@ -154,7 +154,7 @@ struct HTTP2ResponseTests {
     }
 
     @Test(
-        "What Apple refuses is refused",
+        "Requests that Apple rejects are rejected",
         arguments: [
             ([("apns-push-type", "background"), ("apns-priority", "10")], "BadPriority"),
             ([("apns-push-type", "voip")], "BadTopic"),
@@ -171,7 +171,7 @@ struct HTTP2ResponseTests {
         }
     }
 
-    @Test("A strict sandbox takes only devices that it made, for its own app, with tokens of 32 bytes")
+    @Test("A strict sandbox accepts only devices that it created, for its own app, with tokens of 32 bytes")
     func strict() async throws {
         try await TestSandbox.with {
             $0.strict = true
@@ -185,7 +185,7 @@ struct HTTP2ResponseTests {
         }
     }
 
-    @Test("A token of production is none here")
+    @Test("A token of production is rejected")
     func environment() async throws {
         try await TestSandbox.with { sandbox in
             let json = #"{"token":"\#(HTTP2Client.token)","environment":"production"}"#
@@ -198,7 +198,7 @@ struct HTTP2ResponseTests {
         }
     }
 
-    @Test("A removed device is told of by the feedback service, too")
+    @Test("The feedback service also reports a removed device")
     func feedback() async throws {
         try await TestSandbox.with { sandbox in
             _ = try await sandbox.control(.delete, "/devices/" + HTTP2Client.token)
@@ -208,7 +208,7 @@ struct HTTP2ResponseTests {
         }
     }
 
-    @Test("A body without end is refused before it has come")
+    @Test("An endless body is rejected before it has arrived")
     func endless() async throws {
         try await TestSandbox.with { sandbox in
             let client = try await sandbox.provider()
@@ -219,7 +219,7 @@ struct HTTP2ResponseTests {
         }
     }
 
-    @Test("A certificate that lists no topics stands for its app")
+    @Test("A certificate that lists no topics is valid for its own app")
     func plainCertificate() async throws {
         try await TestSandbox.with { sandbox in
             let plain = try await sandbox.provider(certificateFor: SandboxConfiguration.defaultTopic)

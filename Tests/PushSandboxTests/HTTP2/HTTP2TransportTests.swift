@@ -31,7 +31,9 @@ struct HTTP2TransportTests {
         }
     }
 
-    @Test("curl sends with a provider token, and reads why not", .enabled(if: CommandTool.curl.isPresent))
+    @Test(
+        "curl sends with a provider token, and reads the reason of a rejection",
+        .enabled(if: CommandTool.curl.isPresent))
     func curlToken() async throws {
         try await TestSandbox.with { sandbox in
             let authorization = try "authorization: " + sandbox.authorization()
@@ -42,7 +44,7 @@ struct HTTP2TransportTests {
         }
     }
 
-    @Test("HTTP/1.1 is refused with a sentence", .enabled(if: CommandTool.curl.isPresent))
+    @Test("HTTP/1.1 is refused with an explanation", .enabled(if: CommandTool.curl.isPresent))
     func http1() async throws {
         try await TestSandbox.with { sandbox in
             let output = try await CommandTool.curl.run(arguments(sandbox, "--http1.1", "--data", "{}"))
@@ -56,7 +58,7 @@ struct HTTP2TransportTests {
         }
     }
 
-    @Test("A client that does not use ALPN is let in at the preface of HTTP/2, with a token and with a certificate")
+    @Test("A client without ALPN is accepted by its HTTP/2 preface, with a token and with a certificate")
     func priorKnowledge() async throws {
         try await TestSandbox.with { sandbox in
             #expect(try await sandbox.provider(protocols: []).push().status == 200)
@@ -67,7 +69,7 @@ struct HTTP2TransportTests {
         }
     }
 
-    @Test("A strict sandbox refuses a client that does not use ALPN, counts it and says why")
+    @Test("A strict sandbox refuses a client without ALPN, counts it and gives the reason")
     func strictALPN() async throws {
         try await TestSandbox.with {
             $0.strict = true
@@ -87,7 +89,7 @@ struct HTTP2TransportTests {
         }
     }
 
-    @Test("The server's certificate is good for Apple's names", arguments: CertificateIssuer.appleNames)
+    @Test("The server's certificate is valid for Apple's names", arguments: CertificateIssuer.appleNames)
     func appleNames(name: String) async throws {
         try await TestSandbox.with { sandbox in
             let answer = try await sandbox.provider(name: name).push()
@@ -95,7 +97,7 @@ struct HTTP2TransportTests {
         }
     }
 
-    @Test("A certificate of another authority does not get in")
+    @Test("A client certificate of another authority is rejected")
     func foreign() async throws {
         try await TestSandbox.with { sandbox in
             try await withTemporaryDirectory { directory in
@@ -112,7 +114,7 @@ struct HTTP2TransportTests {
         }
     }
 
-    @Test("A connection with an invalid frame is ended, and the sandbox announces its stop")
+    @Test("An invalid frame ends its connection, and the sandbox announces its stop")
     func endings() async throws {
         try await TestSandbox.with { sandbox in
             let client = try await sandbox.provider()

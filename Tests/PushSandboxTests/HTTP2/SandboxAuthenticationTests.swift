@@ -35,7 +35,7 @@ struct SandboxAuthenticationTests {
         }
     }
 
-    @Test("A token that was good expires an hour after it was made, though its signature is not checked again")
+    @Test("A valid token expires an hour after its issue, although its signature is not checked again")
     func expiry() throws {
         var authentication = authentication()
         let value = try token()
@@ -45,14 +45,14 @@ struct SandboxAuthenticationTests {
         #expect(check(try token(iat: "1800003601"), &authentication, after: 3601) == nil)
     }
 
-    @Test("A token from the future is refused")
+    @Test("A token from the future is rejected")
     func future() throws {
         var authentication = authentication()
         #expect(check(try token(iat: "1800003700"), &authentication) == .expiredProviderToken)
     }
 
     @Test(
-        "A time that no clock shows is refused, at both ends of what a number can be",
+        "An impossible issue time is rejected, at both ends of the range of numbers",
         arguments: ["-9223372036854775808", "-1", "0", "9223372036854775807", "-1e308", "1e308"], [false, true])
     func extremeTime(iat: String, isText: Bool) throws {
         var authentication = authentication()
@@ -62,7 +62,7 @@ struct SandboxAuthenticationTests {
         #expect(check(value, &authentication) == (isNone ? .invalidProviderToken : .expiredProviderToken))
     }
 
-    @Test("Another token may come after twenty minutes, not before; the same time signed anew is no other token")
+    @Test("A new token is accepted after twenty minutes, not before; the same time signed again is no new token")
     func updates() throws {
         var authentication = authentication()
         let first = try token()
@@ -76,7 +76,7 @@ struct SandboxAuthenticationTests {
     }
 
     @Test(
-        "What Apple is known to accept is accepted with a warning, and refused when strict",
+        "Deviations that Apple is known to accept are accepted with a warning, and rejected when strict",
         arguments: [
             ("1800000000", true, [.derSignature]), (#""1800000000""#, false, [.textualIssueTime]),
             (#""1800000000000""#, false, [.textualIssueTime, .millisecondIssueTime]),
@@ -93,7 +93,7 @@ struct SandboxAuthenticationTests {
         #expect(check(value, &strict) == (deviations.isEmpty ? nil : .invalidProviderToken))
     }
 
-    @Test("Another team, another scheme, a changed signature and no token are refused")
+    @Test("Another team, another scheme, a changed signature and a missing token are rejected")
     func refusals() throws {
         var authentication = authentication()
         #expect(check(nil, &authentication) == .missingProviderToken)
@@ -107,7 +107,7 @@ struct SandboxAuthenticationTests {
         #expect(check("Bearer " + value.dropFirst(7), &authentication) == nil)
     }
 
-    @Test("A token that a fault let expire stays so until another comes")
+    @Test("A token that a fault expired stays expired until another arrives")
     func expiredByFault() throws {
         var authentication = authentication()
         let value = try token()

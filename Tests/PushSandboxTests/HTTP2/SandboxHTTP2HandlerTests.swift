@@ -10,7 +10,7 @@ import Testing
 @testable import PushSandbox
 
 /// Tests the HTTP/2 side on a channel without sockets, where only the test advances the time.
-@Suite("HTTP/2 connection")
+@Suite("A connection to the HTTP/2 side")
 struct SandboxHTTP2HandlerTests {
     /// A connection with a certificate, and the client at its other end.
     private final class Connection {
@@ -145,7 +145,7 @@ struct SandboxHTTP2HandlerTests {
         }
     }
 
-    @Test("A preface is recognized however it is divided, and the bytes behind it are the first frames")
+    @Test("A preface is recognized in any pieces, and the bytes after it are the first frames")
     func dividedPreface() throws {
         let connection = try Connection(negotiated: nil)
         for byte in HTTP2Preface.bytes.dropLast() { try connection.receive([byte]) }
@@ -160,7 +160,7 @@ struct SandboxHTTP2HandlerTests {
     }
 
     @Test(
-        "Other first bytes are refused as soon as they differ from the preface, and shown",
+        "Other first bytes are refused at the first difference from the preface, and recorded",
         arguments: ["GET / HTTP/1.1\r\n", "PRI * HTTP/2.1", "\u{2}\u{0}", "PRI * HTTP/2.0\r\n\r\nSM\r\n\rX"])
     func otherBytes(text: String) throws {
         let connection = try Connection(negotiated: nil)
@@ -175,7 +175,7 @@ struct SandboxHTTP2HandlerTests {
         #expect(connection.refusals.count == 1)
     }
 
-    @Test("A client that neither negotiates HTTP/2 nor sends its preface is refused when its time is over")
+    @Test("A client that neither negotiates HTTP/2 nor sends its preface in time is refused")
     func noPreface() throws {
         let connection = try Connection(negotiated: nil) { $0.handshakeTimeout = .seconds(10) }
         try connection.receive("PRI".utf8)
@@ -186,7 +186,7 @@ struct SandboxHTTP2HandlerTests {
         #expect(connection.refusals.map(\.reason) == [.noPreface])
     }
 
-    @Test("A client that goes before its preface counts as refused, once")
+    @Test("A client that disconnects before its preface counts as refused once")
     func goneBeforePreface() throws {
         let connection = try Connection(negotiated: nil)
         try connection.receive("PRI".utf8)
@@ -194,7 +194,7 @@ struct SandboxHTTP2HandlerTests {
         #expect(connection.refusals.map(\.reason) == [.noPreface])
     }
 
-    @Test("A delayed notification is decided and answered when its time has come; others overtake it")
+    @Test("A delayed notification is decided and gets its response after its delay; others overtake it")
     func delay() throws {
         let connection = try Connection()
         try connection.fault(.delay(150))
@@ -207,7 +207,7 @@ struct SandboxHTTP2HandlerTests {
         #expect(connection.recorded == [3, 1])
     }
 
-    @Test("A late answer is decided at once and written when its time has come")
+    @Test("A late response is decided at once and written after its delay")
     func lateResponse() throws {
         let connection = try Connection()
         try connection.fault(.status(503, delay: 20))
@@ -220,7 +220,7 @@ struct SandboxHTTP2HandlerTests {
         #expect(connection.answered == [3, 1])
     }
 
-    @Test("A connection that stops reading answers nothing, no PING either, and goes on when its time is over")
+    @Test("A connection that stops reading responds to nothing, not even PING, and resumes when its time is over")
     func stopReading() throws {
         let connection = try Connection()
         try connection.fault(.stopReading(300))
@@ -245,7 +245,7 @@ struct SandboxHTTP2HandlerTests {
         #expect(connection.isOpen)
     }
 
-    @Test("A connection is idle from its last read on, is told so and closed")
+    @Test("A connection is idle from its last read on, gets a GOAWAY and is closed")
     func idleTimeout() throws {
         let connection = try Connection { $0.http2IdleTimeout = .seconds(10) }
         try connection.advance(by: .seconds(6))
@@ -258,7 +258,7 @@ struct SandboxHTTP2HandlerTests {
         #expect(!connection.isOpen)
     }
 
-    @Test("After GOAWAY the connection waits two seconds for the streams that it has promised")
+    @Test("After GOAWAY the connection waits two seconds for the streams up to the announced last one")
     func linger() throws {
         let connection = try Connection()
         try connection.fault(.goAway(reason: nil, lastStream: 5, code: 0))
@@ -270,7 +270,7 @@ struct SandboxHTTP2HandlerTests {
         #expect(!connection.isOpen)
     }
 
-    @Test("A stream limit of a fault ends when its time is over")
+    @Test("The stream limit of a fault ends when its time is over")
     func streamLimit() throws {
         let connection = try Connection()
         try connection.fault(.limitStreams(3, milliseconds: 50))
@@ -282,7 +282,7 @@ struct SandboxHTTP2HandlerTests {
         #expect(connection.limits == [1000, 3, 1000])
     }
 
-    @Test("More to one device in a second than allowed is refused, until the next second")
+    @Test("Notifications to one device above the limit per second are rejected until the next second")
     func deviceRate() throws {
         let now = Mutex(Date(timeIntervalSince1970: 1_800_000_000))
         let connection = try Connection {

@@ -21,7 +21,7 @@ struct StreamLimitTests {
         #expect(limit.enforced == 500)
     }
 
-    @Test("A refusal takes the limit to one, a success back; while either is on its way the larger holds")
+    @Test("A rejection lowers the limit to one, a success restores it; until it is acknowledged the larger limit holds")
     func lowering() {
         var limit = StreamLimit(full: 500, lowers: true, isAuthenticated: true)
         _ = limit.acknowledge()
@@ -44,7 +44,7 @@ struct StreamLimitTests {
         #expect(announced == StreamLimit.maxUnacknowledged - 1)
     }
 
-    @Test("The sandbox announces 1, then the limit, and never finds more streams open than that")
+    @Test("The sandbox announces 1, then the limit, and a correct client never opens more streams")
     func announced() async throws {
         try await TestSandbox.with {
             $0.http2StreamLimit = 20
@@ -63,7 +63,7 @@ struct StreamLimitTests {
         }
     }
 
-    @Test("Streams above the acknowledged limit are refused, and the connection lives on")
+    @Test("Streams above the acknowledged limit are refused, and the connection stays open")
     func overLimit() async throws {
         try await TestSandbox.with {
             $0.http2StreamLimit = 5
@@ -85,7 +85,7 @@ struct StreamLimitTests {
         }
     }
 
-    @Test("If asked for, a refused notification takes the limit to 1 and an accepted one back; 410 does not")
+    @Test("With the option a rejection lowers the limit to 1 and an acceptance restores it; a 410 does not")
     func rejections() async throws {
         try await TestSandbox.with {
             $0.lowersStreamLimit = true
@@ -101,7 +101,7 @@ struct StreamLimitTests {
         }
     }
 
-    @Test("The connection's window is opened again as bodies come")
+    @Test("The connection's window is replenished as bodies arrive")
     func flood() async throws {
         try await TestSandbox.with { sandbox in
             let client = try await sandbox.provider()

@@ -3,7 +3,7 @@ import Testing
 
 @testable import PushSandbox
 
-@Suite("Inbox")
+@Suite("The inbox")
 struct InboxTests {
     private func filled(_ count: Int, limit: Int = 100, byteLimit: Int = .max, payload: Int = 2) -> Inbox {
         var inbox = Inbox(limit: limit, byteLimit: byteLimit)
@@ -19,7 +19,7 @@ struct InboxTests {
     }
 
     @Test(
-        "A page begins after the id it is asked from and says where the next begins",
+        "A page begins after the given id and says where the next begins",
         arguments: [
             (0, 3, [1, 2, 3], 3), (3, 3, [4, 5, 6], 6), (8, 3, [9, 10], 10), (10, 3, [], 10), (99, 3, [], 10),
             (.max, 3, [], 10), (0, 100, Array(1...10), 10),
@@ -40,7 +40,7 @@ struct InboxTests {
         #expect(rest.next == 10)
     }
 
-    @Test("The oldest are dropped when there are too many, and counted", arguments: [1, 2, 1000, 5000])
+    @Test("The oldest notifications above the limit are dropped and counted", arguments: [1, 2, 1000, 5000])
     func countLimit(limit: Int) {
         let inbox = filled(6000, limit: limit)
         #expect(inbox.count == limit)
@@ -48,7 +48,7 @@ struct InboxTests {
         #expect(inbox.page(since: 0, limit: .max).entries.map(\.id) == Array((6001 - limit)...6000))
     }
 
-    @Test("The oldest are dropped when their payloads are too large together, but the newest stays")
+    @Test("The oldest notifications are dropped when the payloads exceed the limit, but the newest stays")
     func byteLimit() {
         let inbox = filled(10, byteLimit: 250, payload: 100)
         #expect(inbox.count == 2)
@@ -56,7 +56,7 @@ struct InboxTests {
         #expect(filled(3, byteLimit: 10, payload: 100).count == 1)
     }
 
-    @Test("Ids go on after clearing, and clearing does not count as dropping")
+    @Test("Ids continue after clearing, and clearing does not count as dropping")
     func clearing() {
         var inbox = filled(5)
         inbox.clear()

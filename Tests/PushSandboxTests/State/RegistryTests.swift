@@ -44,7 +44,7 @@ struct RegistryTests {
         #expect(devices.page(since: 77, limit: 9).devices.isEmpty)
     }
 
-    @Test("Feedback is kept by topic until it is cleared, and clears only what the reader had")
+    @Test("Feedback is kept by topic until it is cleared, which removes only the tuples that the reader got")
     func feedback() {
         var list = FeedbackList()
         let tuples = (0..<4).map { FeedbackTuple(timestamp: $0, token: [UInt8($0)]) }
@@ -75,7 +75,7 @@ struct RegistryTests {
     }
 
     @Test(
-        "A fault hits after so many, so many times, at such distances, and only its token",
+        "A fault hits after its count, for its number of times, at its intervals, and only its token",
         arguments: [
             (nil, 0, 1, 1, "1......"), (nil, 2, 1, 1, "..1...."), (nil, 1, 3, 1, ".111..."),
             ([UInt8(7)], 0, 1, 1, ".1....."), ([7], 1, 2, 1, "...1.1."), ([9], 0, 1, 1, "......."),
@@ -88,7 +88,7 @@ struct RegistryTests {
         #expect(hits.joined() == expected)
     }
 
-    @Test("Of two faults that are due the older is first, and both count what passes")
+    @Test("Of two due faults the older hits first, and both count all notifications")
     func severalFaults() throws {
         var table = FaultTable()
         try table.add(Fault(.binary(.close), after: 1))
@@ -102,7 +102,7 @@ struct RegistryTests {
         #expect(table.all.isEmpty)
     }
 
-    @Test("Waiting faults are limited, and spent ones make room")
+    @Test("The number of waiting faults is limited, and spent ones make room")
     func faultLimits() throws {
         var table = FaultTable()
         for _ in 0..<FaultTable.limit { try table.add(Fault(.binary(.close))) }
@@ -115,7 +115,7 @@ struct RegistryTests {
     }
 
     @Test(
-        "Tokens are read in every form that documents print",
+        "Tokens are read in every documented form",
         arguments: [
             ("0f744707", [0x0F, 0x74, 0x47, 0x07]),
             ("<0F744707 bebcf74f>", [0x0F, 0x74, 0x47, 7, 0xBE, 0xBC, 0xF7, 0x4F]),
@@ -127,7 +127,7 @@ struct RegistryTests {
         #expect(TokenText.bytes(of: text) == bytes)
     }
 
-    @Test("A device's notifications are counted by the second")
+    @Test("A device's notifications are counted per second")
     func deviceRate() {
         var rate = DeviceRate()
         #expect((0..<3).map { _ in rate.count([1], at: now) } == [1, 2, 3])

@@ -14,7 +14,7 @@ struct SandboxStateTests {
         state.inbox.page().entries.map(\.answer)
     }
 
-    @Test("A good notification is accepted without an answer", arguments: BinaryCommand.allCases)
+    @Test("A good notification is accepted without a response", arguments: BinaryCommand.allCases)
     func accepted(command: BinaryCommand) throws {
         var state = SandboxState.forTests()
         let notification = BinaryNotification.good(7, command: command)
@@ -29,7 +29,7 @@ struct SandboxStateTests {
     }
 
     @Test(
-        "Each fault has its decision and its record",
+        "Each fault gives its decision and its record",
         arguments: [
             (
                 .status(.processingError, delay: 0, identifier: nil),
@@ -60,7 +60,7 @@ struct SandboxStateTests {
         #expect(state.decide(.good(8), from: peer, at: now) == .next)
     }
 
-    @Test("Command 0 cannot be answered, unless a fault names an identifier")
+    @Test("Command 0 gets no response, unless a fault names an identifier")
     func simpleHasNoPacket() throws {
         var state = SandboxState.forTests()
         try state.faults.add(Fault(.binary(.status(.invalidToken, delay: 0, identifier: nil))))
@@ -74,7 +74,7 @@ struct SandboxStateTests {
     }
 
     @Test(
-        "What cannot be read is answered as configured, other refusals are not touched by it",
+        "Unreadable bytes get the configured response, which does not affect other rejections",
         arguments: [
             (.protocolError, .protocolError, .framed, .init(status: .protocolError, identifier: 7)),
             (.unknown, .protocolError, .framed, .init(status: .unknown, identifier: 7)),
@@ -97,7 +97,7 @@ struct SandboxStateTests {
         status: .missingDeviceToken, identifier: 7, command: .framed)
 
     @Test(
-        "A probe is answered as configured, and nothing else is",
+        "Only a probe gets the response that is configured for probes",
         arguments: [
             (.answer, .end(.init(status: .missingDeviceToken, identifier: 7), afterMilliseconds: 0)),
             (.unidentified, .end(.init(status: .processingError, identifier: 0), afterMilliseconds: 0)),
@@ -113,7 +113,7 @@ struct SandboxStateTests {
                 == .end(.init(status: .missingPayload, identifier: 8), afterMilliseconds: 0))
     }
 
-    @Test("A fault of probes hits probes only, as often as it says, and other faults do not hit them")
+    @Test("A fault of probes hits only probes, for its number of times, and other faults do not hit them")
     func probeFault() throws {
         var state = SandboxState.forTests()
         try state.faults.add(Fault(.binary(.probe(.unidentified, .shutdown)), after: 1, times: 1))
@@ -128,7 +128,7 @@ struct SandboxStateTests {
         #expect(state.decide(Self.probe, from: peer, at: now) == proper)
     }
 
-    @Test("Without an identifier the packet says 0")
+    @Test("Without an identifier the packet has 0")
     func identifierZero() {
         var state = SandboxState.forTests()
         let malformed = BinaryNotificationParser.Malformed(status: .missingPayload, identifier: nil, command: .framed)
@@ -138,7 +138,7 @@ struct SandboxStateTests {
     }
 
     @Test(
-        "Strict refuses unknown tokens and payloads that are no object; lenient takes both",
+        "A strict sandbox rejects unknown tokens and payloads that are no object; a lenient one accepts both",
         arguments: [
             (true, true, #"{"aps":{}}"#, nil), (true, false, #"{"aps":{}}"#, .invalidToken),
             (true, true, "[1]", .processingError), (true, true, "nonsense", .processingError),
@@ -152,7 +152,7 @@ struct SandboxStateTests {
         #expect(decision == (status.map { .end(.init(status: $0, identifier: 7), afterMilliseconds: 0) } ?? .next))
     }
 
-    @Test("A removed device is refused and listed once by feedback, until the app is installed again")
+    @Test("A removed device is rejected and listed once by feedback, until the app is installed again")
     func removal() throws {
         var state = SandboxState.forTests()
         let notification = BinaryNotification.good(7)
@@ -169,14 +169,14 @@ struct SandboxStateTests {
         #expect(state.decide(notification, from: peer, at: now) == .next)
     }
 
-    @Test("Strict knows no device that it was not told of")
+    @Test("A strict sandbox knows only devices that it created")
     func strictRemoval() throws {
         var state = SandboxState.forTests { $0.strict = true }
         #expect(try state.removeDevice(token: [1], topic: "app", at: now) == nil)
         #expect(state.feedback.count == 0)
     }
 
-    @Test("A token of another app is refused, as is a certificate without a topic")
+    @Test("A token of another app is rejected, and so is a certificate without a topic")
     func topics() throws {
         var state = SandboxState.forTests()
         let notification = BinaryNotification.good(7)
@@ -189,7 +189,7 @@ struct SandboxStateTests {
                 == .end(.init(status: .missingTopic, identifier: 7), afterMilliseconds: 0))
     }
 
-    @Test("Feedback is cleared when it is handed out only if that was asked for", arguments: [false, true])
+    @Test("Feedback is cleared when it is sent only with the option", arguments: [false, true])
     func clearingOnHandshake(isStrict: Bool) throws {
         var state = SandboxState.forTests { $0.clearFeedbackOnHandshake = isStrict }
         _ = try state.removeDevice(token: [1], topic: "app", at: now)
@@ -214,7 +214,7 @@ struct SandboxStateTests {
         #expect(state.stats.feedback.connections.seen == 1)
     }
 
-    @Test("Of refused connections all are counted, and the newest twenty are kept")
+    @Test("All refused connections are counted, and the newest twenty are kept")
     func refusals() {
         var state = SandboxState.forTests()
         for number in 1...25 { state.refuse(number, of: .http2, .noPreface, "why", at: now) }

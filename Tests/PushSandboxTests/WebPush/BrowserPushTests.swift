@@ -65,7 +65,7 @@ extension SandboxBrowser {
 
 @Suite("Web Push: rules")
 struct BrowserPushTests {
-    @Test("A good message is accepted, and stands in the inbox as the browser reads it")
+    @Test("A good message is accepted, and is in the inbox as the browser reads it")
     func accepted() throws {
         var sender = try Sender()
         let push = try sender.push(text: "hello") {
@@ -83,7 +83,7 @@ struct BrowserPushTests {
     }
 
     @Test(
-        "A TTL is a whole number; one that is too large counts as 30 days",
+        "A TTL is a whole number; a larger one than 30 days counts as 30 days",
         arguments: [("0", 0), ("2592001", 2_592_000), ("99999999999999999999", 2_592_000)])
     func largeTTL(text: String, granted: Int) throws {
         var sender = try Sender()
@@ -91,7 +91,7 @@ struct BrowserPushTests {
     }
 
     @Test(
-        "A header that breaks a rule is named",
+        "The error names a header that breaks a rule",
         arguments: [
             (.ttl, [], 111), (.ttl, ["-1"], 112), (.ttl, ["1.5"], 112), (.ttl, [""], 112), (.ttl, ["1", "1"], 112),
             (.urgency, ["urgent"], 111), (.urgency, ["low", "high"], 111), (.urgency, ["low, high"], 111),
@@ -113,7 +113,7 @@ struct BrowserPushTests {
         #expect(sender.state.inbox.page().entries.map(\.answer.name) == ["400"])
     }
 
-    @Test("Without VAPID it is 401, with one that is wrong 403")
+    @Test("A message without VAPID gets a 401, one with a wrong VAPID header a 403")
     func authorization() throws {
         var sender = try Sender()
         let other = VAPIDKey()
@@ -148,7 +148,7 @@ struct BrowserPushTests {
         #expect(sender.decide(last) == .accept(ttl: 60))
     }
 
-    @Test("A subscription without a key takes any sender's messages")
+    @Test("A subscription without a key accepts any sender's messages")
     func anySender() throws {
         var sender = try Sender()
         let open = try sender.state.browsers.subscribe(secret: "open", origin: Sender.origin, at: Sender.now)
@@ -160,7 +160,7 @@ struct BrowserPushTests {
         #expect(sender.decide(push) == .accept(ttl: 1))
     }
 
-    @Test("Unknown is 404, removed 410, too long 413, and what cannot be decrypted 400 with the reason")
+    @Test("An unknown subscription gets a 404, a removed one 410; a long body gets a 413, an undecryptable one 400")
     func bodies() throws {
         var sender = try Sender()
         func refusal(_ push: BrowserPush) -> WebPushRefusal? {
@@ -185,7 +185,7 @@ struct BrowserPushTests {
     }
 
     @Test(
-        "Each fault has its decision and its record, hits its token only, and once",
+        "Each fault gives its decision and its record, and hits only its token, once",
         arguments: [
             (
                 .status(503, retryAfter: 7, delay: 0), .refuse(WebPushRefusal(fault: 503, retryAfter: 7)), "503"
@@ -208,7 +208,7 @@ struct BrowserPushTests {
         #expect(sender.decide(try sender.push()) == .accept(ttl: 60))
     }
 
-    @Test("Browsers are bounded in number")
+    @Test("The number of browsers is limited")
     func limit() throws {
         var registry = BrowserRegistry(limit: 3)
         for number in 0..<3 {

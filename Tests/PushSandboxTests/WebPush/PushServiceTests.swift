@@ -57,7 +57,7 @@ struct PushServiceTests {
         )
     }
 
-    @Test("A message is answered 201 with Location and TTL, and is in the inbox; a removed browser is gone")
+    @Test("A message gets a 201 with Location and TTL, and is in the inbox; a removed browser gets a 410")
     func delivery() async throws {
         try await TestSandbox.with { sandbox in
             let browser = try await browser(sandbox)
@@ -83,7 +83,7 @@ struct PushServiceTests {
         }
     }
 
-    @Test("4,096 bytes are read, more are 413; another method is 404 or 405, in the same form")
+    @Test("4,096 bytes are accepted, more get a 413; another method gets a 404 or 405 in the same form")
     func sizes() async throws {
         try await TestSandbox.with { sandbox in
             let browser = try await browser(sandbox)
@@ -97,7 +97,9 @@ struct PushServiceTests {
         }
     }
 
-    @Test("A status comes with Retry-After, a delay with the message, after a closed connection the service goes on")
+    @Test(
+        "A fault can give a status with Retry-After, delay a message, or close a connection; then the service continues"
+    )
     func faults() async throws {
         try await TestSandbox.with { sandbox in
             let browser = try await browser(sandbox)
@@ -120,7 +122,7 @@ struct PushServiceTests {
         }
     }
 
-    @Test("A dropped message does not hold up the end of the sandbox")
+    @Test("A dropped message does not delay the stop of the sandbox")
     func stop() async throws {
         try await TestSandbox.with { sandbox in
             let browser = try await browser(sandbox)

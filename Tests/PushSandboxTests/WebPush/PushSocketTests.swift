@@ -22,7 +22,7 @@ struct PushSocketTests {
     private let secret = MessageEncryption.randomSalt()
 
     @Test(
-        "A browser subscribes, gets a push, acknowledges it; what comes while it is away waits; unsubscribed it is gone"
+        "A browser subscribes, gets and acknowledges a push, gets missed pushes later, and unsubscribes"
     )
     func delivery() async throws {
         try await TestSandbox.with { sandbox in
@@ -74,7 +74,7 @@ struct PushSocketTests {
         }
     }
 
-    @Test("What breaks the protocol closes the connection, with the field and the rule")
+    @Test("A violation of the protocol closes the connection with the field and the rule")
     func refusals() async throws {
         try await TestSandbox.with { sandbox in
             let long = #"{"messageType":"hello","uaid":"\#(String(repeating: "x", count: 64 << 10))"}"#
@@ -98,7 +98,7 @@ struct PushSocketTests {
         }
     }
 
-    @Test("A browser that does not say who it is is closed; the sandbox's end closes the others")
+    @Test("A browser that does not identify itself is closed; the sandbox's stop closes the others")
     func ends() async throws {
         try await TestSandbox.with({ $0.handshakeTimeout = .milliseconds(1) }) { sandbox in
             let port = sandbox.addresses.control.port
@@ -116,7 +116,7 @@ struct PushSocketTests {
     }
 
     @Test(
-        "A WebSocket opens only for who names this machine",
+        "A WebSocket opens only for hosts of this machine",
         arguments: [
             (nil, nil, 101), (nil, "ws://localhost:PORT/push", 101), (nil, "http://127.0.0.1:PORT", 101),
             ("evil.example", nil, 403), ("localhost:1", nil, 403), (nil, "https://evil.example", 403),
@@ -129,7 +129,7 @@ struct PushSocketTests {
         }
     }
 
-    @Test("Elsewhere an upgrade is ignored, and without one the path says what it wants")
+    @Test("At other paths an upgrade is ignored, and without one the path asks for it")
     func other() async throws {
         try await TestSandbox.with { sandbox in
             #expect(try await upgrade(sandbox, "/healthz") == 200)

@@ -85,7 +85,7 @@ private struct Service {
 
 @Suite("Web Push: real browsers")
 struct UserAgentsTests {
-    @Test("A browser gets a name and keeps it; one of before the sandbox's start gets another")
+    @Test("A browser gets a name and keeps it; a name from before the sandbox's start is replaced")
     func hello() throws {
         var service = Service()
         let (connection, name) = try service.hello()
@@ -98,7 +98,7 @@ struct UserAgentsTests {
     }
 
     @Test(
-        "Before the hello there are only pings; it comes once; whoever connects again is heard over the new connection")
+        "Only pings may precede the hello, which comes once; a reconnected browser uses its new connection")
     func order() throws {
         var service = Service()
         let connection = try service.connect()
@@ -118,7 +118,7 @@ struct UserAgentsTests {
         }
     }
 
-    @Test("A message goes to the browser at once, and again after each connect until it is acknowledged")
+    @Test("A message goes to the browser at once, and again after each reconnect until it is acknowledged")
     func delivery() throws {
         var service = Service()
         let (first, name) = try service.hello()
@@ -144,7 +144,7 @@ struct UserAgentsTests {
         #expect(try service.take(third).isEmpty)
     }
 
-    @Test("A worker that fails after the acknowledgement is in the inbox; nobody else can say so")
+    @Test("The inbox shows a worker that fails after the acknowledgement, if its own browser reports it")
     func failure() throws {
         var service = Service()
         let (connection, _) = try service.hello()
@@ -161,7 +161,7 @@ struct UserAgentsTests {
         #expect(service.deliveries == [.init(progress: .failed, code: 302)])
     }
 
-    @Test("For a browser that is away a message is kept for its TTL; without one it is not kept")
+    @Test("A message to an absent browser is kept for its TTL, and not kept without one")
     func expiry() throws {
         var service = Service()
         let (connection, name) = try service.hello()
@@ -179,7 +179,7 @@ struct UserAgentsTests {
         #expect(try service.take(again).map(\.text) == ["at once"])
     }
 
-    @Test("A topic replaces what was not acknowledged; of too many the oldest is dropped")
+    @Test("A message replaces an unacknowledged one of its topic; above the limit the oldest is dropped")
     func replacement() throws {
         var service = Service()
         let (connection, name) = try service.hello()
@@ -197,7 +197,7 @@ struct UserAgentsTests {
         #expect(texts == (3...(UserAgents.messageLimit + 2)).map { "\($0)" })
     }
 
-    @Test("The same channel has the same endpoint, with another key another; what has ended answers 410")
+    @Test("A channel keeps its endpoint, and gets another for another key; an ended endpoint gives a 410")
     func registration() throws {
         var service = Service()
         let (connection, _) = try service.hello()
@@ -223,7 +223,7 @@ struct UserAgentsTests {
         #expect(service.state.stats.browsers == .init(subscribed: 0, removed: 3, connected: 1, waiting: 0))
     }
 
-    @Test("The control API ends a real browser's subscription, too; registered again it has another endpoint")
+    @Test("The control API can end a real browser's subscription, which gets another endpoint when registered again")
     func removal() throws {
         var service = Service()
         let (connection, _) = try service.hello()
@@ -239,7 +239,7 @@ struct UserAgentsTests {
         #expect(try service.register(over: connection) == second)
     }
 
-    @Test("A sender's body is checked as far as that is possible without the browser's keys")
+    @Test("A sender's body is checked as far as possible without the browser's keys")
     func form() throws {
         var service = Service()
         let (connection, _) = try service.hello()
@@ -290,7 +290,7 @@ struct UserAgentsTests {
     }
 
     @Test(
-        "Messages are read as Firefox writes them",
+        "Firefox's messages are read",
         arguments: [
             (
                 #"{"messageType":"hello","broadcasts":{"remote-settings/monitor_changes":"v"},"use_webpush":true}"#,
@@ -317,7 +317,7 @@ struct UserAgentsTests {
         #expect(try BrowserMessage(json: Data(json.utf8)) == message)
     }
 
-    @Test("A key is read with padding")
+    @Test("A key with padding is read")
     func padding() throws {
         let key = VAPIDKey().publicText
         let json = #"{"messageType":"register","channelID":"\#(Service.channel)","key":"\#(key)="}"#
@@ -326,7 +326,7 @@ struct UserAgentsTests {
     }
 
     @Test(
-        "What is wrong with a message is named",
+        "The error names an invalid field of a message",
         arguments: [
             ("", "must be a JSON object"), ("[]", "must be a JSON object"), ("nonsense", "must be a JSON object"),
             (#"{"messageType":"bye"}"#, "messageType: "), (#"{"messageType":7}"#, "messageType: "),
