@@ -1,22 +1,22 @@
 #if PostgreSQL
 import ChatDomain
 
-/// Rows of one table that retention deletes, or takes something from, when they are old: the next ones by id in one statement.
+/// Old rows of one table that retention deletes or changes, a number of rows per statement, in the order of their ids.
 struct AgedRows: Sendable {
     let table: String
     let key: String
-    /// Which rows, as `r`, are old enough and may go; `$3` is the limit.
+    /// A condition on `r` for rows that are old enough to be deleted or changed. `$3` is the limit.
     let condition: String
-    /// Which rows show that old ones may follow, though they stay themselves; `nil`: those of the condition.
+    /// A condition for rows after which old ones may follow, even if they stay themselves. `nil` for ``condition``.
     var isPassed: String?
-    /// What changes of them; `nil`: they are deleted.
+    /// The assignments that change a row. `nil` to delete it.
     var change: String?
-    /// Rows that one transaction looks at: few, so that nobody waits long behind it.
+    /// The number of rows that one transaction examines. It is small, so that no other transaction waits long.
     var window = 500
 
     let walk = RetentionWalk()
 
-    /// Of rows after `$1` the next `$2`.
+    /// Processes the next `$2` rows after `$1`.
     var sql: String {
         """
         WITH looked AS MATERIALIZED (
@@ -30,7 +30,7 @@ struct AgedRows: Sendable {
         """
     }
 
-    /// - Returns: how many rows it deleted or changed.
+    /// - Returns: The number of rows that it deleted or changed.
     func apply(before time: Timestamp, _ database: PostgresDatabase) async throws(ChatError) -> Int {
         try await walk.run { after throws(ChatError) in
             try await database.write(.upkeep, isRepeatable: true) { transaction in

@@ -3,27 +3,27 @@ import Crypto
 import Foundation
 import Synchronization
 
-/// What a commit brought, for whoever waits for it in any relay.
+/// The changes of a commit, for listeners in any relay.
 struct Announcement: Sendable, Hashable {
-    /// Somebody missed something: look at all.
+    /// Whether announcements were missed, so that listeners have to query everything.
     var everything = false
-    /// There may be due pushes of these apps.
+    /// Apps that may have due pushes.
     var apps: Set<String> = []
     /// Rooms with new messages.
     var messages: Set<String> = []
-    /// Rooms that somebody has entered or left.
+    /// Rooms that members have joined or left.
     var memberships: Set<String> = []
-    /// Who has entered or left; of them those who did not leave by themselves; rooms whose members were all removed.
+    /// Members who have joined or left; those of them who were removed; rooms whose members were all removed.
     var members: Set<String> = []
     var removed: Set<String> = []
     var closed: Set<String> = []
-    /// Messages that were deleted, by their rooms.
+    /// Deleted messages, by room.
     var deleted: [String: [Int64]] = [:]
-    /// Rooms whose members have fetched something.
+    /// Rooms whose members have fetched messages.
     var read: Set<String> = []
-    /// Background work was written down.
+    /// Whether there is new background work.
     var jobs = false
-    /// An API token was revoked.
+    /// Whether an API token was revoked.
     var tokens = false
 
     static let everything = {
@@ -34,7 +34,7 @@ struct Announcement: Sendable, Hashable {
 
     var isEmpty: Bool { self == Announcement() }
 
-    /// The same in two parts of about the same size; nil where there is nothing to divide.
+    /// The same announcement in two parts of about the same size. `nil` if it cannot be divided.
     fileprivate var halves: [Announcement]? {
         var (first, second) = (self, self)
         var isDivided = false
@@ -53,26 +53,26 @@ struct Announcement: Sendable, Hashable {
     }
 }
 
-/// How announcements travel: by NOTIFY at the end of a transaction, in a channel that names the schema.
+/// Sends announcements by NOTIFY at the end of a transaction, on a channel that names the schema.
 ///
-/// PostgreSQL lets every role that may connect listen on any channel and notify in it. An announcement is therefore
-/// encrypted and authenticated, with a key that only roles can have that read the relay's tables:
+/// PostgreSQL lets every role that may connect listen on any channel and notify on it. An announcement is therefore
+/// encrypted and authenticated. Only roles that can read the relay's tables can have the key:
 ///
 ///     payload = "v2" "." sender "." base64(nonce (12), AES-256-GCM of the JSON, tag (16))
 ///     key     = HKDF-SHA256(queue_state.channel_key, salt: sender, info: "pushchat announcement" channel)
 ///
-/// The sender is a random name of a process, so that no key encrypts more announcements than random nonces are safe for.
-/// Relays of versions before this one send plain JSON. Either side takes the other's payloads for
-/// ``Announcement/everything``.
+/// The sender is a random name of a process, so that no key encrypts more announcements than random nonces are safe
+/// for. Older relays send plain JSON. Old and new relays treat each other's payloads as ``Announcement/everything``.
 struct AnnouncementChannel: Sendable {
     static let sql = "SELECT pg_notify($1::text, $2::text)"
-    /// The server takes less than 8000 bytes.
+    /// PostgreSQL accepts less than 8000 bytes.
     static let longestPayload = 7000
-    /// In which one transaction's announcement travels; with more it is ``Announcement/everything``.
+    /// The maximum number of payloads for one transaction's announcement. With more, it is ``Announcement/everything``.
     static let mostPayloads = 10
     private static let version = "v2"
 
-    /// Tells one's own from others': who sent it has told its listeners already.
+    /// Distinguishes this process's payloads from others'. The process sends its own announcements to its listeners
+    /// directly.
     private final class Sender: Sendable {
         struct State {
             let name: String
@@ -103,7 +103,7 @@ struct AnnouncementChannel: Sendable {
 
     /// - Parameter secret: `queue_state.channel_key`.
     init(schema: String, secret: [UInt8]) {
-        // The server takes less than 64 bytes.
+        // PostgreSQL accepts less than 64 bytes.
         let name = "pushchat_" + String(schema.unicodeScalars.prefix(50).map { $0.isASCII ? Character($0) : "_" })
         let secret = SymmetricKey(data: secret)
         let info = Data("pushchat announcement \(name)".utf8)
@@ -115,10 +115,11 @@ struct AnnouncementChannel: Sendable {
         sender = Sender(key)
     }
 
-    /// What was sent before is another's from now on: nobody was told of a commit that is in doubt.
+    /// Treats earlier payloads as another process's from now on: the listeners were not notified of a commit that is in
+    /// doubt.
     func forgetOwn() { sender.change() }
 
-    /// Of ``sql``, for each time that it is to be run.
+    /// The parameters of ``sql``, one list per execution.
     func values(_ announcement: Announcement) -> [[PostgresValue]] {
         var (payloads, rest) = ([String](), [announcement])
         while let next = rest.popLast() {
@@ -159,14 +160,15 @@ struct AnnouncementChannel: Sendable {
             closed: named(announcement.closed), deleted: named(announcement.deleted), read: named(announcement.read),
             jobs: announcement.jobs ? true : nil, tokens: announcement.tokens ? true : nil)
         let own = sender.current
-        // Strings, numbers and flags can always be encoded, and a key of 256 bits always encrypts.
+        // Cannot fail: strings, numbers and flags can always be encoded, and a key of 256 bits is always valid.
         guard let text = try? JSONEncoder().encode(payload),
             let box = try? AES.GCM.seal(text, using: own.key).combined
         else { return "" }
         return "\(Self.version).\(own.name).\(box.base64EncodedString())"
     }
 
-    /// Reads a payload. `nil` for one's own; ``Announcement/everything`` for one that no relay of this version sent.
+    /// Reads a payload. `nil` for this process's own; ``Announcement/everything`` for a payload that no relay of this
+    /// version sent.
     func announcement(_ payload: String) -> Announcement? {
         let parts = payload.split(separator: ".", maxSplits: 2, omittingEmptySubsequences: false)
         guard parts.count == 3, parts[0] == Self.version else { return .everything }

@@ -1,9 +1,10 @@
 #if PostgreSQL
 import Synchronization
 
-/// Hands announcements to all who listen in this process.
+/// Sends announcements to all listeners in this process.
 final class AnnouncementStreams: Sendable {
-    /// That wait for a listener; with more it gets ``Announcement/everything``.
+    /// The maximum number of announcements that wait for a listener. With more, the listener gets
+    /// ``Announcement/everything``.
     private static let mostWaiting = 256
 
     private struct State {
@@ -30,7 +31,7 @@ final class AnnouncementStreams: Sendable {
     func send(_ announcement: Announcement) {
         guard !announcement.isEmpty else { return }
         for listener in state.withLock({ Array($0.listeners.values) }) {
-            // What fell out may have been anything.
+            // The dropped announcement may have been any.
             if case .dropped = listener.yield(announcement) { listener.yield(.everything) }
         }
     }

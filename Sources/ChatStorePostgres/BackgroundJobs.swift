@@ -3,34 +3,36 @@ import ChatDomain
 import Logging
 import Synchronization
 
-/// A kind of work that is left after an answer; how far it has come stands in the rows themselves.
+/// A kind of work that remains after a response. The rows themselves store the progress.
 protocol BackgroundStep: Sendable {
-    /// Ids greater than `$1` with work left that nobody is at, in order, at most `$2`; locks their rows with
-    /// `FOR NO KEY UPDATE SKIP LOCKED`.
+    /// Selects at most `$2` ids above `$1` with remaining work, in order, and skips those that another relay works on.
+    /// Locks their rows with `FOR NO KEY UPDATE SKIP LOCKED`.
     static var claimSQL: String { get }
-    /// Does the next part of the first of them, or of several, some 500 devices in all, and writes down how far each has come.
-    /// Sets `announcement.apps`. Runs again when its transaction does: nothing outside the database.
+    /// Performs the next part of the first id, or of several, about 500 devices in total, and records the progress of
+    /// each. Sets `announcement.apps`. Must have no effects outside the database, because it runs again if its
+    /// transaction does.
     static func step(
         of ids: [Int64], now: Timestamp, _ settings: StoreSettings, _ transaction: PostgresTransaction
     ) throws -> BackgroundProgress
 }
 
-/// What a step did.
+/// The result of a step.
 struct BackgroundProgress: Sendable {
-    /// The last id of which something was done: the next step begins with the one after it, so that long work holds up nobody.
+    /// The last id that was processed. The next step begins with the one after it, so that long work does not block the
+    /// other ids.
     var last: Int64
     /// Pushes that reached a final state; counted after the commit.
     var ended: [FinalStateCount] = []
 }
 
-/// Does what is left of messages and notifications, in steps, one transaction each. Of several relays any one does a step: it
-/// has the row locked meanwhile, and the others take another.
+/// Performs the remaining work of messages and notifications in steps of one transaction each. Any relay can perform a
+/// step: it locks the row, and the other relays take another one.
 final class BackgroundJobs: Sendable {
-    /// Rows that a step claims.
+    /// The maximum number of rows that a step claims.
     private static let most: Int64 = 20
-    /// How often it is looked for what another relay has left, or has not announced.
+    /// The interval of queries for work that another relay has left, or has not announced.
     private static let pause = Duration.seconds(1)
-    /// Failed rows of a kind that are remembered, so that the log names each once.
+    /// The maximum number of failed rows per kind to remember, so that the log names each one once.
     private static let mostFailed = 1000
 
     private let database: PostgresDatabase
@@ -48,10 +50,11 @@ final class BackgroundJobs: Sendable {
         self.kinds = kinds
     }
 
-    /// To be called after the commit of a step that a request did itself.
+    /// Must be called after the commit of a step that was part of a request.
     func committed(_ ended: [FinalStateCount]) { outcomes.add(ended) }
 
-    /// Does what is announced, and looks each second, until the task is cancelled. Kinds do not wait for each other.
+    /// Performs announced work, and queries for work once per second, until the task is cancelled. The kinds do not
+    /// wait for each other.
     func run() async {
         await withTaskGroup { group in
             for kind in kinds {
@@ -80,8 +83,8 @@ final class BackgroundJobs: Sendable {
         }
     }
 
-    /// Does all that is there, a step of each in turn. What fails (by a row that another program has made, say) is left for the
-    /// next look, and the others go on.
+    /// Performs all remaining work, one step per row in turn. A failed row (because another program has inserted it,
+    /// for example) is left for the next query, and the others continue.
     private func work(_ kind: any BackgroundStep.Type, _ trouble: inout Trouble) async {
         let claimed = Claim()
         var (position, limit, isMoving) = (Int64.min, Self.most, false)
@@ -106,7 +109,7 @@ final class BackgroundJobs: Sendable {
                     return
                 }
                 guard limit == 1 else {
-                    // Which of them it is.
+                    // Find out which of the rows fails.
                     limit = 1
                     continue
                 }
@@ -119,19 +122,19 @@ final class BackgroundJobs: Sendable {
         }
     }
 
-    /// What the log has said of a kind of work.
+    /// The problems that were logged for a kind of work.
     private struct Trouble {
-        /// Since the last step that was possible.
+        /// Whether no step has succeeded since the last interruption.
         var isInterrupted = false
         var failed: Set<Int64> = []
     }
 
-    /// The first row of the step that is tried; for the log, and to pass it.
+    /// The first row of the current step, for the log and in order to skip it.
     private final class Claim: Sendable {
         let first = Mutex<Int64?>(nil)
     }
 
-    /// - Returns: nil when there is nothing after `position`.
+    /// - Returns: `nil` if there is no work after `position`.
     private func step(
         _ kind: any BackgroundStep.Type, after position: Int64, _ limit: Int64, _ claim: Claim
     ) async throws(ChatError) -> BackgroundProgress? {

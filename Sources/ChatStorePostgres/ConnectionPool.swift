@@ -4,25 +4,26 @@ import Dispatch
 import Foundation
 import Synchronization
 
-/// Connections, each with a thread of its own, and the calls that wait for one. Some connections do answers only and some do
-/// none, so that no answer waits behind work that nobody waits for.
+/// Connections with one thread each, and the calls that wait for them. Some connections serve only responses and some
+/// serve none, so that no response waits behind background work.
 final class ConnectionPool: Sendable {
-    /// What a call is for.
+    /// The purpose of a call.
     enum Lane: Int, Sendable, CaseIterable {
-        /// Somebody waits for an answer, and something is written.
+        /// A write that a caller waits for.
         case answer
         case read
-        /// The queue's own: leases, outcomes, retention.
+        /// The queue's own work: leases, outcomes, retention.
         case upkeep
         case background
     }
 
-    /// Calls that may wait in a lane; more means that the server does not keep up, and the client should come later.
+    /// The maximum number of waiting calls per lane. If more arrive, the server cannot keep up, and the client should
+    /// retry later.
     static let waitingLimit = 10_000
-    /// How long a call waits before it is refused.
+    /// The time after which a waiting call is refused.
     static let longestWait = Duration.seconds(10)
 
-    /// A thread's connection, which comes and goes.
+    /// A thread's connection. It is opened when needed, and reopened after it was lost.
     final class Worker {
         private let pool: ConnectionPool
         private var connection: PostgresConnection?
@@ -48,12 +49,12 @@ final class ConnectionPool: Sendable {
 
     private struct State {
         var waiting = [[Call]](repeating: [], count: Lane.allCases.count)
-        /// Threads without a call, by number.
+        /// Indexes of the threads that have no call.
         var idle: Set<Int> = []
         var isClosed = false
     }
 
-    /// How connecting went last.
+    /// The result of the last attempt to connect.
     private struct Attempts {
         var failure: PostgresError?
         var again = ContinuousClock.now
@@ -64,7 +65,7 @@ final class ConnectionPool: Sendable {
     private static let longestPause = Duration.seconds(4)
 
     private let url: String
-    /// Which lanes a thread serves, in order.
+    /// The lanes that each thread serves, in order of preference.
     private let lanes: [[Lane]]
     private let wakes: [DispatchSemaphore]
     private let state = Mutex(State())
@@ -73,7 +74,8 @@ final class ConnectionPool: Sendable {
 
     init(url: String, connections: Int) {
         self.url = url
-        // Of eight: four for answers, two of which read as well, two that read, one for the queue and one for both.
+        // Of eight connections, four serve responses (two of them also read), two only read, one prefers the queue and
+        // one serves the queue and background work.
         let quiet = max(1, connections / 4)
         let reading = max(1, connections / 4)
         lanes = (0..<connections).map { number in
@@ -96,7 +98,7 @@ final class ConnectionPool: Sendable {
         }
     }
 
-    /// Puts a call in line. It runs on a connection's thread, or is refused.
+    /// Enqueues a call. It runs on a connection's thread, or is refused.
     func submit(
         _ lane: Lane, _ run: @escaping @Sendable (Worker) -> Void, refuse: @escaping @Sendable (ChatError) -> Void
     ) {
@@ -107,7 +109,7 @@ final class ConnectionPool: Sendable {
                 return ("too many calls wait for the database", nil)
             }
             state.waiting[lane.rawValue].append(call)
-            // Who serves this lane first.
+            // Prefer a thread that serves this lane first.
             let thread = state.idle.filter { lanes[$0].contains(lane) }.min { left, right in
                 (lanes[left].first == lane ? 0 : 1, left) < (lanes[right].first == lane ? 0 : 1, right)
             }
@@ -118,7 +120,7 @@ final class ConnectionPool: Sendable {
         if let wake { wakes[wake].signal() }
     }
 
-    /// Connections with a call and without one, and calls that wait.
+    /// The number of connections with and without a call, and of waiting calls per lane.
     var load: (busy: Int, idle: Int, waiting: [(Lane, Int)]) {
         state.withLock { state in
             let idle = state.idle.count
@@ -126,7 +128,7 @@ final class ConnectionPool: Sendable {
         }
     }
 
-    /// Waits for the calls that run; those that wait are refused.
+    /// Waits for the running calls, and refuses the waiting ones.
     func close() {
         let refused = state.withLock { state in
             state.isClosed = true
@@ -169,7 +171,7 @@ final class ConnectionPool: Sendable {
         }
     }
 
-    /// One attempt after another, and none for a while after one has failed: calls are refused then.
+    /// Connects. After a failure, fails immediately for a while with the same error.
     private func connect() throws(PostgresError) -> PostgresConnection {
         let recent = attempts.withLock { $0.again > .now ? $0.failure : nil }
         if let recent { throw recent }

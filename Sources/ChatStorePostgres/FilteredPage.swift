@@ -1,11 +1,11 @@
 #if PostgreSQL
 import ChatDomain
 
-/// The parameters of a statement that is put together of parts.
+/// The parameters of a statement that is assembled from parts.
 struct PostgresParameters {
     private(set) var values: [PostgresValue] = []
 
-    /// - Returns: what the statement says for the value.
+    /// - Returns: The placeholder of the value for the statement.
     mutating func add(_ value: PostgresValue, _ type: String = "bigint") -> String {
         values.append(value)
         return "$\(values.count)::\(type)"
@@ -15,13 +15,14 @@ struct PostgresParameters {
 }
 
 extension PostgresTransaction {
-    /// What a condition leaves of a list, without sending what it takes away: the wanted rows of a page, and the cursor of the
-    /// next page; nil at the end. Looks at ``pageWindow`` candidates.
+    /// The matching rows of a page, and the cursor of the next page. The cursor is `nil` on the last page. The server
+    /// applies the condition, so that only matching rows are sent. Examines at most ``pageWindow`` candidates.
     /// - Parameters:
-    ///   - columns: the first is `key`.
-    ///   - key: what the list is in order of, and the cursor counts by.
-    ///   - candidates: `FROM … WHERE …` without the words at its ends, of an index in the order of `key`.
-    ///   - condition: which of them are wanted; nil for all. Its parameters follow those of the candidates.
+    ///   - columns: The columns to select. The first one has to be `key`.
+    ///   - key: The column that defines the order, and serves as the cursor.
+    ///   - candidates: The text between `FROM` and `ORDER BY`, with a `WHERE` clause. An index has to have the order of
+    ///     `key`.
+    ///   - condition: A condition for the candidates. `nil` for all. Its parameters follow those of the candidates.
     func page(
         _ columns: String, key: String, of candidates: String, _ values: [PostgresValue], where condition: String?,
         _ more: [PostgresValue], limit: Int

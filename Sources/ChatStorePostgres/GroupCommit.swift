@@ -2,7 +2,7 @@
 import ChatDomain
 import Synchronization
 
-/// Requests of many callers in one transaction: what arrives while one runs shares the next.
+/// Performs the requests of many callers in one transaction: requests that arrive while one runs share the next.
 final class GroupCommit<Request: Sendable, Response: Sendable>: Sendable {
     typealias Work = @Sendable ([Request], PostgresTransaction) throws -> [Result<Response, ChatError>]
 
@@ -22,10 +22,10 @@ final class GroupCommit<Request: Sendable, Response: Sendable>: Sendable {
     private let state = Mutex(State())
 
     /// - Parameters:
-    ///   - limit: requests that share a transaction.
-    ///   - work: answers each request, in order; may run again, as
-    ///     ``PostgresDatabase/write(_:operations:isRepeatable:_:)`` says. If a statement is refused, each request is done in a
-    ///     transaction of its own, so that only the faulty one fails.
+    ///   - limit: The maximum number of requests that share a transaction.
+    ///   - work: Returns a response for each request, in order. It may run several times, as described at
+    ///     ``PostgresDatabase/write(_:operations:isRepeatable:_:)``. If the server refuses a statement, each request
+    ///     runs in a transaction of its own, so that only the faulty one fails.
     init(database: PostgresDatabase, limit: Int = 512, work: @escaping Work) {
         self.database = database
         self.limit = limit

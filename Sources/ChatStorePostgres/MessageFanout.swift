@@ -1,25 +1,26 @@
 #if PostgreSQL
 import ChatDomain
 
-/// The pushes of messages: a row for each other member of the room that has a device.
+/// Queues the pushes of messages: one push for each other member of the room that has a device.
 ///
-/// The rows of a small room are part of the request's transaction (``PostBatch``). A larger room's follow behind the answer, in
-/// steps that cover a bounded number of members; how far they have come is kept with the message. Any relay takes a step.
+/// The pushes of a small room are part of the request's transaction (``PostBatch``). Those of a larger room follow
+/// after the response, in steps that cover a bounded number of members. The message's row stores the progress, and any
+/// relay can perform a step.
 enum MessageFanout: BackgroundStep {
     static let claimSQL = """
         SELECT message_id FROM messages WHERE fanout_after IS NOT NULL AND message_id > $1::bigint
         ORDER BY message_id LIMIT $2::bigint FOR NO KEY UPDATE SKIP LOCKED
         """
 
-    /// Members that are looked at of each message but the step's first: smaller rooms are served together, a larger one when
-    /// it is the first.
+    /// The maximum number of members to examine for each message except the first of a step. Smaller rooms are thus
+    /// served together, and a larger room when its message is the first.
     private static let most = PushLifeCycle.bulkFrom
 
     static func step(
         of ids: [Int64], now: Timestamp, _ settings: StoreSettings, _ transaction: PostgresTransaction
     ) throws -> BackgroundProgress {
-        // No member is taken away between the look at the room and the end: of whom is taken away, all pushes have lower
-        // numbers than the record says.
+        // No member may be removed between this read and the commit: the record of a removal covers only pushes with
+        // lower ids.
         transaction.pipeline(
             """
             SELECT pg_advisory_xact_lock_shared(key) FROM (
@@ -32,12 +33,12 @@ enum MessageFanout: BackgroundStep {
         var (pushes, parts, looked) = (ChatPushes(now: now, settings), [Part](), 0)
         for row in rows {
             let part = try Part(row)
-            // The first alone may take several steps.
+            // Only the first message may take several steps.
             if !parts.isEmpty, part.next != nil || looked + part.looked > RoomSize.step { break }
             (looked, parts) = (looked + part.looked, parts + [part])
             let upTo = part.next ?? part.until
             for app in part.apps {
-                // An app for which nothing fits has no pushes; the others have theirs.
+                // An app whose payload cannot be made gets no pushes. The other apps do.
                 try? pushes.add(part.alert, app: app, isBulk: part.isBulk, after: part.after, upTo: upTo)
             }
         }
@@ -51,12 +52,12 @@ enum MessageFanout: BackgroundStep {
         return BackgroundProgress(last: parts.last?.alert.message ?? ids.last ?? .max)
     }
 
-    /// What a step finds of a message.
+    /// The next part of a message's fan-out.
     private struct Part {
         let alert: ChatAlert
         let after: Int64
         let until: Int64
-        /// The last member of the step, where there are more.
+        /// The last member of this step. `nil` if no members remain after it.
         let next: Int64?
         let looked: Int
         let apps: [String]
@@ -77,9 +78,10 @@ enum MessageFanout: BackgroundStep {
         }
     }
 
-    /// Of messages `$1` the next members, of the first `$5` up to `$2` and of the others up to `$3`: after the one, up to the
-    /// last at the time of the message. Who comes later gets none. Whether the room has more than `$4` members says whether
-    /// its pushes let others pass; whether each has a device is not looked at: that would cost more with each member.
+    /// Selects the next members for the messages `$1`: up to `$2` for the message `$5`, the first of the step, and up
+    /// to `$3` for the others. These are members after `fanout_after`, up to the last one at the time of the message.
+    /// Members who join later get no push. A room with more than `$4` members is bulk, so that other pushes overtake
+    /// its pushes. The count includes members without a device: checking that would cost more with each member.
     static let partsSQL = """
         SELECT m.message_id, m.secret_code, m.nickname, m.text, m.fanout_after, m.fanout_until, m.title, m.link,
             m.priority, m.sound, p.looked, CASE WHEN p.last < m.fanout_until AND p.looked = p.most THEN p.last END, p.apps,
@@ -100,7 +102,7 @@ enum MessageFanout: BackgroundStep {
         """
 }
 
-/// Pushes of messages that are to be queued, for members of their rooms.
+/// Chat pushes to queue for members of rooms.
 struct ChatPushes {
     private let now: Timestamp
     private let settings: StoreSettings
@@ -117,17 +119,17 @@ struct ChatPushes {
         self.settings = settings
     }
 
-    /// The apps as the queue knows them.
+    /// The apps, by their names in the queue.
     var apps: Set<String> { Set(currentApps) }
 
-    /// What an SQL statement has joined with line feeds.
+    /// Splits names that an SQL statement has joined with line feeds.
     static func apps(_ text: String) -> [String] {
         text.unicodeScalars.split(separator: "\n", omittingEmptySubsequences: false).map { String($0) }
     }
 
-    /// A message as an app's members get it: those who entered the room after the one, up to the other.
-    /// - Parameter app: as the members' rows say.
-    /// - Throws: what the writer reads where not one character fits.
+    /// Adds the pushes of a message for an app's members with ids above `after` and up to `upTo`.
+    /// - Parameter app: The app as stored with the members.
+    /// - Throws: The error for the writer if the payload has no room for a single character.
     mutating func add(
         _ alert: ChatAlert, app: String, isBulk: Bool = false, after: Int64 = 0, upTo: Int64 = .max
     ) throws(ChatError) {
@@ -141,13 +143,13 @@ struct ChatPushes {
         self.upTo.append(upTo)
     }
 
-    /// Queues all of them with the transaction's next statement.
+    /// Queues all pushes with the transaction's next statement.
     func queueLater(_ transaction: PostgresTransaction) {
         if !messages.isEmpty { transaction.pipeline(Self.insertSQL, values) }
     }
 
-    /// Queues all of them.
-    /// - Returns: of those of `ids` that there are, how many pushes each has got.
+    /// Queues all pushes.
+    /// - Returns: The number of pushes of each message in `ids` that exists.
     func queue(for ids: [Int64], _ transaction: PostgresTransaction) throws -> [Int64: Int] {
         let rows = try transaction.rows(Self.countingSQL, values + [.ints(ids)])
         return try Dictionary(rows.map { (try $0.int(0), Int(try $0.int(1))) }, uniquingKeysWith: +)

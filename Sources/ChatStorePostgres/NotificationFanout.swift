@@ -1,26 +1,28 @@
 #if PostgreSQL
 import ChatDomain
 
-/// A notification on its way into the queue: one row for each device of its audience.
+/// Queues the pushes of a notification: one push for each device of its audience.
 ///
-/// The audience is a list of items, worked through in order; a step covers a bounded number of devices of one item or of
-/// several, in one statement where it can. Who does a step has the notification's row locked. A device that several ways lead
-/// to gets one row: a unique index sees to it among what is not settled, and the statement looks at the rest.
+/// The audience is a list of items, processed in order. A step covers a bounded number of devices of one or several
+/// items, in one statement if possible. The relay that performs a step locks the notification's row. A device that
+/// several items lead to gets one push: a unique index ensures it among unsettled pushes, and the statement checks the
+/// settled ones.
 struct NotificationFanout {
-    /// Devices that one step looks at: some milliseconds of writing. An item without any counts as one.
+    /// The number of devices that one step examines, which takes a few milliseconds of writing. An item without devices
+    /// counts as one.
     static let step = 500
-    /// Users or tags that one statement looks at.
+    /// The maximum number of users or tags per statement.
     private static let mostNames = 100
 
     let id: NotificationID
     let request: NotificationRequest
-    /// As the answer said, or will say.
+    /// The number of devices in the response to the request.
     let devices: Int
     let items: [AudienceItem]
-    /// Items before this one are done, and of this one the devices up to `after`.
+    /// The items before this one are done, and the devices of this one up to `after`.
     private(set) var item: Int
     private(set) var after: Int64
-    /// The last device, or member, when the notification was accepted: who comes later gets none.
+    /// The last device, or room member, when the notification was accepted. Later ones get no push.
     let until: Int64
 
     init(
@@ -35,7 +37,7 @@ struct NotificationFanout {
         self.until = until
     }
 
-    /// Nil when there is none left.
+    /// Returns `nil` if the notification has no pushes left to queue.
     static func unfinished(_ id: NotificationID, _ transaction: PostgresTransaction) throws -> NotificationFanout? {
         let row = try transaction.row(
             """
@@ -50,14 +52,14 @@ struct NotificationFanout {
             until: try row.int(2))
     }
 
-    /// Where a fan-out that begins now will end.
+    /// The last id of a fan-out that begins now.
     static func end(of audience: Audience, _ transaction: PostgresTransaction) throws -> Int64 {
         let isRoom = if case .room = audience { true } else { false }
         let (id, table) = isRoom ? ("member_id", "active_users") : ("device_id", "devices")
         return try transaction.row("SELECT max(\(id)) FROM \(table)")?.optionalInt(0) ?? 0
     }
 
-    /// What a step did.
+    /// The result of a step.
     struct Step: Sendable {
         var looked = 0
         var queued = 0
@@ -67,7 +69,7 @@ struct NotificationFanout {
         fileprivate var range: ClosedRange<Int64>?
     }
 
-    /// Queues the next pushes, and writes down how far it has come.
+    /// Queues the next pushes and records the progress.
     mutating func step(
         now: Timestamp, _ settings: StoreSettings, _ transaction: PostgresTransaction
     ) throws -> Step {
@@ -95,7 +97,7 @@ struct NotificationFanout {
         return step
     }
 
-    /// Queues pushes of one item, or of the next items.
+    /// Queues pushes of one or several of the next items.
     private mutating func queue(
         _ budget: Int, into step: inout Step, now: Timestamp, _ settings: StoreSettings,
         _ transaction: PostgresTransaction
@@ -104,7 +106,7 @@ struct NotificationFanout {
         var parameters = PostgresParameters()
         let sql = insertSQL(names, budget, now: now, settings, &parameters)
         guard let row = try transaction.row(sql, parameters.values) else { return }
-        // Where a row is missing, another program's has its number.
+        // If a push was not inserted, another program's push has its id.
         guard try row.int(9) == row.int(4) else { throw PostgresError.numberTaken }
         let looked = Int(try row.int(0))
         step.looked += max(looked, names.count)
@@ -128,20 +130,25 @@ struct NotificationFanout {
 
     // MARK: - The statement
 
-    /// Looks for the candidates, one more than the budget, and writes the pushes. Answers one row: how many candidates there
-    /// were; the place among the names and the id of the last that was looked at; how many were left out; how many rows were
-    /// written, the first and the last; their apps; the apps of those that failed at once; for how many devices rows were to
-    /// be written.
+    /// Selects the candidates, one more than the budget, and inserts the pushes. Returns one row with these columns:
     ///
-    /// The columns of the notification stand in its pushes, too, but for the payload. A device that was named and is inactive
-    /// has its record, and nothing is sent to it.
+    /// - the number of candidates
+    /// - the index among the names and the id of the last candidate that was processed
+    /// - the number of skipped devices
+    /// - the number of inserted pushes, and the first and the last push id
+    /// - the apps of the pending pushes
+    /// - the apps of the pushes that failed immediately
+    /// - the number of devices for which pushes should have been inserted
+    ///
+    /// The pushes repeat the columns of the notification, except for the payload. A device that was named by its token
+    /// and is inactive gets a failed push as a record. It is not sent.
     func insertSQL(
         _ names: ArraySlice<AudienceItem>, _ budget: Int, now: Timestamp, _ settings: StoreSettings,
         _ parameters: inout PostgresParameters
     ) -> String {
         let candidates = candidatesSQL(names, budget, settings, &parameters)
         let (id, time) = (parameters.add(.int(self.id)), "at(\(parameters.add(.time(now))))")
-        // Nobody would ever send what is queued for another app.
+        // Skip apps that are not configured: no dispatcher would ever send their pushes.
         let isConfigured =
             settings.apps.map { "c.app = ANY (\(parameters.add(.texts($0.map(\.text).sorted()), "text[]")))" } ?? "true"
         let skips = request.skipsUnchanged ? unchangedSQL(id, now: now, &parameters) : "false"
@@ -178,7 +185,7 @@ struct NotificationFanout {
             """
     }
 
-    /// Whether a device may be met in two steps: by two names, or by two members of a room.
+    /// Whether two steps may reach the same device: through two names, or through two members of a room.
     private var mayRepeat: Bool {
         switch items[item] {
         case .room: true
@@ -187,8 +194,10 @@ struct NotificationFanout {
         }
     }
 
-    /// Each device is looked for by itself, whatever the planner thinks of how many pushes there are.
-    /// - Parameter table: what is due only, where none is met in two steps: a renamed app's devices are merged meanwhile.
+    /// A condition that the device has no push of this notification. A subquery per device, so that the planner's
+    /// estimate of the number of pushes does not matter.
+    /// - Parameter table: `push_queue_due` if no two steps reach the same device. That suffices to detect devices that
+    ///   are merged during the fan-out, after an app was renamed.
     private static func isNew(_ id: String, in table: String) -> String {
         """
         CASE WHEN w.device IS NULL THEN (
@@ -198,9 +207,10 @@ struct NotificationFanout {
         """
     }
 
-    /// Whether the device's last push of the same kind beside the chat's, sent or on its way, said the same. What is scheduled
-    /// for later is not on its way. A notification of nothing but a badge is compared with the last badge; any other, as a
-    /// whole, with the last one that was not of nothing but a badge.
+    /// Whether the device's previous push of the same kind, sent or on its way, had the same content. Chat pushes are
+    /// not considered. A push that is scheduled for later is not on its way. A notification with nothing but a badge is
+    /// compared with the last badge. Any other notification is compared as a whole with the last one that had more than
+    /// a badge.
     private func unchangedSQL(_ id: String, now: Timestamp, _ parameters: inout PostgresParameters) -> String {
         let payload = "coalesce(n.payload, p.payload)"
         let badge = "json_part(\(payload), '{aps,badge}')"
@@ -221,7 +231,7 @@ struct NotificationFanout {
             """
     }
 
-    /// Devices that are left out are counted with the first tag that leads to them.
+    /// Counts each skipped device with the first tag that leads to it.
     private func isFirst(_ names: ArraySlice<AudienceItem>, _ parameters: inout PostgresParameters) -> String {
         guard request.skipsUnchanged, case .tag = items[item] else { return "" }
         let tags = parameters.add(.texts(items.compactMap(\.value)), "text[]")
@@ -231,8 +241,9 @@ struct NotificationFanout {
             """
     }
 
-    /// The next devices or members in order, with the columns `place` (among the names, from 1), `key`, `device`, `token`,
-    /// `app`, `is_inactive` and `is_wanted`. The inactive are left out, but not where they were named by their token.
+    /// Selects the next devices or members in order, with the columns `place` (the index among the names, from 1),
+    /// `key`, `device`, `token`, `app`, `is_inactive` and `is_wanted`. Leaves out inactive devices, except for those
+    /// that were named by their token.
     private func candidatesSQL(
         _ names: ArraySlice<AudienceItem>, _ budget: Int, _ settings: StoreSettings,
         _ parameters: inout PostgresParameters
@@ -243,7 +254,7 @@ struct NotificationFanout {
             ? "" : "unnest(\(parameters.add(.texts(values), "text[]"))) WITH ORDINALITY AS i (name, place)"
         let defaultApp = parameters.text(settings.defaultApp.text)
         let app = request.app.map { parameters.text($0.text) }
-        /// The name that the configuration has for the app that is called `default` where nothing else was said.
+        /// Replaces `default`, the app of rows that name none, by the name of the configured default app.
         func current(_ name: String) -> String { "CASE WHEN \(name) = 'default' THEN \(defaultApp) ELSE \(name) END" }
         func ofApp(_ name: String) -> String { app.map { "AND \(name) = \($0)" } ?? "" }
         if case .token = items[item] {
@@ -259,7 +270,7 @@ struct NotificationFanout {
             d.device_id AS key, d.device_id AS device, d.device_token AS token, \(current("d.app")) AS app,
                 false AS is_inactive, d.time_deactivated IS NULL \(ofApp("d.app")) AS is_wanted
             """
-        // Of the first name those that are left, of the others all.
+        // The remaining devices of the first name, and all devices of the others.
         let range = "> CASE WHEN i.place = 1 THEN \(after) ELSE 0 END"
         switch items[item] {
         case .user, .token:
@@ -302,7 +313,8 @@ struct NotificationFanout {
 }
 
 extension AudienceItem {
-    /// How many of its kind one statement looks at, where it takes so many names.
+    /// The maximum number of items of this kind per statement.
+    /// - Parameter names: The limit for users and tags.
     func mostTogether(_ names: Int) -> Int {
         switch self {
         case .token: NotificationFanout.step
@@ -311,13 +323,13 @@ extension AudienceItem {
         }
     }
 
-    /// Whether its devices may be more than a step has; those with a token never are.
+    /// Whether it may have more devices than a step processes. Items with a token never do.
     fileprivate var isPaged: Bool {
         if case .token = self { false } else { true }
     }
 
-    /// How many devices the items have now, where there can be many from indexes: for the answer to a request that is too
-    /// large to be finished with it.
+    /// The current number of devices of the audience, for the response to a request that is too large to finish
+    /// immediately. Where there can be many devices, the count only reads indexes.
     static func count(of request: NotificationRequest, _ transaction: PostgresTransaction) throws -> Int {
         var parameters = PostgresParameters()
         let app = request.app.map { parameters.text($0.text) }

@@ -1,15 +1,15 @@
 #if PostgreSQL
 import ChatDomain
 
-/// Posts of many callers in one transaction, with as many statements as for one: the rooms' locks, what the requests find
-/// there, and what is written.
+/// Writes the posts of many callers in one transaction, with as many statements as for one post: locking the rooms,
+/// reading, and writing.
 struct PostBatch {
     struct Posted: Sendable {
         let receipt: PostReceipt
         let time: Timestamp
     }
 
-    /// A message that is to be written.
+    /// A message that will be written.
     private struct Draft {
         let id: MessageID
         let request: PostRequest
@@ -24,7 +24,7 @@ struct PostBatch {
     private var pushes: ChatPushes
     private var earlier: [[String]: EarlierPost] = [:]
 
-    /// - Returns: an answer for each request.
+    /// - Returns: The result of each request.
     static func answers(
         to requests: [PostRequest], now: Timestamp, _ settings: StoreSettings, _ transaction: PostgresTransaction
     ) throws -> [Result<Posted, ChatError>] {
@@ -53,13 +53,13 @@ struct PostBatch {
                 .int(RoomSize.small + 2),
             ]
         ).map { try Found($0) }
-        // Ids in the order of the requests.
+        // Assign the ids in the order of the requests.
         for (id, index) in zip(all.compactMap(\.id).sorted(), all.indices.filter { all[$0].id != nil }) {
             all[index].id = id
         }
         var answers: [Result<Posted, ChatError>] = []
         for (request, found) in zip(requests, all) {
-            // The writer has changed rooms between the two statements.
+            // The writer has moved to another room between the two statements.
             if let room = found.room, !locked.contains(room) { throw PostgresError.collision("the room of a writer") }
             do throws(ChatError) {
                 answers.append(.success(try answer(request, found)))
@@ -71,7 +71,7 @@ struct PostBatch {
         return try write(answers)
     }
 
-    /// What a request is answered where its message can be written, by the order in which SQLite's store looks.
+    /// The result of a request. Checks in the same order as the SQLite store.
     private mutating func answer(_ request: PostRequest, _ found: Found) throws(ChatError) -> Posted {
         guard let room = found.room else { throw .notJoined() }
         let key = request.idempotencyKey.map { [request.member.text, $0] }
@@ -88,11 +88,12 @@ struct PostBatch {
                 extras: draft.extras)
         }
         if let app = found.app, found.lastMember != nil {
-            // A payload that cannot be made is an error of this request, not one of each later step.
+            // If the payload cannot be made, fail this request and not each later step.
             let app = settings.current(app)
             _ = try settings.format(app).payload(of: alert(.max))
         } else if found.lastMember == nil {
-            // Where one cannot be made, the others are those of no message, and are not queued.
+            // If a payload cannot be made, the request fails. The payloads added so far belong to no message, and are
+            // not queued.
             for app in found.apps { try pushes.add(alert(id), app: app) }
         }
         drafts.append(draft)
@@ -104,7 +105,7 @@ struct PostBatch {
     }
 
     private func write(_ answers: [Result<Posted, ChatError>]) throws -> [Result<Posted, ChatError>] {
-        // A member's room has its row since the member joined.
+        // The row of a member's room has existed since the member joined.
         RoomRow.make(Set(drafts.compactMap(\.request.program?.room.text)), now: now, transaction)
         transaction.pipeline(
             Self.insertSQL,
@@ -119,7 +120,8 @@ struct PostBatch {
                 .optionalTexts(drafts.map(\.extras.sound)), .time(now),
             ])
         let queued = try pushes.queue(for: drafts.map(\.id), transaction)
-        // Another relay has committed a message with one of the keys since the look: the next look finds it.
+        // Another relay has committed a message with one of the keys after this transaction read. The next attempt
+        // finds it.
         guard queued.count == drafts.count else { throw PostgresError.collision("an idempotency key") }
         transaction.announcement.messages.formUnion(drafts.compactMap(\.found.room))
         if queued.values.contains(where: { $0 > 0 }) { transaction.announcement.apps.formUnion(pushes.apps) }
@@ -135,22 +137,22 @@ struct PostBatch {
 
     // MARK: - Statements
 
-    /// What a request finds.
+    /// The data that a request needs.
     private struct Found {
-        /// Nil for a member who has not joined.
+        /// `nil` if the member has not joined a room.
         let room: String?
-        /// The writer's; nil for a program, as the next.
+        /// The nickname and the app of the writer. `nil` for a program.
         let nickname: String?
         let app: String?
         let earlier: EarlierPost?
         let isClosed: Bool
         let closedReason: String?
         let closedUntil: Timestamp?
-        /// Of the other members that have a device, in a small room.
+        /// The apps of the other members with a device. Empty for a larger room.
         let apps: [String]
-        /// In a larger room.
+        /// The last member of a larger room. `nil` for a small room.
         let lastMember: Int64?
-        /// For its message; nil where there is none to be written.
+        /// The id for the message. `nil` if no message will be written.
         var id: MessageID?
 
         init(_ row: PostgresRow) throws {
@@ -170,7 +172,7 @@ struct PostBatch {
         }
     }
 
-    /// Locks the rooms of members `$1` and the rooms `$2`, and names them.
+    /// Locks the rooms of the members `$1` and the rooms `$2`, and returns their codes.
     static let lockSQL = """
         SELECT code, pg_advisory_xact_lock(key) FROM (
             SELECT code, hashtextextended(code, \(RoomLock.room.rawValue)) AS key FROM (
@@ -180,8 +182,8 @@ struct PostBatch {
             ORDER BY key) k
         """
 
-    /// For each writer `$1`, a program's with its room `$2`, and key `$3`, at the time `$4`. Of the room up to `$5` members are
-    /// looked at: with so many it is not small, whether or not the writer is one of them.
+    /// Reads the data for each request: the writer `$1`, a program's room `$2` and the key `$3`, at the time `$4`.
+    /// Reads at most `$5` members of a room. With that many it is not small, whether or not the writer is one of them.
     static let findSQL = """
         SELECT coalesce(a.room, w.secret_code), w.nickname, w.app, e.message_id, e.text, e.secret_code, e.title, e.link,
             c.is_closed, c.reason, ms(c.time_ends), CASE WHEN NOT r.is_large THEN r.apps END,
@@ -219,7 +221,7 @@ struct PostBatch {
 }
 
 extension PostgresError {
-    /// Somebody has changed what was looked at: the transaction is run again.
+    /// Another transaction has changed data that was read. The transaction is retried.
     static func collision(_ what: String) -> PostgresError {
         PostgresError(kind: .refused, state: "40001", message: "\(what) has changed meanwhile")
     }

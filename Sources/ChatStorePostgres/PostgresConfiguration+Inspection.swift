@@ -3,19 +3,20 @@ package import ChatDomain
 import Foundation
 
 extension PostgresConfiguration {
-    /// What `pushchat check` says of a database.
+    /// The report of `pushchat check` about a database.
     package struct Inspection: Sendable {
         package var text: String
-        /// What is worth a warning.
+        /// Warnings for the operator.
         package var problems: [String] = []
         package var pushesToSend: [AppName: Int] = [:]
         package var members: [AppName: Int] = [:]
     }
 
-    /// How far the server's clock and ours may be apart: times of messages are the relays'.
+    /// The tolerated difference between the server's clock and this machine's. The relays' clocks set the times of
+    /// messages.
     private static let mostDifference = Duration.seconds(5)
 
-    /// Looks at the database and changes nothing; blocks for some seconds at the most.
+    /// Inspects the database without changing it. Blocks for a few seconds at most.
     /// - Throws: ``Unusable``.
     package func inspect() throws -> Inspection {
         do {

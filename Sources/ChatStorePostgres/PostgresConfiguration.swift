@@ -1,11 +1,11 @@
 #if PostgreSQL
-/// Which database the stores are in.
+/// The database of the stores.
 package struct PostgresConfiguration: Sendable, Hashable {
-    /// As libpq takes it: `postgres://user:password@host:5432/database`, also with several hosts.
+    /// The URL in libpq's format: `postgres://user:password@host:5432/database`. It may name several hosts.
     package var url: String
-    /// Where the tables are; nil: where the server puts them for the user, mostly `public`.
+    /// The schema of the tables. `nil` for the server's default for the user, usually `public`.
     package var schema: String?
-    /// At most so many at the same time, and one more that listens; at least ``fewestConnections``.
+    /// The maximum number of connections, not counting the one that listens. At least ``fewestConnections``.
     package var connections: Int
 
     package static let fewestConnections = 3
@@ -16,7 +16,7 @@ package struct PostgresConfiguration: Sendable, Hashable {
         self.connections = max(connections, Self.fewestConnections)
     }
 
-    /// Why the database cannot be used as it is: what an operator has to mend.
+    /// The reason why the database cannot be used. The operator has to fix it.
     package struct Unusable: Error, CustomStringConvertible {
         package let description: String
     }

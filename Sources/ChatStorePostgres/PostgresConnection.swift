@@ -2,10 +2,11 @@
 import CPostgreSQL
 import Foundation
 
-/// One connection, always in pipeline mode: statements are sent without waiting, and answered at a sync. For one thread at a
-/// time. Nothing waits for longer than ``deadline``; a connection that was given up then is closed.
+/// A connection that is always in pipeline mode: statements are sent without waiting, and a sync returns all their
+/// results. Use it on one thread at a time. No call waits longer than ``deadline``; a connection that misses it is no
+/// longer usable.
 final class PostgresConnection {
-    /// What libpq calls the parts of an error.
+    /// libpq's codes for the parts of an error.
     enum Field {
         static let state = Int32(UInt8(ascii: "C"))
         static let message = Int32(UInt8(ascii: "M"))
@@ -13,25 +14,27 @@ final class PostgresConnection {
     }
 
     private let handle: OpaquePointer
-    /// Until when a call may wait for the server.
+    /// The time until which a call may wait for the server.
     var deadline = ContinuousClock.now
-    /// Statements sent since the last sync.
+    /// The number of statements sent since the last sync.
     private var sent = 0
     private(set) var isUsable = true
     private var isListening = false
-    /// False behind a pooler: the server's connection may be another one in each transaction. Also in PgBouncer's session mode,
-    /// where that costs a look each second.
+    /// Whether the server's process is the one that this connection was opened to. False behind a pooler, where each
+    /// transaction may use another server connection. Also false in PgBouncer's session mode, at the cost of one check
+    /// per second.
     private var isDirect = false
-    /// Came with answers, and were not taken yet.
+    /// Notifications that arrived with results and were not returned yet.
     private var notifications: [PostgresNotification] = []
 
-    /// What the URL does not set itself. A peer that is gone without a word is noticed within half a minute.
+    /// Defaults for parameters that the URL does not set. With them, a connection whose peer disappears without a
+    /// message fails within half a minute.
     private static let defaults = [
         ("connect_timeout", "4"), ("keepalives_idle", "10"), ("keepalives_interval", "5"), ("keepalives_count", "3"),
         ("tcp_user_timeout", "30000"), ("application_name", "pushchat"), ("target_session_attrs", "read-write"),
     ]
 
-    /// Connects; takes some seconds for each host at the most.
+    /// Connects. Takes at most a few seconds per host.
     init(url: String) throws(PostgresError) {
         if let missing = libpq_load() {
             throw PostgresError(kind: .unexpected, message: String(cString: missing))
@@ -41,7 +44,7 @@ final class PostgresConnection {
         let names = parameters.map { strdup($0.0) } + [nil]
         let values = parameters.map { strdup($0.1) } + [nil]
         defer { for text in names + values { free(text) } }
-        // What stands behind another of the same name counts, and the URL is taken apart where it stands.
+        // The last value of a parameter counts. libpq expands the URL at the position of `dbname`.
         let handle = PQconnectdbParams(names.map { UnsafePointer($0) }, values.map { UnsafePointer($0) }, 1)
         guard let handle else { throw .lost("no memory for a connection") }
         guard PQstatus(handle) == CONNECTION_OK else {
@@ -53,16 +56,16 @@ final class PostgresConnection {
                     : message)
         }
         self.handle = handle
-        // Without DETAIL and CONTEXT, which show values of rows.
+        // Without DETAIL and CONTEXT, which contain values of rows.
         _ = PQsetErrorVerbosity(handle, PQERRORS_TERSE)
-        // Else they are written to the standard error.
+        // Otherwise libpq writes notices to the standard error.
         _ = PQsetNoticeProcessor(handle, { _, _ in }, nil)
         guard PQsetnonblocking(handle, 1) == 0, PQenterPipelineMode(handle) == 1 else { throw failure() }
     }
 
     deinit { PQfinish(handle) }
 
-    /// 150004 for 15.4.
+    /// The server's version, for example 150004 for 15.4.
     var serverVersion: Int { Int(PQserverVersion(handle)) }
 
     private func failure() -> PostgresError {
@@ -73,11 +76,11 @@ final class PostgresConnection {
 
     // MARK: - Statements
 
-    /// Sends a statement, or keeps it to be sent.
+    /// Sends a statement, or buffers it.
     func send(_ sql: String, _ values: [PostgresValue]) throws(PostgresError) {
         guard isUsable else { throw .lost("the connection was lost") }
         let texts = values.map(\.sent)
-        // The server knows no such character, and libpq would end the text there.
+        // PostgreSQL does not allow a NUL in a text, and libpq would cut the text there.
         guard !sql.utf8.contains(0), !texts.contains(where: { $0?.utf8.contains(0) ?? false }) else {
             throw PostgresError(kind: .unexpected, message: "a value has a zero byte")
         }
@@ -89,7 +92,7 @@ final class PostgresConnection {
         sent += 1
     }
 
-    /// Ends what was sent, without waiting for the answers.
+    /// Ends the statements sent so far, without waiting for their results.
     func sync() throws(PostgresError) {
         guard isUsable else { throw .lost("the connection was lost") }
         guard PQpipelineSync(handle) == 1 else { throw failure() }
@@ -103,13 +106,13 @@ final class PostgresConnection {
             case 1: try wait(POLLIN | POLLOUT)
             default: throw failure()
             }
-            // The server may not read on while nobody reads its answers.
+            // The server may stop reading as long as the client does not read its results.
             guard PQconsumeInput(handle) == 1 else { throw failure() }
         }
     }
 
-    /// The answers of what was sent before the ``sync()``, in order. The first error ends them, and is thrown with how many
-    /// were answered before it.
+    /// The results of the statements before the ``sync()``, in order. Throws the first error. The server does not
+    /// execute the statements after it.
     func answers() throws(PostgresError) -> [PostgresResult] {
         let count = sent
         sent = 0
@@ -117,7 +120,7 @@ final class PostgresConnection {
         results.reserveCapacity(count)
         while true {
             guard let next = try result() else {
-                // Between two statements; at the end of the connection, too.
+                // libpq returns NULL between two statements, but also when the connection has ended.
                 guard PQstatus(handle) == CONNECTION_OK else { throw error ?? failure() }
                 continue
             }
@@ -125,7 +128,7 @@ final class PostgresConnection {
             case PGRES_PIPELINE_SYNC:
                 PQclear(next)
                 let found = taken(provesListening: isDirect)
-                // Through a pooler, those of others may come here.
+                // Through a pooler, other clients' notifications may arrive here.
                 if isListening { notifications += found }
                 guard let error else { return results }
                 throw error
@@ -175,7 +178,7 @@ final class PostgresConnection {
 
     // MARK: - Outside of transactions
 
-    /// One statement in a transaction of its own.
+    /// Runs one statement in a transaction of its own.
     @discardableResult
     func run(_ sql: String, _ values: [PostgresValue] = []) throws(PostgresError) -> [PostgresRow] {
         try send(sql, values)
@@ -183,9 +186,10 @@ final class PostgresConnection {
         return try answers().last?.rows ?? []
     }
 
-    /// Several statements without parameters, within the transaction that is open. May wait without an end.
+    /// Runs several statements without parameters in the open transaction. Ignores the deadline, and may wait
+    /// indefinitely.
     func runScript(_ sql: String) throws(PostgresError) {
-        // In pipeline mode libpq takes one statement at a time.
+        // In pipeline mode libpq accepts only one statement at a time.
         guard PQexitPipelineMode(handle) == 1, let result = PQexec(handle, sql) else { throw failure() }
         defer { PQclear(result) }
         guard PQresultStatus(result) == PGRES_COMMAND_OK || PQresultStatus(result) == PGRES_TUPLES_OK else {
@@ -196,23 +200,24 @@ final class PostgresConnection {
 
     // MARK: - COPY
 
-    /// Begins `COPY … FROM STDIN`, within the transaction that is open. Rows follow, and ``endCopy()``.
+    /// Begins `COPY … FROM STDIN` in the open transaction. Send rows afterwards, then call ``endCopy()``.
     func beginCopy(_ sql: String) throws(PostgresError) { try beginCopy(sql, PGRES_COPY_IN) }
 
     private func beginCopy(_ sql: String, _ status: ExecStatusType) throws(PostgresError) {
-        // In pipeline mode there is no COPY.
+        // libpq does not support COPY in pipeline mode.
         guard isUsable, PQexitPipelineMode(handle) == 1, let result = PQexec(handle, sql) else { throw failure() }
         defer { PQclear(result) }
         guard PQresultStatus(result) == status else { throw PostgresError(result: result) }
     }
 
-    /// Sends rows in COPY's text form, not necessarily whole ones. What the server says of them comes with ``endCopy()``.
+    /// Sends rows in COPY's text format. A call may end in the middle of a row. ``endCopy()`` reports the server's
+    /// errors.
     func copy(_ rows: UnsafeRawBufferPointer) throws(PostgresError) {
         let start = rows.bindMemory(to: CChar.self).baseAddress
         while true {
             let sent = PQputCopyData(handle, start, Int32(rows.count))
             guard sent >= 0 else { throw failure() }
-            // Else libpq would keep what the server does not take yet.
+            // Otherwise libpq would buffer all data that the server has not read yet.
             try flush()
             if sent == 1 { return }
         }
@@ -237,8 +242,8 @@ final class PostgresConnection {
         guard PQenterPipelineMode(handle) == 1 else { throw failure() }
     }
 
-    /// `COPY … TO STDOUT`, within the transaction that is open: calls `row` with each row and its line feed. Where `row` throws,
-    /// the connection is of no use any more.
+    /// Runs `COPY … TO STDOUT` in the open transaction. Calls `row` with each row and its line feed. If `row` throws,
+    /// the connection is no longer usable.
     func copy(_ sql: String, _ row: (UnsafeRawBufferPointer) throws -> Void) throws {
         try beginCopy(sql, PGRES_COPY_OUT)
         while true {
@@ -266,7 +271,7 @@ final class PostgresConnection {
 
     // MARK: - Notifications
 
-    /// From here on notifications in the channel are kept for ``nextNotifications()``.
+    /// Listens on a channel. Its notifications are kept for ``nextNotifications()`` from now on.
     func listen(in channel: String) throws(PostgresError) {
         let process = try run("SELECT pg_backend_pid()").first?.optionalText(0)
         isDirect = process == String(PQbackendPID(handle))
@@ -274,7 +279,8 @@ final class PostgresConnection {
         try run("LISTEN \"\(channel.replacing("\"", with: "\"\""))\"")
     }
 
-    /// Those that have come, also beside answers; where there are none, after waiting for one until the deadline.
+    /// The notifications that have arrived, including those that came with results. If there are none, waits for one
+    /// until the deadline.
     func nextNotifications() throws(PostgresError) -> [PostgresNotification] {
         defer { notifications = [] }
         guard notifications.isEmpty, try isReady(POLLIN, until: deadline) else { return notifications }
@@ -295,8 +301,8 @@ final class PostgresConnection {
 
 struct PostgresNotification: Sendable {
     let payload: String
-    /// Whether it proves that notifications reach this connection. Behind a pooler, one that comes with an answer does not: the
-    /// transaction happened to get the connection that listens.
+    /// Whether it proves that notifications reach this connection. Behind a pooler, one that arrives with results
+    /// proves nothing: the transaction happened to use the server connection that listens.
     let provesListening: Bool
 }
 #endif

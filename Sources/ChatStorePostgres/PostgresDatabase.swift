@@ -4,9 +4,10 @@ import Foundation
 package import Logging
 import Synchronization
 
-/// The server as the stores use it: connections, a clock, this relay's start. Knows no table but those of the relay itself.
+/// The server as the stores use it: connections, a clock, this relay's start. It knows only the relay's own table
+/// `relay_starts`.
 package final class PostgresDatabase: Sendable {
-    /// Who waits for a call that writes. Each has connections of its own.
+    /// The priority of a call that writes. Each priority has connections of its own.
     enum Kind: Int, Sendable, CaseIterable {
         case answer
         case upkeep
@@ -23,11 +24,11 @@ package final class PostgresDatabase: Sendable {
         fileprivate var limit: Duration { self == .answer ? PostgresDatabase.answerLimit : .seconds(30) }
     }
 
-    /// A transaction that is wanted.
+    /// A requested transaction.
     private struct Call: Sendable {
-        /// Nil: it reads.
+        /// `nil` if the call only reads.
         let kind: Kind?
-        /// How many callers share it.
+        /// The number of callers that share it.
         let operations: Int
         let isRepeatable: Bool
 
@@ -35,16 +36,16 @@ package final class PostgresDatabase: Sendable {
         var limit: Duration { kind?.limit ?? PostgresDatabase.answerLimit }
     }
 
-    /// How long a transaction may take that somebody waits for.
+    /// The time limit of a transaction that a caller waits for.
     static let answerLimit = Duration.seconds(10)
-    /// How often a transaction is begun at the most when another stood in its way, or the connection was lost.
+    /// The maximum number of attempts if another transaction conflicts, or the connection is lost.
     private static let attempts = 5
 
     let configuration: PostgresConfiguration
-    /// For all times that are written, but those of ``RelayHeartbeat``.
+    /// The wall clock for all stored times except those of ``RelayHeartbeat``.
     let now: TimeSource
     let logger: Logger
-    /// Of which the pushes' UUIDs are made.
+    /// The key from which the `apns-id`s of pushes are derived.
     let idKey: [UInt8]
     private let channel: AnnouncementChannel
     private let streams = AnnouncementStreams()
@@ -52,9 +53,9 @@ package final class PostgresDatabase: Sendable {
     private let heartbeat: RelayHeartbeat
     let measures = TransactionMeasures()
 
-    /// Connects, and makes the tables or brings them up to date; takes seconds, longer for an upgrade.
-    /// - Parameter makesTables: false: they must be there as this version has them.
-    /// - Throws: ``PostgresConfiguration/Unusable``, or ``ChatError`` when the server is away just now.
+    /// Connects, and creates or upgrades the tables. Takes seconds, and longer for an upgrade.
+    /// - Parameter makesTables: False if the tables must already exist with the current schema version.
+    /// - Throws: ``PostgresConfiguration/Unusable``, or ``ChatError`` if the server is unavailable at the moment.
     package init(
         configuration: PostgresConfiguration, now: @escaping TimeSource, logger: Logger, makesTables: Bool = true
     ) throws {
@@ -71,18 +72,19 @@ package final class PostgresDatabase: Sendable {
 
     // MARK: - Calls
 
-    /// Reads in one transaction, on a connection that no writer waits for. `body` may run again.
+    /// Reads in one transaction, on a connection that writers do not use. `body` may run several times.
     func read<Value: Sendable>(
         _ body: @escaping @Sendable (PostgresTransaction) throws -> Value
     ) async throws(ChatError) -> Value {
         try await perform(Call(kind: nil, operations: 1, isRepeatable: true), body)
     }
 
-    /// Writes in one transaction. `body` may run again, when another transaction stood in its way or the connection was lost
-    /// before COMMIT: it must have no effects but the database's. A ``ChatError`` that it throws takes everything back.
+    /// Writes in one transaction. `body` may run several times, if another transaction conflicts or the connection is
+    /// lost before COMMIT. So it must have no effects outside the database. A ``ChatError`` that it throws rolls the
+    /// transaction back.
     /// - Parameters:
-    ///   - operations: how many callers share it.
-    ///   - isRepeatable: run it again also when nobody knows whether it was committed; else that is
+    ///   - operations: The number of callers that share it.
+    ///   - isRepeatable: Whether to retry even if it is unknown whether the commit succeeded. Otherwise that is
     ///     ``ChatError/Code/unavailable``.
     func write<Value: Sendable>(
         _ kind: Kind = .answer, operations: Int = 1, isRepeatable: Bool = false,
@@ -105,7 +107,7 @@ package final class PostgresDatabase: Sendable {
         return try result.get()
     }
 
-    /// On a connection's thread. Answers once.
+    /// Runs on a connection's thread. Calls `answer` once.
     private func run<Value>(
         _ worker: ConnectionPool.Worker, _ call: Call, _ body: (PostgresTransaction) throws -> Value,
         answer: (Result<Value, ChatError>) -> Void
@@ -128,7 +130,7 @@ package final class PostgresDatabase: Sendable {
                     if terms.isReading {
                         try transaction.commitLater()
                         answer(.success(value))
-                        // A connection on which this fails is not used again.
+                        // If this fails, the connection is not used again.
                         try? transaction.drain()
                     } else {
                         try transaction.commit()
@@ -141,7 +143,7 @@ package final class PostgresDatabase: Sendable {
                     transaction.rollback()
                     ended()
                     if let error = error as? PostgresError, error.kind == .inDoubt {
-                        // It may have been committed, or will be in a moment.
+                        // The transaction may have been committed, or may still be.
                         channel.forgetOwn()
                         streams.send(.everything)
                     }
@@ -153,7 +155,7 @@ package final class PostgresDatabase: Sendable {
             {
                 measures.met(error)
                 if error.isUniqueViolation(PostgresError.numbers) { try? passNumbers(worker, terms) }
-                // Two that stood in each other's way do not meet again at the same moment.
+                // A random pause, so that two conflicting transactions do not meet again.
                 usleep(UInt32.random(in: 1...5) * 1000 * UInt32(attempt * attempt))
                 attempt += 1
             } catch {
@@ -166,8 +168,8 @@ package final class PostgresDatabase: Sendable {
         }
     }
 
-    /// Another program has inserted pushes with numbers that were still to come: the sequence goes on after them, with some space,
-    /// because it goes on meanwhile.
+    /// Moves the sequence past push ids that another program has chosen ahead of it. Leaves some space, because the
+    /// other program may continue to insert.
     private func passNumbers(_ worker: ConnectionPool.Worker, _ terms: PostgresTransaction.Terms) throws {
         let transaction = PostgresTransaction(try worker.connected(), terms, channel)
         do {
@@ -194,7 +196,7 @@ package final class PostgresDatabase: Sendable {
         }
     }
 
-    /// What transactions have cost so far, and who waits for one.
+    /// The cost of transactions so far, and the number of waiting calls.
     var work: StoreWork {
         var work = measures.work
         let load = pool.load
@@ -205,17 +207,17 @@ package final class PostgresDatabase: Sendable {
 
     // MARK: - Other relays
 
-    /// What was committed by any relay, in a stream for each caller. Where the server's notifications do not come, it is
-    /// ``Announcement/everything`` each second.
+    /// A stream of the commits of all relays, one stream per caller. If the server's notifications do not arrive, the
+    /// stream has ``Announcement/everything`` once per second.
     func announcements() -> AsyncStream<Announcement> { streams.stream() }
 
-    /// This relay's start: a row of `relay_starts`. 0 before ``beginStart()``.
+    /// The id of this relay's start, a row of `relay_starts`. 0 before ``beginStart()``.
     var start: Int64 { heartbeat.start }
 
-    /// Whether this relay's leases are its own for certain: its last sign of life is recent.
+    /// Whether no other relay can have taken over this relay's leases: its last heartbeat is recent.
     var holdsLeases: Bool { heartbeat.isAlive }
 
-    /// Writes down that this relay runs, and begins its signs of life. Once: further calls do nothing.
+    /// Records this relay's start and begins its heartbeat. Further calls have no effect.
     func beginStart() async throws(ChatError) {
         let result: Result<Void, ChatError> = await withCheckedContinuation { caller in
             heartbeat.begin { caller.resume(returning: $0) }
@@ -223,7 +225,7 @@ package final class PostgresDatabase: Sendable {
         try result.get()
     }
 
-    /// Ends the start, whose leases are free at once, and closes the connections. Calls after it fail.
+    /// Ends the start, which frees its leases immediately, and closes the connections. Calls after this one fail.
     package func close() {
         heartbeat.end()
         pool.close()

@@ -2,27 +2,28 @@
 import CPostgreSQL
 import ChatDomain
 
-/// What the server or the way to it answered instead of a result.
+/// An error of the server, or of the connection to it.
 struct PostgresError: Error, Sendable, CustomStringConvertible {
     enum Kind: Sendable, Hashable {
         /// The server refused a statement.
         case refused
-        /// There is no connection, or it ended: what was sent was not committed.
+        /// There is no connection, or it was lost. The transaction was not committed.
         case lost
-        /// The connection ended after COMMIT was sent and before its answer: nobody knows whether it was committed.
+        /// The connection was lost after COMMIT was sent and before its response. It is unknown whether the transaction
+        /// was committed.
         case inDoubt
-        /// A row is not what the statement's reader expects.
+        /// A row does not have the form that the code expects.
         case unexpected
     }
 
     var kind: Kind
-    /// Five characters (PostgreSQL's appendix A); empty where the server said nothing.
+    /// The SQLSTATE, five characters (PostgreSQL's documentation, Appendix A). Empty if the server sent none.
     var state = ""
     var message: String
-    /// The constraint that was broken.
+    /// The constraint that was violated. `nil` if there is none.
     var constraint: String?
 
-    /// A column is NULL or does not read as what it is taken for.
+    /// A column is NULL or does not have the expected type.
     static func column(_ number: Int, _ type: String) -> PostgresError {
         PostgresError(kind: .unexpected, message: "column \(number) of a row is not a \(type)")
     }
@@ -31,10 +32,10 @@ struct PostgresError: Error, Sendable, CustomStringConvertible {
         PostgresError(kind: .lost, message: message)
     }
 
-    /// The error of a result. A server that ends the connection ends it with one of these, too.
+    /// The error of a result. A server that ends the connection reports it with such a result as well.
     ///
-    /// Errors go to the log, where no value of a row belongs. DETAIL and CONTEXT show such values, and so do the messages of
-    /// class 22: `invalid input syntax for type bigint: "…"`, in the server's language.
+    /// Errors go to the log, which must not contain values of rows. DETAIL and CONTEXT contain such values, and so do
+    /// the messages of class 22: `invalid input syntax for type bigint: "…"`, in the server's language.
     init(result: OpaquePointer) {
         func field(_ code: Int32) -> String? { PQresultErrorField(result, code).map { String(cString: $0) } }
         state = field(PostgresConnection.Field.state) ?? ""
@@ -50,40 +51,42 @@ struct PostgresError: Error, Sendable, CustomStringConvertible {
         self.message = message
     }
 
-    /// The server goes or is in recovery; a server that refuses to write has become a standby; a pooler has lost its server.
+    /// Whether the state ends the connection: the server shuts down or is in recovery, refuses to write because it has
+    /// become a standby, or a pooler has lost its server.
     private static func endsConnection(_ state: String) -> Bool {
         state.isEmpty || state.hasPrefix("08") || state.hasPrefix("57P") || state == "25006" || state == "25P03"
     }
 
-    /// The server writes nothing: it is a standby, or was made one.
+    /// Whether the server is a standby, which cannot write.
     var isStandby: Bool { state == "25006" }
 
-    /// Another row has the same; of this constraint, or of any.
+    /// Whether the statement violated this unique constraint, or any if `name` is `nil`.
     func isUniqueViolation(_ name: String? = nil) -> Bool {
         state == "23505" && (name == nil || name == constraint)
     }
 
-    /// The constraint of the numbers of pushes that are due.
+    /// The unique constraint on the ids of due pushes.
     static let numbers = "push_queue_due_id"
 
-    /// The sequence came to the number of a row that another program has inserted.
+    /// The sequence returned a push id that another program has already inserted.
     static let numberTaken = {
         var error = PostgresError(kind: .refused, state: "23505", message: "the number of a push is taken")
         error.constraint = PostgresError.numbers
         return error
     }()
 
-    /// A push has the number already: another program chose it.
+    /// Whether a push with the same id exists, because another program chose the id.
     var isNumberTaken: Bool {
         isUniqueViolation() && constraint?.wholeMatch(of: /push_queue_(?:due|[0-9]{8})_id/) != nil
     }
 
-    /// The same transaction may succeed at once when it is tried again: it was one of two that stood in each other's way, or the
-    /// sequence came to a number that another program had chosen.
+    /// Whether an immediate retry of the transaction may succeed: it conflicted with another one, or the sequence
+    /// returned a push id that another program had chosen.
     var isCollision: Bool { state == "40001" || state == "40P01" || isUniqueViolation(Self.numbers) }
 
-    /// Of the server or the way to it: temporary, and every statement fails alike. 53: no disk, memory or connection left;
-    /// 57014: a statement took too long; 55P03: a lock was not to be had; 58: the server's disk.
+    /// Whether the cause is the server or the network. The problem is then temporary, and every statement fails in the
+    /// same way. 53: no disk space, memory or connections left; 57014: a statement took too long; 55P03: a lock was not
+    /// available; 58: the server's disk.
     var isServerProblem: Bool {
         switch kind {
         case .lost, .inDoubt: true
@@ -100,7 +103,8 @@ struct PostgresError: Error, Sendable, CustomStringConvertible {
 }
 
 extension ChatError {
-    /// What a failed call of the database means for the user: come later, or a fault of ours.
+    /// Maps a failed database call to an error for the client: unavailable if a retry can help, internal error
+    /// otherwise.
     init(storing error: any Error) {
         switch error {
         case let error as ChatError:

@@ -2,12 +2,12 @@
 package import ChatDomain
 import Synchronization
 
-/// The durable queue in the table `push_queue`, shared by relays.
+/// The durable queue in the table `push_queue`, which several relays share.
 ///
-/// A lease names the start of the relay that has it, in its row, and ends with it (``RelayHeartbeat``). What is settled moves out of
-/// the rows that are due, into its day.
+/// A push's lease is in its row. It names the start of the relay that holds it, and ends with that start
+/// (``RelayHeartbeat``). Settled pushes move from the due rows into the partition of their day.
 package final class PostgresPushQueue: PushQueue {
-    /// Payloads that are kept in memory: some hundred kilobytes.
+    /// The maximum number of payloads to keep in memory: a few hundred kilobytes.
     private static let mostPayloads = 128
 
     private let database: PostgresDatabase
@@ -32,7 +32,7 @@ package final class PostgresPushQueue: PushQueue {
         try requireLife()
         let now = database.now()
         let known = payloads.withLock { $0 }
-        // What is leased in the name of a start that has ended meanwhile is nothing.
+        // Leases in the name of a start that has ended are void.
         let (start, plan) = leases.withLock { leases in
             let start = database.start
             leases.belong(to: start)
@@ -40,7 +40,7 @@ package final class PostgresPushQueue: PushQueue {
         }
         do throws(ChatError) {
             let (rows, more, payloads) = try await database.write(.upkeep) { [ids] transaction in
-                // A lease that a crash of the server undoes is none.
+                // If a crash of the server undoes a lease, it does not matter.
                 transaction.pipeline("SET LOCAL synchronous_commit = off")
                 Self.release(plan.returned, start, transaction)
                 var reader = QueueReader(
@@ -49,7 +49,7 @@ package final class PostgresPushQueue: PushQueue {
                 let isAll = rows.count < limit && lanes.count == PushLane.allCases.count
                 return (rows, isAll ? [] : try reader.lanesWithMore(after: rows), reader.payloads)
             }
-            // It may have been stopped meanwhile, for longer than others wait.
+            // The process may have been suspended in the meantime, for longer than other relays wait.
             try requireLife()
             leases.withLock { $0.finish(plan, rows, app: app, at: .now) }
             keep(payloads)
@@ -60,7 +60,7 @@ package final class PostgresPushQueue: PushQueue {
         }
     }
 
-    /// That others do not have this relay's pushes.
+    /// Throws if other relays may have taken over this relay's pushes.
     private func requireLife() throws(ChatError) {
         guard !database.holdsLeases else { return }
         throw .unavailable(cause: "the database has not heard this relay for so long that others may have its pushes")
@@ -69,7 +69,7 @@ package final class PostgresPushQueue: PushQueue {
     private func keep(_ read: [NotificationID: [UInt8]]) {
         payloads.withLock { payloads in
             payloads.merge(read) { old, _ in old }
-            // The newest are in use.
+            // Keep the payloads with the highest ids: the newest notifications are in use.
             let surplus = payloads.count - Self.mostPayloads
             if surplus > 0 { for id in payloads.keys.sorted().prefix(surplus) { payloads[id] = nil } }
         }
@@ -80,14 +80,14 @@ package final class PostgresPushQueue: PushQueue {
         transaction.pipeline(QueueReader.releaseSQL, [.ints(Array(ranges.joined())), .int(start)])
     }
 
-    /// Remembered, and released with the next lease or by ``QueueUpkeep``.
+    /// Marks the pushes in memory. The next lease or ``QueueUpkeep`` releases them in the database.
     package func release(_ pushIDs: [ClosedRange<Int64>], lane: PushLane, app: AppName) {
         guard !pushIDs.isEmpty else { return }
         leases.withLock { $0.release(pushIDs, app: app) }
         signal([app])
     }
 
-    // MARK: - What waits for its time
+    // MARK: - Pushes that wait for a time
 
     static let nextDueSQL = PushLane.allCases.map { lane in
         """
@@ -102,7 +102,7 @@ package final class PostgresPushQueue: PushQueue {
             try transaction.row(
                 "SELECT min(not_before) FROM (\(Self.nextDueSQL)) l", [.text(app.text)])?.optionalTime(0)
         }
-        // Not later than any repeat waits: what lies beyond may say that the clock was set back.
+        // Bounded by the longest wait of a retry: a later time may mean that the clock was set back.
         return next.map { min(max($0, now), now + PushLifeCycle.longestWait) }
     }
 
@@ -115,7 +115,7 @@ package final class PostgresPushQueue: PushQueue {
         do throws(ChatError) {
             try await partitions.add(now)
             let (settled, ended) = try await partitions.move(.upkeep) { [database] transaction, isNumberTaken in
-                // By number, whatever the server believes of the table's size.
+                // Use the index on the push id, whatever the server believes about the table's size.
                 transaction.pipeline("SET LOCAL enable_seqscan = off")
                 if isNumberTaken { QueuePartitions.renumber(settlements.flatMap(\.pushIDs), transaction) }
                 var writer = SettlementWriter(app: app, start: database.start, now: now, transaction)
@@ -138,7 +138,7 @@ package final class PostgresPushQueue: PushQueue {
         signals.add(signal, of: app)
     }
 
-    /// Tells everyone who waits for pushes of the apps that there may be some; nil: of any app.
+    /// Signals that there may be pushes of the apps, or of any app if `apps` is `nil`.
     func signal(_ apps: Set<AppName>? = nil) { signals.send(apps) }
 }
 #endif

@@ -1,7 +1,7 @@
 #if PostgreSQL
 package import ChatDomain
 
-/// Members, rooms and messages: the tables `active_users` and `messages`.
+/// The store of members, rooms and messages: the tables `active_users` and `messages`.
 package struct PostgresRoomStore: RoomStore {
     private let database: PostgresDatabase
     private let activity: MemberActivity
@@ -19,7 +19,7 @@ package struct PostgresRoomStore: RoomStore {
         }
     }
 
-    // MARK: - Coming and going
+    // MARK: - Joining and leaving
 
     @discardableResult
     package func join(_ request: JoinRequest) async throws(ChatError) -> Bool {
@@ -34,7 +34,7 @@ package struct PostgresRoomStore: RoomStore {
             let isEmpty = try Self.requireSpace(in: code, for: request, now: now, transaction)
             RoomRow.make([code.text], now: now, transaction)
             let token = Self.takeToken(request.token, of: member, app: request.app, code: code, transaction)
-            // The same room again: the member stays who it is, with its place and its history.
+            // If the member joins the same room again, it keeps its row, its place in the order and its history.
             let count = try transaction.run(
                 """
                 UPDATE active_users SET device_token = $1::text, nickname = $2::text, ip_address = $3::text,
@@ -63,7 +63,7 @@ package struct PostgresRoomStore: RoomStore {
         }
     }
 
-    /// Of an earlier stay what was read is known again.
+    /// Restores the read state of an earlier stay in the room.
     private static let enterSQL = """
         INSERT INTO active_users (udid, secret_code, device_token, nickname, ip_address, app, app_version, os_version,
             device_model, time_joined, time_updated, history_from, fetched_to, time_fetched)
@@ -85,15 +85,15 @@ package struct PostgresRoomStore: RoomStore {
         }
     }
 
-    /// The room that a member is in, and the one that it enters. A message that it is sending meanwhile is committed before it is
-    /// gone from the room: else a ban, which looks for the room, would not wait for it.
+    /// Locks the member's room and the room that it joins. A message that the member is sending is thus committed
+    /// before the member leaves. Otherwise a ban, which looks up the room, would not wait for it.
     private static func lockRooms(
         of member: MemberID, and code: SecretCode? = nil, _ transaction: PostgresTransaction
     ) {
         transaction.pipeline(PostBatch.lockSQL, [.texts([member.text]), .texts(code.map { [$0.text] } ?? [])])
     }
 
-    /// - Returns: the room that it was in, if any.
+    /// - Returns: The room that the member was in, if any.
     private func remove(
         _ member: MemberID, now: Timestamp, _ transaction: PostgresTransaction
     ) throws -> [SecretCode] {
@@ -103,7 +103,7 @@ package struct PostgresRoomStore: RoomStore {
         ).map(\.room)
     }
 
-    /// The member has entered or left these rooms.
+    /// Announces that the member has joined or left these rooms.
     private func note(_ member: MemberID, _ rooms: [SecretCode], _ transaction: PostgresTransaction) {
         transaction.announcement.members.insert(member.text)
         transaction.announcement.memberships.formUnion(rooms.map(\.text))
@@ -125,7 +125,8 @@ package struct PostgresRoomStore: RoomStore {
             guard let row else { throw ChatError.notJoined() }
             let (old, code) = (AppName(try row.text(0)), SecretCode(stored: try row.text(1)))
             let app = try Self.app(app, after: old)
-            // With a new token it is the same app, which need not say again what it has said.
+            // A new token of the same app: the details known so far still apply, and the client need not send them
+            // again.
             let known =
                 app == old && row.optionalText(5) != token.description
                 ? ClientInfo(
@@ -150,14 +151,14 @@ package struct PostgresRoomStore: RoomStore {
         }
     }
 
-    /// Refuses who may not come in, and a room that is full.
-    /// - Returns: whether nobody is in the room.
+    /// Refuses a banned member, and a room that is full.
+    /// - Returns: Whether the room is empty.
     private static func requireSpace(
         in code: SecretCode, for request: JoinRequest, now: Timestamp, _ transaction: PostgresTransaction
     ) throws -> Bool {
         try PostgresModeration.requireAdmitted(
             request.member, request.token, from: request.client.address, to: code, now: now, transaction)
-        // Who is in already, the usual case, is not worth counting the others for.
+        // Usually the member is in the room already. Skip the count then.
         let row = try transaction.row(
             """
             SELECT m.is_in, EXISTS (SELECT 1 FROM active_users WHERE secret_code = $2::text),
@@ -170,10 +171,11 @@ package struct PostgresRoomStore: RoomStore {
         return try row?.bool(1) == false
     }
 
-    /// What `device_token` of a member is to hold.
+    /// Takes the token from other members and returns the value for the column `device_token`.
     ///
-    /// A token is one installed app, and that has one user: other members who had it (the app's earlier user, or its
-    /// earlier udid) keep their room and lose the token. A browser may be in several rooms, as a member of each.
+    /// A token belongs to one installed app, and an app has one user. Other members with the token (the app's earlier
+    /// user, or its earlier udid) therefore stay in their room and lose the token. A browser may be in several rooms,
+    /// as a member of each.
     private static func takeToken(
         _ token: DeviceToken?, of member: MemberID, app: AppName, code: SecretCode,
         _ transaction: PostgresTransaction
@@ -189,8 +191,8 @@ package struct PostgresRoomStore: RoomStore {
         return text
     }
 
-    /// Registers a device for its member.
-    /// - Parameter client: what its app says of itself.
+    /// Registers the member's device.
+    /// - Parameter client: The details that the app has sent.
     private func register(
         _ token: DeviceToken?, app: AppName, user: UserReference?, says client: ClientInfo, now: Timestamp,
         _ transaction: PostgresTransaction
@@ -232,7 +234,7 @@ package struct PostgresRoomStore: RoomStore {
         return page
     }
 
-    /// With one row, of the entry alone, where there are none.
+    /// Returns one row with only the member's columns if there are no messages.
     static let messagesSQL = """
         SELECT u.history_from, u.secret_code, m.* FROM active_users u
         LEFT JOIN LATERAL (

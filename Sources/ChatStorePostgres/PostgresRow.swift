@@ -2,7 +2,7 @@
 import CPostgreSQL
 import ChatDomain
 
-/// What a statement answered.
+/// The result of a statement.
 final class PostgresResult {
     private let result: OpaquePointer
 
@@ -14,13 +14,13 @@ final class PostgresResult {
 
     var rows: [PostgresRow] { (0..<PQntuples(result)).map { PostgresRow(result: self, row: $0) } }
 
-    /// How many rows it changed, or has.
+    /// The number of rows that the statement changed or returned.
     var count: Int { Int(String(cString: PQcmdTuples(result))) ?? 0 }
 
-    /// `COMMIT`, `UPDATE 3`.
+    /// The command tag, for example `COMMIT` or `UPDATE 3`.
     var tag: String { String(cString: PQcmdStatus(result)) }
 
-    /// The column's text; nil for NULL. Valid as long as the result is.
+    /// The text of a column. `nil` for NULL. Valid as long as this object.
     fileprivate func bytes(_ row: Int32, _ column: Int) -> UnsafeRawBufferPointer? {
         guard column < Int(PQnfields(result)), PQgetisnull(result, row, Int32(column)) == 0 else { return nil }
         return UnsafeRawBufferPointer(
@@ -28,7 +28,8 @@ final class PostgresResult {
     }
 }
 
-/// A row of a statement's answer; columns count from 0. Reading throws ``PostgresError`` on NULL or another type.
+/// A row of a result. Columns count from 0. Reading a column throws ``PostgresError`` if it is NULL or has another
+/// type.
 struct PostgresRow {
     fileprivate let result: PostgresResult
     fileprivate let row: Int32
@@ -40,7 +41,7 @@ struct PostgresRow {
         var number: Int64 = 0
         for byte in bytes.dropFirst(isNegative ? 1 : 0) {
             guard byte.isASCIIDigit else { throw PostgresError.column(column, "whole number") }
-            // Below zero, because Int64 has one number more there.
+            // Accumulates negative numbers, because `Int64` has one more of them.
             let (tens, isTooLarge) = number.multipliedReportingOverflow(by: 10)
             let (sum, isTooSmall) = tens.subtractingReportingOverflow(Int64(byte & 15))
             guard !isTooLarge, !isTooSmall else { throw PostgresError.column(column, "whole number") }
@@ -81,7 +82,7 @@ struct PostgresRow {
         }
     }
 
-    /// Of `ms(time)`.
+    /// The time in a column made by `ms(time)`.
     func time(_ column: Int) throws -> Timestamp { try Timestamp(milliseconds: int(column)) }
 
     func optionalTime(_ column: Int) throws -> Timestamp? {

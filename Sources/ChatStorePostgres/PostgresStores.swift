@@ -2,7 +2,7 @@
 package import ChatDomain
 package import Logging
 
-/// Every store over one database of PostgreSQL: made and connected here, and nowhere else.
+/// All stores of one PostgreSQL database. They are created and connected only here.
 package struct PostgresStores: Sendable {
     package let database: PostgresDatabase
     package let rooms: PostgresRoomStore
@@ -22,8 +22,8 @@ package struct PostgresStores: Sendable {
     let activity: MemberActivity
     let jobs: BackgroundJobs
 
-    /// Connects, and makes or upgrades the tables: blocks for as long as that takes.
-    /// - Throws: ``PostgresConfiguration/Unusable``, or ``ChatError`` when the server is away just now.
+    /// Connects, and creates or upgrades the tables. Blocks until that is done.
+    /// - Throws: ``PostgresConfiguration/Unusable``, or ``ChatError`` if the server is unavailable at the moment.
     package init(
         configuration: PostgresConfiguration, settings: @escaping @Sendable () -> StoreSettings,
         now: @escaping TimeSource = Timestamp.now, logger: Logger
@@ -51,10 +51,11 @@ package struct PostgresStores: Sendable {
         imports = PostgresImport(database: database, settings: settings)
     }
 
-    /// Ends this relay's start, so that what it had leased is free at once, and closes the connections. Calls after it fail.
+    /// Ends this relay's start, which frees its leases immediately, and closes the connections. Calls after this one
+    /// fail.
     package func close() { database.close() }
 
-    /// As what lies above them knows them.
+    /// The stores as the protocols that the other targets use.
     package var ports: Stores {
         Stores(
             rooms: rooms, feed: feed, records: records, devices: devices, notifications: notifications, queue: queue,

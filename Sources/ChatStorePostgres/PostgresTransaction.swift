@@ -1,28 +1,28 @@
 #if PostgreSQL
 import ChatDomain
 
-/// A transaction on one connection. Statements are queued, and sent together when an answer is wanted; BEGIN goes with the
-/// first. For the thread that it was handed to.
+/// A transaction on one connection. Statements are queued and sent together when the caller reads a result. BEGIN goes
+/// with the first one. Use it only on the connection's thread.
 final class PostgresTransaction {
-    /// How a transaction is begun, and how long it may take.
+    /// The mode and the time limit of a transaction.
     struct Terms: Sendable {
         let isReading: Bool
-        /// For each statement by the server's clock, and for all by ours.
+        /// The server enforces it for each statement, and the relay for the whole transaction.
         let limit: Duration
         let schema: String?
     }
 
-    /// Candidates for a page that are looked at: some milliseconds. So a page costs the same however many rows there are and
-    /// however few of them are wanted.
+    /// The number of candidates to examine for one page, which takes a few milliseconds. It bounds the cost of a page,
+    /// even if the table has many rows and few of them match.
     static let pageWindow = 5000
 
     private let connection: PostgresConnection
     private let terms: Terms
     private let channel: AnnouncementChannel
     private var isBegun = false
-    /// Of a statement that could not even be queued.
+    /// The error of a statement that could not be queued.
     private var failure: PostgresError?
-    /// What the commit will tell all relays, in one NOTIFY.
+    /// The announcement that the commit sends to all relays, in one NOTIFY.
     var announcement = Announcement()
 
     init(_ connection: PostgresConnection, _ terms: Terms, _ channel: AnnouncementChannel) {
@@ -34,24 +34,24 @@ final class PostgresTransaction {
 
     // MARK: - Statements
 
-    /// Sends a statement with what was queued before it and reads its rows.
+    /// Sends the queued statements and this one, and returns its rows.
     func rows(_ sql: String, _ values: [PostgresValue] = []) throws -> [PostgresRow] {
         try result(sql, values).rows
     }
 
-    /// The first row.
+    /// Returns the first row of ``rows(_:_:)``. `nil` if there is none.
     func row(_ sql: String, _ values: [PostgresValue] = []) throws -> PostgresRow? {
         try result(sql, values).rows.first
     }
 
-    /// - Returns: how many rows it changed.
+    /// - Returns: The number of rows that it changed.
     @discardableResult
     func run(_ sql: String, _ values: [PostgresValue] = []) throws -> Int {
         try result(sql, values).count
     }
 
-    /// Queues a statement whose answer nobody needs: it goes with the next one that is read, or with COMMIT. Its error fails
-    /// the transaction.
+    /// Queues a statement whose result is not needed. It is sent with the next statement whose result is read, or with
+    /// COMMIT. Its error fails the transaction.
     func pipeline(_ sql: String, _ values: [PostgresValue] = []) {
         do throws(PostgresError) {
             try begin()
@@ -61,9 +61,9 @@ final class PostgresTransaction {
         }
     }
 
-    /// The wanted rows of a page, and the cursor of the next page; nil at the end.
-    /// - Parameter sql: candidates in the order of the list, at least one more than `limit` or ``pageWindow``, where there are
-    ///   so many. The first column is what the cursor counts by.
+    /// The matching rows of a page, and the cursor of the next page. The cursor is `nil` on the last page.
+    /// - Parameter sql: Selects candidates in the order of the list. It has to return at least one more than `limit` or
+    ///   ``pageWindow``, if the table has that many. The first column is the cursor.
     func page(
         _ sql: String, _ values: [PostgresValue], limit: Int, where isWanted: (PostgresRow) -> Bool = { _ in true }
     ) throws -> (rows: [PostgresRow], next: Int64?) {
@@ -83,7 +83,7 @@ final class PostgresTransaction {
         return try answer()
     }
 
-    /// The last statement's.
+    /// The result of the last statement.
     private func answer() throws(PostgresError) -> PostgresResult {
         if let failure { throw failure }
         try connection.sync()
@@ -96,9 +96,9 @@ final class PostgresTransaction {
         isBegun = true
         try connection.send(
             "BEGIN ISOLATION LEVEL READ COMMITTED \(terms.isReading ? "READ ONLY" : "READ WRITE")", [])
-        // A relay that is stopped in the middle keeps its locks no longer than that, and one whose machine is gone no longer than
-        // half a minute. Compiling takes longer than most statements run, and the server compiles by an estimate of their cost
-        // that is often far too high.
+        // Bound the time for which locks are held: by `limit` if the relay stops in the middle, and by half a minute if
+        // its machine is gone. JIT compilation takes longer than most statements run, and the server decides on it by a
+        // cost estimate that is often far too high.
         let milliseconds = String(terms.limit.milliseconds)
         try connection.send(
             """
@@ -110,9 +110,10 @@ final class PostgresTransaction {
             """, [.text(milliseconds), .optional(terms.schema)])
     }
 
-    // MARK: - Its end
+    // MARK: - Commit and rollback
 
-    /// Commits, with what is queued and what is to be announced. Throws ``PostgresError/Kind/inDoubt`` when nobody knows.
+    /// Commits, after sending the queued statements and the announcement. Throws ``PostgresError/Kind/inDoubt`` if it
+    /// is unknown whether the commit succeeded.
     func commit() throws(PostgresError) {
         guard isBegun else { return }
         if !announcement.isEmpty {
@@ -122,7 +123,7 @@ final class PostgresTransaction {
         do throws(PostgresError) {
             try connection.send("COMMIT", [])
             let answer = try answer()
-            // What was swallowed has failed the transaction, and COMMIT then says so without an error.
+            // If an earlier error was caught, the transaction has failed, and COMMIT rolls back without an error.
             guard answer.tag == "COMMIT" else {
                 throw PostgresError(kind: .unexpected, message: "the transaction had failed before its COMMIT")
             }
@@ -133,7 +134,7 @@ final class PostgresTransaction {
         isBegun = false
     }
 
-    /// Ends a reading transaction without waiting for the answer, which ``drain()`` reads.
+    /// Sends the commit of a reading transaction without waiting for its result. ``drain()`` reads it.
     func commitLater() throws(PostgresError) {
         guard isBegun else { return }
         if let failure { throw failure }
@@ -147,11 +148,11 @@ final class PostgresTransaction {
         _ = try connection.answers()
     }
 
-    /// Takes everything back. A connection on which that fails is not usable any more.
+    /// Rolls back. If that fails, the connection is no longer usable.
     func rollback() {
         guard isBegun, connection.isUsable else { return }
         isBegun = false
-        // Apart from what is still queued, which may have failed already.
+        // Separate from queued statements, which may have failed already.
         try? connection.sync()
         _ = try? connection.answers()
         _ = try? connection.run("ROLLBACK")

@@ -2,12 +2,12 @@
 package import ChatDomain
 import Logging
 
-/// What the store does by itself: signs of life, what others left, work behind answers, deletion by age. Every relay does all
-/// of it; what one does at a moment the others leave out.
+/// Background work of the store: heartbeats, changes by others, work after responses, deletion by age. Every relay does
+/// all of it, and skips the parts that another relay is doing at the moment.
 package struct PostgresUpkeep: StoreUpkeep {
-    /// How often settings are looked at that ask for work.
+    /// The interval of checks of settings that require work.
     private static let settingsInterval = Duration.seconds(5)
-    /// How long what members and tokens did may be in memory only.
+    /// The interval of writing the activity of members and tokens. It is only in memory until then.
     private static let recordInterval = Duration.seconds(2)
 
     let database: PostgresDatabase
@@ -33,7 +33,7 @@ package struct PostgresUpkeep: StoreUpkeep {
         self.jobs = jobs
         self.settings = settings
         retention = PostgresRetention(database: database)
-        // Longer than a statement takes before it is given up.
+        // Longer than the time limit of a statement.
         probe = WriteProbe(limit: PostgresDatabase.answerLimit + .seconds(1)) { end in
             Task {
                 do throws(ChatError) {
@@ -52,7 +52,7 @@ package struct PostgresUpkeep: StoreUpkeep {
     package func prepare() async throws(ChatError) -> StoreBacklog {
         try await database.beginStart()
         try await adoption.run()
-        // Takes over from relays that have ended.
+        // Takes over the pushes of relays that have ended.
         return StoreBacklog(apps: try await queue.look())
     }
 
@@ -67,7 +67,7 @@ package struct PostgresUpkeep: StoreUpkeep {
 
     package func tryWriting() async throws(ChatError) { try await probe.run() }
 
-    /// Writes down what members and tokens did, every few seconds until the task is cancelled, and then once more.
+    /// Records the activity of members and tokens every few seconds until the task is cancelled, and then once more.
     private func record() async {
         repeat {
             try? await Task.sleep(for: Self.recordInterval)
@@ -80,12 +80,12 @@ package struct PostgresUpkeep: StoreUpkeep {
         } while !Task.isCancelled
     }
 
-    /// What the configuration asks of what is stored already.
+    /// Applies changed settings to data that is already stored.
     private func watchSettings() async {
         var (isUsageForgotten, unconfigured) = (false, UnconfiguredApps())
         while !Task.isCancelled {
             do throws(ChatError) {
-                // Once, because nothing new comes.
+                // Once is enough, because no new data is stored.
                 let isKept = settings().keepsUsage
                 if !isKept, !isUsageForgotten { try await DeviceUsage.forget(database) }
                 isUsageForgotten = !isKept

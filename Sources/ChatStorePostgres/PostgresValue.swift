@@ -1,7 +1,8 @@
 #if PostgreSQL
 import ChatDomain
 
-/// A parameter of a statement. Travels as text, and the statement casts it: `$1::bigint`, `at($2::bigint)`, `$3::text[]`.
+/// A parameter of a statement. It is sent as text, and the statement casts it: `$1::bigint`, `at($2::bigint)`,
+/// `$3::text[]`.
 enum PostgresValue: Sendable, Hashable {
     case null
     case int(Int64)
@@ -12,7 +13,7 @@ enum PostgresValue: Sendable, Hashable {
     case texts([String])
     case optionalInts([Int64?])
     case optionalTexts([String?])
-    /// Milliseconds: the statement says `at($1::bigint)`.
+    /// Milliseconds. The statement converts them with `at($1::bigint)`.
     case time(Timestamp)
 
     static func int(_ value: Int?) -> PostgresValue { value.map { .int(Int64($0)) } ?? .null }
@@ -20,7 +21,7 @@ enum PostgresValue: Sendable, Hashable {
     static func optional(_ text: String?) -> PostgresValue { text.map { .text($0) } ?? .null }
     static func optional(_ time: Timestamp?) -> PostgresValue { time.map { .time($0) } ?? .null }
 
-    /// As the server reads it; nil for NULL.
+    /// The text in the server's format. `nil` for NULL.
     var sent: String? {
         switch self {
         case .null: return nil

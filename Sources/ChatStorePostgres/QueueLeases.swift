@@ -1,21 +1,21 @@
 #if PostgreSQL
 import ChatDomain
 
-/// What a relay knows of its leases, beside what stands in `push_queue_due`: what was given back and is not written down yet,
-/// what may be leased without its knowing, and from where each lane is read. A value without a database.
+/// The state of a relay's leases beyond the table `push_queue_due`: releases that are not written yet, leases that the
+/// relay may not know of, and the position from which each lane is read. A pure value.
 struct QueueLeases: Sendable {
-    /// From where a lane is read. What lies before is leased or settled, and where somebody holds a transaction open for long, it
-    /// would be passed over again and again.
+    /// The position from which a lane is read. Rows before it are leased or settled. While another session keeps a
+    /// transaction open for long, the server would have to skip their old versions again for each lease.
     struct Floor: Sendable, Hashable, Comparable {
-        /// Of what waits for a time; else the same for all.
+        /// The due time of pushes that wait for a time; otherwise the same value for all.
         var time: Int64 = .min
         var id: Int64 = .min
 
         static func < (left: Floor, right: Floor) -> Bool { (left.time, left.id) < (right.time, right.id) }
     }
 
-    /// Rises late, because a transaction may commit lower numbers after another's higher ones. What is later still, ``look``
-    /// finds.
+    /// Rises with a delay, because a transaction may commit lower ids after another one has committed higher ids.
+    /// `QueueUpkeep.look()` finds pushes that arrive even later.
     private struct RisingFloor: Sendable {
         var floor = Floor()
         var next: (floor: Floor, since: ContinuousClock.Instant)?
@@ -37,10 +37,11 @@ struct QueueLeases: Sendable {
 
     /// Longer than a relay's own transactions take.
     private static let lateness = Duration.seconds(2)
-    /// How long after a doubtful commit orphans are looked for: until the server has ended what it had begun.
+    /// The time after an uncertain commit during which to search for orphans. By then the server has ended the
+    /// transaction.
     private static let doubtTime = Duration.seconds(120)
 
-    /// Of a lane: what can go at once, and what waits for its time.
+    /// The floors of a lane: for pushes without a time, and for those that wait for one.
     private struct LaneFloors: Sendable {
         var due = RisingFloor()
         var waiting = RisingFloor()
@@ -51,28 +52,28 @@ struct QueueLeases: Sendable {
         var returned = IDRanges()
     }
 
-    /// What a lease is to do.
+    /// The input of a lease.
     struct Plan: Sendable {
         let number: Int
-        /// To be released first.
+        /// Pushes to release first.
         let returned: [ClosedRange<Int64>]
-        /// By lane.
+        /// Indexed by lane.
         let due: [Floor]
         let waiting: [Floor]
     }
 
-    /// The relay's, whose leases these are.
+    /// The start of the relay that holds these leases.
     private var start: Int64 = 0
     private var parts: [AppName: Part] = [:]
-    /// Leased, of all apps.
+    /// The leased push ids, of all apps.
     private var held = IDRanges()
-    /// Calls that are under way, and rows of theirs that are neither held nor returned meanwhile.
+    /// Calls in progress, with their pushes, which are neither in `held` nor in `returned` during the call.
     private var open: [Int: [ClosedRange<Int64>]] = [:]
     private var nextNumber = 0
-    /// Since when a lease may have been committed of which this relay does not know.
+    /// The last time at which a lease may have been committed without this relay's knowledge. `nil` if there was none.
     private var doubtfulSince: ContinuousClock.Instant?
     private var searchBegan: ContinuousClock.Instant?
-    /// While orphans are looked for: all that was known since then.
+    /// All push ids that the relay has known since the search for orphans began. `nil` outside of a search.
     private var known: IDRanges?
 
     // MARK: - Leases
@@ -105,7 +106,7 @@ struct QueueLeases: Sendable {
         }
     }
 
-    /// It may have been committed all the same.
+    /// Records that the call failed. It may have been committed all the same.
     mutating func fail(_ plan: Plan, app: AppName, at now: ContinuousClock.Instant) {
         open[plan.number] = nil
         for range in plan.returned { parts[app]?.returned.insert(range) }
@@ -120,7 +121,7 @@ struct QueueLeases: Sendable {
         }
     }
 
-    /// What was given back, to be released now, of all apps.
+    /// Takes the released pushes of all apps, in order to write the releases.
     mutating func takeReturned() -> [(app: AppName, ranges: [ClosedRange<Int64>])] {
         var taken: [(app: AppName, ranges: [ClosedRange<Int64>])] = []
         for (app, part) in parts where !part.returned.isEmpty {
@@ -130,11 +131,11 @@ struct QueueLeases: Sendable {
         return taken
     }
 
-    /// - Returns: the call's number.
+    /// - Returns: The number of the call.
     mutating func beginSettling(_ settlements: [Settlement]) -> Int {
         nextNumber += 1
         open[nextNumber] = settlements.map(\.pushIDs)
-        // Before the commit, because after it a row that is due again may be leased again before this call knows.
+        // Before the commit: after it, a push that is due again may be leased again before this call returns.
         for settlement in settlements { held.subtract(settlement.pushIDs) }
         return nextNumber
     }
@@ -160,7 +161,7 @@ struct QueueLeases: Sendable {
         for settlement in settlements where !settlement.overrulesSilence { held.insert(settlement.pushIDs) }
     }
 
-    /// A row is due again, whether it waited for a time or not.
+    /// Lowers the floors, because a push is due again, whether it waited for a time or not.
     private mutating func isDue(from pushID: Int64, _ app: AppName) {
         for lane in PushLane.allCases {
             parts[app, default: Part()].lanes[lane.rawValue].due.lower(to: Floor(id: pushID))
@@ -168,28 +169,28 @@ struct QueueLeases: Sendable {
         }
     }
 
-    // MARK: - What others did
+    // MARK: - Changes by others
 
-    /// By a look at all, nobody has leased a row of the lane before this one.
+    /// Raises the floor of a lane: a query of all rows found no unleased push before it.
     mutating func found(_ app: AppName, lane: Int, due floor: Floor, at now: ContinuousClock.Instant) {
         guard PushLane(rawValue: lane) != nil else { return }
         parts[app, default: Part()].lanes[lane].due.rise(to: floor, at: now)
     }
 
-    /// The same of what waits; nil where nothing does.
+    /// Lowers the floor for pushes that wait for a time. `nil` if the lane has none.
     mutating func found(_ app: AppName, lane: Int, waiting floor: Floor?) {
         guard PushLane(rawValue: lane) != nil, let floor else { return }
         parts[app, default: Part()].lanes[lane].waiting.lower(to: floor)
     }
 
-    /// Anything may be due.
+    /// Resets all floors, because any push may be due.
     mutating func forgetFloors() {
         for app in parts.keys {
             parts[app]?.lanes = [LaneFloors](repeating: LaneFloors(), count: PushLane.allCases.count)
         }
     }
 
-    /// To be called before leases are begun or looked for: those of a start before are void.
+    /// Voids the leases of an earlier start. Must be called before leases begin and before the search for them.
     mutating func belong(to start: Int64) {
         guard start != self.start else { return }
         self.start = start
@@ -197,10 +198,10 @@ struct QueueLeases: Sendable {
         for app in parts.keys { parts[app]?.returned = IDRanges() }
     }
 
-    // MARK: - Leases that nobody knows of
+    // MARK: - Unknown leases
 
-    /// To be called before the table is asked for this start's leases.
-    /// - Returns: whether there is doubt.
+    /// Must be called before the query for this start's leases.
+    /// - Returns: Whether there may be unknown leases.
     mutating func beginSearch(at now: ContinuousClock.Instant) -> Bool {
         guard doubtfulSince != nil else { return false }
         searchBegan = now
@@ -211,17 +212,17 @@ struct QueueLeases: Sendable {
         return true
     }
 
-    /// Calls that are under way. One that has begun when the table was asked may have committed what was found there.
+    /// Calls in progress. A call that began before the query may have committed leases that the query found.
     var underWay: Set<Int> { Set(open.keys) }
 
-    /// Of this start's leases in the table those that the relay does not know. To be asked when those calls have ended that were
-    /// under way when the table was read.
+    /// The push ids that this start has leased in the table without the relay's knowledge. Must be called after the
+    /// calls that were in progress at the time of the query have ended.
     mutating func orphans(among found: [Int64]) -> [Int64] {
         defer { known = nil }
         return found.filter { known?.contains($0) == false }
     }
 
-    /// What the search has found is released. One that began long enough after the doubt was the last.
+    /// Records that the orphans were released. The search that begins long enough after the last doubt is the last one.
     mutating func endSearch() {
         guard let since = doubtfulSince, let searchBegan, searchBegan - since > Self.doubtTime else { return }
         doubtfulSince = nil

@@ -2,22 +2,22 @@
 import ChatDomain
 import Synchronization
 
-/// The partitions of `push_queue`, one a day of settling: made when they are needed, dropped by retention.
+/// The partitions of `push_queue`, one per day of settlement. They are created when needed, and retention drops them.
 final class QueuePartitions: Sendable {
-    /// How long dropping waits for others' transactions; whoever comes after it waits for it meanwhile.
+    /// The time for which a drop waits for other transactions. Transactions that begin in the meantime wait behind it.
     private static let lockLimit = "200ms"
-    /// Rows of a day up to which they are counted; of more the server's estimate is told.
+    /// The number of rows up to which a partition is counted. Above it, the server's estimate is used.
     private static let mostCounted: Int64 = 1_000_000
 
     private let database: PostgresDatabase
-    /// Days whose partitions are there.
+    /// Days whose partitions are known to exist.
     private let days = Mutex<Set<String>>([])
 
     init(database: PostgresDatabase) {
         self.database = database
     }
 
-    /// Makes a day's partition, unless this relay knows that it is there.
+    /// Creates the partition of a day, unless this relay knows that it exists.
     func add(_ time: Timestamp) async throws(ChatError) {
         let day = time.day
         if days.withLock({ $0.contains(day) }) { return }
@@ -27,10 +27,11 @@ final class QueuePartitions: Sendable {
         days.withLock { _ = $0.insert(day) }
     }
 
-    // MARK: - Numbers
+    // MARK: - Push ids
 
-    /// Writes what moves pushes between what is due and the days, in one transaction. In each there is one of a number. Where
-    /// another program has used one again, `body` runs once more, and is told so: it ``renumber(_:_:)``s first.
+    /// Moves pushes between the due rows and the days, in one transaction. A push id is unique only within a partition.
+    /// If another program has reused one, `body` runs again with `isNumberTaken`, and has to call ``renumber(_:_:)``
+    /// first.
     func move<Value: Sendable>(
         _ kind: PostgresDatabase.Kind,
         _ body: @escaping @Sendable (PostgresTransaction, _ isNumberTaken: Bool) throws -> Value
@@ -46,7 +47,7 @@ final class QueuePartitions: Sendable {
         }
     }
 
-    /// Gives settled pushes other numbers, where one that is due has theirs.
+    /// Gives settled pushes new ids if a due push has the same id.
     static func renumber(_ numbers: [Int64], _ transaction: PostgresTransaction) {
         transaction.pipeline(
             """
@@ -58,9 +59,10 @@ final class QueuePartitions: Sendable {
 
     // MARK: - Retention
 
-    /// Takes away days, and with them what was settled. Not one with a push of a notification that is still being queued: it
-    /// keeps that from going to a device twice. One that somebody reads just now stays until the next time.
-    /// - Returns: how many pushes were in them.
+    /// Drops the partitions of the days before `day`, with the settled pushes in them. Keeps a partition that has a
+    /// push of a notification that is still being queued, because the push prevents a second one for its device. A
+    /// partition that is being read is left for the next time.
+    /// - Returns: The number of pushes in the dropped partitions.
     func drop(before day: String) async throws(ChatError) -> Int {
         let old = try await database.read { transaction in
             try transaction.rows(
@@ -83,7 +85,7 @@ final class QueuePartitions: Sendable {
         return dropped
     }
 
-    /// - Parameter name: made of digits.
+    /// - Parameter name: Made of digits after the prefix, so that it needs no quoting.
     private func drop(_ name: String, _ day: String, _ estimate: Int64) async throws(ChatError) -> Int {
         let rows = try await database.read { transaction -> Int64? in
             let isKept = try transaction.row(
@@ -98,11 +100,11 @@ final class QueuePartitions: Sendable {
         days.withLock { _ = $0.remove(day) }
         return try await database.write(.background) { transaction in
             transaction.pipeline("SELECT set_config('lock_timeout', $1::text, true)", [.text(Self.lockLimit)])
-            // A relay that is stopped here keeps the others waiting.
+            // If this relay is suspended here, other relays wait for no longer than this.
             transaction.pipeline("SET LOCAL idle_in_transaction_session_timeout = '1s'")
             transaction.pipeline("LOCK TABLE ONLY push_queue IN ACCESS EXCLUSIVE MODE")
             transaction.pipeline("LOCK TABLE \(name) IN ACCESS EXCLUSIVE MODE")
-            // What another program has just made due again is moved first.
+            // Pushes that another program has just made due again are moved first.
             let isDue = try transaction.row("SELECT EXISTS (SELECT FROM \(name) WHERE state = 'pending')")?.bool(0)
             guard isDue == false else { return 0 }
             transaction.pipeline("DROP TABLE \(name)")

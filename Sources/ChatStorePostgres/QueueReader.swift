@@ -1,13 +1,13 @@
 #if PostgreSQL
 import ChatDomain
 
-/// A row of the queue that was leased, and where it was found.
+/// A leased push, and its position in the lane.
 struct LeasedRow: Sendable {
     let push: QueuedPush
     let floor: QueueLeases.Floor
 }
 
-/// Leases due rows of an app in one statement, and reads what is to be sent. For one transaction.
+/// Leases due pushes of an app in one statement, and reads their content. For one transaction.
 struct QueueReader {
     private let app: AppName
     private let start: Int64
@@ -15,7 +15,7 @@ struct QueueReader {
     private let ids: APNSIDs
     private let plan: QueueLeases.Plan
     private let transaction: PostgresTransaction
-    /// Payloads of notifications that were read before. One never changes.
+    /// Payloads of notifications that were read before. A payload never changes.
     private(set) var payloads: [NotificationID: [UInt8]]
 
     init(
@@ -33,11 +33,12 @@ struct QueueReader {
 
     // MARK: - SQL
 
-    /// A row's lane, as ``PushLane`` counts them. The indexes of `push_queue_due` have it word for word.
+    /// The lane of a row, with the raw values of ``PushLane``. The indexes of `push_queue_due` contain the same
+    /// expression, word for word.
     static let lane = "(CASE WHEN unanswered > 0 OR refused > 0 THEN 2 WHEN bulk THEN 1 ELSE 0 END)"
 
-    /// What of a lane nobody has, in its order: what waited for its time before what did not, because it was queued before. Of
-    /// `$1` the app, `$4` the time, `$5` and the next two where to begin.
+    /// The unleased pushes of a lane, in order: those that waited for a time come before the others, because they were
+    /// queued earlier. `$1` is the app, `$4` the time, and `$5` to `$7` are the positions from which to read.
     private static func source(_ lane: PushLane, isWaiting: Bool) -> (from: String, order: String) {
         let number = lane.rawValue + 1
         let rows = """
@@ -55,9 +56,10 @@ struct QueueReader {
         )
     }
 
-    /// `$2` is the start, `$3` the limit. Rows that another lease holds are passed over; rows are locked one by one, as many as
-    /// are taken. A start that others have ended leases nothing: nobody would release it.
-    /// - Parameter app: of browsers, the statement also counts what they have not fetched.
+    /// Leases pushes. `$2` is the start and `$3` the limit. Skips rows that another lease has locked, and locks only as
+    /// many rows as it takes. A start that other relays have ended leases nothing, because its leases would never be
+    /// released.
+    /// - Parameter app: For browsers, the statement also counts the messages that each browser has not fetched.
     static func leaseSQL(_ lanes: [PushLane], of app: AppName) -> String {
         let unread =
             app == .web
@@ -104,7 +106,7 @@ struct QueueReader {
             """
     }
 
-    /// In which of all lanes there is something that nobody has. With the places of ``leaseSQL(_:)``.
+    /// The lanes that contain an unleased push. Has the parameters of ``leaseSQL(_:of:)``.
     static let lanesSQL = PushLane.allCases.map { lane in
         let found = [true, false].map { isWaiting in
             "EXISTS (SELECT \(source(lane, isWaiting: isWaiting).from))"
@@ -126,7 +128,7 @@ struct QueueReader {
         ]
     }
 
-    /// In the order of the lanes, and in each by number.
+    /// Leases pushes in the order of the lanes, and by push id within a lane.
     mutating func lease(_ lanes: [PushLane], limit: Int) throws -> [LeasedRow] {
         let rows = try transaction.rows(
             Self.leaseSQL(lanes, of: app), places(limit: limit, due: plan.due, waiting: plan.waiting))
@@ -143,7 +145,7 @@ struct QueueReader {
         }
     }
 
-    /// Lanes in which there may be more.
+    /// Returns the lanes that may contain more pushes.
     func lanesWithMore(after leased: [LeasedRow]) throws -> Set<PushLane> {
         func floors(_ floors: [QueueLeases.Floor], isWaiting: Bool) -> [QueueLeases.Floor] {
             PushLane.allCases.map { lane in
@@ -153,7 +155,7 @@ struct QueueReader {
             }
         }
         let (due, waiting) = (floors(plan.due, isWaiting: false), floors(plan.waiting, isWaiting: true))
-        // All of the places must be named: the statement does not name the start.
+        // The statement does not use `$2` and `$3`, but PostgreSQL needs every parameter to appear.
         let rows = try transaction.rows(
             "SELECT * FROM (\(Self.lanesSQL)) l WHERE $2::bigint IS NOT NULL AND $3::bigint > 0",
             places(limit: 1, due: due, waiting: waiting))
@@ -161,7 +163,7 @@ struct QueueReader {
     }
 
     private func row(_ row: PostgresRow) throws -> LeasedRow {
-        // Another program may have written anything; what is beyond any limit is as good as a large number.
+        // Other programs can write any value. A count above the limit is as good as a large number.
         func count(_ column: Int) throws -> Int { Int(min(max(try row.int(column), 0), SettlementWriter.mostCounted)) }
         let pushID = try row.int(0)
         let history = PushHistory(attempts: try count(5), unanswered: try count(6), refused: try count(7))
@@ -182,7 +184,7 @@ struct QueueReader {
         }
         let lane = PushLane(history, isBulk: try row.bool(8))
         let dueAt = try row.optionalInt(18)
-        // A repeat has waited since it was queued.
+        // A retry has waited since it was queued.
         let start = history.attempts == 0 ? dueAt.map { Timestamp(milliseconds: max(0, $0)) } : nil
         let push = QueuedPush(
             id: pushID, lane: lane, history: history, address: address,

@@ -2,26 +2,28 @@
 import ChatDomain
 import Synchronization
 
-/// What the queue needs beside leases and outcomes: that what other programs and other relays did is noticed, that leases of
-/// relays that have ended are free, and that old pushes go.
+/// The work of the queue besides leases and outcomes. Notices changes by other programs and other relays, frees the
+/// leases of relays that have ended, and deletes old pushes.
 final class QueueUpkeep: Sendable {
-    /// How often what others may have written is looked for.
+    /// The interval of checks for changes that others may have made.
     private static let interval = Duration.milliseconds(400)
-    /// A look takes no more of the time than one part in so many, but for one that takes very long.
+    /// A check uses at most one part in ``share`` of the time, except for very slow ones: the pause is at most
+    /// ``longestPause``.
     private static let share = 10
     private static let longestPause = Duration.seconds(10)
-    /// Rounds after which what is due is told again, though it is what was due before: another may have had it locked then.
+    /// The number of rounds after which due pushes are signalled again, even if nothing has changed: another session
+    /// may have had them locked before.
     private static let quietRounds = 5
-    /// How often all leases are looked through, whether or not a relay has ended.
+    /// The interval of checks of all leases, whether or not a relay has ended.
     private static let searchInterval = Duration.seconds(30)
-    /// How long this relay's own calls are awaited, and how often they are looked at.
+    /// The time to wait for this relay's own calls, and the interval of checks.
     private static let callLimit = Duration.seconds(5)
     private static let callInterval = Duration.milliseconds(10)
-    /// Rows that one transaction changes.
+    /// The maximum number of rows that one transaction changes.
     private static let step = 1000
-    /// Rows that one transaction looks at, where no index leads to those that are wanted: less than a second.
+    /// The number of rows that one transaction reads if no index leads to the matching ones: less than a second.
     private static let window = 50_000
-    /// A clock of a relay may be behind the one by which a push was given its time.
+    /// A relay's clock may be behind the clock that set a push's due time.
     private static let clockDifference = Duration.seconds(60)
 
     private let database: PostgresDatabase
@@ -29,19 +31,19 @@ final class QueueUpkeep: Sendable {
     private let settings: @Sendable () -> StoreSettings
     private let watch = Mutex(Watch())
 
-    /// What was found so far.
+    /// The findings of earlier rounds.
     private struct Watch {
-        /// How many starts have ended, at the last look for their leases.
+        /// The number of ended starts at the last check for their leases.
         var ended: Int64 = -1
         var nextSearch = ContinuousClock.now
-        /// The first pushes that nobody has, and rounds since they were told.
+        /// The first unleased push of each lane, and the number of rounds since they were signalled.
         var due: Set<Found> = []
         var quietRounds = 0
-        /// The day whose partition and whose next day's are there.
+        /// The day whose partition exists, with that of the next day.
         var day = ""
     }
 
-    /// The first of an app's lane that nobody has.
+    /// The first unleased push of a lane of an app.
     private struct Found: Hashable {
         let app: AppName
         let lane: Int
@@ -57,7 +59,7 @@ final class QueueUpkeep: Sendable {
         self.settings = settings
     }
 
-    /// Runs for as long as the relay does.
+    /// Runs until the task is cancelled.
     func run() async {
         await withTaskGroup(of: Void.self) { group in
             group.addTask { await self.listen() }
@@ -73,7 +75,8 @@ final class QueueUpkeep: Sendable {
                     let pause = min((ContinuousClock.now - began) * Self.share, Self.longestPause)
                     try? await Task.sleep(for: max(Self.interval, pause))
                 }
-                // What was given back is not to wait until others find that this relay has ended.
+                // Release the remaining pushes now. Otherwise they wait until other relays notice that this one has
+                // ended.
                 try? await self.releaseReturned()
             }
         }
@@ -90,10 +93,10 @@ final class QueueUpkeep: Sendable {
         }
     }
 
-    // MARK: - A look
+    // MARK: - One round
 
-    /// One round. What cannot be done just now keeps nothing else from being done.
-    /// - Returns: apps that have pushes that are not settled.
+    /// Runs one round. A part that fails does not prevent the others.
+    /// - Returns: The apps that have unsettled pushes.
     @discardableResult
     func look() async throws(ChatError) -> Set<AppName> {
         let now = database.now()
@@ -115,7 +118,7 @@ final class QueueUpkeep: Sendable {
         }
     }
 
-    /// Today's partition and the next one's.
+    /// Creates the partitions of today and tomorrow.
     private func beginDay(_ now: Timestamp) async throws(ChatError) {
         guard watch.withLock({ $0.day }) != now.day else { return }
         try await queue.partitions.add(now)
@@ -123,7 +126,7 @@ final class QueueUpkeep: Sendable {
         watch.withLock { $0.day = now.day }
     }
 
-    /// Leases whose start has ended, or is not known, from a number to another.
+    /// Releases leases with push ids above `$1` and up to `$2` whose start has ended or is unknown.
     static let abandonedSQL = """
         UPDATE push_queue_due SET lease_start = NULL WHERE ctid = ANY (ARRAY(
             SELECT q.ctid FROM push_queue_due q
@@ -133,13 +136,13 @@ final class QueueUpkeep: Sendable {
             FOR UPDATE OF q SKIP LOCKED))
         """
 
-    /// Where a ``window`` ends that begins after `$1`; NULL for the last.
+    /// The last push id of a ``window`` that begins after `$1`. Returns no row for the last window.
     static let windowSQL = """
         SELECT message_id FROM push_queue_due WHERE message_id > $1::bigint ORDER BY message_id
         OFFSET \(window - 1) LIMIT 1
         """
 
-    /// Releases what relays had that have ended: when one has, and from time to time.
+    /// Releases the leases of relays that have ended. Runs when a relay has ended, and from time to time.
     func takeOver() async throws(ChatError) {
         queue.leases.withLock { $0.belong(to: database.start) }
         let ended = try await database.read { transaction in
@@ -186,7 +189,7 @@ final class QueueUpkeep: Sendable {
         }
     }
 
-    /// Releases leases of this start that the relay does not know: their COMMIT's answer was lost.
+    /// Releases leases of this start that the relay does not know, because the response to their COMMIT was lost.
     private func releaseOrphans() async throws(ChatError) {
         guard queue.leases.withLock({ $0.beginSearch(at: .now) }) else { return }
         var (found, after) = ([Int64](), Int64?.some(.min))
@@ -205,7 +208,7 @@ final class QueueUpkeep: Sendable {
             found += own
             after = end
         }
-        // Whose rows are among them, and not noted yet.
+        // Calls in progress may have leased some of these pushes without having recorded it yet. Wait for them.
         let underWay = queue.leases.withLock(\.underWay)
         let end = ContinuousClock.now + Self.callLimit
         while queue.leases.withLock({ !$0.underWay.isDisjoint(with: underWay) }) {
@@ -225,14 +228,14 @@ final class QueueUpkeep: Sendable {
         queue.signal()
     }
 
-    // MARK: - What others wrote
+    // MARK: - Changes by others
 
     static let dueStraysSQL = """
         SELECT message_id FROM push_queue WHERE settled_on IS NOT NULL AND state = 'pending'
         LIMIT \(step) FOR UPDATE SKIP LOCKED
         """
 
-    /// Moves rows that others settled into the day, and those that they made due again out of theirs.
+    /// Moves pushes that others settled into a day, and pushes that others made due again out of theirs.
     func moveStrays(_ now: Timestamp) async throws(ChatError) {
         var after = Int64.min
         while true {
@@ -257,12 +260,13 @@ final class QueueUpkeep: Sendable {
         }
         while true {
             let moved = try await queue.partitions.move(.background) { transaction, isNumberTaken in
-                // Through the small index of each day, whatever the server believes of it.
+                // Use the small index of each day, whatever the server believes about it.
                 transaction.pipeline("SET LOCAL enable_seqscan = off")
                 let strays = try transaction.rows(Self.dueStraysSQL).map { try $0.int(0) }
                 guard !strays.isEmpty else { return 0 }
                 if isNumberTaken {
-                    // All of them: two of different days may have the same. The next round moves them.
+                    // Renumber all of them, because two from different days may have the same id. The next round moves
+                    // them.
                     try transaction.run(
                         """
                         UPDATE push_queue SET message_id = nextval('push_queue_message_id_seq')
@@ -280,7 +284,7 @@ final class QueueUpkeep: Sendable {
         }
     }
 
-    /// Repeats that wait for longer than any does were queued by a clock that has been set back since: they are due.
+    /// Makes retries due that wait longer than any retry can: the clock has been set back since they were queued.
     private func mendTimes(_ now: Timestamp) async throws(ChatError) {
         while true {
             let mended = try await database.write(.background, isRepeatable: true) { transaction in
@@ -297,8 +301,8 @@ final class QueueUpkeep: Sendable {
         }
     }
 
-    /// Gives rows of the app named `default`, which is what an insert that names no app gets, to the default app of a
-    /// configuration that calls it otherwise.
+    /// Assigns pushes to the configured default app, if it has another name than `default`. An insert that names no app
+    /// gets the app `default`.
     private func adopt() async throws(ChatError) {
         let app = settings().defaultApp
         guard app != .default else { return }
@@ -328,9 +332,10 @@ final class QueueUpkeep: Sendable {
         }
     }
 
-    // MARK: - What is due
+    // MARK: - Due pushes
 
-    /// Each app and lane with pushes that are not settled, from one to the next through an index, and the first that nobody has.
+    /// Selects each app and lane with unsettled pushes, jumping from one to the next through an index, and the first
+    /// unleased push of each.
     static func firstSQL(isWaiting: Bool) -> String {
         let rows = "push_queue_due WHERE state = 'pending' AND not_before IS \(isWaiting ? "NOT NULL" : "NULL")"
         let first = isWaiting ? "not_before, message_id" : "NULL::bigint, message_id"
@@ -347,12 +352,12 @@ final class QueueUpkeep: Sendable {
             """
     }
 
-    /// Looks from the beginning of every lane, and signals where something is due. Costs the more the longer another session
-    /// has held a transaction open, and is then done less often.
+    /// Reads every lane from its beginning, and signals apps with due pushes. Takes longer, and is then done less
+    /// often, the longer another session has kept a transaction open.
     private func findDue() async throws(ChatError) -> Set<AppName> {
         let (rows, end) = try await database.read { transaction in
             transaction.pipeline("SET LOCAL enable_seqscan = off")
-            // Before the look: what comes after it may have a higher number.
+            // Before the query: pushes that arrive after it may have higher ids.
             let end = try transaction.row("SELECT last_value FROM push_queue_message_id_seq")?.int(0) ?? 0
             let rows = try transaction.rows(
                 "\(Self.firstSQL(isWaiting: false)) UNION ALL \(Self.firstSQL(isWaiting: true))"
@@ -385,19 +390,19 @@ final class QueueUpkeep: Sendable {
         return Set(rows.map(\.app))
     }
 
-    /// Apps with pushes that nobody sends, because they are not in the configuration.
+    /// Apps with pushes that no dispatcher sends, because the apps are not configured.
     func unconfiguredApps(_ configured: Set<AppName>) async throws(ChatError) -> Set<AppName> {
         try await findDue().subtracting(configured)
     }
 
     // MARK: - Retention
 
-    /// From so long on days go as a whole, up to a day later.
+    /// With this retention or longer, whole day partitions are dropped, up to a day late.
     private static let wholeDays = Duration.seconds(2 * 86_400)
 
-    /// Deletes what was settled before a time. Pushes of a notification that is still being queued stay: they keep it from
-    /// going to a device twice.
-    /// - Returns: how many.
+    /// Deletes pushes that were settled longer ago than `age`. Keeps pushes of a notification that is still being
+    /// queued, because they prevent a second push for their device.
+    /// - Returns: The number of deleted pushes.
     func applyRetention(keeping age: Duration) async throws(ChatError) -> Int {
         let now = database.now()
         try await moveStrays(now)

@@ -4,32 +4,32 @@ import Foundation
 import Logging
 import Synchronization
 
-/// This relay's start (a row, which its leases name) and its heartbeat, and what the server's notifications say: on one
-/// connection and one thread.
+/// This relay's start (a row that its leases name), its heartbeat, and the server's notifications, on one connection
+/// and one thread.
 ///
-/// All by the server's clock. A start that has been silent for longer than ``limit`` is ended by any relay that has been heard
-/// itself for as long; so an outage of the server, which silences all, ends none.
+/// All times are the server's. If a start has been silent for longer than ``limit``, any relay may end it that has
+/// itself sent heartbeats for as long. An outage of the server, which silences all relays, thus ends none.
 final class RelayHeartbeat: Sendable {
-    /// After so long without a sign of life a start's leases may be taken over.
+    /// The time without a heartbeat after which a start's leases may be taken over.
     static let limit = Duration.seconds(15)
     private static let interval = Duration.seconds(3)
-    /// So long before the others may take them over, a relay no longer relies on its own leases.
+    /// A relay stops relying on its own leases this long before others may take them over.
     private static let margin = Duration.seconds(4)
-    /// How long a statement of this connection may take.
+    /// The time limit of a statement on this connection.
     private static let statementLimit = Duration.seconds(5)
-    /// Without a notification that proves it for so long, they do not come.
+    /// If no notification has proved for this time that notifications arrive, they are assumed not to.
     private static let deafAfter = Duration.seconds(8)
     private static let pollInterval = Duration.seconds(1)
 
     private struct State {
         var start: Int64 = 0
-        /// When the last sign of life that the server took was sent.
+        /// The time at which the last successful heartbeat was sent. `nil` before the first one.
         var seen: ContinuousClock.Instant?
-        /// Since when all of them were taken.
+        /// The time since which all heartbeats have succeeded. `nil` after a failure.
         var seenSince: ContinuousClock.Instant?
         var isEnding = false
         var isRunning = false
-        /// Who waits for the start.
+        /// Callers that wait for the start.
         var begun: [@Sendable (Result<Void, ChatError>) -> Void] = []
     }
 
@@ -55,7 +55,7 @@ final class RelayHeartbeat: Sendable {
         state.withLock { $0.seen.map { .now - $0 < Self.limit - Self.margin } ?? false }
     }
 
-    /// Starts the thread, if it does not run; answers when the start is written down, or cannot be.
+    /// Starts the thread unless it runs. Calls `answer` when the start is recorded, or cannot be.
     func begin(_ answer: @escaping @Sendable (Result<Void, ChatError>) -> Void) {
         let (isRegistered, isRunning) = state.withLock { state in
             defer { state.isRunning = true }
@@ -73,7 +73,7 @@ final class RelayHeartbeat: Sendable {
         thread.start()
     }
 
-    /// Writes down that this relay has ended, where the server can be reached, and ends the thread.
+    /// Records the end of this relay, if the server is reachable, and ends the thread.
     func end() {
         state.withLock { $0.isEnding = true }
         thread.wait()
@@ -109,11 +109,11 @@ final class RelayHeartbeat: Sendable {
         return connection
     }
 
-    /// Signs of life and notifications, until the relay ends or the connection does.
+    /// Sends heartbeats and reads notifications, until the relay or the connection ends.
     private func serve(_ connection: PostgresConnection, isServed: () -> Void) throws(PostgresError) {
         var (next, heard, told) = (ContinuousClock.now, ContinuousClock.Instant?.none, ContinuousClock.now)
         var isUnknown = false
-        // What was said before nobody heard.
+        // Announcements that were sent before this connection listened were missed.
         streams.send(.everything)
         while !isEnding {
             if ContinuousClock.now >= next {
@@ -131,7 +131,7 @@ final class RelayHeartbeat: Sendable {
                 if announcement.everything { isUnknown = true } else { streams.send(announcement) }
             }
             let isDeaf = heard.map { .now - $0 > Self.deafAfter } ?? true
-            // Any role can send what nobody understands, as often as it likes: it costs no more than hearing nothing.
+            // Any role can send unreadable payloads, as often as it likes. They cost no more than hearing nothing.
             if isDeaf || isUnknown, .now - told > Self.pollInterval {
                 told = .now
                 isUnknown = false
@@ -143,7 +143,7 @@ final class RelayHeartbeat: Sendable {
             connection, "UPDATE relay_starts SET time_ended = now() WHERE start_id = $1::bigint", [.int(start)])
     }
 
-    /// One transaction, with the statement's rows.
+    /// Runs one statement in one transaction, and returns its rows.
     @discardableResult
     private func inTransaction(
         _ connection: PostgresConnection, _ sql: String, _ values: [PostgresValue]
@@ -155,7 +155,7 @@ final class RelayHeartbeat: Sendable {
             try connection.send("SELECT set_config('search_path', quote_ident($1::text), true)", [.text(schema)])
         }
         try connection.send(sql, values)
-        // Without a pooler, it proves that notifications come.
+        // Without a pooler, it proves that notifications arrive.
         for values in channel.values(Announcement()) { try connection.send(AnnouncementChannel.sql, values) }
         try connection.send("COMMIT", [])
         try connection.sync()
@@ -163,7 +163,7 @@ final class RelayHeartbeat: Sendable {
             let answers = try connection.answers()
             return answers.dropLast(2).last?.rows ?? []
         } catch {
-            // A new connection begins anew.
+            // Open a new connection after any error.
             var error = error
             error.kind = .lost
             throw error
@@ -186,7 +186,8 @@ final class RelayHeartbeat: Sendable {
             return try register(connection, began)
         }
         let isHeard = state.withLock { state in
-            // After a gap of its own, as of a machine that was suspended, it says nothing of others.
+            // After a gap of its own (the machine was suspended, for example), this relay draws no conclusions about
+            // others.
             if let seen = state.seen, began - seen > Self.limit - Self.margin { state.seenSince = nil }
             state.seen = began
             let since = state.seenSince ?? began

@@ -1,25 +1,28 @@
 #if PostgreSQL
 import ChatDomain
 
-/// Locks of the server that no row stands for; each transaction keeps its own to its end. They are taken before any row is
-/// locked, those of members and devices before those of rooms, and each kind of them in one order: so nobody waits in a circle.
-/// A step behind an answer locks its messages' rows before ``fanout``; who has that lock waits for none of these rows.
+/// Advisory locks, which are not tied to a row. A transaction holds them until its end.
+///
+/// To avoid deadlocks, a transaction takes them before it locks any row: locks of members and devices before those of
+/// rooms, and each kind in a fixed order. The exception is a background step, which locks its messages' rows before
+/// ``fanout``. Transactions that hold that lock never wait for those rows.
 enum RoomLock: Int64, Sendable {
-    /// Who posts to a room, enters it, leaves it or is taken out of it. Ids of messages are taken under it, so that in a room
-    /// they grow in the order of the commits.
+    /// Taken to post to a room, to join or leave it, or to remove a member. Message ids are assigned under it, so that
+    /// in a room they grow in the order of the commits.
     case room = 0
-    /// Shared by those who queue pushes behind the answer; alone for who takes members away.
+    /// Shared by background steps that queue pushes; exclusive for the removal of members.
     case fanout = 1
-    /// Who makes a udid a member, or bans it.
+    /// Taken to make a udid a member, or to ban it.
     case member = 2
-    /// Who gives a device token to a member, or bans it.
+    /// Taken to assign a device token to a member, or to ban it.
     case device = 3
-    /// Shared by those who come from an address; alone for who bans it. Taken after those of members and devices.
+    /// Shared by clients that join from an address; exclusive for banning it. Taken after the locks of members and
+    /// devices.
     case address = 4
 }
 
 extension PostgresTransaction {
-    /// Waits until nobody bans this address of a client; joins from it do not wait for each other.
+    /// Waits until no transaction is banning this client address. Joins from it do not wait for each other.
     func lockShared(address: String?) {
         guard let address = BannedAddress.text(of: address) else { return }
         pipeline(
@@ -27,7 +30,7 @@ extension PostgresTransaction {
             [.text(address)])
     }
 
-    /// Waits for these locks; what is read afterwards is what those have committed who had them.
+    /// Waits for these locks. Later statements read the commits of the transactions that held them before.
     func lock(_ locks: [(RoomLock, String)]) {
         guard !locks.isEmpty else { return }
         pipeline(

@@ -2,27 +2,28 @@
 import CPostgreSQL
 import Foundation
 
-/// How a connection string makes sure that it reaches the right server, and that nobody else reads what goes there.
+/// The way in which a connection string ensures that it reaches the right server, and that no third party can read the
+/// traffic.
 ///
-/// libpq encrypts "if the server can", and checks nothing, unless it is told otherwise. Whoever can redirect packets then
-/// reads the password and every message. The relay therefore asks for `sslmode=verify-full` where a host is not local.
+/// By default libpq encrypts only "if the server can", and checks nothing. An attacker who can redirect packets then
+/// reads the password and every message. The relay therefore uses `sslmode=verify-full` if a host is not local.
 struct ServerTrust: Equatable {
-    /// Files with the certificates of the system's CAs: of Debian and Alpine, of Fedora, of SUSE.
+    /// Files with the certificates of the system's CAs, on Debian and Alpine, Fedora, and SUSE.
     static let bundles = [
         "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
     ]
 
-    /// Whether the mode is the relay's default, because neither the string nor `PGSSLMODE` has one.
+    /// Whether the mode is the relay's default, because neither the string nor `PGSSLMODE` sets one.
     let isDefault: Bool
-    /// The certificates that libpq needs to be told of, because nobody names others. `nil` if libpq finds them.
+    /// The certificate file to pass to libpq, because no setting names one. `nil` if libpq finds one or needs none.
     let rootCertificates: String?
-    /// A sentence for the operator if another server could take the place of this one.
+    /// A sentence for the operator if another server could pose as this one. `nil` otherwise.
     let weakness: String?
 
     /// - Parameters:
-    ///   - options: the values that the connection string has.
-    ///   - environment: of libpq, whose variables stand in for missing values.
-    ///   - exists: whether a file is there.
+    ///   - options: The options of the connection string.
+    ///   - environment: The process's environment. libpq's variables in it replace missing options.
+    ///   - exists: Returns whether a file exists.
     init(options: [String: String], environment: [String: String], exists: (String) -> Bool) {
         func value(_ option: String, _ variable: String) -> String? {
             [options[option], environment[variable]].compactMap { $0 }.first { !$0.isEmpty }
@@ -38,7 +39,7 @@ struct ServerTrust: Equatable {
         let mode = given ?? (isLocal ? nil : Self.full)
         let home = environment["HOME"] ?? NSHomeDirectory()
         let isNamed = usesService || value("sslrootcert", "PGSSLROOTCERT") != nil
-        // With the weaker modes any certificate of a public CA would do.
+        // With the weaker modes any certificate of a public CA would be accepted.
         rootCertificates =
             mode != Self.full || isNamed || exists("\(home)/.postgresql/root.crt")
             ? nil : Self.bundles.first(where: exists)
@@ -53,7 +54,8 @@ struct ServerTrust: Equatable {
 
     private static let full = "verify-full"
 
-    /// A folder of a socket, an abstract socket, the default one, or this machine's own addresses.
+    /// Whether the host is the folder of a socket, an abstract socket, empty (the default socket), or a loopback
+    /// address.
     private static func isLocal(_ host: Substring) -> Bool {
         let host = host.trimmingCharacters(in: .whitespaces)
         if host.isEmpty || host.hasPrefix("/") || host.hasPrefix("@") || host.lowercased() == "localhost" {
@@ -65,13 +67,13 @@ struct ServerTrust: Equatable {
         return withUnsafeBytes(of: v6) { $0.dropLast().allSatisfy { $0 == 0 } && $0.last == 1 }
     }
 
-    /// Of a string as libpq takes it: a URL, or `host=… dbname=…`.
+    /// Parses a string in libpq's format: a URL, or `host=… dbname=…`.
     init(
         of string: String, environment: [String: String] = ProcessInfo.processInfo.environment,
         exists: (String) -> Bool = { access($0, R_OK) == 0 }
     ) {
         var options: [String: String] = [:]
-        // A string that libpq cannot read has no options; connecting says why.
+        // If libpq cannot parse the string, there are no options. Connecting reports the reason.
         if libpq_load() == nil, let parsed = PQconninfoParse(string, nil) {
             defer { PQconninfoFree(parsed) }
             var option = parsed
@@ -83,7 +85,7 @@ struct ServerTrust: Equatable {
         self.init(options: options, environment: environment, exists: exists)
     }
 
-    /// For libpq, before the string, which overrides them.
+    /// Parameters for libpq. They precede the string, which overrides them.
     var parameters: [(String, String)] {
         (isDefault ? [("sslmode", Self.full)] : []) + (rootCertificates.map { [("sslrootcert", $0)] } ?? [])
     }

@@ -1,19 +1,20 @@
 #if PostgreSQL
 import ChatDomain
 
-/// Writes settlements down, in one transaction. What happens was decided before; here it is applied, to all rows of one kind in
-/// one statement. Only rows change that this start has leased, or had last.
+/// Records settlements in one transaction. All decisions have been made before; this type only applies them, with one
+/// statement for all pushes with the same transition. Changes only pushes that this start has leased, or was the last
+/// to lease.
 struct SettlementWriter {
-    /// As often as anything is counted.
+    /// The maximum value of a count.
     static let mostCounted: Int64 = 1_000_000
 
     private let app: AppName
     private let start: Int64
     private let now: Timestamp
     private let transaction: PostgresTransaction
-    /// What reached a final state; to be counted after the commit.
+    /// Pushes that reached a final state, to be counted after the commit.
     private(set) var ended: [FinalStateCount] = []
-    /// What is added to a notification's counts, by final state.
+    /// The changes to the counts of notifications, by final state.
     private var counts: [NotificationID: [PushState: Int]] = [:]
 
     init(app: AppName, start: Int64, now: Timestamp, _ transaction: PostgresTransaction) {
@@ -27,7 +28,7 @@ struct SettlementWriter {
         var settled: [SettledPushes] = []
         var rest = settlements[...]
         while !rest.isEmpty {
-            // Where one says something about a row that another has said something about, they are written one after the other.
+            // Settlements of the same push must be written one after the other.
             var seen = IDRanges()
             let group = rest.prefix { settlement in
                 defer { seen.insert(settlement.pushIDs) }
@@ -40,7 +41,7 @@ struct SettlementWriter {
         return settled
     }
 
-    /// Settlements that have no row in common.
+    /// Writes settlements that have no push in common.
     private mutating func writeGroup(_ group: [Settlement]) throws -> [SettledPushes] {
         var changed = [[ChangedRow]](repeating: [], count: group.count)
         for state in [PushState.pending, .sent, .cancelled] {
@@ -49,7 +50,7 @@ struct SettlementWriter {
                 switch state {
                 case .pending: return true
                 case .sent: return group[index].overrulesSilence
-                // Taken back meanwhile: what was sent, was sent.
+                // The push was cancelled after it was leased, but it was sent.
                 default: return group[index].transition.result == .sent
                 }
             }
@@ -75,7 +76,7 @@ struct SettlementWriter {
                 settlement.transition.device.flatMap { effect in rows.first.map { (effect, $0) } }
             })
         return zip(group, changed).map { settlement, rows in
-            // For the log, where a single push has more to tell than that it was sent.
+            // The address for the log, if a single push has an outcome other than sent.
             let isTold = settlement.count == 1 && settlement.transition.result != .sent
             return SettledPushes(count: rows.count, address: isTold ? rows.first?.token : nil)
         }
@@ -85,7 +86,7 @@ struct SettlementWriter {
         if let notification { counts[notification, default: [:]][state, default: 0] += added }
     }
 
-    // MARK: - Rows
+    // MARK: - Pushes
 
     private struct ChangedRow {
         let id: Int64
@@ -94,13 +95,13 @@ struct SettlementWriter {
         let device: Int64?
     }
 
-    /// How a settlement adds to the counts of a row, which another program may have set to anything.
+    /// Adds to the counts of a push, which another program may have set to any value.
     private static let addedCounts = [("attempts", 3), ("unanswered", 4), ("refused", 5)].map { column, place in
         "\(column) = greatest(0, least(greatest(\(column), 0), \(mostCounted)) + $\(place)::bigint)"
     }.joined(separator: ", ")
 
-    /// Rows by their numbers, and nothing that is joined: whatever the server believes of the table, it has no way to do that
-    /// badly. A row that is settled moves to its day, one that is due again to where it is due.
+    /// Selects rows by push id and joins nothing, so that the server has no bad plan to choose, whatever it believes
+    /// about the table. A settled push moves to its day, and one that is due again moves to the due rows.
     static func changeSQL(to state: PushState, from earlier: PushState) -> String {
         let changes =
             switch state {
@@ -125,12 +126,12 @@ struct SettlementWriter {
             """
     }
 
-    /// - Returns: the rows that were in that state and are changed, by number.
+    /// - Returns: The pushes that had this state and were changed, by push id.
     private func change(
         _ pushIDs: [ClosedRange<Int64>], to transition: Transition, from state: PushState
     ) throws -> [ChangedRow] {
         let added = transition.added
-        // The attempt of a push that became sent was counted then.
+        // The attempt was counted when the push became sent.
         var attempts = state == .sent ? 0 : added.attempts
         let reason = PostgresValue.optional(transition.result == .sent ? nil : transition.reason)
         let rest: [PostgresValue]
@@ -140,7 +141,7 @@ struct SettlementWriter {
         case .expired, .cancelled: rest = [.time(now), .text(now.day), .null]
         case .waiting(let until, _): rest = [.time(until)]
         case .due:
-            // It gets back the attempt that was counted.
+            // The silence that was taken for acceptance counted an attempt. Take it back.
             if state == .sent { attempts = added.attempts - 1 }
             rest = [.null]
         }
@@ -158,7 +159,7 @@ struct SettlementWriter {
         .sorted { $0.id < $1.id }
     }
 
-    // MARK: - What it means beyond the rows
+    // MARK: - Devices and notifications
 
     private func applyToDevices(_ effects: [(effect: Transition.Device, row: ChangedRow)]) {
         var gone: [(row: ChangedRow, since: Timestamp, reason: String)] = []
@@ -202,11 +203,11 @@ struct SettlementWriter {
         }
     }
 
-    /// Also by its number: the app may have had another name when the device registered.
+    /// Matched by the device id as well: the app may have had another name when the device registered.
     private static let isItsDevice = "d.device_token = e.token AND (d.app = e.app OR d.device_id = e.device)"
 
-    /// What is added to the counts of notifications, by final state. Last in a transaction, because others may wait for these
-    /// rows until the commit.
+    /// Adds to the counts of notifications, by final state. Must be the last statement of a transaction, because other
+    /// transactions may wait for these rows until the commit.
     static func add(_ counts: [NotificationID: [PushState: Int]], _ transaction: PostgresTransaction) {
         let counts = counts.sorted { $0.key < $1.key }
         guard !counts.isEmpty else { return }

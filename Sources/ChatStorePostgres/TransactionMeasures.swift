@@ -2,14 +2,14 @@
 import ChatDomain
 import Synchronization
 
-/// What transactions that write cost, and what went wrong with the server, since the process began.
+/// The cost of writing transactions, and the server's problems, since the process began.
 final class TransactionMeasures: Sendable {
-    /// What the server or the way to it did.
+    /// A problem of the server or the network.
     private enum Trouble: String, CaseIterable {
         case lost, inDoubt = "in_doubt", collision, refused
     }
 
-    /// By kind.
+    /// Indexed by kind.
     private let measures = PostgresDatabase.Kind.allCases.map { _ in
         (seconds: Histogram(Histogram.moments), sizes: Histogram(Histogram.sizes))
     }
@@ -17,14 +17,15 @@ final class TransactionMeasures: Sendable {
     private let refused = Atomic(0)
     private let troubles = Mutex<[Trouble: Int]>([:])
 
-    /// A transaction was committed or taken back.
-    /// - Parameter operations: how many callers shared it.
+    /// Records a transaction that was committed or rolled back.
+    /// - Parameter operations: The number of callers that shared it.
     func ended(_ kind: PostgresDatabase.Kind, operations: Int, after duration: Duration) {
         measures[kind.rawValue].seconds.record(duration)
         measures[kind.rawValue].sizes.record(Double(operations))
     }
 
-    /// Also where the transaction is done again. What a row has that its reader does not expect is not the server's.
+    /// Counts an error, even if the transaction is retried. A row with an unexpected form is not counted, because it is
+    /// not the server's problem.
     func met(_ error: PostgresError) {
         let trouble: Trouble
         switch error.kind {
@@ -36,10 +37,10 @@ final class TransactionMeasures: Sendable {
         troubles.withLock { $0[trouble, default: 0] += 1 }
     }
 
-    /// A transaction that writes was given up because of the server.
+    /// Counts a writing transaction that failed because of the server.
     func gaveUp() { failed.add(1, ordering: .relaxed) }
 
-    /// Calls that write were not even begun: too many wait.
+    /// Counts writing calls that were refused because too many were waiting.
     func refuse(_ operations: Int) { refused.add(operations, ordering: .relaxed) }
 
     var work: StoreWork {
