@@ -1,9 +1,9 @@
-"""Sends through aioapns 4.0 to a gateway on this machine, prints what became of each as JSON.
+"""Sends with aioapns 4.0 to a gateway on this machine. Prints each push's result as JSON.
 
     aioapns_client.py PORT CA.PEM token KEY.P8 KEY_ID TEAM_ID TOPIC < tokens, one per line
     aioapns_client.py PORT CA.PEM certificate CLIENT.PEM < tokens, one per line
 
-Only the address of aioapns is changed. Like every user's aioapns it does not use ALPN.
+Only the address is changed in aioapns. It does not use ALPN, as for its other users.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from aioapns import APNs, NotificationRequest, PushType
 from aioapns.connection import APNsDevelopmentClientProtocol
 
 port, authority, mode, *credentials = sys.argv[1:]
-# It says every 10 ms that it waits for a free stream.
+# It logs every 10 ms that it waits for a free stream.
 logging.getLogger("aioapns").setLevel(logging.ERROR)
 APNsDevelopmentClientProtocol.APNS_SERVER = "localhost"
 APNsDevelopmentClientProtocol.APNS_PORT = int(port)

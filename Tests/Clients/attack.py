@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Clients of a relay on loopback, as an attacker and as its neighbours run them.
+"""Clients of a relay on loopback: an attacker, and its neighbours.
 
 Usage: attack.py neighbours PORT SECONDS
        attack.py connections|readers|headers|udids PORT COUNT
-Neighbours talk in pairs, each with a stream, from another address, and print as JSON what it was like: the median, the 99th
-percentile and the longest time of an answer in milliseconds, answers that were no 200, and messages that did not arrive.
-An attacker prints "ready" when it has begun, and goes on until its standard input ends, udids until all were named.
+Neighbours talk in pairs from another address, each with a stream. They print JSON: the median, the 99th percentile and the
+maximum response time in milliseconds, the responses other than 200, and the messages that did not arrive.
+An attacker prints "ready" when it has begun, and continues until its standard input ends, or for udids until it has sent all.
 """
 import asyncio, json, resource, select, socket, sys, threading, time
 
@@ -23,7 +23,7 @@ def form(body):
 # Neighbours.
 
 async def ask(connection, body):
-    """The status of the answer, and the milliseconds that it took."""
+    """Returns the status of the response, and its time in milliseconds."""
     reader, writer = connection
     begin = time.monotonic()
     writer.write(form(body.encode()))
@@ -90,9 +90,9 @@ def stream_of(number):
 
 
 def hold(first_bytes, small_buffer=False, drip=0):
-    """Keeps COUNT connections open, whatever the relay closes, and reads nothing from them.
+    """Keeps COUNT connections open, replaces those that the relay closes, and reads nothing from them.
 
-    With drip each sends so many further bytes a second, one at a time."""
+    With drip each sends this number of further bytes a second, one at a time."""
     poll, open_connections = select.epoll(), {}
 
     def begin(number):
@@ -128,7 +128,7 @@ def hold(first_bytes, small_buffer=False, drip=0):
 
 
 def fill_rooms():
-    """Messages to the rooms of those who do not read."""
+    """Posts messages to the rooms of members that do not read."""
     connection = socket.create_connection(("127.0.0.1", PORT))
     turn = 0
     while True:
@@ -139,7 +139,7 @@ def fill_rooms():
 
 
 def name_udids():
-    """Each in a request of its own, on eight connections with eight requests each under way."""
+    """Sends each udid in a separate request, on eight connections with eight requests in progress on each."""
     def run(first):
         connection, left = socket.create_connection(("127.0.0.1", PORT)), 0
         answers = connection.makefile("rb")

@@ -2,9 +2,9 @@
 """Uses the chat page and the sandbox's inbox in a real browser, as people do.
 
 Usage: browser_pages.py chat|operator RELAY-URL SANDBOX-URL SHELL RELAY-COMMAND…
-(SHELL, a list in JSON, runs the SQL behind it in the relay's database; the command starts the relay again on the same port)
-Needs selenium and axe-core-python from PyPI, chromium and its driver. Prints a line for each thing that worked; ends with
-status 1 at the first that did not. With SCREENSHOTS=FOLDER it leaves pictures there.
+(SHELL, a list in JSON, runs the SQL that follows it in the relay's database; the command restarts the relay on the same port)
+Needs selenium and axe-core-python from PyPI, chromium and its driver. Prints a line for each check that passed. Ends with
+status 1 at the first that failed. With SCREENSHOTS=FOLDER it saves pictures there.
 """
 import base64, hashlib, hmac, json, os, shutil, signal, subprocess, sys, tempfile, threading, time, traceback, urllib.error, urllib.parse, urllib.request
 
@@ -12,14 +12,14 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-import websocket  # Comes with selenium.
+import websocket  # A dependency of selenium.
 
 from checks import check, until
 
 WHAT, RELAY, SANDBOX, SHELL, COMMAND = *sys.argv[1:4], json.loads(sys.argv[4]), sys.argv[5:]
 PICTURES = os.environ.get("SCREENSHOTS")
 PHONE, DESKTOP = (390, 844), (1280, 800)
-# Seconds after which something hangs.
+# Seconds after which an operation counts as hanging.
 LIMIT = 120
 browsers = []
 
@@ -52,7 +52,7 @@ def texts(driver, selector="#log .bubble"):
 
 
 def click(driver, selector, text=""):
-    """Clicks the first that matches and begins with the text. What the page renews meanwhile is found again."""
+    """Clicks the first match that begins with the text. Finds it again if the page replaces it."""
     def look():
         [element] = [each for each in driver.find_elements(By.CSS_SELECTOR, selector) if each.text.startswith(text)][:1]
         driver.execute_script("arguments[0].scrollIntoView({ block: 'center' })", element)
@@ -70,7 +70,7 @@ def enter(driver, name, code):
 
 
 def say(driver, text):
-    """Types what a keyboard has; the rest is pasted."""
+    """Types the characters of a keyboard, and pastes the others."""
     field = find(driver, "text")
     driver.execute_script(
         "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input', {bubbles: true}))", field, text)
@@ -84,7 +84,7 @@ def form(**fields):
 
 
 def admin_call(method, path, body=None, token=None):
-    """A call of the admin API: its status, and its answer as JSON."""
+    """Calls the admin API. Returns the status and the response as JSON."""
     headers = {"Content-Type": "application/json"} if body is not None else {}
     if token:
         headers["Authorization"] = "Bearer " + token
@@ -111,7 +111,7 @@ def picture(driver, name):
 
 
 def accessible(driver, what):
-    """The rules of axe-core: nothing that keeps people out."""
+    """Checks accessibility by the rules of axe-core."""
     from axe_core_python.selenium import Axe
     found = [violation for violation in Axe().run(driver)["violations"]
              if violation["impact"] in ("serious", "critical")]
@@ -120,7 +120,7 @@ def accessible(driver, what):
 
 
 def quiet(driver, what, *refusals):
-    """No error in the console, above all none of the content security policy. `refusals`: statuses that were provoked."""
+    """Checks that the console has no error, above all none of the content security policy. `refusals`: the expected statuses."""
     log = [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
     log = [line for line in log if "net::ERR" not in line and not any(f"status of {each}" in line for each in (404, *refusals))]
     check(f"{what}: the console is quiet", not log, log)
@@ -137,7 +137,7 @@ setTimeout(() => done(sum), 500);
 
 
 def basics(pages):
-    """What is there before any script has run, and that nothing jumps when they do, for who comes for the first time."""
+    """Checks for a first visit that a page shows content without scripts, and that its layout does not shift when they run."""
     for size in (DESKTOP, PHONE):
         driver = browser(size)
         for address, what, shown in pages:
@@ -169,7 +169,7 @@ MARKUP = [
 
 
 def start_again(*more):
-    """The relay, on its port; waits until it answers."""
+    """Starts the relay on its port, and waits until it responds."""
     process = subprocess.Popen([*COMMAND, *more], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     end = time.time() + 30
     while True:
@@ -199,7 +199,7 @@ def chat(relay):
     check("the room is in the header", find(alice, "room").text == room)
     check("and the code is not in the address", "#" not in alice.current_url, alice.current_url)
 
-    # By the link of the invitation: only a name is missing.
+    # The link of the invitation leaves only the name to enter.
     find(alice, "invite").click()
     link = find(alice, "link").get_attribute("value")
     check("the invitation has a link and a picture", "#code=" in link and texts(alice, "#qr svg path") != [], link)
@@ -229,7 +229,7 @@ def chat(relay):
         "return [...document.querySelectorAll('#log .bubble')].map((b) => b.getBoundingClientRect().left > innerWidth / 2)")
     check("own to the right, others to the left", sides == [True, False], sides)
 
-    # The keyboard alone.
+    # Use only the keyboard.
     field = find(bob, "text")
     field.send_keys("Two" + Keys.SHIFT + Keys.ENTER + Keys.NULL + "lines")
     check("Shift and Enter break the line", field.get_attribute("value") == "Two\nlines", field.get_attribute("value"))
@@ -253,7 +253,7 @@ def chat(relay):
     accessible(alice, "chat")
     accessible(bob, "chat in the dark")
 
-    # The relay goes, and comes back.
+    # The relay is killed and restarted.
     relay.send_signal(signal.SIGKILL)
     relay.wait()
     say(alice, "Are you there?")
@@ -268,7 +268,7 @@ def chat(relay):
         until("what is sent again arrives", lambda: texts(driver)[-2:] == ["While you were away", "Are you there?"])
     until("and waits no more", lambda: not texts(alice, "#outbox li"))
 
-    # No network, and back.
+    # The network goes offline and comes back.
     for offline in (True, False):
         bob.execute_cdp_cmd("Network.enable", {})
         bob.execute_cdp_cmd("Network.emulateNetworkConditions", {
@@ -285,7 +285,7 @@ def chat(relay):
     picture(alice, "chat-light")
     picture(bob, "chat-dark-phone")
 
-    # The page opens without a relay, from the service worker.
+    # Without a relay the page opens from the service worker.
     until("the worker is there", lambda: bob.execute_async_script(
         "const done = arguments[0]; navigator.serviceWorker.ready.then((r) => done(!!r.active))"))
     bob.refresh()
@@ -330,7 +330,7 @@ def together(relay):
                 try:
                     urllib.request.urlopen(post, timeout=10).close()
                     break
-                except OSError:  # Nobody listens, or nobody answers any more.
+                except OSError:  # The relay does not listen, or does not respond any more.
                     time.sleep(0.05)
 
     posting = threading.Thread(target=script)
@@ -413,7 +413,7 @@ def inbox():
 
 
 def sessions(relay):
-    """With sessions of the operator's own system: they are kept over a reload, and nothing is lost when one ends."""
+    """Uses sessions of the operator's own system: they survive a reload, and no text is lost when one ends."""
     relay.send_signal(signal.SIGTERM)
     relay.wait()
     secret = "a-shared-secret-of-at-least-32-characters"
@@ -448,7 +448,7 @@ def sessions(relay):
 
 
 class DevTools:
-    """A browser, or one target of it, by the protocol that its driver does not pass on whole: events, and workers."""
+    """The DevTools protocol of a browser or a target, for the events and workers that its driver does not support."""
 
     def __init__(self, driver, kind=None, address=None):
         debugger = driver.capabilities["goog:chromeOptions"]["debuggerAddress"]
@@ -476,11 +476,11 @@ class DevTools:
             self.events.append(answer)
 
     def allow(self, *permissions):
-        """The relay's pages may do this, for as long as the object lives: what was allowed goes with the connection."""
+        """Grants permissions to the relay's pages while this object exists: they end with the connection."""
         self.call("Browser.grantPermissions", permissions=permissions, origin=RELAY)
 
     def run(self, script):
-        """What the last expression of a script gives, which may be a promise."""
+        """Returns the value of a script's last expression, which may be a promise."""
         result = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in result:
             raise SystemExit(f"FAILED {script}: {result['exceptionDetails']}")
@@ -494,7 +494,7 @@ class DevTools:
             self.events.append(json.loads(self.socket.recv()))
 
 
-# A push service that is not there: the browser's own needs the vendor's. Like that, it keeps one subscription per worker.
+# A fake push service, because the browser's own needs the vendor's. Like that one, it keeps one subscription per worker.
 FAKE_PUSH_SERVICE = """
 (() => {
   const stored = () => JSON.parse(localStorage.getItem("fake") ?? "null");
@@ -537,7 +537,7 @@ def press(driver, id, words, within):
 
 
 def notifications(relay):
-    """Several rooms in one browser, and its notifications: asked for, shown, clicked, ended."""
+    """Tests several rooms in one browser, and its notifications: request, display, click, end."""
     relay.send_signal(signal.SIGTERM)
     relay.wait()
     more = ("--set", "admin.token=geheim-und-lang-genug", "--set", "webpush.hosts=localhost:1")
@@ -549,7 +549,7 @@ def notifications(relay):
         with urllib.request.urlopen(request, timeout=LIMIT) as answer:
             return [device for device in json.loads(answer.read())["devices"] if device["token"] not in others]
 
-    # The inbox's simulated browser has joined before.
+    # The inbox's simulated browser has joined already.
     others = []
     others = [device["token"] for device in browser_devices()]
 
@@ -578,7 +578,7 @@ def notifications(relay):
     form(cmd="join", udid="1" * 40, token=0, name="Otto", code=kitchen)
     form(cmd="join", udid="2" * 40, token=0, name="Otto", code=hall)
 
-    # What each platform needs, in words.
+    # The text says what each platform needs.
     whole.call("Browser.setPermission", permission={"name": "notifications"}, setting="denied", origin=RELAY)
     press(driver, "notify", "blocked", "notify-text")
     accessible(driver, "a refusal of notifications")
@@ -605,7 +605,7 @@ def notifications(relay):
     until("in both rooms", lambda: tokens(kitchen) == tokens(hall) == [device["token"], None, None])
     picture(driver, "rooms-light")
 
-    # A push to the worker, as the relay's format says it.
+    # Pushes to the worker in the relay's format.
     page = DevTools(driver, "page", RELAY)
     page.call("ServiceWorker.enable")
     scope = page.event("ServiceWorker.workerRegistrationUpdated", lambda event: event["registrations"])["registrations"][0]
@@ -617,8 +617,8 @@ def notifications(relay):
     again = []
 
     def push_until(what, look, *pushes):
-        """Pushes, and waits until it is shown. The browser may take the permission away a while after a window has gone, or a
-        tool has, and with it what is shown: then the pushes are delivered again."""
+        """Pushes, and waits until the notification is shown. Some time after a window or tool was closed, the browser may
+        revoke the permission and remove its notifications. Then this delivers the pushes again."""
         def found():
             if look():
                 return True
@@ -648,12 +648,12 @@ def notifications(relay):
             "title": "Otto", "body": text, "tag": f"message-{id}", "navigate": RELAY + "/#room=" + room_hash(code),
             "data": {"room": room_hash(code), "message_id": id}, **more}})
 
-    find(driver, "another").click()  # No room is looked at, so that its notifications stay.
+    find(driver, "another").click()  # Show no room, so that its notifications stay.
     form(cmd="message", udid="1" * 40, text="Soup")
     soup = message(kitchen, 4711, "Soup", silent=True)
     push_until("a push is shown", lambda: [(each["title"], each["body"], each["tag"], each["silent"], each["data"]["message_id"])
                for each in shown()] == [("Otto", "Soup", "message-4711", True, 4711)], soup)
-    # The worker takes both at the same time, in any order.
+    # The worker handles both at the same time, in any order.
     push_until("a repeat replaces, another is added", lambda: {(each["tag"], each["silent"]) for each in shown()}
                == {("message-4711", True), ("message-4712", False)} and len(shown()) == 2,
                soup, message(hall, 4712, "Open the door"))
@@ -675,7 +675,7 @@ def notifications(relay):
     push(json.dumps({"notification": {"title": "Badge", "app_badge": 6}}))
     until("also from inside the notification", lambda: worker.run("badges").count(6) == 1)
 
-    # The debugger cannot click on what the system shows: the worker gets the event, without the rights of a click.
+    # The debugger cannot click on system notifications: send the event to the worker, without the rights of a click.
     def click_notification(tag):
         worker.run("""(async () => {
           const [notification] = await registration.getNotifications({ tag: "%s" });
@@ -735,7 +735,7 @@ def notifications(relay):
     check("and does not keep it", "#" not in driver.current_url)
     until("the page says again where it is reached", lambda: find(driver, "notify").text == "Stop notifying")
 
-    # The relay knows other keys for the endpoint, and refuses these.
+    # The relay knows other keys for the endpoint, and rejects these.
     driver.execute_script("""
       const kept = JSON.parse(localStorage.getItem("fake"));
       kept.subscription.keys.auth = "AAAAAAAAAAAAAAAAAAAAAA";
@@ -788,7 +788,7 @@ def notifications(relay):
     return relay
 
 
-# Keeps the page's streams, so that a test can say what a relay would, and counts what is added to the list of messages.
+# Keeps the page's streams, so that a test can send events as a relay would, and counts additions to the message list.
 WATCHED_STREAMS = """
 (() => {
   self.streams = [];
@@ -807,7 +807,7 @@ WATCHED_STREAMS = """
 
 
 def programs():
-    """What programs post, with title and link; messages that are deleted; who is removed, and who may not come in."""
+    """Tests programs' messages with title and link, deleted messages, removed members, and banned members."""
     room = "machines"
     driver, phone = browser(), browser(PHONE, dark=True)
     allowing = DevTools(driver)
@@ -859,7 +859,7 @@ def programs():
     picture(phone, "chat-titled-dark-phone")
     picture(driver, "chat-titled-light")
 
-    # Deleted by the operator; where the relay cannot yet, the stream is made to say so.
+    # The operator deletes a message. If the relay cannot delete yet, the test sends the event to the stream.
     def delete(id):
         status, _ = admin_call("DELETE", f"/v1/messages/{id}")
         if status != 204:
@@ -894,13 +894,13 @@ def programs():
     until("what comes meanwhile is unread", lambda: driver.title.startswith("(2) "))
     delete(more[0])
     until("what is deleted is not unread any more", lambda: driver.title.startswith("(1) "))
-    delete(second)  # It was read.
+    delete(second)  # It has been read.
     until("what was read did not count", lambda: second not in kept(driver) and driver.title.startswith("(1) "))
     delete(more[1])
     until("then nothing is unread", lambda: not driver.title.startswith("(") and texts(driver, "#log .unread") == [])
     find(driver, "back").click()
 
-    # While no page is open: deleted by another program, in the database.
+    # Another program deletes a message in the database while no page is open.
     driver.get("about:blank")
     subprocess.run([*SHELL, f"DELETE FROM messages WHERE message_id = {fourth}"], check=True, timeout=LIMIT)
     driver.get(RELAY + "/")
@@ -913,7 +913,7 @@ def programs():
         "return document.getElementById('log').childElementCount") == 0)
     quiet(driver, "messages of programs")
 
-    # Removed, and kept out.
+    # The operator removes and bans a member.
     _, answer = admin_call("GET", "/v1/members?" + urllib.parse.urlencode({"room": room}, quote_via=urllib.parse.quote))
     [ada] = [member["id"] for member in answer["members"] if member["name"] == "Ada"]
     removed = driver.execute_script("return current.udid")
@@ -943,7 +943,7 @@ def look_up(driver, kind, term, submit=True):
 
 
 def night():
-    """What the relay keeps of its last twelve hours, with one in which it did not run."""
+    """Tests the metrics of the relay's last twelve hours, in one of which it did not run."""
     now = time.time()
     with open(COMMAND[COMMAND.index("--database") + 1] + ".figures", "w") as file:
         for ago in [*range(720, 300, -1), *range(240, 0, -1)]:
@@ -1004,7 +1004,7 @@ def admin(relay):
     check("without the text", "anybody?" not in driver.page_source)
     check("a failed push has its reason", "PayloadTooLarge" in find(driver, "result").text)
     check("who has led there has the focus", driver.switch_to.active_element.get_attribute("id") == "result")
-    # Still followed: what is wrong elsewhere has to stay nevertheless.
+    # The message is still followed. An error from elsewhere must stay nevertheless.
     driver.execute_script("showError(new Error('stays'))")
     form(cmd="messages", udid=hugo)
     until("it is fetched", lambda: texts(driver, "#result .way b")[3] == "1 of 1")
@@ -1030,7 +1030,7 @@ ADMIN = "geheim-und-lang-genug"
 
 
 def sure(driver, title):
-    """The dialog before what cannot be taken back."""
+    """Checks the dialog before an irreversible action."""
     until(f"is asked: {title}", lambda: find(driver, "sure").is_displayed() and find(driver, "sure-title").text == title)
 
 
@@ -1039,7 +1039,7 @@ def press_key(driver, key):
 
 
 def tokens_of_programs(driver, phone):
-    """Tokens: made, shown once, used, revoked."""
+    """Tests that tokens can be created, are shown once, can be used and revoked."""
     until("there is no token", lambda: "There is none." in find(driver, "token-list").text)
     allowing = DevTools(driver)
     allowing.allow("clipboardReadWrite", "clipboardSanitizedWrite")
@@ -1109,7 +1109,7 @@ def tokens_of_programs(driver, phone):
     quiet(driver, "tokens", 400, 401)
 
 
-# A relay that has neither tokens nor order.
+# Simulates a relay that supports neither tokens nor moderation.
 OLD_RELAY = """
 const real = fetch;
 self.fetch = async (path, options = {}) =>
@@ -1119,7 +1119,7 @@ self.fetch = async (path, options = {}) =>
 
 
 def order():
-    """Order in the rooms, from the operator's page."""
+    """Tests moderation of rooms on the operator's page."""
     room, hidden = "cellar <i>", "Nobody should read this"
     people = {name: digit * 40 for name, digit in (("<b>Mel</b>", "3"), ("Nic", "4"), ("Oda", "5"))}
     for name, udid in people.items():
@@ -1245,7 +1245,7 @@ def order():
     press_key(driver, "delete-" + hello)
     sure(driver, f"Delete message {hello}?")
     yes()
-    # Nobody is in it any more since it was closed.
+    # The room has no members since it was closed.
     until("deleted, its room is shown without it", lambda: members() == []
           and texts(driver, "#result .table:last-of-type td") == [])
     quiet(driver, "order", 401)

@@ -1,7 +1,7 @@
-"""What the scripts look at, printed line by line; the first thing that does not hold ends them with status 1."""
+"""Checks for the scripts. Each prints a line; the first that fails ends the script with status 1."""
 import random, socket, time
 
-# Ports that this process was given, each with a name that nobody else can take meanwhile.
+# Sockets whose names reserve this process's ports, so that no other script gets the same port.
 claims = []
 
 
@@ -12,12 +12,12 @@ def check(what, holds, detail=""):
 
 
 def until(what, look, within=120, told=None):
-    """Waits until something is found, and returns it; `told` says how things are when it was not."""
+    """Waits until `look` returns a true value, and returns that. `told` describes the state after a timeout."""
     end = time.time() + within
     while True:
         try:
             found = look()
-        except Exception as error:  # The page is in the middle of a change.
+        except Exception as error:  # The page is changing at the moment.
             found = None
             last = error
         else:
@@ -31,8 +31,10 @@ def until(what, look, within=120, told=None):
 
 
 def free_port():
-    """Below the range from which the system takes ports for connections: one of those might take it meanwhile. No script is given the
-    same while this one runs."""
+    """Returns a free port below the range from which the system chooses ports for connections, so that no connection takes it.
+
+    No other script gets the same port while this one runs.
+    """
     while True:
         number, claim = random.randrange(10_000, 32_000), socket.socket(socket.AF_UNIX)
         with socket.socket(socket.AF_INET6) as held:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Plays the clients and servers of the four documents beside the tutorial, against a relay and its sandbox.
+"""Plays the clients and servers of the four documents besides the tutorial, against a relay and its sandbox.
 
-What they send is what the documents' own code sends: forms to the addresses that they print, tokens as their devices print them.
-What they did with scripts of their own, the command line and the admin API do.
+The clients send the same as the documents' code: forms to the printed addresses, tokens as their devices print them.
+The command line and the admin API replace the documents' own scripts.
 
 Usage: document_clients.py PUSHCHAT RELAY-URL SANDBOX-URL BINARY-PORT HTTP2-PORT SANDBOX-FOLDER SHELL
-(SHELL, a list in JSON, runs the SQL behind it in the relay's database)
-Prints a line for each thing that worked; ends with status 1 at the first that did not.
+(SHELL, a list in JSON, runs the SQL that follows it in the relay's database)
+Prints a line for each check that passed. Ends with status 1 at the first that failed.
 """
 import json, subprocess, sys, time, urllib.error, urllib.parse, urllib.request
 
@@ -29,13 +29,13 @@ def call(method, url, body=None, headers={}):
 
 
 def form(path, **fields):
-    """As ASIFormDataRequest does without files."""
+    """Posts a form as ASIFormDataRequest does without files."""
     return call("POST", RELAY + path, urllib.parse.urlencode(fields).encode(),
                 {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"})[:2]
 
 
 def multipart(path, **fields):
-    """As ASIFormDataRequest does when it is asked for this format."""
+    """Posts a multipart form as ASIFormDataRequest does on request."""
     boundary = "0xKhTmLbOuNdArY-1B7D0B0E"
     body = "".join(
         f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
@@ -64,12 +64,12 @@ seen = 0
 
 
 def arrivals(count, within=20):
-    """The next pushes that the sandbox has taken: token and payload, in order of arrival."""
+    """Returns token and payload of the next pushes that the sandbox accepted, in order of arrival."""
     global seen
     end = time.time() + within
     while True:
         page = json.loads(call("GET", f"{SANDBOX}/notifications?since={seen}")[1])
-        # Not the empty one with which the binary gateway is asked whether it has all before it.
+        # Leave out the empty one with which the relay probes the binary gateway for all earlier ones.
         came = [n for n in page["notifications"] if n["payload"]]
         if len(came) >= count:
             seen = page["next"]
@@ -80,7 +80,7 @@ def arrivals(count, within=20):
 
 
 def settled(notification):
-    """Waits until every push of a notification has come to its end."""
+    """Waits until every push of a notification is settled."""
     end = time.time() + 30
     while True:
         status, value = api("GET", f"/v1/notifications/{notification}")
@@ -96,7 +96,7 @@ def token(number):
 
 
 def printed(hexadecimal):
-    """As NSData describes itself: `<0f744707 bebcf74f …>`."""
+    """Formats a token as the description of NSData: `<0f744707 bebcf74f …>`."""
     return "<" + " ".join(hexadecimal[i:i + 8] for i in range(0, len(hexadecimal), 8)) + ">"
 
 
@@ -137,7 +137,7 @@ def tutorial():
     status, text = form("/push_chat_service.php", token="", appid="com.example.PushChat")
     check("2 an empty token is an error", status == 400 and "token" in text, text)
 
-    # The text has three bytes a character: nothing is escaped on the way.
+    # The text has three bytes per character, so none may be escaped on the way.
     identity = ["--certificate", FOLDER + "/client.p12", "--passphrase", "pushchat", "--trust", FOLDER + "/ca.pem",
                 "--topic", "com.example.PushChat", "--host", "127.0.0.1"]
     for gateway, port in (("binary", BINARY), ("http2", HTTP2)):
@@ -169,7 +169,7 @@ def models():
         record = settled(receipt["id"])
         if not any(d["reason"] == "DeviceInactive" for d in record["deliveries"]):
             break
-        arrivals(3)  # The feedback service has been asked in between: once more, with another device.
+        arrivals(3)  # The feedback service reported the device in between. Try again with another one.
         api("DELETE", f"/v1/devices/{made}")
     check("3 one record for each device", sorted(d["token"] for d in record["deliveries"]) == sorted([*phones, made]), record)
     check("3 with time and outcome", all(d["settled_at"] and d["attempts"] == 1 for d in record["deliveries"]), record)
@@ -178,7 +178,7 @@ def models():
     check("3 no device got it twice", sorted(t for t, _ in arrivals(4)) == sorted([*phones, made]))
     end = time.time() + 20
     while True:
-        # Over the binary protocol the feedback service says so, a little later.
+        # Over the binary protocol the feedback service reports it a little later.
         status, device = api("GET", f"/v1/devices/{made}")
         if not device["active"] or time.time() > end:
             break

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Opens many event streams, and says how late messages reach them.
+"""Opens many event streams, and measures how late messages reach them.
 
 Usage: event_streams.py PORT STREAMS ROOMS MESSAGES-PER-SECOND SECONDS [joined]
-With "joined" the members are there already, in rooms of STREAMS / ROOMS that follow one another; else they join first.
-Prints JSON: how many events were to come, how many came, how many twice, and the latest of them in milliseconds.
+With "joined" the members exist already, in consecutive rooms of STREAMS / ROOMS members; otherwise they join first.
+Prints JSON: the numbers of expected, received and duplicate events, and the longest delay in milliseconds.
 """
 import asyncio, json, resource, sys, time, urllib.parse
 
@@ -20,7 +20,7 @@ def udid(number):
 
 
 async def post(connection, **fields):
-    """A form over a connection that stays open."""
+    """Posts a form over a connection that stays open."""
     reader, writer = connection
     body = urllib.parse.urlencode(fields).encode()
     writer.write(b"POST /api.php HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\n"
@@ -62,7 +62,7 @@ async def main():
     begin, expected = time.time(), 0
     for turn in range(RATE * SECONDS):
         await asyncio.sleep(max(0, begin + turn / RATE - time.time()))
-        # One room after another, whichever way the members are in them.
+        # Post to one room after another, however the members are spread over them.
         sender = turn * (STREAMS // ROOMS if JOINED else 1) % STREAMS
         await post(connection, cmd="message", udid=udid(sender), text=f"at {time.time():.6f}")
         expected += STREAMS // ROOMS

@@ -2,9 +2,10 @@
 """Notifies a real Firefox, with the chat page closed, through the sandbox's push service.
 
 Usage: firefox_push.py RELAY-URL SANDBOX-URL FOLDER DATABASES RELAY-COMMAND…
-(the command starts the relay; DATABASES, in JSON, has for each of three databases words before it, its place, words after commands)
-Needs marionette-driver and python-xlib from PyPI, firefox-esr and Xvfb. Prints a line for each thing that worked; ends with
-status 1 at the first that did not. With SCREENSHOTS=FOLDER it leaves pictures there.
+(the command starts the relay; DATABASES, in JSON, has for each of three databases the words before a command, the path, and the
+words after a command)
+Needs marionette-driver and python-xlib from PyPI, firefox-esr and Xvfb. Prints a line for each check that passed. Ends with
+status 1 at the first that failed. With SCREENSHOTS=FOLDER it saves pictures there.
 """
 import ctypes, json, os, signal, subprocess, sys, traceback, urllib.error, urllib.parse, urllib.request
 
@@ -17,14 +18,14 @@ from checks import check, until
 RELAY, SANDBOX, FOLDER, DATABASES, COMMAND = *sys.argv[1:4], json.loads(sys.argv[4]), sys.argv[5:]
 PICTURES = os.environ.get("SCREENSHOTS")
 ROOM = "kitchen & <b>"
-# What docs/sandbox.md names, then what keeps Firefox to itself.
+# The settings of docs/sandbox.md, then settings that prevent other network access and dialogs.
 PREFERENCES = {
     "dom.push.serverURL": SANDBOX.replace("http:", "ws:") + "/push",
     "dom.push.testing.allowInsecureServerURL": True,
-    # Without a question, and in a window of its own: there is nobody to answer, and no desktop.
+    # Show notifications without asking and in Firefox's own windows: there is no user, and no desktop.
     "permissions.default.desktop-notification": 1,
     "alerts.useSystemBackend": False,
-    # The system takes a free port and Firefox says which. What drives browsers switches pushes off unless they are asked for.
+    # The system chooses a free port, and Firefox reports it. Marionette disables pushes unless a setting enables them.
     "marionette.port": 0,
     "dom.push.connection.enabled": True,
     "browser.startup.page": 0,
@@ -38,7 +39,7 @@ processes = []
 
 
 def start(command, **more):
-    """A process that ends with this one, however that ends."""
+    """Starts a process that ends with this one, however that ends."""
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL), **more)  # PR_SET_PDEATHSIG
@@ -116,7 +117,7 @@ def enter(name):
 
 
 def leave():
-    """Closes the page; Firefox goes on running."""
+    """Closes the page. Firefox keeps running."""
     pages = client.window_handles
     blank = client.open(type="tab", focus=True)["handle"]
     for page in pages:
@@ -132,7 +133,7 @@ def picture(name):
 
 
 def shown():
-    """What is on the screen: notifications as Firefox itself shows them."""
+    """Returns the notifications that Firefox itself shows on the screen."""
     with client.using_context("chrome"):
         return client.execute_script("""
             return [...Services.wm.getEnumerator("alert:alert")].map((alert) => ({
@@ -143,7 +144,7 @@ def shown():
 
 
 def notified(text, name):
-    """Somebody else posts: it is shown and, clicked, opens the room."""
+    """Posts as another member. Checks that the notification is shown, and that a click on it opens the room."""
     form(cmd="message", udid="1" * 40, text=text)
     until(f"{text!r} is shown", lambda: [(each["title"], each["text"]) for each in shown()] == [("Otto", text)])
     last = until("and acknowledged", lambda: [
@@ -152,7 +153,7 @@ def notified(text, name):
     check("the sandbox cannot read it", "payload" not in last and "payload_base64" in last, last)
     picture(name)
 
-    # A click as the system reports it, until the alert has gone: it may still move to its place.
+    # Click as the system reports it until the alert is gone: it may still move to its final position.
     pointer = display.Display(address)
 
     def click():
@@ -178,7 +179,7 @@ def notified(text, name):
 
 
 def endpoints():
-    """The subscriptions at the sandbox, as the relay knows them."""
+    """Returns the tokens of the sandbox's subscribed browsers, which must be real ones."""
     browsers = inbox("/browsers")["browsers"]
     if not all("channel_id" in each and "keys" not in each["subscription"] for each in browsers):
         raise SystemExit(f"FAILED they are real browsers': {browsers}")
@@ -186,7 +187,7 @@ def endpoints():
 
 
 def members():
-    """Where the relay sends what is posted."""
+    """Returns the devices to which the relay sends messages of the room."""
     found = json.loads(answers("GET", RELAY + "/v1/members?" + urllib.parse.urlencode({"room": ROOM}, quote_via=urllib.parse.quote)))
     return [each["token"] for each in found["members"] if each["token"]]
 
@@ -224,7 +225,7 @@ try:
     process = relay(first)
     notified("after a kill", "firefox-after-kill")
 
-    # The same key, and nothing else: the page is told that it is in no room any more, when it is opened and not before.
+    # Only the key is the same: the page learns that it is in no room any more when it is opened, and not before.
     secret = key(first, "--export")
     leave()
     end(process)
@@ -239,7 +240,7 @@ try:
     notified("with the same key", "firefox-same-key")
     check("the subscription is the same", endpoints() == [endpoint])
 
-    # A key of its own.
+    # The third database has another key.
     leave()
     end(process)
     process = relay(third)
@@ -261,7 +262,7 @@ except Exception:
     traceback.print_exc()
     sys.exit(1)
 finally:
-    # The screen removes its files when it is asked to end.
+    # Xvfb removes its files when it is terminated.
     for each in reversed(processes):
         each.terminate()
         try:

@@ -1,12 +1,12 @@
 /*
- * A provider of the legacy binary protocol in plain C on OpenSSL, written from Apple's description of the wire format and
- * from nothing in this repository: what it and the sandbox agree on, they did not learn from each other.
+ * A provider of the legacy binary protocol in plain C on OpenSSL. It follows Apple's description of the wire format and
+ * shares no code with this repository, so it checks the sandbox independently.
  *
  *   gateway_client ADDRESS PORT CLIENT.PEM CA.PEM COUNT [EACH]
  *
  * Sends COUNT notifications with command 2 and the identifiers 1 to COUNT, each to a token that is its identifier, and
- * then one without a token. EACH are written at a time; unless given, as many as fit into a TLS record. Prints the answer in hexadecimal. Status: 0 an error packet came, 1 something else, 2 usage,
- * 3 not connected, 4 TLS was refused.
+ * then one without a token. Writes EACH at a time; by default as many as fit into a TLS record. Prints the response in
+ * hexadecimal. Status: 0 an error packet came, 1 something else, 2 usage, 3 not connected, 4 TLS was refused.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <arpa/inet.h>

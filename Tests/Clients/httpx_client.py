@@ -1,4 +1,4 @@
-"""Sends with httpx over HTTP/2, as Apple's own example does with curl; prints each answer as JSON.
+"""Sends with httpx over HTTP/2, as Apple's own example does with curl. Prints each response as JSON.
 
     httpx_client.py PORT CA.PEM CLIENT.PEM TOPIC < tokens, one per line
 """

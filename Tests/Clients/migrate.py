@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A SQLite file moves into PostgreSQL and back, and each move is killed, stopped, and run again.
+"""Moves a SQLite file into PostgreSQL and back. Kills, stops and repeats each move.
 
 Usage: migrate.py PUSHCHAT FOLDER PUSHES
-PostgreSQL is that of `make setup`. Prints a line for each thing that holds, and how long a move took; ends with status 1 at the
-first that does not.
+Uses the PostgreSQL of `make setup`. Prints a line for each check that passed, and the time of a move. Ends with status 1 at
+the first check that failed.
 """
 import contextlib, json, os, signal, sqlite3, subprocess, sys, time
 
@@ -18,7 +18,7 @@ def path(name):
 
 
 class Move:
-    """A `pushchat migrate` that runs."""
+    """A running `pushchat migrate`."""
 
     def __init__(self, *arguments):
         self.begun = time.monotonic()
@@ -27,7 +27,7 @@ class Move:
             [PUSHCHAT, "migrate", *arguments], stdout=self.output, stderr=self.errors, stdin=subprocess.DEVNULL)
 
     def ended(self):
-        """Its status, what it printed, what it noted, seconds, and megabytes of memory."""
+        """Returns the status, standard output, standard error, seconds, and megabytes of memory."""
         _, status, used = os.wait4(self.process.pid, 0)
         self.process.returncode = os.waitstatus_to_exitcode(status)
         for file in (self.output, self.errors):
@@ -37,7 +37,7 @@ class Move:
 
 
 def fill(file):
-    """Pushes of all states, over some days, and a message for every ten."""
+    """Inserts pushes of all states over some days, and a message for every ten."""
     subprocess.run([PUSHCHAT, "token", "list", "--database", file], check=True, capture_output=True)
     with contextlib.closing(sqlite3.connect(file)) as db, db:
         db.execute("PRAGMA foreign_keys = ON")
@@ -66,7 +66,7 @@ def fill(file):
 
 
 def moved(what, *arguments):
-    """Runs to its end."""
+    """Runs a move to its end."""
     status, output, errors, seconds, memory = Move("--json", *arguments).ended()
     check(what, status == 0, errors)
     print(f"{what}: {seconds:.1f} s, {memory:.0f} MB", flush=True)
@@ -89,7 +89,7 @@ def main(server):
         return value("SELECT coalesce(max(tuples_processed), 0) FROM pg_stat_progress_copy") > min(PUSHES // 4, 20_000)
 
     def end(move, number):
-        """Ends it by a signal, and waits for the server's side of it, which would pass for the copying of the move after it."""
+        """Ends a move by a signal, and waits until the server stops copying, which would look like the next move's copying."""
         move.process.send_signal(number)
         status, _, errors, *_ = move.ended()
         if number == signal.SIGKILL:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A phone's browser joins a room over HTTPS, writes, and gets a message.
+"""Joins a room over HTTPS with a phone's browser, posts, and receives a message.
 
-Usage: phone.py URL AUTHORITY.pem     with $HOME/.pki/nssdb that knows the authority
-Needs selenium from PyPI, chromium and its driver; the URL's name leads to this machine. Prints a line for each thing that worked;
-ends with status 1 at the first that did not.
+Usage: phone.py URL AUTHORITY.pem     with $HOME/.pki/nssdb that trusts the authority
+Needs selenium from PyPI, chromium and its driver. The URL's host name resolves to this machine. Prints a line for each check that
+passed. Ends with status 1 at the first that failed.
 """
 import socket, ssl, sys, urllib.parse, urllib.request
 
@@ -16,7 +16,7 @@ from checks import check, until
 
 URL, AUTHORITY = sys.argv[1:]
 HOST = urllib.parse.urlsplit(URL).hostname
-# The name, for this program: as in the phone's `hosts`.
+# Resolves the name for this program, like the phone's `hosts` file.
 look_up = socket.getaddrinfo
 socket.getaddrinfo = lambda host, *more, **named: look_up("127.0.0.1" if host == HOST else host, *more, **named)
 

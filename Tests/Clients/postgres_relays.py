@@ -2,14 +2,17 @@
 """Three relays on one PostgreSQL, one of them through PgBouncer: relays and server are killed while clients post and listen.
 
 Usage: postgres_relays.py PUSHCHAT FOLDER ROUNDS SEED
-A round kills the three relays and the server, one after another, and stops a relay for longer than others wait. Meanwhile eight clients
-post, each message repeated with its key until it is answered; eight event streams come back, to another relay, whenever theirs ends;
-and two transactions are held open. At the end every message stands in its room once, every stream has had all of its room's in the
-room's order, every push has reached the sandbox, and only those came twice that a relay had when it was killed or stopped, that were
-not settled when the server was killed, or whose connection to the sandbox ended without an answer, no more often than that happened to
-them. What is done to whom, and who posts where, follows from the seed; how long each lasts, from what clients have been answered
-meanwhile.
-Prints a line for each thing that holds; ends with status 1 at the first that does not.
+A round kills the three relays and the server, one after another, and stops a relay for longer than the others wait. During that
+time eight clients post, and repeat each message with its key until they get a response. Eight event streams reconnect to another
+relay whenever they end. Two transactions are held open.
+
+At the end every message is in its room once, every stream has received all messages of its room in order, and every push has
+reached the sandbox. A push may arrive twice only for these reasons, once for each time that they applied: its relay was killed or
+stopped while it had the push, the server was killed before the push was settled, or its connection to the sandbox ended without a
+response.
+
+The seed determines the victims and the posts. The responses that the clients get determine the duration of each step.
+Prints a line for each check that passed. Ends with status 1 at the first that failed.
 """
 import collections, http.client, json, os, random, re, signal, subprocess, sys, threading, time, urllib.error, urllib.parse, urllib.request
 
@@ -18,13 +21,13 @@ from checks import check, free_port, until
 
 PUSHCHAT, FOLDER, ROUNDS, SEED = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 ROOMS, MEMBERS, RELAYS, CLIENTS, STREAMS = 4, 4, 3, 8, 8
-# Seconds without a sign of life after which a test looks at what a relay has; others wait for longer (docs/postgresql.md).
+# Seconds without a sign of life after which the test records a relay's leases. Relays wait longer (docs/postgresql.md).
 SILENCE = 5
-# Seconds in which a relay gives several signs of life.
+# Seconds in which a relay writes several signs of life.
 PROOF = 12
-# Seconds after which a stream that should have something has lost it.
+# Seconds after which a message counts as lost for a stream.
 WHILE = 60
-# What the held transactions call themselves.
+# The application name of the held transactions.
 HELD = "held"
 chance = random.Random(SEED)
 processes = []
@@ -46,7 +49,7 @@ def start(name, *command):
 
 
 def ask(method, url, body=None, headers={}, within=30):
-    """Status and text; 0 where there is no answer."""
+    """Returns status and text. The status is 0 without a response."""
     try:
         with urllib.request.urlopen(urllib.request.Request(url, body, headers, method=method), timeout=within) as answer:
             return answer.status, answer.read().decode()
@@ -87,7 +90,7 @@ class Relay:
 
 
 class Client(threading.Thread):
-    """Posts one message after another, each repeated until some relay has answered it."""
+    """Posts one message after another. Repeats each until a relay responds."""
 
     def __init__(self, number, relays, stop):
         super().__init__(daemon=True)
@@ -115,9 +118,9 @@ class Client(threading.Thread):
 
 
 class Stream(threading.Thread):
-    """A member's events, as a browser follows them, but to another relay each time. What came whole counts.
+    """Follows a member's events as a browser does, but at another relay each time. Only complete events count.
 
-    One in two also leaves by itself now and then.
+    Every second stream also disconnects by itself now and then.
     """
 
     def __init__(self, number, relays, stop):
@@ -126,7 +129,7 @@ class Stream(threading.Thread):
         self.relays, self.stop, self.chance = relays, stop, random.Random(f"{SEED} stream {number}")
         self.name = f"stream {number} of room {self.room}"
         self.leaves = number % 2 == 0
-        # What has come, the id to come again with, at how many relays something came, and why it ended.
+        # The received texts, the id for the next connection, the number of connections with events, and the error.
         self.seen, self.last, self.visits, self.fault = [], "0", 0, None
 
     def run(self):
@@ -173,7 +176,7 @@ class Stream(threading.Thread):
 
 
 class Held:
-    """Transactions that stay open: one with a snapshot and a row that nobody else needs, one that reads the queue as pg_dump does."""
+    """Two transactions that stay open: one has a snapshot and an unused row, the other reads the queue as pg_dump does."""
 
     TABLES = "push_queue, push_queue_due, messages, active_users, devices, relay_starts"
 
@@ -201,7 +204,7 @@ class Held:
 
 
 class Doubts(threading.Thread):
-    """Pushes that may come twice, each with the reasons: starts of relays that had it when they fell silent, kills of the server."""
+    """Pushes that may arrive twice, with the reasons: starts of relays that held it when they fell silent, kills of the server."""
 
     def __init__(self, server):
         super().__init__(daemon=True)
@@ -219,12 +222,12 @@ class Doubts(threading.Thread):
                     self.reasons[push].add(f"start {start}")
                 self.looks += 1
             except OSError:
-                # The server is away.
+                # The server is down.
                 session.end()
                 session = None
 
     def kill_server(self):
-        """What of it was leased, nobody can say: a lease is not awaited on the disk."""
+        """Kills the server. Every unsettled push may have been leased: the relay does not wait until a lease is on the disk."""
         self.server.kill()
         self.kills += 1
         for push in self.server.look_apart("SELECT message_id FROM push_queue_due WHERE state = 'pending'"):
@@ -233,7 +236,7 @@ class Doubts(threading.Thread):
 
 
 def schedule():
-    """What happens, and of how many answers to each client it is followed."""
+    """Returns the disturbances, and the numbers of responses to each client before and during each."""
     steps = []
     for _ in range(ROUNDS):
         first, second, third = chance.sample(range(RELAYS), RELAYS)
@@ -244,7 +247,7 @@ def schedule():
 
 def disturb(relays, server, clients, doubts, held):
     def answered(what, count):
-        """Waits until each client has been answered so often."""
+        """Waits until each client has got this number of responses."""
         before = [len(client.answered) for client in clients]
         until(f"each client is answered {what}", lambda: all(
             client.fault or len(client.answered) >= answers + count for client, answers in zip(clients, before)),
@@ -278,8 +281,10 @@ def disturb(relays, server, clients, doubts, held):
 
 
 def check_pooled(relay, pooled):
-    """A relay behind PgBouncer gets no notifications, and its streams have what another took after a second. So it stays after its
-    signs of life, which may happen to go over the server's connection that listens."""
+    """Checks that streams of a relay behind PgBouncer, which gets no notifications, receive others' messages after a second.
+
+    This also holds after its signs of life, which may use the server connection that listens.
+    """
     for number in range(2):
         joined = ask("POST", relay.base + "/api.php", urllib.parse.urlencode({
             "cmd": "join", "udid": member(ROOMS, number), "token": "0", "name": f"n{number}", "code": "pooled"}).encode())
@@ -304,7 +309,7 @@ def check_pooled(relay, pooled):
 
 
 def arrived(control):
-    """How often the sandbox took each push."""
+    """Returns how often the sandbox accepted each push."""
     since, pushes = 0, collections.Counter()
     while True:
         page = json.loads(ask("GET", f"{control}/notifications?since={since}&limit=1000")[1])
@@ -345,7 +350,7 @@ def check_streams(streams, histories):
 
 
 def note_unanswered(relays, doubts):
-    """Pushes whose connection to the gateway ended without an answer, as on a machine that stands still for seconds: by the logs."""
+    """Finds in the logs pushes whose connection to the gateway ended without a response, as when a machine stalls for seconds."""
     for relay in relays:
         with open(path(relay.name + ".log"), errors="replace") as file:
             for number, line in enumerate(file):
@@ -356,7 +361,7 @@ def note_unanswered(relays, doubts):
 
 
 def check_pushes(server, control, relays, doubts, count):
-    """Returns how many came more than once."""
+    """Returns the number of pushes that arrived more than once."""
     states = server.rows("SELECT state, count(*) FROM push_queue GROUP BY state")
     check("every push was sent", states == [f"sent|{count}"], states)
     pushes = arrived(control)

@@ -1,4 +1,4 @@
-"""PostgreSQL and PgBouncer as `make setup` has unpacked them, with data of their own, on sockets in a folder."""
+"""Runs the PostgreSQL and PgBouncer of `make setup` with their own data, on sockets in a folder."""
 import glob, os, signal, subprocess, time, urllib.parse
 
 from checks import free_port
@@ -20,7 +20,7 @@ def wait_for(what, look, told, within=120):
 
 
 class Session:
-    """psql that stays open. When the server goes, `ask` fails; it does not come back."""
+    """A psql that stays open. Once the server ends, `ask` fails for good."""
 
     def __init__(self, server, database="postgres", name="test"):
         self.process = subprocess.Popen(
@@ -29,17 +29,17 @@ class Session:
             env={**server.environment, "PGAPPNAME": name, "PGOPTIONS": "-c statement_timeout=120s"})
 
     def ask(self, *statements):
-        """Lines of the answers, columns between `|`."""
+        """Returns the lines of the results, with columns separated by `|`."""
         lines = []
         try:
             self.process.stdin.write("".join(each + ";\n" for each in statements) + "\\echo .\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            # What it said before stands there.
+            # The reason is in its output.
             pass
         for line in self.process.stdout:
             if line == ".\n":
-                # psql may learn of the end beside a whole answer, and go on until the next.
+                # psql may notice the server's end after a complete result, and continue until the next statement.
                 if any(each.startswith("FATAL:") for each in lines):
                     break
                 return lines
@@ -52,7 +52,7 @@ class Session:
 
 
 class Server:
-    """PostgreSQL, which refuses to run as root. The folder's path must be short: a socket's has at most 107 bytes."""
+    """A PostgreSQL server. It refuses to run as root. The folder's path must be short: a socket's has at most 107 bytes."""
 
     def __init__(self, folder, *settings):
         self.folder, self.settings = folder, settings
@@ -64,7 +64,7 @@ class Server:
         if os.geteuid() == 0:
             self.user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
             os.chown(folder, 65534, 65534)
-            # Where nobody else may look, it is told another number of the same user.
+            # If that user cannot access the folders, run it as root under another user id (a user namespace).
             if subprocess.run([*self.user, "test", "-x", self.programs + "/postgres", "-a", "-w", folder]).returncode:
                 self.user = ["unshare", "--user"]
                 os.chown(folder, 0, 0)
@@ -98,9 +98,9 @@ class Server:
                 [*self.user, *command], stdout=output, stderr=output, stdin=subprocess.DEVNULL, cwd=self.folder, env=self.environment)
 
     def start(self, sockets=None):
-        """What a killed server has left may take a moment to go.
+        """Starts the server. Repeats this while leftovers of a killed server prevent it.
 
-        :param sockets: a folder for its socket, where those who know the usual one do not find it.
+        :param sockets: A folder for its socket, where clients of the usual socket do not find it.
         """
         sockets = sockets or self.folder
 
@@ -118,12 +118,12 @@ class Server:
         self.process.wait()
 
     def stop(self):
-        """Without waiting for those who are connected."""
+        """Stops the server without waiting for its clients."""
         self.process.send_signal(signal.SIGINT)
         self.process.wait(timeout=120)
 
     def look_apart(self, sql):
-        """What a server that was killed has when it has recovered, before anybody else is let in. It does not run afterwards."""
+        """Queries a killed server after its recovery, before other clients can connect. The server is stopped afterwards."""
         self.start(self.path("apart"))
         try:
             return self.rows(sql, sockets=self.path("apart"))
@@ -139,10 +139,10 @@ class Server:
         return f"postgres:///{database}?user=postgres&host=" + urllib.parse.quote(self.folder, safe="")
 
     def pool(self):
-        """PgBouncer in transaction mode. Returns the URL of what it leads to."""
+        """Starts PgBouncer in transaction mode. Returns the URL of the database behind it."""
         port = free_port()
         with open(self.path("pgbouncer.ini"), "w") as file:
-            # As docs/postgresql.md has it.
+            # As docs/postgresql.md shows it.
             file.write(f"""
 [databases]
 postgres = host={self.folder} user=postgres
@@ -164,7 +164,7 @@ server_login_retry = 1
             self.pooler.kill()
             self.pooler.wait()
         if self.process and self.process.poll() is None:
-            # At once, and with its children.
+            # Stop at once, with the child processes.
             self.process.send_signal(signal.SIGQUIT)
             try:
                 self.process.wait(timeout=30)

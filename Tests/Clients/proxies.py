@@ -2,10 +2,10 @@
 """Runs a recipe of docs/https as printed, with Debian's proxy and a relay behind it, and uses it as browsers and apps do.
 
 Usage: proxies.py caddy|nginx|haproxy|own|findings|relays PUSHCHAT FOLDER
-`own` is the relay's TLS of its own with certbot's hook, `findings` what `pushchat check` says of proxies that do it wrong, `relays` two
-relays on one PostgreSQL behind Caddy, as docs/postgresql has them. The proxies are in .build/proxies (make setup). Only ports,
-paths, names, addresses and certificates are put in the place of those that are printed.
-Prints a line for each thing that holds; ends with status 1 at the first that does not.
+`own` tests the relay's own TLS with certbot's hook, `findings` the report of `pushchat check` on misconfigured proxies, `relays` two
+relays on one PostgreSQL behind Caddy, as in docs/postgresql. The proxies are in .build/proxies (make setup). The test replaces only
+the printed ports, paths, names, addresses and certificates.
+Prints a line for each check that passed. Ends with status 1 at the first that failed.
 """
 import http.server, json, os, re, signal, socket, ssl, stat, subprocess, sys, threading, time, urllib.request
 
@@ -16,7 +16,7 @@ KIND, PUSHCHAT, FOLDER = sys.argv[1], sys.argv[2], os.path.abspath(sys.argv[3])
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 PROXIES = os.path.join(TOP, ".build", "proxies")
 TOKEN = "the-token-of-the-proxies-test"
-# What the recipes set, in seconds: a stream has to live longer than that with nothing but the relay's comments.
+# The timeout of the recipes in seconds. A stream must outlive it with only the relay's comments.
 TIMEOUT = 30
 processes = []
 
@@ -61,7 +61,7 @@ def make_authority():
 
 
 def make_certificate(name, host="localhost"):
-    """NAME.pem is the certificate, NAME.key its key, NAME.both.pem both."""
+    """Writes the certificate NAME.pem, its key NAME.key, and both in NAME.both.pem."""
     run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", path(name + ".key"),
         "-out", path(name + ".pem"), "-subj", f"/CN={host}", "-addext", f"subjectAltName=DNS:{host}", "-days", "2", "-CA",
         path("ca.pem"), "-CAkey", path("ca.key"))
@@ -70,13 +70,13 @@ def make_certificate(name, host="localhost"):
 
 
 def exchange(name, other):
-    """Puts another certificate in the place of one."""
+    """Replaces a certificate with another one."""
     for ending in (".pem", ".key", ".both.pem"):
         os.replace(path(other + ending), path(name + ending))
 
 
 def shown(port):
-    """The serial number of the certificate that a new connection is shown."""
+    """Returns the serial number of the certificate that the server presents to a new connection."""
     context = ssl.create_default_context(cafile=path("ca.pem"))
     with socket.create_connection(("localhost", port), timeout=10) as plain:
         with context.wrap_socket(plain, server_hostname="localhost") as connection:
@@ -108,7 +108,7 @@ class Relay:
 
 
 class SharingRelay(Relay):
-    """One of several on one PostgreSQL, with the configuration of docs/postgresql."""
+    """One of several relays on one PostgreSQL, with the configuration of docs/postgresql."""
 
     def __init__(self, name, database, public_url):
         self.name, self.port = name, free_port()
@@ -121,7 +121,7 @@ class SharingRelay(Relay):
         self.start()
 
     def serves(self, address):
-        """Whether somebody at this address has joined over it."""
+        """Whether a client at this address has joined through this relay."""
         return any(line["address"] == address for line in self.log("member joined"))
 
 
@@ -135,7 +135,7 @@ def pushchat_check(relay, *more):
 # MARK: The proxies
 
 def recipe(name, changes):
-    """A file of docs with the test's ports, names and paths."""
+    """Returns a file of docs with the test's ports, names and paths."""
     text = read(os.path.join(TOP, "docs", name))
     for printed, used in changes.items():
         if printed not in text:
@@ -150,7 +150,7 @@ class Caddy:
 
     def begin(self, name, port, plain, changes, **environment):
         admin = free_port()
-        # Caddy's own way is to get the certificate itself.
+        # By default Caddy gets the certificate itself.
         text = recipe(name, {**changes, "chat.example.org {": "localhost {\n\ttls " + path("tls.pem") + " " + path("tls.key")})
         write("Caddyfile", f"{{\n\tadmin localhost:{admin}\n\thttp_port {plain}\n\thttps_port {port}\n\tskip_install_trust\n}}\n{text}")
         self.environment = {
@@ -159,7 +159,7 @@ class Caddy:
         start("proxy", *self.command, "run", "--config", path("Caddyfile"), env=self.environment)
 
     def reload(self):
-        """As its unit does (systemctl reload caddy)."""
+        """Reloads Caddy as its unit does (systemctl reload caddy)."""
         run(*self.command, "reload", "--config", path("Caddyfile"), "--force", env=self.environment)
 
 
@@ -178,7 +178,7 @@ class Nginx:
             "/etc/letsencrypt/live/chat.example.org/fullchain.pem": path("tls.pem"),
             "/etc/letsencrypt/live/chat.example.org/privkey.pem": path("tls.key")})
         write("site.conf", self.change(text))
-        # Debian's nginx.conf includes the site as this does; paths are the test's.
+        # Include the site as Debian's nginx.conf does, with the test's paths.
         temporary = "".join(f"{each}_temp_path {path(each)};\n" for each in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         user = "user root;\n" if os.getuid() == 0 else ""
         write("nginx.conf", f"{user}daemon off;\npid {path('nginx.pid')};\nerror_log {path('nginx.log')};\nevents {{}}\n"
@@ -193,17 +193,17 @@ class HAProxy:
     def __init__(self, relay, port, plain):
         text = recipe("https/haproxy.cfg", {
             "127.0.0.1:44447": f"127.0.0.1:{relay.port}", "127.0.0.1:8888": f"127.0.0.1:{self.challenges()}", "bind :::80 ": f"bind :::{plain} ", "bind :::443 ": f"bind :::{port} ", "/etc/haproxy/pushchat.pem": path("tls.both.pem")})
-        # Debian's own file, without what needs its user and its paths.
+        # Use Debian's own file without the lines that need its user and its paths.
         debian = read(f"{PROXIES}/etc/haproxy/haproxy.cfg").replace("/etc/", f"{PROXIES}/etc/")
         debian = re.sub(r"(?m)^\s*(log|chroot|stats|user|group|daemon)\b.*\n", "", debian)
         write("haproxy.cfg", debian + text)
-        # As its unit does.
+        # Start it as its unit does.
         self.plain = plain
         self.process = start("proxy", f"{PROXIES}/usr/sbin/haproxy", "-W", "-f", path("haproxy.cfg"), env={
             **os.environ, "LD_LIBRARY_PATH": f"{PROXIES}/usr/lib/{os.uname().machine}-linux-gnu"})
 
     def challenges(self):
-        """What certbot --standalone runs while it gets a certificate."""
+        """Runs the server of certbot --standalone during a challenge."""
         folder = path("challenges/.well-known/acme-challenge")
         os.makedirs(folder)
         write("challenges/.well-known/acme-challenge/token", "the proof")
@@ -218,7 +218,7 @@ class HAProxy:
 
 
 class Collecting(http.server.BaseHTTPRequestHandler):
-    """A proxy that reads an answer to its end before it passes it on."""
+    """A proxy that reads a response to its end before it forwards it."""
 
     def do_GET(self):
         request = urllib.request.Request(f"http://127.0.0.1:{self.server.relay.port}{self.path}", headers={"X-Forwarded-For": "198.51.100.7"})
@@ -246,7 +246,7 @@ class Collecting(http.server.BaseHTTPRequestHandler):
 
 class Answer:
     def __init__(self, text):
-        # Of several heads, as after 100 Continue, the last counts.
+        # If there are several heads, as after 100 Continue, the last one counts.
         self.status, self.version, self.headers, self.body = 0, "", {}, text
         while self.body.startswith("HTTP/"):
             head, _, self.body = self.body.partition("\r\n\r\n")
@@ -257,13 +257,13 @@ class Answer:
 
 def curl(url, *more, client="127.0.0.1", body=None):
     command = ["curl", "--silent", "--include", "--max-time", "30", "--cacert", path("ca.pem"), "--interface", client, "-4", *more, url]
-    # A proxy may answer before it has read all.
+    # A proxy may respond before it has read the whole request.
     ran = subprocess.run(command, capture_output=True, input=body, timeout=60)
     return Answer(ran.stdout.decode("utf-8", "replace"))
 
 
 class Stream:
-    """An event stream in a client that nobody here wrote."""
+    """An event stream in a third-party client."""
 
     def __init__(self, url, udid, client="127.0.0.1", *more, query=""):
         self.opened, self.lines = time.monotonic(), []
@@ -287,7 +287,7 @@ class Stream:
 
     @property
     def last(self):
-        """With which it is to come again."""
+        """The event id with which a client must reconnect."""
         return [line[4:] for line in self.lines if line.startswith("id: ")][-1]
 
     def told(self):
@@ -311,7 +311,7 @@ def udid(number):
     return f"{number:040d}"
 
 
-# MARK: What has to hold
+# MARK: Checks
 
 def recipes(make):
     port, plain = free_port(), free_port()
@@ -328,7 +328,7 @@ def recipes(make):
     check("http:// leads to https://", answer.status in (301, 308) and answer.headers["location"].startswith("https://localhost"),
           answer.__dict__)
 
-    # Ann is said to be somebody else, by herself.
+    # Each client claims another address.
     forged = ("-H", "X-Forwarded-For: 203.0.113.9", "-H", "Forwarded: for=203.0.113.9")
     for number, name, room in ((1, "Ann", "kitchen"), (2, "Bo", "kitchen"), (3, "Cy", "attic"), (4, "Di", "attic")):
         answer = form(url, *forged, client=f"127.0.0.{10 + number}", cmd="join", udid=udid(number), token=0, name=name, code=room)
@@ -336,7 +336,7 @@ def recipes(make):
     def known():
         return [line["address"] for line in relay.log("member joined")]
 
-    # The log is written behind.
+    # The log is written in the background.
     until("all who have joined stand in the log", lambda: len(known()) >= 4, told=log("relay"))
     addresses = known()
     check("the relay knows each client's address, whatever it says of itself", addresses == [f"127.0.0.1{each}" for each in range(1, 5)],
@@ -376,14 +376,14 @@ def recipes(make):
     answer = curl(url + "/api.php", *post, body=start_of_form + b"x" * 70_000)
     check("a body over the limit is told so, by the relay", answer.status == 413 and "65536 bytes" in answer.body, answer.__dict__)
     for more in ((), ("-H", "Transfer-Encoding: chunked", "--http1.1")):
-        # A proxy that has the answer reads the rest for a moment only, and cuts whoever is still sending.
+        # A proxy with a response reads the rest only for a moment, and then cuts off a client that still sends.
         answers = []
 
         def is_refused():
             answers.append(curl(url + "/api.php", *post, *more, body=start_of_form + b"x" * 1_500_000))
             return answers[-1].status == 413
         until(f"one that no call takes, too {' '.join(more)}", is_refused, told=lambda: [each.__dict__ for each in answers])
-    # The tokens of one address are used up, another has its own.
+    # One address uses up its limit; another address has its own.
     statuses = {form(url, client="127.0.0.99", cmd="leave", udid=udid(9)).status for _ in range(45)}
     check("an address has a limit", 429 in statuses, statuses)
     answer = form(url, client="127.0.0.99", cmd="leave", udid=udid(9))
@@ -395,7 +395,7 @@ def recipes(make):
     exchange("tls", "renewed")
     proxy.reload()
     until("new connections are shown the renewed certificate", lambda: shown(port) != before, told=log("proxy"))
-    # An old process that is about to end closes a connection whose request it has not read: a client repeats that, with its key.
+    # A proxy's old process that ends may close a connection with an unread request. A client repeats the request with its key.
     say(2, "after the renewal", attempts=3)
     until("it comes to the stream that was open before", lambda: busy.has("after the renewal"), told=busy.told)
 
@@ -405,7 +405,7 @@ def recipes(make):
                  "ok    public address: streams arrive at once", "ok    public address: clients' addresses come from the proxy at 127.0.0.1"):
         check(f"check says: {line}", line in said, said)
 
-    # Nothing is said in the attic until the proxy's time is long over.
+    # No message is posted in the attic until long after the proxy's timeout.
     until("a stream lives longer than the proxy waits", lambda: time.monotonic() > quiet.opened + TIMEOUT + 5 and quiet.comments >= 2,
           told=quiet.told)
     check("it is open", quiet.is_open, quiet.told())
@@ -415,7 +415,7 @@ def recipes(make):
 
 
 def own():
-    """The relay's own TLS, and what certbot runs when it has renewed the certificate."""
+    """Tests the relay's own TLS, and the hook that certbot runs after a renewal."""
     make_authority()
     for name in ("first", "second"):
         make_certificate(name)
@@ -427,14 +427,14 @@ def own():
     os.chmod(write("hook", hook), 0o755)
 
     def deploy(name):
-        """As certbot does it."""
+        """Renews a certificate as certbot does."""
         lineage = path("live-" + name)
         os.mkdir(lineage)
         os.link(path(name + ".pem"), os.path.join(lineage, "fullchain.pem"))
         os.link(path(name + ".key"), os.path.join(lineage, "privkey.pem"))
         run(path("hook"), env={**os.environ, "PATH": path("bin") + ":" + os.environ["PATH"], "RENEWED_LINEAGE": lineage})
 
-    # What systemd does when it is asked to reload is what the unit says.
+    # Reload with the unit's command, as systemd does.
     reload = next(line for line in read(os.path.join(TOP, "packaging", "pushchat.service")).splitlines() if line.startswith("ExecReload="))
     write("bin/systemctl", '#!/bin/sh\n[ "$*" = "try-reload-or-restart pushchat" ] || exit 1\n[ -e ' + path("pid") + " ] || exit 0\n"
           f"MAINPID=$(cat {path('pid')})\n{reload.removeprefix('ExecReload=')}\n")
@@ -460,7 +460,7 @@ def own():
 
 
 def findings():
-    """What check says of proxies that do it wrong, and of none."""
+    """Tests the report of check on misconfigured proxies, and without a proxy."""
     make_authority()
     make_certificate("tls")
     port, plain = free_port(), free_port()
@@ -506,7 +506,7 @@ def findings():
 
 
 def relays():
-    """Two relays on one PostgreSQL: one is killed, one hangs, the database goes and comes back."""
+    """Tests two relays on one PostgreSQL: one is killed, one hangs, and the database stops and restarts."""
     port, plain = free_port(), free_port()
     make_authority()
     make_certificate("tls")
@@ -535,7 +535,7 @@ def share(both, url, server):
     clients = [f"127.0.0.{each}" for each in range(11, 31)]
     for client in clients:
         check(f"{client} joins", join(client))
-    # Those of a relay by the clients' addresses, which Caddy goes by. The log is behind.
+    # The clients of each relay. Caddy chooses the relay by the client's address. The log is written in the background.
     homes = until("the relays know their clients' addresses, and each has some", lambda: (
         lambda found: found if all(found.values()) and sum(map(len, found.values())) == len(clients) else None)(
             {relay: [client for client in clients if relay.serves(client)] for relay in both}), told=log("relay1"))
@@ -566,7 +566,7 @@ def share(both, url, server):
 
     first.process.kill()
     first.process.wait()
-    # Caddy 2.6 cannot send a body again that it wanted to send to a relay that is gone; but by then it knows.
+    # Caddy 2.6 cannot resend a body after the relay is gone. But then it knows that the relay is down.
     say(ann, "repeated after its relay's end", attempts=2)
     for client in homes[first][1:5]:
         say(client, f"{client} after its relay's end")

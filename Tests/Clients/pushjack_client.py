@@ -1,8 +1,8 @@
-"""Sends through pushjack 1.6.0 to a gateway on this machine, reads the feedback service twice, prints JSON.
+"""Sends with pushjack 1.6.0 to a gateway on this machine, reads the feedback service twice, and prints JSON.
 
     pushjack_client.py GATEWAY_PORT FEEDBACK_PORT CLIENT.PEM TEXT < tokens, one per line
 
-Of pushjack, only the addresses are changed, as its own documentation offers for a class of one's own.
+Only the addresses are changed in pushjack, by a subclass as its documentation suggests.
 """
 
 import json
@@ -11,7 +11,7 @@ import sys
 import time
 
 if not hasattr(ssl, "wrap_socket"):
-    # Python 3.12 took this function away, which pushjack (2018) calls.
+    # Python 3.12 removed this function, which pushjack (2018) calls.
     def wrap_socket(sock, certfile, do_handshake_on_connect):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
@@ -34,7 +34,7 @@ client = SandboxClient(certificate=sys.argv[3], default_error_timeout=1, default
 
 
 def expired_again():
-    """The second look: what is still in the list once the service has seen the first connection's end."""
+    """Returns the list that remains once the service has noticed the first connection's end."""
     end = time.time() + 5
     while True:
         tokens = [token.token for token in client.get_expired_tokens()]

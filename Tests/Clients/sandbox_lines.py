@@ -1,4 +1,4 @@
-"""Runs the lines with which docs/sandbox.md points a library at the sandbox, then sends one notification with the library.
+"""Runs the lines of docs/sandbox.md that point a library at the sandbox. Then sends one notification with the library.
 
     sandbox_lines.py LIBRARY CONTROL-URL < LINES
 """
@@ -32,7 +32,7 @@ async def pywebpush():
     order = urllib.request.Request(f"{control}/browsers", data=b"{}", headers={"Content-Type": "application/json"})
     with urllib.request.urlopen(order, timeout=20) as answer:
         subscription = json.load(answer)["subscription"]
-    # Any 32 bytes are a key, but for a chance of one in 2^32.
+    # Random 32 bytes are a valid key, except with a probability of one in 2^32.
     key = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode().rstrip("=")
     exec(lines, {"requests": requests, "webpush": webpush, "subscription": subscription, "key": key})
 

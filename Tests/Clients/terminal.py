@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs a program on a terminal of its own, as somebody types and reads.
+"""Runs a program on a new terminal, and types and reads like a user.
 
 Usage: terminal.py STEPS PROGRAM ARGUMENT …
-STEPS is a JSON list of {"wait": TEXT}, until the program has written this text after that of the step before, {"type": TEXT},
-and {"signal": NUMBER}. Writes what the program has written, with the terminal's control sequences; ends with the program's
-status, or with 99 if the terminal is not left as it was found.
+STEPS is a JSON list of {"wait": TEXT}, {"type": TEXT} and {"signal": NUMBER}. "wait" waits until the program has written this text
+after that of the previous step. Prints the program's output with the terminal's control sequences. Ends with the program's
+status, or with 99 if the program did not restore the terminal's settings.
 """
 import fcntl, json, os, pty, select, signal, sys, termios, time
 
@@ -15,7 +15,7 @@ before = termios.tcgetattr(terminal)
 child = os.fork()
 if child == 0:
     os.setsid()
-    # Ctrl-C is a signal only from the terminal that controls the session.
+    # Ctrl-C sends a signal only from the session's controlling terminal.
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
     for descriptor in 0, 1, 2:
         os.dup2(terminal, descriptor)
@@ -25,7 +25,7 @@ written, seen = b"", 0
 
 
 def read():
-    """More of what the program writes; false when nothing comes for a moment."""
+    """Reads more of the program's output. Returns false if none comes for a moment."""
     global written
     if time.monotonic() > DEADLINE:
         os.kill(child, signal.SIGKILL)

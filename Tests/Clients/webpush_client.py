@@ -1,5 +1,5 @@
 """Sends to a browser with pywebpush over HTTP/1.1, with webpush-rs (a library in Rust), and with http-ece, py-vapid and httpx
-over HTTP/2; prints each answer as JSON.
+over HTTP/2. Prints each response as JSON.
 
     webpush_client.py CA.PEM PRIVATE_KEY < {"subscription": …, "texts": […]}
 
@@ -33,7 +33,7 @@ claims = {"sub": "mailto:sender@example.org"}
 def with_pywebpush(text):
     session = requests.Session()
     session.verify = authority
-    # A bundle named in the environment would take the place of that.
+    # Otherwise a bundle named in the environment would replace this authority.
     session.trust_env = False
     try:
         return pywebpush.webpush(
@@ -43,12 +43,12 @@ def with_pywebpush(text):
         return refusal.response
 
 
-# Bytes that webpush-rs takes.
+# The maximum size in bytes that webpush-rs accepts.
 RUST_LIMIT = 3070
 
 
 def with_webpush_rs(text):
-    # It trusts what the system trusts, which the environment can name.
+    # It trusts the system's authorities, which the environment can replace.
     os.environ["SSL_CERT_FILE"] = authority
     keys = subscription["keys"]
     try:

@@ -1,10 +1,10 @@
-"""A browsers' push service over HTTP/2 that reads what it is sent with http-ece, and verifies who sends with py-vapid.
+"""A push service for browsers over HTTP/2 that decrypts messages with http-ece, and verifies senders with py-vapid.
 
     webpush_service.py SERVER.PEM BROWSERS
-        Listens on loopback and prints {"port": …, "subscriptions": […]}; then each push that it takes, a line of JSON each.
-        Browser N of a request is the number behind the ? of its path. What it cannot read or verify is answered 400.
+        Listens on loopback and prints {"port": …, "subscriptions": […]}. Then prints a line of JSON for each accepted push.
+        The browser of a request is the number after the ? in its path. A message that it cannot decrypt or verify gets a 400.
     webpush_service.py < {"private": …, "auth": …, "authorization": …, "bodies": […]}
-        Reads messages for one browser, and prints the texts as JSON. All in base64url; the key is 32 bytes.
+        Decrypts messages for one browser, and prints the texts as JSON. All values are in base64url; the key has 32 bytes.
 
 Ends by itself after five minutes.
 """
@@ -35,7 +35,7 @@ def decoded(text):
 
 
 def verified(authorization):
-    """The claims and the sender's public key."""
+    """Returns the claims and the sender's public key."""
     if not py_vapid.Vapid02.verify(authorization):
         raise ValueError("py-vapid does not verify it")
     fields = dict(field.split("=", 1) for field in authorization.split(" ", 1)[1].split(","))
