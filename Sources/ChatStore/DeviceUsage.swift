@@ -1,15 +1,16 @@
 import ChatDomain
 import GRDB
 
-/// Who uses the app: what devices say of themselves, when they were seen last, and how many there were on each day. All of it
-/// is written with what is written anyhow; with `analytics: off` it is taken away by ``forget(_:)``.
+/// Usage data: the details that devices send, the time at which each was last seen, and the number of devices per day.
+/// It is written along with other writes. With `analytics: off`, ``forget(_:)`` deletes it.
 struct DeviceUsage: Sendable {
-    /// Devices and members of which one transaction takes away what was kept.
+    /// The number of devices or members whose data one transaction deletes.
     private static let window: Int64 = 2000
 
-    // MARK: - Keeping
+    // MARK: - Recording
 
-    /// A device was there: at once for what it says newly, else some minutes coarse. Its row must be there.
+    /// Records that a device was seen: immediately if it sends new details, otherwise at most every few minutes. Its
+    /// row must exist.
     static func saw(_ token: String, app: String, _ client: ClientInfo, now: Timestamp, _ db: Database) throws {
         let row = try db.row(
             "SELECT device_id, time_seen, app_version, os_version, device_model FROM devices WHERE device_token = ? AND app = ?",
@@ -46,10 +47,9 @@ struct DeviceUsage: Sendable {
         UPDATE device_days SET devices = max(devices + ?, 0) WHERE day = ? AND app = ? AND kind = ? AND value = ?
         """
 
-    // MARK: - Forgetting
+    // MARK: - Deleting
 
-    /// Takes away all that was kept, in steps. To be called after the setting has changed: what is written from then on keeps
-    /// nothing.
+    /// Deletes all usage data in steps. Must be called after the setting has changed, so that no new data is written.
     static func forget(_ database: SQLiteDatabase) async throws(ChatError) {
         for (table, id, columns) in [
             ("devices", "device_id", ["app_version", "os_version", "device_model", "time_seen"]),
@@ -75,7 +75,7 @@ struct DeviceUsage: Sendable {
 }
 
 extension DeviceDay {
-    /// Of the table `device_days`: day, app, kind, value, devices.
+    /// Reads a row of the table `device_days`: day, app, kind, value, devices.
     init(_ row: Row) {
         self.init(day: row[0], app: row[1], kind: row[2], stored: row[3], devices: row[4])
     }

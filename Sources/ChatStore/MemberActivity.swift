@@ -1,16 +1,16 @@
 import ChatDomain
 import GRDB
 
-/// Writes down what members have fetched, and when they last wrote.
+/// Records the messages that members have fetched, and the times at which they last wrote.
 final class MemberActivity: Sendable {
-    /// Members that one transaction writes down.
+    /// The number of members that one transaction records.
     private static let step = 500
 
     private let database: SQLiteDatabase
     private let keepsUsage: @Sendable () -> Bool
     private let notes: PendingMemberUpdates
 
-    /// - Parameter keepsUsage: whether devices are noted as seen.
+    /// - Parameter keepsUsage: Returns whether to record devices as seen.
     init(
         database: SQLiteDatabase, keepsUsage: @escaping @Sendable () -> Bool = { true },
         mostWaiting: Int = PendingMemberUpdates.most
@@ -20,23 +20,23 @@ final class MemberActivity: Sendable {
         self.notes = PendingMemberUpdates(most: mostWaiting)
     }
 
-    /// A message, and what came before it, was handed out to a member.
+    /// Notes that a member has fetched a message and all earlier ones.
     func fetched(_ message: MessageID, by member: MemberID) {
         notes.fetched(message, by: member, at: database.now())
     }
 
-    /// - Parameter address: where the request came from, if that is known.
+    /// - Parameter address: The address that the request came from. `nil` if unknown.
     func wrote(_ member: MemberID, at time: Timestamp, from address: String?) {
         notes.wrote(member, at: time, from: address)
     }
 
-    /// What a member has fetched last, as far as it is not written down; for a transaction that takes the member's row away.
+    /// The latest fetch of a member that is not recorded yet. Needed by a transaction that deletes the member's row.
     func pendingFetch(of member: MemberID) -> (message: MessageID, time: Timestamp)? {
         notes.pendingFetch(of: member)
     }
 
-    /// Writes down what waits. What cannot be written stays for the next time.
-    /// - Returns: the rooms in which somebody has fetched something.
+    /// Writes the pending updates. If that fails, they stay for the next call.
+    /// - Returns: The rooms in which members have fetched messages.
     @discardableResult
     func flush() async throws(ChatError) -> Set<SecretCode> {
         try await notes.flush(step: Self.step) { [database, keepsUsage] notes throws(ChatError) in
@@ -48,9 +48,9 @@ final class MemberActivity: Sendable {
         }
     }
 
-    /// Changes the member's row where there is one, and nothing that is newer: the member may have left meanwhile, or may have
-    /// come back, which is another row and another room.
-    /// - Returns: the room, where the member has fetched more than was written down.
+    /// Updates the member's row if it exists, and never overwrites newer values. The member may have left in the
+    /// meantime, or may have rejoined, with another row in another room.
+    /// - Returns: The room, if the member has fetched more than was recorded.
     private static func write(
         _ note: PendingMemberUpdates.Note, of member: MemberID, keepsUsage: Bool, _ db: Database
     ) throws -> SecretCode? {

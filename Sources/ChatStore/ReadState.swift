@@ -1,15 +1,16 @@
 import ChatDomain
 import GRDB
 
-/// Who has read what: `fetched_to` of members, and of those who have left their room since. A member's stay in a room is one row:
-/// in `active_users`, then in `past_members`, with the same number. It may have read what came after `history_from`, and has
-/// read that up to `fetched_to`; so no message is counted twice of a member that left and came back.
+/// The read state of messages: `fetched_to` of members, including those who have left their room. A member's stay in a
+/// room is one row: first in `active_users`, then in `past_members`, with the same id. During the stay, the member
+/// could read the messages after `history_from`, and has read those up to `fetched_to`. So no message is counted twice
+/// for a member that left and came back.
 enum ReadState {
-    /// Keeps what members have read who are about to leave, in the transaction that takes their rows away.
+    /// Keeps the read state of members who are about to leave, in the transaction that deletes their rows.
     ///
     /// - Parameters:
-    ///   - condition: on `active_users`, with `arguments`.
-    ///   - pending: what a single member has fetched that is not written down.
+    ///   - condition: A condition on `active_users`, with `arguments`.
+    ///   - pending: The latest fetch of a single member that is not recorded yet.
     static func keep(
         where condition: String, _ arguments: [String: (any DatabaseValueConvertible)?],
         pending: (message: MessageID, time: Timestamp)? = nil, now: Timestamp, _ db: Database
@@ -27,7 +28,7 @@ enum ReadState {
                 ) { old, _ in old }))
     }
 
-    /// Up to where a member had read a room when it left it, and when; 0 for nothing.
+    /// The last message of a room that a member had read when it left, and the time; 0 if it had read none.
     static func earlier(_ member: MemberID, in room: SecretCode, _ db: Database) throws -> (MessageID, String?) {
         let row = try db.row(earlierSQL, [member.text, room.text])
         return row.map { ($0[0], $0[1]) } ?? (0, nil)
@@ -37,7 +38,8 @@ enum ReadState {
         SELECT fetched_to, time_fetched FROM past_members WHERE udid = ? AND secret_code = ? ORDER BY fetched_to DESC LIMIT 1
         """
 
-    /// The devices that a message was sent to, those who may read it, and who has. Each is counted up to `most`.
+    /// The number of devices that a message was sent to, of members who can read it, and of those who have. Each is
+    /// counted up to `most`.
     static func reach(
         of message: MessageID, by writer: MemberID, in room: String, most: Int?, _ db: Database
     ) throws -> MessageReach {
@@ -61,8 +63,8 @@ enum ReadState {
         SELECT coalesce(sum(state = 'sent'), 0) FROM (SELECT state FROM push_queue WHERE chat_message = ? LIMIT ?)
         """
 
-    /// Of the room's members the first `most`, who have been there when it was said; and of those who have left as many of
-    /// those that read it and the least beyond it, for the same reason.
+    /// The first `:most` members of the room, if they had joined before the message. Also past members who have read
+    /// it: the first `:most` by `fetched_to`, who read the least beyond it, if they had joined before the message.
     static let readersSQL = """
         SELECT nickname, member_id, fetched_to >= :message AS has_fetched FROM (
             SELECT * FROM active_users WHERE secret_code = :room ORDER BY member_id LIMIT :most)

@@ -3,9 +3,10 @@ import GRDB
 
 /// A room's row in the table `rooms`.
 enum RoomRow {
-    /// Makes the row of a room that has none.
+    /// Creates the row of a room that has none.
     ///
-    /// A room works without a row, too: then it has the default of every choice. The operation goes on when all ids are used up.
+    /// A room works without a row, with the default of every choice. The operation succeeds even if all ids are used
+    /// up.
     static func make(_ room: SecretCode, now: Timestamp, _ db: Database) throws {
         try db.run(makeSQL, [room.text, now.sqlText])
     }
@@ -27,7 +28,7 @@ enum RoomRow {
         try db.run("UPDATE rooms SET history = ? WHERE secret_code = ?", [history?.rawValue, room.text])
     }
 
-    /// Deletes the rows of rooms of which nothing is left, in steps.
+    /// Deletes the rows of rooms without any other data, in steps.
     static func deleteUnused(_ database: SQLiteDatabase) async throws(ChatError) {
         var after: Int64 = 0
         while true {

@@ -1,7 +1,7 @@
 package import ChatDomain
 import GRDB
 
-/// The devices that registered, in the SQLite file.
+/// The registered devices, in the SQLite file.
 package struct SQLiteDeviceStore: DeviceStore {
     let database: SQLiteDatabase
     let outcomes: OutcomeCounter
@@ -18,7 +18,7 @@ package struct SQLiteDeviceStore: DeviceStore {
         let known = try await database.read { [edit] db in try KnownDevice(token, app.text, for: edit, db) }
         if let known, known.isUnchanged(by: edit, at: now) { return .unchanged }
         return try await database.writer.perform { [edit] db in
-            // Others may have registered it meanwhile.
+            // Another request may have registered it in the meantime.
             let known = try KnownDevice(token, app.text, for: edit, db)
             if let known, known.isUnchanged(by: edit, at: now) { return .unchanged }
             try Self.setRegistered(
@@ -28,8 +28,8 @@ package struct SQLiteDeviceStore: DeviceStore {
         }
     }
 
-    /// Makes the device's row, or sets its time anew; what the push service said before does not count any more.
-    /// - Parameter client: what its app says of itself; nil where that is not to be kept.
+    /// Creates the device's row or updates its registration time. Clears earlier reports of the push service.
+    /// - Parameter client: The details that the app has sent. `nil` if they are not to be stored.
     static func setRegistered(
         _ token: String, app: AppName, now: Timestamp, says client: ClientInfo?, _ db: Database
     ) throws {
@@ -42,8 +42,8 @@ package struct SQLiteDeviceStore: DeviceStore {
         if let client { try DeviceUsage.saw(token, app: app.text, client, now: now, db) }
     }
 
-    /// Pushes of notifications and of other programs are cancelled at once. The chat's are cancelled when their turn comes: a
-    /// lease notices that the device is forgotten. No index leads from a device to the chat's pushes, because it would make
+    /// Cancels pushes of notifications and of other programs immediately. Chat pushes are cancelled when they are
+    /// leased, because the device no longer exists then. No index leads from a device to chat pushes: it would make
     /// every message more expensive.
     package func unregister(_ token: DeviceToken, app: AppName?) async throws(ChatError) -> Bool {
         try await unregister(token, app: app) { _ in true }
@@ -53,7 +53,7 @@ package struct SQLiteDeviceStore: DeviceStore {
         try await unregister(browser.address, app: .web) { db in try SQLiteSubscriptionStore.isKnown(browser, db) }
     }
 
-    /// - Parameter isAdmitted: looks in the same transaction whether the device may be forgotten.
+    /// - Parameter isAdmitted: Returns, in the same transaction, whether the device may be deleted.
     private func unregister(
         _ token: DeviceToken, app: AppName?, if isAdmitted: @escaping @Sendable (Database) throws -> Bool
     ) async throws(ChatError) -> Bool {
@@ -62,7 +62,7 @@ package struct SQLiteDeviceStore: DeviceStore {
             guard let device = try Self.find(token, app: app, db) else { return nil }
             let rows = try db.rows(
                 Self.cancelSQL, [PushLifeCycle.unregistered, database.now().sqlText, device.id])
-            // A device gets a notification once: each of them has one push less.
+            // A device gets a notification only once, so each of these notifications has exactly one push less.
             for row in rows {
                 guard let notification = row[1] as NotificationID? else { continue }
                 try db.run(
@@ -103,12 +103,12 @@ package struct SQLiteDeviceStore: DeviceStore {
         try await database.read { db in try Self.load(Self.require(token, app: app, db).id, db) }
     }
 
-    // MARK: - Which device is meant
+    // MARK: - Finding a device
 
-    /// Apps that the error names which asks for one.
+    /// The maximum number of apps to name in the error that asks for an app.
     private static let mostNamed = 10
 
-    /// Nil where it is not known.
+    /// Returns `nil` if the device is not registered.
     /// - Throws: ``ChatError/Code/ambiguous``.
     private static func find(_ token: DeviceToken, app: AppName?, _ db: Database) throws -> (id: Int64, app: String)? {
         let rows = try db.rows(
@@ -159,7 +159,8 @@ package struct SQLiteDeviceStore: DeviceStore {
         }
     }
 
-    /// From the index that says most; the rest of the filter is checked row by row. The last column: whether it has the tag.
+    /// Uses the most selective index. The caller checks the other conditions row by row. The last column says whether
+    /// the device has the tag.
     static func candidates(_ filter: DeviceFilter) -> String {
         let hasTag =
             filter.tag == nil
@@ -188,8 +189,8 @@ package struct SQLiteDeviceStore: DeviceStore {
         return "\(select) TRUE FROM devices d WHERE \(rest)"
     }
 
-    /// The chat's pushes are found through the room that the device's member is in now: those of a room that it has left are
-    /// not shown. A page looks at ``Database/pageWindow`` messages of the room.
+    /// Finds chat pushes through the room of the device's current member. Those of a room that it has left are not
+    /// listed. A page examines ``Database/pageWindow`` messages of the room.
     package func deliveries(
         to device: Int64, before cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Delivery> {
@@ -204,11 +205,12 @@ package struct SQLiteDeviceStore: DeviceStore {
         }
     }
 
-    /// Merges what ``push_queue_device`` has with the chat's pushes, which go from the device's member to its room, from the
-    /// room to its messages, and from each message to its push for the device.
+    /// Merges the pushes of the index `push_queue_device` with the chat pushes. For those, it goes from the device's
+    /// member to its room, from the room to its messages, and from each message to its push for the device.
     ///
-    /// `bound` says at which message a later page begins: the newest one of which a push stands at the cursor or soon behind
-    /// it. Pushes are queued soon after their message, so what stands before the cursor is of that message or an earlier one.
+    /// `bound` is the message at which a later page begins: the newest one with a push at the cursor or shortly after
+    /// it. Pushes are queued soon after their message, so pushes before the cursor belong to that message or an earlier
+    /// one.
     static let historySQL = """
         WITH bound AS MATERIALIZED (
             SELECT coalesce(max(chat_message), \(Int64.max)) AS newest FROM (
@@ -235,8 +237,8 @@ package struct SQLiteDeviceStore: DeviceStore {
 }
 
 extension KnownDevice {
-    /// Nil for a device that is not known.
-    /// - Parameter edit: which is to be compared with it: tags are read only where it has some.
+    /// Returns `nil` if the device is not registered.
+    /// - Parameter edit: The edit to compare with. Tags are read only if it contains tags.
     fileprivate init?(_ token: String, _ app: String, for edit: DeviceEdit, _ db: Database) throws {
         let row = try db.row(
             """
@@ -252,7 +254,7 @@ extension KnownDevice {
             tags: edit.tags == nil ? [] : Set(try db.values("SELECT tag FROM device_tags WHERE device_id = ?", [id])))
     }
 
-    /// Writes what an edit changes.
+    /// Writes the changes of an edit.
     fileprivate func apply(_ edit: DeviceEdit, _ db: Database) throws {
         guard let changes = changes(by: edit) else { return }
         try db.run(
@@ -268,13 +270,13 @@ extension KnownDevice {
 }
 
 extension Device {
-    /// Of the table `devices` as `d`.
+    /// The columns of the table `devices` as `d`.
     fileprivate static let columns = """
         d.device_id, d.device_token, d.app, d.user_reference, d.client_info, d.server_info, d.time_created,
         d.time_registered, d.time_deactivated, d.deactivated_reason, d.app_version, d.os_version, d.device_model, d.time_seen
         """
 
-    /// Rows with ``columns``, with their tags, which are read at once.
+    /// Reads devices from rows with ``columns``, and their tags in one query.
     fileprivate static func all(_ rows: [Row], _ db: Database) throws -> [Device] {
         let ids = rows.map { String($0[0] as Int64) }.joined(separator: ",")
         var tags: [Int64: [Tag]] = [:]
@@ -285,7 +287,7 @@ extension Device {
             """, ["[\(ids)]"])
         for row in found { tags[row[0], default: []].append(Tag(stored: row[1])) }
         return rows.compactMap { row in
-            // A token that another program wrote, and that is none, is not shown.
+            // Skip a token that another program wrote and that is invalid.
             guard let token = try? DeviceToken(parsing: row[1]) else { return nil }
             return Device(
                 id: row[0], token: token, app: AppName(row[2]),

@@ -1,9 +1,9 @@
 package import ChatDomain
 import GRDB
 
-/// What the feedback service reported, in the SQLite file.
+/// The reports of the feedback service, in the SQLite file.
 package struct SQLiteFeedbackStore: FeedbackStore {
-    /// Reports that one transaction acts on.
+    /// The number of reports that one transaction processes.
     private static let step = 500
 
     let database: SQLiteDatabase

@@ -1,7 +1,7 @@
 package import ChatDomain
 import GRDB
 
-/// Takes over into a file what other servers and files have.
+/// Imports data of other servers and files into a SQLite file.
 package struct SQLiteImport: StoreImport {
     let database: SQLiteDatabase
     let settings: @Sendable () -> StoreSettings

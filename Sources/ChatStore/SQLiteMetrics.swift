@@ -2,10 +2,10 @@ package import ChatDomain
 import Foundation
 import GRDB
 
-/// How the store and its queue are doing.
+/// The metrics of the store and its queue.
 package struct SQLiteMetrics: RelayMetrics {
-    /// Due pushes of an app up to which they are counted in the rows: what is known of them in memory may be too many,
-    /// after another program has changed some.
+    /// If an app's runs cover at most ten times this number of rows, its due pushes are counted in the database. The
+    /// count in memory may be too high after another program has changed some.
     private static let countedRows = 5000
 
     let database: SQLiteDatabase
@@ -50,9 +50,9 @@ package struct SQLiteMetrics: RelayMetrics {
         }
     }
 
-    /// Apps with pushes that wait for their time.
+    /// The apps with pushes that wait for a time.
     private static func waitingApps(_ db: Database) throws -> [AppName] {
-        // The first of all names; others' rows may have it.
+        // The lowest of all names. Rows of other programs may have it.
         var apps = [AppName("")]
         while let last = apps.last, let name: String = try db.value(nextAppSQL, [last.text]) {
             apps.append(AppName(name))
@@ -60,7 +60,7 @@ package struct SQLiteMetrics: RelayMetrics {
         return apps
     }
 
-    /// Apps for which pushes wait and that are not in the configuration: nobody sends them.
+    /// Apps with waiting pushes that no dispatcher sends, because the apps are not configured.
     func unconfiguredApps(_ configured: Set<AppName>) async throws(ChatError) -> Set<AppName> {
         let known = memory.index.withLock { index in index.apps.filter { index.dueCount($0) > 0 } }
         let waiting = try await database.read { db in

@@ -3,9 +3,10 @@ import Foundation
 import GRDB
 import GRDBSQLite
 
-/// A SQLite file as `pushchat migrate` reads or makes it. For the thread that it was handed to.
+/// A SQLite file that `pushchat migrate` reads or creates. Use it only on the thread that runs `body`.
 package struct SQLiteMigration: MigrationTarget {
-    /// What the file has for itself, by what a new one has of it: up to where the queue is settled, which a relay finds anew.
+    /// Columns that are not copied, with their values in a new file. `settled_to` is one of them, because the relay
+    /// determines it again.
     private static let own = ["queue_state": (column: "settled_to", value: "-4611686018427387904")]
     package static let leftOut = Set(own.map { "\($0.key).\($0.value.column)" })
 
@@ -14,31 +15,32 @@ package struct SQLiteMigration: MigrationTarget {
 
     // MARK: - Files
 
-    /// Reads a file of this version that no relay serves. Nobody writes to it meanwhile.
-    /// - Throws: ``DatabaseFile/Unusable``, and what `body` throws.
+    /// Reads a file with the current schema version that no relay serves. Other programs cannot write to it at the same
+    /// time.
+    /// - Throws: ``DatabaseFile/Unusable``, and the errors of `body`.
     package static func read<Result>(
         _ path: String, _ body: (SQLiteMigration) throws -> Result
     ) throws -> Result {
-        // The lock would make it.
+        // The lock would create the file.
         guard access(path, F_OK) == 0 else { throw DatabaseFile.Unusable(description: "\(path) does not exist") }
         return try FileRights(reading: path).perform {
             let lock = try DatabaseLock(path: path)
             let result = try describingErrors(of: path) {
                 let queue = try QueueFile.open(path)
                 try queue.read(DatabaseFile(path: path).requireCurrent)
-                // Others that would write wait, and are told that it is busy.
+                // Other writers wait, and then get an error that the file is busy.
                 return try transaction(queue, .immediate) { try body(SQLiteMigration(db: $0, path: path)) }
             }
-            // Held until here.
+            // Keeps the lock until here.
             _ = consume lock
             return result
         }
     }
 
-    /// Makes a file and lets `body` fill it. It has its name when `body` has returned and everything is on the disk; a relay
-    /// that would serve it meanwhile is refused.
-    /// - Parameter interrupted: called when an earlier one did not come to its end. It begins anew.
-    /// - Throws: ``DatabaseFile/Unusable``, and what `body` throws; then there is no such file.
+    /// Creates a file and lets `body` fill it. The file gets its name after `body` has returned and all data is on
+    /// disk. A relay that tries to serve it before is refused.
+    /// - Parameter interrupted: Called if an earlier migration did not finish. It starts again from the beginning.
+    /// - Throws: ``DatabaseFile/Unusable``, and the errors of `body`. There is no such file then.
     package static func write<Result>(
         _ path: String, interrupted: () -> Void = {}, _ body: (SQLiteMigration) throws -> Result
     ) throws -> Result {
@@ -52,7 +54,7 @@ package struct SQLiteMigration: MigrationTarget {
         var status = stat()
         let isMissing = stat(file, &status) != 0
         func requireEmpty() throws {
-            // An empty one stays when the process is killed.
+            // A process that was killed leaves an empty file.
             guard stat(file, &status) != 0 || (status.st_mode & S_IFMT == S_IFREG && status.st_size == 0) else {
                 throw DatabaseFile.Unusable(description: "\(path) exists already; name a file that does not")
             }
@@ -73,7 +75,7 @@ package struct SQLiteMigration: MigrationTarget {
             try requireEmpty()
             guard rename(draft, file) == 0 else { throw DatabaseFile.unusable("\(path) cannot be made") }
         } catch {
-            // The lock has made it.
+            // The lock has created the file.
             if isMissing, stat(file, &status) == 0, status.st_size == 0 { unlink(file) }
             throw error
         }
@@ -82,7 +84,7 @@ package struct SQLiteMigration: MigrationTarget {
         return result
     }
 
-    /// Kilobytes of pages that are kept while a file is filled.
+    /// The page cache while a file is filled, in kilobytes.
     private static let cache = 32_000
 
     private static func make<Result>(
@@ -92,7 +94,7 @@ package struct SQLiteMigration: MigrationTarget {
         guard descriptor >= 0 else { throw DatabaseFile.unusable("\(draft) cannot be written") }
         close(descriptor)
         var configuration = DatabaseFile.configuration("pushchat migrate")
-        // A draft that did not come to its end is deleted: it needs no journal, and is brought to the disk at its end.
+        // An unfinished draft is deleted. It needs no journal, and is synced once at the end.
         configuration.prepareDatabase { db in
             try db.execute(
                 sql: """
@@ -109,7 +111,7 @@ package struct SQLiteMigration: MigrationTarget {
         }
     }
 
-    /// On a connection that is closed then.
+    /// Runs a transaction and closes the connection.
     private static func transaction<Result>(
         _ queue: DatabaseQueue, _ kind: Database.TransactionKind, _ body: (Database) throws -> Result
     ) throws -> Result {
@@ -167,7 +169,7 @@ package struct SQLiteMigration: MigrationTarget {
         }
     }
 
-    /// Names a row by its key.
+    /// The error for a row, which names the row by its key.
     private func unusable(
         _ table: MigratedTable, _ rows: borrowing RawStatement, _ problem: String
     ) -> DatabaseFile.Unusable {
@@ -194,7 +196,7 @@ package struct SQLiteMigration: MigrationTarget {
             sql: """
                 INSERT INTO \(table.name) (\(names.joined(separator: ", "))) VALUES (\(values.joined(separator: ", ")))
                 """)
-        // Its end is that of what SQLite has of it.
+        // Keep the statement alive as long as its SQLite handle is in use.
         defer { withExtendedLifetime(statement) {} }
         let insert = statement.sqliteStatement
         let columns = table.columns
@@ -220,7 +222,7 @@ package struct SQLiteMigration: MigrationTarget {
             sqlite3_reset(insert)
         }
         guard table.name == "notifications" else { return }
-        // Here a cancellation goes through the pushes by their numbers.
+        // In a SQLite file, a cancellation progresses by push id.
         try db.execute(
             sql: """
                 UPDATE notifications SET work_after = coalesce(first_push, 1) - 1, work_until = coalesce(last_push, 0)
@@ -228,13 +230,13 @@ package struct SQLiteMigration: MigrationTarget {
                 """)
     }
 
-    /// - Returns: whether it is what the column holds.
+    /// - Returns: Whether the bytes are a valid value for the column.
     private static func bind(
         _ bytes: UnsafeRawBufferPointer?, _ kind: MigratedTable.Column.Kind, to statement: SQLiteStatement,
         _ position: Int32
     ) -> Bool {
         guard let bytes else { return sqlite3_bind_null(statement, position) == SQLITE_OK }
-        // It makes a copy (`SQLITE_TRANSIENT`).
+        // `SQLITE_TRANSIENT`: SQLite makes a copy.
         let copied = unsafeBitCast(-1, to: sqlite3_destructor_type.self)
         switch kind {
         case .number:

@@ -1,7 +1,7 @@
 package import ChatDomain
 import GRDB
 
-/// Order in rooms: the tables `bans` and `moderation`.
+/// Moderation of rooms: the tables `bans` and `moderation`.
 package struct SQLiteModeration: Moderation {
     let database: SQLiteDatabase
     let queue: SQLitePushQueue
@@ -10,7 +10,7 @@ package struct SQLiteModeration: Moderation {
 
     // MARK: - Removing
 
-    /// Who was in a room, and is not any more.
+    /// A member that was removed from a room.
     private struct Removed: Sendable {
         static let columns = "udid, secret_code, nickname, nullif(device_token, '0')"
 
@@ -68,7 +68,7 @@ package struct SQLiteModeration: Moderation {
         return ban
     }
 
-    /// Removing the members of the largest room takes about a second, in one transaction: nobody is in a closed room.
+    /// Closing the largest room takes about a second, in one transaction, so that a closed room never has members.
     private func insert(
         _ request: BanRequest, by moderator: Moderator, _ db: Database
     ) throws -> (Ban, [Removed]) {
@@ -119,7 +119,7 @@ package struct SQLiteModeration: Moderation {
         try record(
             isClosed ? .close : .ban, room: room, subject: name, by: moderator,
             takingBack: isClosed ? .all : (token ?? removed.first?.token).map(Pushes.device), db)
-        // A ban may concern several members: those of an address.
+        // A ban of an address may remove several members.
         for other in removed.dropFirst() where other.token != token {
             try record(removalOf: other, in: room, by: moderator, db)
         }
@@ -136,8 +136,8 @@ package struct SQLiteModeration: Moderation {
             takingBack: removed.token.map(Pushes.device), db)
     }
 
-    /// The addresses of members that belong to banned ones, as a JSON array.
-    /// - Parameter room: only of its members; `nil` for all rooms.
+    /// The addresses of members that a ban covers, as a JSON array.
+    /// - Parameter room: The room whose members count. `nil` for all rooms.
     private static func addresses(_ banned: Set<String>, in room: String?, _ db: Database) throws -> String {
         guard !banned.isEmpty else { return "[]" }
         let used: [String] = try db.values(
@@ -159,7 +159,7 @@ package struct SQLiteModeration: Moderation {
             queue.forgetContent()
         }
         note(removed)
-        // The streams of the old code find out for each member whether it has moved.
+        // The streams of the old code check for each member whether it has moved.
         feed.note { $0.closed.insert(room) }
         return moved
     }
@@ -199,7 +199,7 @@ package struct SQLiteModeration: Moderation {
         }
         try RoomRow.make(code, now: now, db)
         let members: Int = try db.value("SELECT count(*) FROM active_users WHERE secret_code = ?", [code.text]) ?? 0
-        // Pushes of these are still to be queued.
+        // Notifications that are still being queued for the room.
         try db.run(
             "UPDATE notifications SET audience = ?2 WHERE work IS NOT NULL AND audience = ?1",
             [Audience.room(room).json.description, Audience.room(code).json.description])
@@ -243,7 +243,7 @@ package struct SQLiteModeration: Moderation {
         time_created, time_ends, address
         """
 
-    /// - Parameter row: begins with ``columns``.
+    /// - Parameter row: Begins with ``columns``.
     private static func ban(_ row: Row, now: Timestamp) -> Ban {
         Ban(
             id: row[0], room: (row[1] as String?).map(SecretCode.init(stored:)), isClosed: row[2], name: row[3],
@@ -253,9 +253,10 @@ package struct SQLiteModeration: Moderation {
 
     private static func shortened(_ token: String) -> String { token.prefix(8) + "…" }
 
-    // MARK: - Who may come in
+    // MARK: - Admission
 
-    /// Refuses who is banned from a room, by udid, device or address, and everybody where it is closed.
+    /// Refuses a member that is banned from a room by its udid, device or address, and any member if the room is
+    /// closed.
     /// - Throws: ``ChatError/Code/forbidden``, with the end of the ban that lasts longest.
     static func requireAdmitted(
         _ member: MemberID, _ token: DeviceToken?, from address: String?, to room: SecretCode, now: Timestamp,
@@ -292,7 +293,7 @@ package struct SQLiteModeration: Moderation {
         ORDER BY isClosed, time_ends IS NOT NULL, time_ends DESC LIMIT 1
         """
 
-    /// Refuses a room that is closed.
+    /// Refuses a closed room.
     static func requireOpen(_ room: SecretCode, now: Timestamp, _ db: Database) throws {
         let sql = closedSQL(room: "?1", now: "?2") + " ORDER BY time_ends IS NOT NULL, time_ends DESC LIMIT 1"
         if let closed = try db.row(sql, [room.text, now.sqlText]) {
@@ -300,7 +301,7 @@ package struct SQLiteModeration: Moderation {
         }
     }
 
-    /// The bans that close a room, with the end and the reason.
+    /// Selects the bans that close a room, with their end and reason.
     static func closedSQL(room: String, now: String) -> String {
         """
         SELECT time_ends, reason FROM bans
@@ -311,8 +312,8 @@ package struct SQLiteModeration: Moderation {
 
     // MARK: - Messages
 
-    /// Settles the message's waiting pushes and empties the payload of all (``DeletedMessage``). For the largest room that takes
-    /// a second or two, in one transaction: who asks for the message next does not get it.
+    /// Cancels the message's pending pushes and empties the payload of all its pushes (``DeletedMessage``). For the
+    /// largest room that takes a second or two, in one transaction, so that no later request for the message succeeds.
     package func delete(_ message: MessageID, by moderator: Moderator) async throws(ChatError) {
         let (room, ended) = try await database.writer.perform { db -> (SecretCode, [FinalStateCount]) in
             let code: String? = try db.value("SELECT secret_code FROM messages WHERE message_id = ?", [message])
@@ -322,7 +323,7 @@ package struct SQLiteModeration: Moderation {
                     app: AppName(row[0]), state: .cancelled, reason: PushLifeCycle.messageDeleted, count: row[1])
             }
             try db.run(Self.deleteSQL, [PushLifeCycle.messageDeleted, database.now().sqlText, message])
-            // A fan-out that is under way finds no message any more, and ends.
+            // A fan-out in progress no longer finds the message, and ends.
             try db.run("DELETE FROM messages WHERE message_id = ?", [message])
             try record(.delete, room: code, subject: "\(message)", by: moderator, db)
             return (SecretCode(stored: code), counts)
@@ -336,7 +337,8 @@ package struct SQLiteModeration: Moderation {
     static let waitingSQL = """
         SELECT app, count(*) FROM push_queue WHERE chat_message = ? AND state = 'pending' GROUP BY app
         """
-    /// Also does what the foreign key would do with the end of the message, so that each row is written once.
+    /// Also clears `chat_message`, as the foreign key would when the message is deleted, so that each row is written
+    /// only once.
     static let deleteSQL = """
         UPDATE push_queue SET payload = '', chat_message = NULL, state = iif(state = 'pending', 'cancelled', state),
             reason = iif(state = 'pending', ?1, reason), time_settled = iif(state = 'pending', ?2, time_settled)
@@ -345,14 +347,14 @@ package struct SQLiteModeration: Moderation {
 
     // MARK: - Records
 
-    /// Which pushes that wait are not to be sent, of the record's room.
+    /// The pending pushes of the record's room that must not be sent.
     private enum Pushes {
         case device(String)
         case all
     }
 
-    /// - Parameter pushes: those that are in the queue now. ``QueueReader`` takes them back when their turn comes: no index leads
-    ///   to them, because it would make every message more expensive.
+    /// - Parameter pushes: The affected pushes among those in the queue now. ``QueueReader`` cancels them when they are
+    ///   leased. No index leads to them: it would make every message more expensive.
     private func record(
         _ action: ModerationRecord.Action, room: String?, subject: String?, by moderator: Moderator,
         takingBack pushes: Pushes? = nil, _ db: Database

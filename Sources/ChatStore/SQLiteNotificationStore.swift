@@ -1,14 +1,14 @@
 package import ChatDomain
 import GRDB
 
-/// Notifications to devices on request: the tables `notifications` and `notification_counts`.
+/// Requested notifications: the tables `notifications` and `notification_counts`.
 package struct SQLiteNotificationStore: NotificationStore {
     let database: SQLiteDatabase
     let queue: SQLitePushQueue
     let jobs: BackgroundJobs
     let settings: @Sendable () -> StoreSettings
 
-    /// Devices whose pushes are queued before the answer, of all notifications of a request.
+    /// The number of devices whose pushes are queued before the response, for all notifications of a request together.
     private static let firstDevices = 2000
 
     package func send(
@@ -28,7 +28,7 @@ package struct SQLiteNotificationStore: NotificationStore {
                 }
             }
         }
-        // A repeat writes nothing.
+        // A repeated request writes nothing.
         let known = found.compactMap { try? $0.get().earlier }
         if known.count == requests.count { return known.map { .success($0) } }
         let results = try await database.writer.perform { db in
@@ -51,7 +51,7 @@ package struct SQLiteNotificationStore: NotificationStore {
         return results.map { $0.map(\.0) }
     }
 
-    /// A refusal is one notification's; what the disk cannot take is everybody's.
+    /// A ``ChatError`` concerns one notification. Any other error fails the whole request.
     private static func attempt<Value>(_ body: () throws -> Value) throws -> Result<Value, ChatError> {
         do {
             return .success(try body())
@@ -66,8 +66,9 @@ package struct SQLiteNotificationStore: NotificationStore {
         }
     }
 
-    /// The notification and its first pushes, unless others' were so many that they all follow.
-    /// - Parameter left: how many more devices are served before the answer.
+    /// Inserts the notification and its first pushes. If the request's other notifications have used up `left`, all of
+    /// its pushes follow later.
+    /// - Parameter left: The number of devices that can still be served before the response.
     private func insert(
         _ request: NotificationRequest, estimate: Int, left: inout Int, _ db: Database
     ) throws -> (NotificationReceipt, BackgroundJob.Step) {
@@ -123,7 +124,7 @@ package struct SQLiteNotificationStore: NotificationStore {
         }
     }
 
-    /// The rows between a notification's first and its last: others' are among them.
+    /// Selects the pushes between a notification's first and last one. Pushes of others are among them.
     static let deliveriesSQL = """
         SELECT \(Delivery.columns) FROM notifications n CROSS JOIN push_queue q
             ON q.message_id BETWEEN n.first_push AND n.last_push
@@ -147,11 +148,12 @@ package struct SQLiteNotificationStore: NotificationStore {
 
     // MARK: - Status
 
-    /// Rows that a status looks at to count what is still pending; with more, what has not been counted as ended is.
+    /// The maximum number of rows in which a status counts the pending pushes. For larger notifications, the pending
+    /// count is computed from the other counts.
     private static let countedRows = 5000
 
-    /// Counts are kept with the notification. What is still pending is counted in the rows where these are few, because
-    /// scripts may have taken some away.
+    /// The notification has stored counts. For a small notification, pending pushes are counted in the rows, because
+    /// scripts may have deleted some.
     private static func status(of id: NotificationID, now: Timestamp, _ db: Database) throws -> NotificationStatus {
         let row = try db.row(
             """
@@ -178,14 +180,14 @@ package struct SQLiteNotificationStore: NotificationStore {
         """
 }
 
-/// Takes back the pushes of a notification that was cancelled, as far as no gateway has them.
+/// Cancels the pushes of a cancelled notification, except for those that are leased.
 ///
-/// What a gateway has now and sends back later is taken back when its turn comes again.
+/// If a leased push is released later, it is cancelled when it is leased again.
 enum NotificationCancellation {
-    /// Pushes that one step looks at.
+    /// The number of pushes that one step examines.
     private static let step = 500
 
-    /// - Returns: whether there is anything to take back. If not, the notification stays what it is.
+    /// - Returns: Whether there are pushes to cancel. If not, the notification stays as it is.
     static func begin(_ id: NotificationID, now: Timestamp, _ db: Database) throws -> Bool {
         try db.run(
             """
@@ -197,8 +199,8 @@ enum NotificationCancellation {
             """, [now.sqlText, id]) > 0
     }
 
-    /// Takes back the next pushes, and writes down how far it has come; nil when none are left.
-    /// - Parameter inFlight: what of a range is with a gateway, in order.
+    /// Cancels the next pushes and records the progress. Returns `nil` if none are left.
+    /// - Parameter inFlight: Returns the leased push ids of a range, in order.
     static func step(
         of id: NotificationID, now: Timestamp,
         inFlight: (ClosedRange<Int64>) -> [ClosedRange<Int64>] = { _ in [] }, _ db: Database
@@ -264,16 +266,16 @@ extension NotificationRecord {
         try db.row("SELECT \(columns) FROM notifications WHERE notification_id = ?", [id]).map(NotificationRecord.init)
     }
 
-    /// The answer to an earlier request with the same key; nil if there was none, or no key.
-    /// - Throws: ``ChatError/Code/idempotencyConflict`` where that was for something else.
+    /// The response to an earlier request with the same key. `nil` if there was none, or if the request has no key.
+    /// - Throws: ``ChatError/Code/idempotencyConflict`` if the earlier request was different.
     static func earlier(_ request: NotificationRequest, now: Timestamp, _ db: Database) throws -> NotificationReceipt? {
         guard let key = request.idempotencyKey else { return nil }
         let row = try db.row("SELECT \(columns) FROM notifications WHERE idempotency_key = ?", [key])
         return try row.map(NotificationRecord.init)?.receipt(repeating: request, now: now)
     }
 
-    /// Writes a notification whose pushes are still to be queued, to devices or members up to `until`.
-    /// - Parameter devices: how many there are now.
+    /// Inserts a notification whose pushes have to be queued, for devices or members up to `until`.
+    /// - Parameter devices: The current number of devices.
     static func insert(
         _ request: NotificationRequest, devices: Int, until: Int64, now: Timestamp, _ db: Database
     ) throws -> NotificationID {

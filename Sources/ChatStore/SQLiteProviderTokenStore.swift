@@ -1,14 +1,14 @@
 package import ChatDomain
 import GRDB
 
-/// The signed tokens for Apple, in the SQLite file.
+/// The signed provider tokens for Apple, in the SQLite file.
 package struct SQLiteProviderTokenStore: ProviderTokenStore {
     let database: SQLiteDatabase
 
     package func providerToken(
         for key: ProviderKeyName, refused: String?, sign: @escaping @Sendable (Timestamp) throws -> String
     ) async throws(ChatError) -> IssuedToken {
-        // Almost always it is there: a read, and no wait for the writer.
+        // The token nearly always exists, so that a read suffices, and the caller does not wait for the writer.
         let known = try await database.read { db in
             try Self.token(key, refused: refused, now: database.now(), db)
         }
@@ -16,7 +16,7 @@ package struct SQLiteProviderTokenStore: ProviderTokenStore {
         return try await database.writer.perform(.upkeep) { db in
             let now = database.now()
             if let token = try Self.token(key, refused: refused, now: now, db) { return token }
-            // Its time is whole seconds, as the token itself says it.
+            // The time has whole seconds, as in the token itself.
             let token = IssuedToken(text: try sign(now), issuedAt: Timestamp(seconds: now.seconds))
             try db.run(
                 """
@@ -27,7 +27,7 @@ package struct SQLiteProviderTokenStore: ProviderTokenStore {
         }
     }
 
-    /// The stored token, if it is to be used.
+    /// The stored token. `nil` if there is none that may be used.
     private static func token(
         _ key: ProviderKeyName, refused: String?, now: Timestamp, _ db: Database
     ) throws -> IssuedToken? {

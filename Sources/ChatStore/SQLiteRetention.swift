@@ -1,23 +1,23 @@
 import ChatDomain
 import GRDB
 
-/// Deletes rows by their age, in steps.
+/// Deletes old rows in steps.
 struct SQLiteRetention: Sendable {
-    /// Rows of one table that are deleted, or lose something, when they are old.
+    /// Old rows of one table that retention deletes or changes.
     struct Aged: Sendable {
         let table: String
         let key: String
-        /// Which rows, as `r`, are old enough and may go; `:time` is the limit.
+        /// A condition on `r` for rows that are old enough to be deleted or changed. `:time` is the limit.
         let condition: String
-        /// Which rows show that old ones may follow, though they stay themselves; `nil`: those of the condition.
+        /// A condition for rows after which old ones may follow, even if they stay themselves. `nil` for ``condition``.
         var isPassed: String?
-        /// What is done with them.
+        /// The statement that deletes or changes the rows.
         var statement: String { change.map { "UPDATE \(table) AS r SET \($0)" } ?? "DELETE FROM \(table) AS r" }
-        /// `nil`: they are deleted.
+        /// The assignments that change a row. `nil` to delete it.
         var change: String?
-        /// Rows that one look goes through.
+        /// The number of rows that one query examines.
         var window = 2000
-        /// Rows that one transaction changes: few, so that a request never waits long behind it.
+        /// The maximum number of rows that one transaction changes. It is small, so that no request waits long.
         var step = 500
         /// Whether each step waits for the disk.
         var isDurable = true
@@ -45,15 +45,15 @@ struct SQLiteRetention: Sendable {
 
     // MARK: - Tables
 
-    /// Each message may have a large room's pushes, which then forget it.
+    /// Small steps: a message may have the pushes of a large room, and the foreign key clears `chat_message` in each.
     let messages = Aged(
         table: "messages", key: "message_id", condition: "(r.fanout_after IS NULL AND r.time_sent < :time)", step: 10)
     let addresses = Aged(
         table: "messages", key: "message_id",
         condition: "(r.ip_address IS NOT NULL AND r.fanout_after IS NULL AND r.time_sent < :time)",
         change: "ip_address = NULL", window: 10_000)
-    /// What is not settled, or was settled late, is passed. Pushes of a notification that is still being queued stay: they keep
-    /// it from going to a device twice.
+    /// Continues past pushes that are unsettled or were settled late. Keeps pushes of a notification that is still
+    /// being queued, because they prevent a second push for their device.
     let pushes = Aged(
         table: "push_queue", key: "message_id",
         condition: """
@@ -62,7 +62,7 @@ struct SQLiteRetention: Sendable {
             """, isPassed: "(r.time_queued < :time)", window: 5000, isDurable: false)
     let feedback = Aged(
         table: "feedback", key: "feedback_id", condition: "(r.result IS NOT NULL AND r.time_received < :time)")
-    /// Those with pushes stay, and are passed.
+    /// Keeps notifications that still have pushes, and continues past them.
     let notifications = Aged(
         table: "notifications", key: "notification_id",
         condition: """
@@ -70,10 +70,10 @@ struct SQLiteRetention: Sendable {
                 SELECT 1 FROM push_queue q
                 WHERE q.message_id BETWEEN r.first_push AND r.last_push AND +q.notification = r.notification_id))
             """, isPassed: "(r.time_created < :time)")
-    /// A ban without an end never lapses.
+    /// A ban without an end is never deleted.
     let bans = Aged(table: "bans", key: "ban_id", condition: "(r.time_ends < :time)")
-    /// A record takes back pushes up to its `last_push` (``QueueReader``) for as long as there is any of them: a retry may make
-    /// it wait again.
+    /// A record cancels pushes up to its `last_push` (``QueueReader``). It is kept as long as there is any of them,
+    /// because a retry may make one pending again.
     let records = Aged(
         table: "moderation", key: "moderation_id",
         condition: """
@@ -81,7 +81,7 @@ struct SQLiteRetention: Sendable {
                 SELECT 1 FROM push_queue q WHERE q.message_id <= r.last_push)))
             """)
 
-    // MARK: - A run
+    // MARK: - Applying
 
     func apply(_ ages: RetentionAges) async throws(ChatError) -> RetentionResult {
         let now = database.now()
@@ -90,7 +90,7 @@ struct SQLiteRetention: Sendable {
         result.messages = try await delete(messages, before: now - ages.messages)
         _ = try await delete(addresses, before: now - RetentionAges.addresses)
         result.feedback = try await delete(feedback, before: now - ages.queue)
-        // Of those who left so long ago every message is deleted that they had read.
+        // All messages that these past members had read are deleted by now.
         try await deleteInSteps(
             "DELETE FROM past_members WHERE member_id IN (SELECT member_id FROM past_members WHERE time_left < ?2 LIMIT ?1)",
             before: now - ages.messages)
@@ -101,7 +101,8 @@ struct SQLiteRetention: Sendable {
         result.moderation = try await delete(bans, before: now - ages.moderation)
         result.moderation += try await delete(records, before: now - ages.moderation)
         try await RoomRow.deleteUnused(database)
-        // Of browsers that nobody knows any more. One that was just brought is registered in the next moment.
+        // Subscriptions of browsers without a device. A browser that has just stored its subscription registers a
+        // moment later.
         try await deleteInSteps(
             """
             DELETE FROM subscriptions WHERE device_token IN (
@@ -111,7 +112,7 @@ struct SQLiteRetention: Sendable {
         return result
     }
 
-    /// Looks beside the writer, which then changes a window's rows in small steps.
+    /// Queries in parallel with the writer, which then changes the rows of a window in small steps.
     private func delete(_ rows: Aged, before time: Timestamp) async throws(ChatError) -> Int {
         try await rows.walk.run { after throws(ChatError) in
             let arguments: StatementArguments = ["after": after, "time": time.sqlText]
@@ -136,7 +137,7 @@ struct SQLiteRetention: Sendable {
         }
     }
 
-    /// - Parameter sql: goes by an index, with the number of rows as its first value and the limit as its second.
+    /// - Parameter sql: Uses an index. Its first value is the number of rows, and its second is the limit.
     private func deleteInSteps(_ sql: String, before time: Timestamp) async throws(ChatError) {
         let step = 500
         while try await database.writer.perform(.upkeep, { db in try db.run(sql, [step, time.sqlText]) }) == step {}

@@ -1,8 +1,8 @@
 package import ChatDomain
 import GRDB
 
-/// What happens in rooms: messages from the SQLite file, and for one listener what has changed, which the other stores note
-/// here. Notes cost nothing while nobody listens.
+/// The events in rooms: messages from the SQLite file, and changes for one listener. The other stores note the changes
+/// here. That costs nothing while there is no listener.
 package final class SQLiteRoomFeed: RoomFeed {
     private let database: SQLiteDatabase
     private let activity: MemberActivity
@@ -48,7 +48,7 @@ package final class SQLiteRoomFeed: RoomFeed {
                 "SELECT udid, history_from FROM active_users WHERE secret_code = ? LIMIT ?",
                 [room.text, Receipt.largestRoom + 1])
             guard present.count <= Receipt.largestRoom else { return [:] }
-            // What was written before the member entered is not its to see.
+            // A member may not see messages from before it joined.
             let entries = Dictionary(
                 uniqueKeysWithValues: present.map { (MemberID(stored: $0[0]), $0[1] as MessageID) })
             let recent = try db.rows(
@@ -91,15 +91,15 @@ package final class SQLiteRoomFeed: RoomFeed {
 
     package func takeRoomChanges() -> RoomChanges { changes.take() }
 
-    /// Adds to what the listener takes next.
+    /// Adds a change to those that the listener takes next.
     func note(_ change: (inout RoomChanges) -> Void) { changes.note(change) }
 }
 
 extension Message {
-    /// Of the table `messages`.
+    /// The columns of the table `messages`.
     static let columns = "message_id, udid, nickname, text, title, link, time_sent"
 
-    /// - Parameter row: begins with ``columns``.
+    /// - Parameter row: Begins with ``columns``.
     init(_ row: Row) {
         self.init(
             id: row[0], sender: MemberID(stored: row[1]), nickname: row[2], text: row[3], title: row[4], link: row[5],

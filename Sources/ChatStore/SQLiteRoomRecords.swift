@@ -1,7 +1,7 @@
 package import ChatDomain
 import GRDB
 
-/// What the operator sees of rooms, from the SQLite file.
+/// The operator's view of rooms, from the SQLite file.
 package struct SQLiteRoomRecords: RoomRecords {
     let database: SQLiteDatabase
     let ids: APNSIDs
@@ -22,7 +22,8 @@ package struct SQLiteRoomRecords: RoomRecords {
         }
     }
 
-    /// From one code to the next, through the indexes of members and of messages: a room may have the ones or the others only.
+    /// Jumps from one code to the next through the indexes of members and of messages. A room may have only members or
+    /// only messages.
     static let roomsSQL = """
         WITH RECURSIVE codes (code) AS (
             SELECT (SELECT min(code) FROM (
@@ -138,9 +139,10 @@ package struct SQLiteRoomRecords: RoomRecords {
         }
     }
 
-    /// In the order of the queue. The index has a message's pushes in the order of their devices: each page looks through all
-    /// of them, and keeps the lowest numbers behind the cursor. They are as many as the room has members at the most: 100,000
-    /// cost 20 ms, 1,000 cost 0.2. Pushes of before version 8 name no member: theirs is the one that has the device now.
+    /// In the order of the queue. The index has a message's pushes in the order of their devices, so each page reads
+    /// all of them and keeps the lowest push ids after the cursor. There are at most as many as the room has members:
+    /// 100,000 cost 20 ms, and 1,000 cost 0.2 ms. Pushes from before schema version 8 name no member: use the member
+    /// that has the device now.
     static let messageDeliveriesSQL = """
         SELECT \(Delivery.columns), EXISTS (
             SELECT 1 FROM active_users u WHERE u.member_id = q.member AND u.fetched_to >= q.chat_message)
@@ -178,8 +180,8 @@ package struct SQLiteRoomRecords: RoomRecords {
         }
     }
 
-    /// In the order in which they failed, the last first. The condition on the state is the index's own, word for word: SQLite
-    /// uses a partial index only where it finds the same term.
+    /// In the order of failure, the latest first. The condition on the state is that of the index, word for word:
+    /// SQLite uses a partial index only if the statement contains the same term.
     static let failuresSQL = """
         SELECT \(Delivery.columns) FROM push_queue q INDEXED BY push_queue_lost
         WHERE (q.state = 'failed' OR q.state = 'expired') AND (q.time_settled, q.message_id) < (?, ?)
@@ -188,13 +190,13 @@ package struct SQLiteRoomRecords: RoomRecords {
 }
 
 extension Delivery {
-    /// Of the table `push_queue` as `q`.
+    /// The columns of the table `push_queue` as `q`.
     static let columns = """
         q.message_id, q.notification, q.chat_message, q.device_token, q.app, q.state, q.reason, q.hint, q.attempts,
         q.time_queued, q.not_before, q.time_sent, q.time_settled, q.apns_id
         """
 
-    /// - Parameter row: begins with ``columns``.
+    /// - Parameter row: Begins with ``columns``.
     init(_ row: Row, _ ids: APNSIDs) {
         let attempts: Int = row[8]
         self.init(

@@ -2,7 +2,7 @@ package import ChatDomain
 import Foundation
 import GRDB
 
-/// What it takes to reach browsers, in the SQLite file.
+/// The subscriptions of browsers and the VAPID key, in the SQLite file.
 package struct SQLiteSubscriptionStore: SubscriptionStore {
     let database: SQLiteDatabase
 
@@ -13,7 +13,7 @@ package struct SQLiteSubscriptionStore: SubscriptionStore {
         }
         if isFresh { return }
         try await database.writer.perform { db in
-            // Others may have brought it meanwhile.
+            // Another request may have stored it in the meantime.
             _ = try Self.isKnown(subscription, db)
             try db.run(
                 """
@@ -28,7 +28,7 @@ package struct SQLiteSubscriptionStore: SubscriptionStore {
         }
     }
 
-    /// Whether there is nothing to write.
+    /// Whether the stored subscription is up to date.
     private static func isFresh(_ subscription: Subscription, since time: String, _ db: Database) throws -> Bool {
         let row = try db.row(
             "SELECT p256dh, auth, expires_at, time_kept FROM subscriptions WHERE device_token = ?",
@@ -38,8 +38,8 @@ package struct SQLiteSubscriptionStore: SubscriptionStore {
         return row[2] as Int64? == subscription.expiresAt?.seconds && row[3] as String >= time
     }
 
-    /// Whether the endpoint is known, with these keys.
-    /// - Throws: ``ChatError/Code/conflict`` for other keys.
+    /// Whether the endpoint is stored with the same keys.
+    /// - Throws: ``ChatError/Code/conflict`` if it is stored with other keys.
     static func isKnown(_ subscription: Subscription, _ db: Database) throws -> Bool {
         let row = try db.row(
             "SELECT p256dh, auth FROM subscriptions WHERE device_token = ?", [subscription.address.description])

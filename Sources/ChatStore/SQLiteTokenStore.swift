@@ -3,7 +3,7 @@ import Crypto
 import Foundation
 import GRDB
 
-/// Programs' tokens, in the SQLite file.
+/// The API tokens of programs, in the SQLite file.
 package final class SQLiteTokenStore: TokenStore {
     private let database: SQLiteDatabase
     private let uses = TokenUses()
@@ -78,7 +78,7 @@ package final class SQLiteTokenStore: TokenStore {
 
     package func used(_ id: Int64, from address: String?) { uses.add(id, at: database.now(), from: address) }
 
-    /// Writes down what waits.
+    /// Records the pending uses.
     func flush() async throws(ChatError) {
         let all = uses.take()
         if all.isEmpty { return }

@@ -2,13 +2,13 @@
 import ChatDomain
 import Logging
 
-/// Gives what belongs to the app named `default` to the default app of a configuration that has none of that name: the app has
-/// got a name, or another program's row says nothing of apps.
+/// Assigns rows of the app named `default` to the configured default app, if it has another name: the app was renamed,
+/// or another program's row names no app.
 ///
-/// Members, devices and what is left to do of feedback and notifications, at the start; pushes when they are met
-/// (``QueueUpkeep``). What has come to its end keeps the name.
+/// Adopts members, devices and unfinished feedback and notifications at the start. ``QueueUpkeep`` adopts pushes when
+/// it finds them. Finished rows keep the name.
 struct AppAdoption: Sendable {
-    /// Rows that one transaction changes.
+    /// The number of rows that one transaction changes.
     private static let step = 1000
 
     let database: PostgresDatabase
@@ -35,7 +35,7 @@ struct AppAdoption: Sendable {
             metadata: ["app": "\(app)", "members": "\(members)", "devices": "\(devices)"])
     }
 
-    /// No index leads from an app to its members: this goes through all of them, once a start.
+    /// Reads all members once per start, because no index leads from an app to its members.
     private func adoptMembers(_ app: String) async throws(ChatError) -> Int {
         var (count, after) = (0, Int64.min)
         while true {
@@ -46,7 +46,8 @@ struct AppAdoption: Sendable {
                     ORDER BY member_id LIMIT $2::bigint FOR UPDATE
                     """, [.int(after), .int(Self.step)]
                 ).map { try $0.int(0) }
-                // A token is one installed app, and that has one user: whoever registered it under the new name.
+                // A token belongs to one installed app, and an app has one user: the member that registered it under
+                // the new name.
                 transaction.pipeline(
                     """
                     UPDATE active_users u SET app = $2::text, device_token = CASE
@@ -86,7 +87,8 @@ struct AppAdoption: Sendable {
         }
     }
 
-    /// A device that has registered again under the new name: its state counts, and it gets what was only known of the old.
+    /// Merges a device into the one that has registered again under the new name. The state of the new one counts. It
+    /// takes over the values that only the old one has.
     private static func merge(_ old: Int64, into new: Int64, _ transaction: PostgresTransaction) {
         let devices: [PostgresValue] = [.int(old), .int(new)]
         transaction.pipeline(

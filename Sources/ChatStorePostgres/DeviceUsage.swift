@@ -1,16 +1,16 @@
 #if PostgreSQL
 import ChatDomain
 
-/// A device that is there: it registers, or its member writes or reads.
+/// A device that was seen, because it registered, or because its member has written or fetched messages.
 struct SeenDevice: Sendable {
-    /// As rows have it.
+    /// As stored in rows.
     let token: String
     let app: String
-    /// What its app says of itself, without an address.
+    /// The details that the app has sent, without an address.
     let client: ClientInfo
     let time: Timestamp
 
-    /// By which a row is found.
+    /// The key of a row.
     struct Name: Hashable, Comparable {
         let token: String
         let app: String
@@ -20,23 +20,24 @@ struct SeenDevice: Sendable {
 
     var name: Name { Name(token: token, app: app) }
 
-    /// Each device once, the latest of each, in the order in which all transactions lock their rows.
+    /// The latest sighting of each device, in the order in which all transactions lock the rows.
     static func distinct(_ devices: [SeenDevice]) -> [SeenDevice] {
         Dictionary(devices.map { ($0.name, $0) }) { $0.time > $1.time ? $0 : $1 }.sorted { $0.key < $1.key }.map(
             \.value)
     }
 }
 
-/// Who uses the app: what devices say of themselves, when they were seen last, and how many there were on each day. All of it
-/// is written with what is written anyhow; with `analytics: off` it is taken away by ``forget(_:)``.
+/// Usage data: the details that devices send, the time at which each was last seen, and the number of devices per day.
+/// It is written along with other writes. With `analytics: off`, ``forget(_:)`` deletes it.
 enum DeviceUsage {
-    /// Devices and members of which one transaction takes away what was kept.
+    /// The number of devices or members whose data one transaction deletes.
     private static let window: Int64 = 2000
 
-    // MARK: - Keeping
+    // MARK: - Recording
 
-    /// Devices were there: at once for what they say newly, else some minutes coarse. Who has no row is left out. Near the end
-    /// of a transaction, because others wait for the day's counts.
+    /// Records that devices were seen: immediately if they send new details, otherwise at most every few minutes. Skips
+    /// devices without a row. Call it near the end of a transaction, because other transactions wait for the day's
+    /// counts.
     static func saw(_ devices: [SeenDevice], _ transaction: PostgresTransaction) throws {
         let devices = SeenDevice.distinct(devices)
         guard !devices.isEmpty else { return }
@@ -55,14 +56,14 @@ enum DeviceUsage {
         try saw([SeenDevice(token: token, app: app, client: client, time: now)], transaction)
     }
 
-    /// Of the table `devices` as `d`.
+    /// The columns of the table `devices` as `d`.
     static let columns = """
         d.device_token, d.app, d.device_id, ms(d.time_seen), d.app_version, d.os_version, d.device_model
         """
 
     /// - Parameters:
-    ///   - devices: each once.
-    ///   - rows: with ``columns``, locked.
+    ///   - devices: Each device once.
+    ///   - rows: Locked rows with ``columns``.
     static func saw(_ devices: [SeenDevice], _ rows: [PostgresRow], _ transaction: PostgresTransaction) throws {
         let devices = Dictionary(devices.map { ($0.name, $0) }) { first, _ in first }
         var days = DayCounts()
@@ -98,7 +99,7 @@ enum DeviceUsage {
         try days.write(transaction)
     }
 
-    /// What changes in `device_days`.
+    /// Changes to `device_days`.
     private struct DayCounts {
         struct Key: Hashable, Comparable {
             let day: String
@@ -110,14 +111,14 @@ enum DeviceUsage {
                 (left.day, left.app, left.kind, left.value) < (right.day, right.app, right.kind, right.value)
             }
 
-            /// All values of it are counted together.
+            /// The values of a group share the limit ``DeviceDay/mostValues``.
             var group: [String] { [day, app, kind] }
         }
 
         var changes: [Key: Int64] = [:]
 
-        /// Locks the rows in order. Two transactions that count new values at the same time may exceed
-        /// ``DeviceDay/mostValues`` by some.
+        /// Locks the rows in order. Two transactions that add new values at the same time may slightly exceed
+        /// ``DeviceDay/mostValues``.
         func write(_ transaction: PostgresTransaction) throws {
             let wanted = changes.filter { $0.value != 0 }.sorted { $0.key < $1.key }
             guard !wanted.isEmpty else { return }
@@ -163,10 +164,9 @@ enum DeviceUsage {
         }
     }
 
-    // MARK: - Forgetting
+    // MARK: - Deleting
 
-    /// Takes away all that was kept, in steps. To be called after the setting has changed: what is written from then on keeps
-    /// nothing.
+    /// Deletes all usage data in steps. Must be called after the setting has changed, so that no new data is written.
     static func forget(_ database: PostgresDatabase) async throws(ChatError) {
         for (table, id, columns) in [
             ("devices", "device_id", ["app_version", "os_version", "device_model", "time_seen"]),

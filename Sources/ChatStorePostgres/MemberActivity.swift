@@ -1,39 +1,39 @@
 #if PostgreSQL
 import ChatDomain
 
-/// Writes down what members have fetched, and when they last wrote.
+/// Records the messages that members have fetched, and the times at which they last wrote.
 final class MemberActivity: Sendable {
-    /// Members that one transaction writes down.
+    /// The number of members that one transaction records.
     private static let step = 500
 
     private let database: PostgresDatabase
     private let keepsUsage: @Sendable () -> Bool
     private let notes = PendingMemberUpdates()
 
-    /// - Parameter keepsUsage: whether devices are noted as seen.
+    /// - Parameter keepsUsage: Returns whether to record devices as seen.
     init(database: PostgresDatabase, keepsUsage: @escaping @Sendable () -> Bool) {
         self.database = database
         self.keepsUsage = keepsUsage
     }
 
-    /// A message, and what came before it, was handed out to a member.
+    /// Notes that a member has fetched a message and all earlier ones.
     func fetched(_ message: MessageID, by member: MemberID) {
         notes.fetched(message, by: member, at: database.now())
     }
 
-    /// - Parameter address: where the request came from, if that is known.
+    /// - Parameter address: The address that the request came from. `nil` if unknown.
     func wrote(_ member: MemberID, at time: Timestamp, from address: String?) {
         notes.wrote(member, at: time, from: address)
     }
 
-    /// What a member has fetched last, as far as it is not written down; for a transaction that takes the member's row away.
-    /// What it has fetched of another relay is lost where it leaves within the seconds before that relay writes it down.
+    /// The latest fetch of a member that is not recorded yet. Needed by a transaction that deletes the member's row. A
+    /// fetch from another relay is lost if the member leaves within the seconds before that relay records it.
     func pendingFetch(of member: MemberID) -> (message: MessageID, time: Timestamp)? {
         notes.pendingFetch(of: member)
     }
 
-    /// Writes down what waits, and announces it. What cannot be written stays for the next time.
-    /// - Returns: the rooms in which somebody has fetched something.
+    /// Writes the pending updates and announces them. If that fails, they stay for the next call.
+    /// - Returns: The rooms in which members have fetched messages.
     @discardableResult
     func flush() async throws(ChatError) -> Set<SecretCode> {
         try await notes.flush(step: Self.step) { [database, keepsUsage] notes throws(ChatError) in
@@ -65,8 +65,8 @@ final class MemberActivity: Sendable {
         ]
     }
 
-    /// Changes the members' rows where there are any, and nothing that is newer: a member may have left meanwhile, or may have
-    /// come back, which is another row and another room. Answers also the rows that it leaves.
+    /// Updates the members' rows that exist, and never overwrites newer values. A member may have left in the meantime,
+    /// or may have rejoined, with another row in another room. Also returns rows that it does not change.
     static let sql = """
         WITH known AS (
             SELECT u.member_id, u.udid, u.secret_code, u.app, nullif(u.device_token, '0') AS token,

@@ -1,7 +1,7 @@
 #if PostgreSQL
 package import ChatDomain
 
-/// The devices that registered, in PostgreSQL.
+/// The registered devices, in PostgreSQL.
 package struct PostgresDeviceStore: DeviceStore {
     private let database: PostgresDatabase
     private let outcomes: OutcomeCounter
@@ -32,9 +32,9 @@ package struct PostgresDeviceStore: DeviceStore {
         return try await registrations(registration)
     }
 
-    /// Makes the devices' rows, or sets their time anew; what the push service said before does not count any more. Near the
-    /// end of a transaction, as ``DeviceUsage/saw(_:_:)``.
-    /// - Parameter keepsUsage: whether what the apps say of themselves is kept.
+    /// Creates the devices' rows or updates their registration times. Clears earlier reports of the push service. Call
+    /// it near the end of a transaction, as ``DeviceUsage/saw(_:_:)``.
+    /// - Parameter keepsUsage: Whether to store the details that the apps have sent.
     static func setRegistered(
         _ devices: [SeenDevice], keepsUsage: Bool, _ transaction: PostgresTransaction
     ) throws {
@@ -56,7 +56,7 @@ package struct PostgresDeviceStore: DeviceStore {
         if keepsUsage { try DeviceUsage.saw(devices, rows, transaction) }
     }
 
-    /// - Parameter client: what its app says of itself; nil where that is not to be kept.
+    /// - Parameter client: The details that the app has sent. `nil` if they are not to be stored.
     static func setRegistered(
         _ token: String, app: AppName, now: Timestamp, says client: ClientInfo?, _ transaction: PostgresTransaction
     ) throws {
@@ -64,8 +64,8 @@ package struct PostgresDeviceStore: DeviceStore {
         try setRegistered([device], keepsUsage: client != nil, transaction)
     }
 
-    /// Pushes of notifications and of other programs are cancelled at once. The chat's are cancelled when their turn comes: a
-    /// lease notices that the device is forgotten. No index leads from a device to the chat's pushes, because it would make
+    /// Cancels pushes of notifications and of other programs immediately. Chat pushes are cancelled when they are
+    /// leased, because the device no longer exists then. No index leads from a device to chat pushes: it would make
     /// every message more expensive.
     package func unregister(_ token: DeviceToken, app: AppName?) async throws(ChatError) -> Bool {
         try await unregister(token, app: app) { _ in true }
@@ -77,7 +77,7 @@ package struct PostgresDeviceStore: DeviceStore {
         }
     }
 
-    /// - Parameter isAdmitted: looks in the same transaction whether the device may be forgotten.
+    /// - Parameter isAdmitted: Returns, in the same transaction, whether the device may be deleted.
     private func unregister(
         _ token: DeviceToken, app: AppName?, if isAdmitted: @escaping @Sendable (PostgresTransaction) throws -> Bool
     ) async throws(ChatError) -> Bool {
@@ -87,7 +87,7 @@ package struct PostgresDeviceStore: DeviceStore {
             let rows = try transaction.rows(
                 Self.cancelSQL,
                 [.text(PushLifeCycle.unregistered), .time(database.now()), .int(device.id)])
-            // A device gets a notification once: each of them has one push less.
+            // A device gets a notification only once, so each of these notifications has exactly one push less.
             for notification in try rows.compactMap({ try $0.optionalInt(1) }).sorted() {
                 transaction.pipeline(
                     "UPDATE notification_counts SET cancelled = cancelled + 1 WHERE notification_id = $1::bigint",
@@ -132,12 +132,12 @@ package struct PostgresDeviceStore: DeviceStore {
         }
     }
 
-    // MARK: - Which device is meant
+    // MARK: - Finding a device
 
-    /// Apps that the error names which asks for one.
+    /// The maximum number of apps to name in the error that asks for an app.
     private static let mostNamed: Int64 = 10
 
-    /// Nil where it is not known.
+    /// Returns `nil` if the device is not registered.
     /// - Throws: ``ChatError/Code/ambiguous``.
     private static func find(
         _ token: DeviceToken, app: AppName?, _ lock: String, _ transaction: PostgresTransaction
@@ -187,7 +187,7 @@ package struct PostgresDeviceStore: DeviceStore {
         }
     }
 
-    /// From the index that says most.
+    /// Uses the most selective index.
     static func candidates(_ filter: DeviceFilter, after: Int64, _ parameters: inout PostgresParameters) -> String {
         let after = parameters.add(.int(after))
         if let user = filter.user {
@@ -208,7 +208,7 @@ package struct PostgresDeviceStore: DeviceStore {
         return "devices d WHERE d.device_id > \(after)"
     }
 
-    /// What is looked at row by row; nil for nothing.
+    /// The conditions to check row by row. `nil` if there are none.
     static func rest(_ filter: DeviceFilter, _ parameters: inout PostgresParameters) -> String? {
         var conditions: [String] = []
         if filter.user != nil, let tag = filter.tag {
@@ -225,8 +225,8 @@ package struct PostgresDeviceStore: DeviceStore {
         return conditions.isEmpty ? nil : conditions.joined(separator: " AND ")
     }
 
-    /// The chat's pushes are found through the room that the device's member is in now: those of a room that it has left are
-    /// not shown. A page looks at ``messageWindow`` messages of the room.
+    /// Finds chat pushes through the room of the device's current member. Those of a room that it has left are not
+    /// listed. A page examines ``messageWindow`` messages of the room.
     package func deliveries(
         to device: Int64, before cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Delivery> {
@@ -242,7 +242,7 @@ package struct PostgresDeviceStore: DeviceStore {
         }
     }
 
-    /// Fewer than candidates of other pages, because each is looked for in the partition of each day.
+    /// Smaller than the window of other pages, because each message is looked up in the partition of each day.
     private static let messageWindow: Int64 = 1000
 
     static let historySQL = """
@@ -251,12 +251,12 @@ package struct PostgresDeviceStore: DeviceStore {
         ORDER BY q.message_id DESC LIMIT $3::bigint
         """
 
-    /// Goes from the device's member to its room, from the room to its messages, the newest first, and from each message to its
-    /// push for the device, until there are enough.
+    /// Goes from the device's member to its room, from the room to its messages, the newest first, and from each
+    /// message to its push for the device, until there are enough.
     ///
-    /// Pushes are queued soon after their message. So `bound` says at which message a later page begins: the newest one of
-    /// which a push stands at the cursor or soon behind it; and some pushes more are looked at than the page has, because two
-    /// messages' may have been queued in the other order.
+    /// Pushes are queued soon after their message. `bound` is the message at which a later page begins: the newest one
+    /// with a push at the cursor or shortly after it. The query reads some pushes more than the page has, because the
+    /// pushes of two messages may have been queued in the opposite order.
     static let chatHistorySQL = """
         WITH bound AS MATERIALIZED (
             SELECT coalesce(max(chat_message), \(Int64.max)) AS newest FROM (
@@ -277,7 +277,7 @@ package struct PostgresDeviceStore: DeviceStore {
         """
 }
 
-/// A device says that it is there.
+/// A device's registration.
 private struct Registration: Sendable {
     let name: SeenDevice.Name
     let edit: DeviceEdit
@@ -293,7 +293,7 @@ private struct Registration: Sendable {
         self.now = now
     }
 
-    /// Those of one device follow each other, as if each had come alone.
+    /// Processes several registrations of one device one after the other, as if each had come alone.
     static func write(
         _ requests: [Registration], _ transaction: PostgresTransaction
     ) throws -> [Result<DeviceRegistration, ChatError>] {
@@ -311,11 +311,11 @@ private struct Registration: Sendable {
         return answers.map { .success($0) }
     }
 
-    /// Each of another device.
+    /// Processes registrations of different devices.
     private static func writeRound(
         _ requests: [Registration], _ transaction: PostgresTransaction
     ) throws -> [DeviceRegistration] {
-        // Others may have registered them meanwhile.
+        // Other transactions may have registered them since the first read.
         var known = try KnownDevice.all(
             requests.map(\.name), "ORDER BY d.device_token, d.app FOR NO KEY UPDATE OF d", transaction)
         let answers = requests.map { request -> DeviceRegistration in
@@ -345,8 +345,8 @@ private struct Registration: Sendable {
 }
 
 extension KnownDevice {
-    /// Those that are known.
-    /// - Parameter lock: what the statement ends with.
+    /// Reads the devices that are registered.
+    /// - Parameter lock: The end of the statement, with the lock.
     fileprivate static func all(
         _ names: [SeenDevice.Name], _ lock: String, _ transaction: PostgresTransaction
     ) throws -> [SeenDevice.Name: KnownDevice] {
@@ -374,7 +374,7 @@ extension KnownDevice {
         ) { first, _ in first }
     }
 
-    /// Writes what edits change, each of another device.
+    /// Writes the changes of edits, each of another device.
     fileprivate static func write(
         _ edits: [(device: KnownDevice, edit: DeviceEdit)], _ transaction: PostgresTransaction
     ) {
@@ -412,19 +412,19 @@ extension KnownDevice {
 }
 
 extension Device {
-    /// Of the table `devices` as `d`.
+    /// The columns of the table `devices` as `d`.
     fileprivate static let columns = """
         d.device_id, d.device_token, d.app, d.user_reference, d.client_info, d.server_info, ms(d.time_created),
         ms(d.time_registered), ms(d.time_deactivated), d.deactivated_reason, d.app_version, d.os_version,
         d.device_model, ms(d.time_seen), \(tags)
         """
 
-    /// As a JSON array.
+    /// The tags as a JSON array.
     fileprivate static let tags = """
         array_to_json(ARRAY(SELECT l.tag FROM device_tags l WHERE l.device_id = d.device_id))::text
         """
 
-    /// A row with ``columns``. Nil for a token that another program wrote, and that is none.
+    /// Reads a row with ``columns``. Returns `nil` for a token that another program wrote and that is invalid.
     fileprivate init?(_ row: PostgresRow) throws {
         guard let token = try? DeviceToken(parsing: row.text(1)) else { return nil }
         self.init(

@@ -1,9 +1,9 @@
 #if PostgreSQL
 package import ChatDomain
 
-/// What the feedback service reported, in PostgreSQL.
+/// The reports of the feedback service, in PostgreSQL.
 package struct PostgresFeedbackStore: FeedbackStore {
-    /// Reports that one transaction acts on.
+    /// The number of reports that one transaction processes.
     private static let step = 500
 
     let database: PostgresDatabase
@@ -42,8 +42,8 @@ package struct PostgresFeedbackStore: FeedbackStore {
         }
     }
 
-    /// Of relays that act at the same time each takes other reports. The service counts in whole seconds: the same second is not
-    /// before.
+    /// Relays that process reports at the same time take different ones. The service counts in whole seconds, so a
+    /// registration in the same second as the report is not newer.
     private static let actSQL = """
         WITH reports AS MATERIALIZED (
             SELECT feedback_id, app, device_token, time_reported FROM feedback

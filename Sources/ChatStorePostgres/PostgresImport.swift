@@ -1,9 +1,9 @@
 #if PostgreSQL
 package import ChatDomain
 
-/// Takes over into a database what other servers and files have.
+/// Imports data of other servers and files into a PostgreSQL database.
 package struct PostgresImport: StoreImport {
-    /// Pushes that were taken over before, of which one page tells.
+    /// The page size for reading the ids of pushes that were imported before.
     private static let page = 5000
 
     let database: PostgresDatabase
@@ -69,12 +69,12 @@ package struct PostgresImport: StoreImport {
         return try await database.write(isRepeatable: true) { transaction in
             var (result, rest) = (DeviceImportResult(), all)
             while !rest.isEmpty {
-                // One after the other where several are about the same device.
+                // Several records of the same device are written one after the other.
                 var names: Set<SeenDevice.Name> = []
                 let round = rest.filter { names.insert($0.name).inserted }
                 names = []
                 rest.removeAll { names.insert($0.name).inserted }
-                // Those that somebody else has registered meanwhile are known now.
+                // Devices that another transaction has registered in the meantime are found in the next round.
                 rest = try NewDevice.write(round, columns, &result, transaction) + rest
             }
             return result
@@ -82,10 +82,10 @@ package struct PostgresImport: StoreImport {
     }
 }
 
-/// A device on its way from a file into its row.
+/// A device of an import, before it is written to its row.
 private struct NewDevice: Sendable {
     let record: DeviceRecord
-    /// What the file says of it.
+    /// The columns that the file sets.
     let columns: Set<DeviceRecord.Column>
     let values: DeviceRecord.Values
     let name: SeenDevice.Name
@@ -97,8 +97,8 @@ private struct NewDevice: Sendable {
         name = SeenDevice.Name(token: record.token.description, app: record.app.text)
     }
 
-    /// Each of another device; their rows are locked in the order in which all transactions lock them.
-    /// - Returns: those that are not written: they were not known, and somebody else has registered them meanwhile.
+    /// Writes different devices. Locks their rows in the order in which all transactions lock them.
+    /// - Returns: The devices that were not written, because another transaction has registered them since the query.
     static func write(
         _ devices: [NewDevice], _ columns: Set<DeviceRecord.Column>, _ result: inout DeviceImportResult,
         _ transaction: PostgresTransaction
@@ -145,7 +145,7 @@ private struct NewDevice: Sendable {
         ) { first, _ in first }
     }
 
-    /// - Returns: the numbers of those that were not there.
+    /// - Returns: The ids of the devices that did not exist.
     private static func insert(
         _ devices: [NewDevice], _ transaction: PostgresTransaction
     ) throws -> [SeenDevice.Name: Int64] {
@@ -168,7 +168,8 @@ private struct NewDevice: Sendable {
         _ devices: [(id: Int64, device: NewDevice)], _ columns: Set<DeviceRecord.Column>,
         _ transaction: PostgresTransaction
     ) {
-        /// What an app says of itself stays where it was described later than in the file; a time stays that the file leaves empty.
+        /// Keeps an app's own details if they are newer than those in the file. Keeps a time that the file leaves
+        /// empty.
         func says(_ name: String, _ value: String) -> String {
             "\(name) = CASE WHEN w.says = 1 THEN \(value) ELSE d.\(name) END"
         }
@@ -191,7 +192,7 @@ private struct NewDevice: Sendable {
             parameters(devices.map(\.device), ids: devices.map(\.id)))
     }
 
-    /// What a row gets of ``source``.
+    /// The values of a row, from ``source``.
     private static let values = """
         w.user_reference, w.client_info, w.server_info, w.app_version, w.os_version, w.device_model, at(w.seen),
             at(w.created), at(w.registered), at(w.deactivated), w.reason
@@ -205,7 +206,7 @@ private struct NewDevice: Sendable {
                 created, registered, deactivated, reason, says, has_created, has_registered, id, number)
         """
 
-    /// Of ``source``.
+    /// The parameters of ``source``.
     private static func parameters(_ devices: [NewDevice], ids: [Int64]) -> [PostgresValue] {
         let values = devices.map(\.values)
         func flags(_ isSet: (Set<DeviceRecord.Column>) -> Bool) -> PostgresValue {

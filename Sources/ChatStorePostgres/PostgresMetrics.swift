@@ -2,7 +2,8 @@
 package import ChatDomain
 import Synchronization
 
-/// How the store and its queue are doing: of the database as a whole, but for outcomes, which are this relay's.
+/// The metrics of the store and its queue. They cover the whole database, except for outcomes, which are only this
+/// relay's.
 package final class PostgresMetrics: RelayMetrics {
     private let database: PostgresDatabase
     private let outcomeCounter: OutcomeCounter
@@ -92,21 +93,21 @@ package final class PostgresMetrics: RelayMetrics {
     package func work() -> StoreWork { database.work }
 }
 
-/// What takes the server long to count: one count at a time, for all who ask meanwhile; and what came of it, an error too, is
-/// told again for a while.
+/// A count that takes the server long. Only one count runs at a time, and concurrent callers share its result. The
+/// result or error is reused for a while.
 private final class SharedCount<Value: Sendable>: Sendable {
-    /// Counting takes no more of the time than one part in so many, but for a count that takes very long.
+    /// Counting uses at most one part in ``share`` of the time, except for very slow counts.
     private static var share: Int { 20 }
-    /// For how long what was counted is told again; an error for the shortest.
+    /// The time for which a result is reused. An error is reused for the shortest time.
     private static var ages: (shortest: Duration, longest: Duration) { (.milliseconds(200), .seconds(5)) }
-    /// A clock that was set makes it count again.
+    /// If the wall clock has jumped by more than this, the count is repeated.
     private static var clockJump: Duration { .milliseconds(500) }
 
     private struct Count {
         let task: Task<Result<Value, ChatError>, Never>
         let time: Timestamp
         let began: ContinuousClock.Instant
-        /// Nil while it is counted.
+        /// `nil` while the count runs.
         var end: ContinuousClock.Instant?
 
         func isTold(at now: Timestamp) -> Bool {
@@ -118,7 +119,7 @@ private final class SharedCount<Value: Sendable>: Sendable {
 
     private let last = Mutex<Count?>(nil)
 
-    /// - Parameter now: by which `count` counts.
+    /// - Parameter now: The wall clock time that `count` uses.
     func value(
         at now: Timestamp, _ count: @escaping @Sendable () async throws(ChatError) -> Value
     ) async throws(ChatError) -> Value {

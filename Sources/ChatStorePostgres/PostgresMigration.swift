@@ -1,21 +1,22 @@
 #if PostgreSQL
 package import ChatDomain
 
-/// A database as `pushchat migrate` reads or fills it, in one transaction. For the thread that it was handed to.
+/// A database that `pushchat migrate` reads or fills in one transaction. Use it only on the thread that runs `body`.
 package final class PostgresMigration: MigrationTarget {
-    /// What relays that run need for themselves; and where a push lies, which follows from its state and its time.
+    /// Tables and columns that are not copied. Running relays need them for themselves. The partition of a push follows
+    /// from its state and time.
     package static let leftOut: Set = [
         "relay_schema", "relay_starts", "push_queue.lease_start", "push_queue.settled_on",
-        // Each database makes its own.
+        // Each database has a key of its own.
         "queue_state.channel_key",
     ]
 
     private let connection: PostgresConnection
-    /// Days whose partitions are there.
+    /// Days whose partitions exist.
     private var days: Set<String> = []
-    /// Rows that are sent together.
+    /// Rows that are not sent yet.
     private var waiting: [UInt8] = []
-    /// So many bytes of them.
+    /// The number of bytes to send together.
     private static let piece = 1 << 16
 
     private init(connection: PostgresConnection) {
@@ -24,8 +25,9 @@ package final class PostgresMigration: MigrationTarget {
 
     // MARK: - The transaction
 
-    /// Reads a database of this version on which no relay runs. Nobody writes to it meanwhile.
-    /// - Throws: ``PostgresConfiguration/Unusable``, and what `body` throws.
+    /// Reads a database with the current schema version on which no relay runs. Other programs cannot write to it at
+    /// the same time.
+    /// - Throws: ``PostgresConfiguration/Unusable``, and the errors of `body`.
     package static func read<Result>(
         _ configuration: PostgresConfiguration, _ body: (PostgresMigration) throws -> Result
     ) throws -> Result {
@@ -37,9 +39,9 @@ package final class PostgresMigration: MigrationTarget {
         }
     }
 
-    /// Makes the tables, if need be, and lets `body` fill them; what it throws takes everything back. Relays that start
-    /// meanwhile wait.
-    /// - Throws: ``PostgresConfiguration/Unusable``, also where there is something already, and what `body` throws.
+    /// Creates the tables if necessary, and lets `body` fill them. An error rolls everything back. Relays that start at
+    /// the same time wait.
+    /// - Throws: ``PostgresConfiguration/Unusable``, also if the database is not empty, and the errors of `body`.
     package static func write<Result>(
         _ configuration: PostgresConfiguration, _ body: (PostgresMigration) throws -> Result
     ) throws -> Result {
@@ -49,13 +51,13 @@ package final class PostgresMigration: MigrationTarget {
             try migration.lock()
             try migration.requireEmpty()
             let result = try body(migration)
-            // Nobody does it by itself for a table with partitions.
+            // Autovacuum does not analyze partitioned tables.
             try connection.run("ANALYZE \(tables)")
             return result
         }
     }
 
-    /// How long one waits for others' locks: those of relays are short, those of another migration are not.
+    /// The time to wait for other programs' locks. Relays hold locks only briefly, other migrations for long.
     private static let lockLimit = "10s"
 
     private static func inTransaction<Result>(
@@ -63,7 +65,7 @@ package final class PostgresMigration: MigrationTarget {
     ) throws -> Result {
         do {
             let connection = try PostgresSchema.connect(configuration)
-            // A statement takes as long as it takes; a server that is gone is noticed by its connection.
+            // Statements have no time limit. TCP keepalive detects a server that is gone.
             connection.deadline = .now + .seconds(7 * 86_400)
             try connection.run("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
             try connection.run(
@@ -98,9 +100,9 @@ package final class PostgresMigration: MigrationTarget {
 
     private static let tables = MigratedTable.all.map(\.name).joined(separator: ", ")
 
-    /// Keeps others from writing, and relays from starting, until the end.
+    /// Prevents writes by others and the start of relays until the end of the transaction.
     private func lock() throws {
-        // First, because the lock would hold them up.
+        // Check before locking, because the lock would block running relays.
         try requireNoRelay()
         try connection.run("LOCK TABLE relay_starts, \(Self.tables) IN SHARE ROW EXCLUSIVE MODE")
         try requireNoRelay()
@@ -123,7 +125,7 @@ package final class PostgresMigration: MigrationTarget {
 
     private func requireEmpty() throws {
         let filled = try MigratedTable.all.filter { table in
-            // One row that every database has.
+            // Every database has its one row.
             guard table.name != "queue_state" else { return false }
             return try !connection.run("SELECT 1 FROM \(table.name) LIMIT 1").isEmpty
         }
@@ -139,7 +141,7 @@ package final class PostgresMigration: MigrationTarget {
 
     package func read(_ table: MigratedTable, _ row: (UnsafeRawBufferPointer) throws -> Void) throws {
         let columns = table.columns.map(Self.source).joined(separator: ", ")
-        // With the table's name: a source may be called as a key is.
+        // With the table's name, because a source may have the same name as a key.
         let keys = table.columns.prefix(table.keys).map { column in
             "\(table.name).\(column.name)" + (column.kind == .text ? " COLLATE \"C\"" : "")
         }
@@ -147,7 +149,8 @@ package final class PostgresMigration: MigrationTarget {
             "COPY (SELECT \(columns) FROM \(table.name) ORDER BY \(keys.joined(separator: ", "))) TO STDOUT", row)
     }
 
-    /// A column in the form of ``RowWriter``. A time that this form cannot say is written in one that SQLite's side refuses.
+    /// A column in the format of ``RowWriter``. A time that this format cannot express is written in one that the
+    /// SQLite side refuses.
     private static func source(_ column: MigratedTable.Column) -> String {
         guard column.kind == .time else { return column.source }
         return """
@@ -196,13 +199,13 @@ package final class PostgresMigration: MigrationTarget {
         waiting.removeAll(keepingCapacity: true)
     }
 
-    /// In which partition of the queue a row lies: in that of the day (UTC) at which it was settled. What another program has
-    /// settled, without a time, lies with what is due; a relay moves it from there.
+    /// The partition of a row: that of the day (UTC) on which the push was settled. A push that another program has
+    /// settled without a time stays in the partition of due pushes, and a relay moves it.
     private struct QueuePartition {
         private let state: Int
         private let time: Int
 
-        /// Nil for other tables.
+        /// Returns `nil` for other tables.
         init?(_ table: MigratedTable) {
             guard table.name == "push_queue", let state = table.index(of: "state"),
                 let time = table.index(of: "time_settled")
@@ -222,7 +225,7 @@ package final class PostgresMigration: MigrationTarget {
         }
     }
 
-    /// PostgreSQL's ends at 2⁶²: so that there always is room for the next.
+    /// The maximum id to copy. It leaves room for the next ids.
     private static let highestNumber: Int64 = 1 << 62 - 1
 
     package func highestNumber(of table: MigratedTable) throws -> Int64 {

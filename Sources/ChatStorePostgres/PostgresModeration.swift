@@ -2,7 +2,7 @@
 package import ChatDomain
 import Synchronization
 
-/// Order in rooms: the tables `bans` and `moderation`.
+/// Moderation of rooms: the tables `bans` and `moderation`.
 package struct PostgresModeration: Moderation {
     private let database: PostgresDatabase
     private let outcomes: OutcomeCounter
@@ -23,7 +23,7 @@ package struct PostgresModeration: Moderation {
                 "SELECT secret_code FROM active_users WHERE member_id = $1::bigint", [.int(member)])
             guard let room else { throw ChatError.notFound("member") }
             Self.lockAlone([try room.text(0)], transaction)
-            // A member's number is that of its stay: it is in this room or gone.
+            // A member's id stands for one stay, so the member is either in this room or gone.
             let removed = try ReadState.remove(where: "member_id = $4::bigint", [.int(member)], now: now, transaction)
             guard let removed = removed.first else { throw ChatError.notFound("member") }
             try Self.requireLocked([removed], [try room.text(0)])
@@ -34,14 +34,14 @@ package struct PostgresModeration: Moderation {
         }
     }
 
-    /// Nobody posts to the rooms, and no push of them is being queued: those that are queued have lower numbers than any
-    /// that comes. No message of who is taken away comes after it.
+    /// Locks rooms against posts and background fan-outs. All pushes that are queued afterwards have higher ids than
+    /// those queued before. No message of a removed member follows the removal.
     private static func lockAlone(_ rooms: Set<String>, _ transaction: PostgresTransaction) {
         transaction.lock(rooms.map { (.room, $0) })
         transaction.lock(rooms.map { (.fanout, $0) })
     }
 
-    /// A room may have got another code while its lock was waited for: then the transaction is run again.
+    /// Retries the transaction if a room got a new code while this one waited for the lock.
     private static func requireLocked(_ removed: [Removed], _ rooms: Set<String>) throws {
         guard removed.allSatisfy({ rooms.contains($0.room.text) }) else {
             throw PostgresError.collision("a room's code")
@@ -62,7 +62,7 @@ package struct PostgresModeration: Moderation {
         try await database.write { transaction in try insert(request, by: moderator, transaction) }
     }
 
-    /// Removing the members of the largest room takes about a second, in one transaction: nobody is in a closed room.
+    /// Closing the largest room takes about a second, in one transaction, so that a closed room never has members.
     private func insert(
         _ request: BanRequest, by moderator: Moderator, _ transaction: PostgresTransaction
     ) throws -> Ban {
@@ -103,7 +103,7 @@ package struct PostgresModeration: Moderation {
             isClosed ? .close : .ban, room: room, subject: name, by: moderator,
             takingBack: isClosed ? .all : (token ?? removed.first?.token).map(Pushes.device), at: now, transaction)
         if !isClosed {
-            // A ban may concern several members: those of an address.
+            // A ban of an address may remove several members.
             for other in removed.dropFirst() where other.token != token {
                 record(removalOf: other, in: room, by: moderator, at: now, transaction)
             }
@@ -116,7 +116,7 @@ package struct PostgresModeration: Moderation {
         return try Self.ban(row, now: nil)
     }
 
-    /// Removes whom a ban concerns, and sees to it that none of them comes in before the ban is committed.
+    /// Removes the members that a ban covers, and prevents them from joining until the ban is committed.
     private func remove(
         _ udid: String?, _ token: String?, _ address: String?, from room: String?, now: Timestamp,
         _ transaction: PostgresTransaction
@@ -146,8 +146,8 @@ package struct PostgresModeration: Moderation {
         return removed.sorted { first, second in first.member.text == udid && second.member.text != udid }
     }
 
-    /// The addresses of members that belong to banned ones.
-    /// - Parameter room: only of its members; `nil` for all rooms.
+    /// The addresses of members that a ban covers.
+    /// - Parameter room: The room whose members count. `nil` for all rooms.
     private static func addresses(
         _ banned: Set<String>, in room: String?, _ transaction: PostgresTransaction
     ) throws -> [String] {
@@ -183,7 +183,8 @@ package struct PostgresModeration: Moderation {
         _ room: SecretCode, to code: SecretCode, by moderator: Moderator, _ transaction: PostgresTransaction
     ) throws -> RecodedRoom {
         let now = database.now()
-        // Nobody posts from here on. A step that queues pushes locks its messages before the room's fan-out. So does this.
+        // From here on no member can post. Like a background step, lock the messages before the room's
+        // ``RoomLock/fanout``.
         transaction.lock([(.room, room.text), (.room, code.text)])
         _ = try transaction.rows(
             """
@@ -213,7 +214,7 @@ package struct PostgresModeration: Moderation {
                 [.text(room.text), .text(code.text)])
         }
         RoomRow.make([code.text], now: now, transaction)
-        // Pushes of these are still to be queued.
+        // Notifications that are still being queued for the room.
         transaction.pipeline(
             "UPDATE notifications SET audience = $2::text WHERE work IS NOT NULL AND audience = $1::text",
             [Audience.room(room), .room(code)].map { .text($0.json.description) })
@@ -224,12 +225,13 @@ package struct PostgresModeration: Moderation {
         let members = try transaction.row(
             "SELECT count(*) FROM active_users WHERE secret_code = $1::text", [.text(code.text)])
         Self.note(removed, transaction)
-        // The streams of the old code find out for each member whether it has moved. Nobody is told the new one.
+        // The streams of the old code check for each member whether it has moved. The announcement does not contain the
+        // new code.
         transaction.announcement.closed.insert(room.text)
         return RecodedRoom(members: Int(try members?.int(0) ?? 0), removed: removed.count)
     }
 
-    /// Removes the members of a room whom a ban in force concerns.
+    /// Removes the members of a room that a ban in force covers.
     private func removeBanned(
         from room: SecretCode, now: Timestamp, _ transaction: PostgresTransaction
     ) throws -> [Removed] {
@@ -282,8 +284,8 @@ package struct PostgresModeration: Moderation {
         """
 
     /// - Parameters:
-    ///   - row: begins with ``columns``.
-    ///   - now: nil for a ban that begins.
+    ///   - row: Begins with ``columns``.
+    ///   - now: `nil` for a new ban.
     private static func ban(_ row: PostgresRow, now: Timestamp?) throws -> Ban {
         let end = try row.optionalTime(7)
         return Ban(
@@ -293,10 +295,11 @@ package struct PostgresModeration: Moderation {
             hasEnded: end.flatMap { end in now.map { end <= $0 } } ?? false)
     }
 
-    // MARK: - Who may come in
+    // MARK: - Admission
 
-    /// Refuses who is banned from a room, by udid, device or address, and everybody where it is closed. To be asked under the
-    /// locks of the member, of the device, of the address, and of a room that is entered.
+    /// Refuses a member that is banned from a room by its udid, device or address, and any member if the room is
+    /// closed. The caller holds the locks of the member, the device and the address, and of the room if the member
+    /// joins it.
     /// - Throws: ``ChatError/Code/forbidden``, with the end of the ban that lasts longest.
     static func requireAdmitted(
         _ member: MemberID, _ token: DeviceToken?, from address: String?, to room: SecretCode, now: Timestamp,
@@ -333,7 +336,7 @@ package struct PostgresModeration: Moderation {
         ORDER BY is_closed, time_ends DESC NULLS FIRST LIMIT 1
         """
 
-    /// The bans that close a room, with the end and the reason.
+    /// Selects the bans that close a room, with their end and reason.
     private static func closedSQL(room: String, now: String) -> String {
         """
         SELECT time_ends, reason FROM bans
@@ -344,24 +347,24 @@ package struct PostgresModeration: Moderation {
 
     // MARK: - Messages
 
-    /// Settles the message's waiting pushes and empties the payload of all (``DeletedMessage``). For the largest room that takes
-    /// some seconds, in one transaction: who asks for the message next does not get it.
+    /// Cancels the message's pending pushes and empties the payload of all its pushes (``DeletedMessage``). For the
+    /// largest room that takes a few seconds, in one transaction, so that no later request for the message succeeds.
     package func delete(_ message: MessageID, by moderator: Moderator) async throws(ChatError) {
         let isRepeated = Atomic(false)
         let ended = try await database.write { transaction in
             let now = database.now()
-            // Waits for the end of a fan-out's step; the next finds no message any more, and ends.
+            // Waits for a background step to end. The next step no longer finds the message, and ends.
             let row = try transaction.row(
                 "DELETE FROM messages WHERE message_id = $1::bigint RETURNING secret_code", [.int(message)])
             guard let row else { throw ChatError.notFound("message") }
             let room = try row.text(0)
-            // Relays that settle its pushes at the same moment stood in the way, and are to wait now.
+            // The first attempt conflicted with relays that were settling the message's pushes. Make them wait.
             if isRepeated.exchange(true, ordering: .relaxed) {
                 transaction.pipeline("SET LOCAL lock_timeout = '2s'")
                 transaction.pipeline("LOCK TABLE push_queue_due IN EXCLUSIVE MODE")
                 transaction.pipeline("SET LOCAL lock_timeout = 0")
             }
-            // By the message, whatever the server believes of the table's size.
+            // Use the index on the message, whatever the server believes about the table's size.
             transaction.pipeline("SET LOCAL enable_seqscan = off")
             let counts = try transaction.rows(
                 """
@@ -371,7 +374,8 @@ package struct PostgresModeration: Moderation {
                     WHERE chat_message = $3::bigint AND state = 'pending' RETURNING app)
                 SELECT app, count(*) FROM cancelled GROUP BY app
                 """, [.text(PushLifeCycle.messageDeleted), .time(now), .int(message)])
-            // Those that are settled, in the partitions of their days. One that a relay moves at this moment repeats all of it.
+            // Settled pushes, in the partitions of their days. If a relay moves one at this moment, the transaction is
+            // retried.
             try transaction.run(Self.emptySQL, [.int(message)])
             record(.delete, room: room, subject: "\(message)", by: moderator, at: now, transaction)
             transaction.announcement.deleted[room, default: []].append(message)
@@ -388,14 +392,14 @@ package struct PostgresModeration: Moderation {
 
     // MARK: - Records
 
-    /// Which pushes that wait are not to be sent, of the record's room.
+    /// The pending pushes of the record's room that must not be sent.
     private enum Pushes {
         case device(String)
         case all
     }
 
-    /// - Parameter pushes: those that have their numbers now; the rooms are locked. A lease takes them back when their turn
-    ///   comes: no index leads to them, because it would make every message more expensive.
+    /// - Parameter pushes: The affected pushes among those that have their ids now. The rooms are locked. A lease
+    ///   cancels these pushes. No index leads to them: it would make every message more expensive.
     private func record(
         _ action: ModerationRecord.Action, room: String?, subject: String?, by moderator: Moderator,
         takingBack pushes: Pushes? = nil, at now: Timestamp, _ transaction: PostgresTransaction

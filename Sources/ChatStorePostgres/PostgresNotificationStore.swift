@@ -1,14 +1,14 @@
 #if PostgreSQL
 package import ChatDomain
 
-/// Notifications to devices on request: the tables `notifications` and `notification_counts`.
+/// Requested notifications: the tables `notifications` and `notification_counts`.
 package struct PostgresNotificationStore: NotificationStore {
     private let database: PostgresDatabase
     private let jobs: BackgroundJobs
     private let settings: @Sendable () -> StoreSettings
     private let ids: APNSIDs
 
-    /// Devices whose pushes are queued before the answer, of all notifications of a request.
+    /// The number of devices whose pushes are queued before the response, for all notifications of a request together.
     private static let firstDevices = 2000
 
     init(database: PostgresDatabase, jobs: BackgroundJobs, settings: @escaping @Sendable () -> StoreSettings) {
@@ -32,10 +32,10 @@ package struct PostgresNotificationStore: NotificationStore {
                 }
             }
         }
-        // A repeat writes nothing.
+        // A repeated request writes nothing.
         let known = found.compactMap { try? $0.get().earlier }
         if known.count == requests.count { return known.map { .success($0) } }
-        // What has a key is the same notification when it is written again.
+        // With a key, a retry finds the same notification.
         let isRepeatable = requests.allSatisfy { $0.idempotencyKey != nil }
         let results = try await database.write(isRepeatable: isRepeatable) { transaction in
             var left = Self.firstDevices
@@ -53,7 +53,7 @@ package struct PostgresNotificationStore: NotificationStore {
         return results.map { $0.map(\.0) }
     }
 
-    /// A refusal is one notification's; what the server cannot take is everybody's.
+    /// A ``ChatError`` concerns one notification. Any other error fails the whole request.
     private static func attempt<Value>(_ body: () throws -> Value) throws -> Result<Value, ChatError> {
         do {
             return .success(try body())
@@ -68,8 +68,9 @@ package struct PostgresNotificationStore: NotificationStore {
         }
     }
 
-    /// The notification and its first pushes, unless others' were so many that they all follow.
-    /// - Parameter left: how many more devices are served before the answer.
+    /// Inserts the notification and its first pushes. If the request's other notifications have used up `left`, all of
+    /// its pushes follow later.
+    /// - Parameter left: The number of devices that can still be served before the response.
     private func insert(
         _ request: NotificationRequest, estimate: Int, left: inout Int, _ transaction: PostgresTransaction
     ) throws -> (NotificationReceipt, [FinalStateCount]) {
@@ -77,7 +78,7 @@ package struct PostgresNotificationStore: NotificationStore {
         let until = try NotificationFanout.end(of: request.audience, transaction)
         let new = try NotificationRecord.insert(request, devices: estimate, until: until, now: now, transaction)
         guard let id = new else {
-            // Somebody else had the same key at the same time.
+            // Another request had the same key at the same time.
             guard let earlier = try NotificationRecord.earlier(request, now: now, transaction) else {
                 throw ChatError.unavailable(cause: "a notification with the same key was deleted meanwhile")
             }
@@ -122,7 +123,7 @@ package struct PostgresNotificationStore: NotificationStore {
         }
     }
 
-    /// Looks at the rows between a notification's first and its last: others' are among them.
+    /// Reads the pushes between a notification's first and last one. Pushes of others are among them.
     package func deliveries(
         of notification: NotificationID, in state: PushState?, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Delivery> {
@@ -143,7 +144,7 @@ package struct PostgresNotificationStore: NotificationStore {
     }
 
     static let between = "push_queue q WHERE q.message_id > $1::bigint AND q.message_id <= $2::bigint"
-    /// In the order of the numbers, and not by another index.
+    /// The addition keeps PostgreSQL from using another index than that of the push ids.
     static let isOfNotification = "q.notification + 0 = $3::bigint"
 
     package func cancel(_ id: NotificationID) async throws(ChatError) -> NotificationStatus {
@@ -162,11 +163,13 @@ package struct PostgresNotificationStore: NotificationStore {
 
     // MARK: - Status
 
-    /// Rows that a status looks at to count what is still pending; with more, what has not been counted as ended is.
+    /// The maximum number of rows in which a status counts the pending pushes. For larger notifications, the pending
+    /// count is computed from the other counts.
     private static let countedRows: Int64 = 5000
 
-    /// Counts are kept with the notification. What is still pending is counted in the rows where these are few, because
-    /// scripts may have taken some away: in the same statement, or what is settled between two is in neither.
+    /// The notification has stored counts. For a small notification, pending pushes are counted in the rows, because
+    /// scripts may have deleted some. Both are read in one statement, because a push that is settled between two
+    /// statements would be in neither count.
     private static func status(
         of id: NotificationID, now: Timestamp, _ transaction: PostgresTransaction
     ) throws -> NotificationStatus {
@@ -194,23 +197,23 @@ package struct PostgresNotificationStore: NotificationStore {
         """
 }
 
-/// Takes back the pushes of a notification that was cancelled, as far as no gateway has them.
+/// Cancels the pushes of a cancelled notification, except for those that are leased.
 ///
-/// What a gateway has now and sends back later is taken back when its turn comes again.
+/// If a leased push is released later, it is cancelled when it is leased again.
 enum NotificationCancellation {
-    /// Pushes that one step looks at.
+    /// The number of pushes that one step examines.
     private static let step: Int64 = 500
 
-    /// What a step did.
+    /// The result of a step.
     struct Step: Sendable {
         var looked = 0
         var ended: [FinalStateCount] = []
         var hasMore = false
     }
 
-    /// - Returns: whether there is anything to take back. If not, the notification stays what it is.
+    /// - Returns: Whether there are pushes to cancel. If not, the notification stays as it is.
     static func begin(_ id: NotificationID, now: Timestamp, _ transaction: PostgresTransaction) throws -> Bool {
-        // Behind a step that may be under way: the counts are read after it.
+        // Wait for a step in progress, so that the counts are read after it.
         let isThere = try transaction.row(
             "SELECT 1 FROM notifications WHERE notification_id = $1::bigint FOR NO KEY UPDATE", [.int(id)])
         guard isThere != nil else { return false }
@@ -223,8 +226,8 @@ enum NotificationCancellation {
             """, [.time(now), .int(id)]) > 0
     }
 
-    /// Takes back the next pushes, and writes down how far it has come; nil when none are left. Who calls it has the
-    /// notification's row locked.
+    /// Cancels the next pushes and records the progress. Returns `nil` if none are left. The caller has locked the
+    /// notification's row.
     static func step(
         of id: NotificationID, now: Timestamp, _ transaction: PostgresTransaction
     ) throws -> Step? {
@@ -253,7 +256,7 @@ enum NotificationCancellation {
         return result
     }
 
-    /// Those that wait, and no gateway has: of the next devices, and first of what is no device's, which are few.
+    /// Cancels pending pushes that are not leased: those of the next devices, and first the few without a device.
     static let cancelSQL = """
         WITH c AS MATERIALIZED (
             SELECT message_id, device FROM push_queue_due
@@ -270,7 +273,7 @@ enum NotificationCancellation {
         """
 }
 
-/// What is left of notifications: pushes to queue, or to take back.
+/// The remaining work of notifications: pushes to queue or to cancel.
 enum NotificationWork: BackgroundStep {
     static let claimSQL = """
         SELECT notification_id FROM notifications WHERE work IS NOT NULL AND notification_id > $1::bigint
@@ -303,7 +306,7 @@ extension NotificationRecord {
         devices, ms(time_created), ms(time_cancelled), payload, audience, token
         """
 
-    /// - Parameter start: the first of ``columns``.
+    /// - Parameter start: The index of the first of ``columns``.
     init(_ row: PostgresRow, from start: Int = 0) throws {
         self.init(
             id: try row.int(start),
@@ -320,8 +323,8 @@ extension NotificationRecord {
             cancelledAt: try row.optionalTime(start + 11))
     }
 
-    /// The answer to an earlier request with the same key; nil if there was none, or no key.
-    /// - Throws: ``ChatError/Code/idempotencyConflict`` where that was for something else.
+    /// The response to an earlier request with the same key. `nil` if there was none, or if the request has no key.
+    /// - Throws: ``ChatError/Code/idempotencyConflict`` if the earlier request was different.
     static func earlier(
         _ request: NotificationRequest, now: Timestamp, _ transaction: PostgresTransaction
     ) throws -> NotificationReceipt? {
@@ -331,9 +334,9 @@ extension NotificationRecord {
         return try row.map { try NotificationRecord($0) }?.receipt(repeating: request, now: now)
     }
 
-    /// Writes a notification whose pushes are still to be queued, to devices or members up to `until`.
-    /// - Parameter devices: how many there are now.
-    /// - Returns: nil where there is one with the same key.
+    /// Inserts a notification whose pushes have to be queued, for devices or members up to `until`.
+    /// - Parameter devices: The current number of devices.
+    /// - Returns: `nil` if there is a notification with the same key.
     static func insert(
         _ request: NotificationRequest, devices: Int, until: Int64, now: Timestamp, _ transaction: PostgresTransaction
     ) throws -> NotificationID? {

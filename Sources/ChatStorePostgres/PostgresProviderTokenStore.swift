@@ -1,7 +1,7 @@
 #if PostgreSQL
 package import ChatDomain
 
-/// The signed tokens for Apple, in PostgreSQL: all relays use the same.
+/// The signed provider tokens for Apple, in PostgreSQL. All relays share them.
 package struct PostgresProviderTokenStore: ProviderTokenStore {
     private let database: PostgresDatabase
 
@@ -12,19 +12,19 @@ package struct PostgresProviderTokenStore: ProviderTokenStore {
     package func providerToken(
         for key: ProviderKeyName, refused: String?, sign: @escaping @Sendable (Timestamp) throws -> String
     ) async throws(ChatError) -> IssuedToken {
-        // Almost always it is there: a read, and no lock.
+        // The token nearly always exists, so that a read without a lock suffices.
         let known = try await database.read { [database] transaction in
             try Self.token(key, refused: refused, now: database.now(), transaction)
         }
         if let known { return known }
         return try await database.write(.upkeep, isRepeatable: true) { [database] transaction in
-            // One relay signs, and the others find what it has signed.
+            // One relay signs, and the others find its token.
             transaction.pipeline(
                 "SELECT pg_advisory_xact_lock(hashtextextended($1::text, 0))",
                 [.text("provider token \(key.teamID) \(key.keyID) \(key.fingerprint)")])
             let now = database.now()
             if let token = try Self.token(key, refused: refused, now: now, transaction) { return token }
-            // Its time is whole seconds, as the token itself says it.
+            // The time has whole seconds, as in the token itself.
             let token = IssuedToken(text: try sign(now), issuedAt: Timestamp(seconds: now.seconds))
             transaction.pipeline(
                 """
@@ -38,7 +38,7 @@ package struct PostgresProviderTokenStore: ProviderTokenStore {
         }
     }
 
-    /// The stored token, if it is to be used.
+    /// The stored token. `nil` if there is none that may be used.
     private static func token(
         _ key: ProviderKeyName, refused: String?, now: Timestamp, _ transaction: PostgresTransaction
     ) throws -> IssuedToken? {

@@ -2,19 +2,20 @@
 package import ChatDomain
 import Logging
 
-/// The queue in a database of PostgreSQL, for the command line: beside running relays or without one.
+/// The queue in a PostgreSQL database, for the command line. Works with or without running relays.
 ///
-/// Rows that a relay has leased are left alone. What is made due is announced as relays announce it; what is cancelled they
-/// move into its day.
+/// It does not change pushes that a relay has leased. It announces due pushes as relays do. Relays move the pushes that
+/// it cancels into the partition of their day.
 package struct PostgresQueueAdministration: QueueAdministration {
-    /// Entries that one transaction changes.
+    /// The maximum number of pushes that one transaction changes.
     private static let step = 1000
 
     private let database: PostgresDatabase
     private let ids: APNSIDs
 
-    /// Connects to a database that has this version's tables; never makes or upgrades them. Blocks for some seconds at the most.
-    /// - Throws: ``PostgresConfiguration/Unusable``, or ``ChatError`` when the server is away just now.
+    /// Connects to a database with the current schema version. Never creates or upgrades tables. Blocks for a few
+    /// seconds at most.
+    /// - Throws: ``PostgresConfiguration/Unusable``, or ``ChatError`` if the server is unavailable at the moment.
     package init(configuration: PostgresConfiguration) throws {
         try self.init(configuration: configuration, now: Timestamp.now)
     }
@@ -28,10 +29,10 @@ package struct PostgresQueueAdministration: QueueAdministration {
         ids = APNSIDs(key: database.idKey)
     }
 
-    /// Calls after it fail.
+    /// Closes the connections. Calls after this one fail.
     package func close() { database.close() }
 
-    // MARK: - Looking
+    // MARK: - Reading
 
     package func pushes(_ filter: QueueFilter, after cursor: Int64?, limit: Int) async throws -> Page<Delivery> {
         try await database.read { [ids] transaction in
@@ -41,7 +42,7 @@ package struct PostgresQueueAdministration: QueueAdministration {
         }
     }
 
-    /// Rows of the queue in its order, of which the filter and the condition are true.
+    /// Reads pushes in the order of the queue that match the filter and the condition.
     private static func page(
         _ columns: String, _ filter: QueueFilter, where condition: String? = nil, after: Int64, upTo last: Int64,
         limit: Int, _ transaction: PostgresTransaction
@@ -87,20 +88,22 @@ package struct PostgresQueueAdministration: QueueAdministration {
 
     // MARK: - Changing
 
-    /// What is done with entries: which may be changed, and how.
+    /// A change to pushes: those that may be changed, and how.
     private struct Change: Sendable {
-        /// Of a row `q` of `push_queue`. Names no parameters.
+        /// A condition on a row `q` of `push_queue`, without parameters.
         let condition: String
-        /// Of rows `q` whose numbers are `$1`; the condition follows. Another program may have given a number twice.
+        /// Changes the rows `q` with the push ids `$1`; the condition follows. Another program may have used an id
+        /// twice.
         let sql: String
         let values: [PostgresValue]
-        /// What changes in a notification's counts with a push that had a state: which count, and by how much.
+        /// Returns the change to a notification's counts for a push that had a state: the name of the count and the
+        /// difference.
         let counting: @Sendable (PushState) -> (count: PushState, by: Int)?
-        /// Whether relays are to look for due pushes afterwards.
+        /// Whether relays have to look for due pushes afterwards.
         var makesDue = false
     }
 
-    /// They are due since now, by `not_before`: relays look there from before now on.
+    /// Makes the pushes due from now on, by `not_before`. Relays read pushes with a time from an earlier position.
     package func retry(_ selection: QueueSelection, progress: (Int) -> Void) async throws -> Int {
         let retry = Change(
             condition: """
@@ -112,7 +115,8 @@ package struct PostgresQueueAdministration: QueueAdministration {
                 AND NOT EXISTS (SELECT FROM notifications n
                     WHERE n.notification_id = q.notification AND n.time_cancelled IS NOT NULL)
                 """,
-            // Whatever a relay that had it says later is not about this attempt.
+            // The lease is cleared, so that a late outcome from the relay that held the push does not count for the new
+            // attempt.
             sql: """
                 UPDATE push_queue q SET state = 'pending', attempts = 0, unanswered = 0, refused = 0,
                     not_before = $2::bigint, time_settled = NULL, hint = NULL, lease_start = NULL, settled_on = NULL,
@@ -120,13 +124,14 @@ package struct PostgresQueueAdministration: QueueAdministration {
                 WHERE message_id = ANY ($1::bigint[])
                 """,
             values: [.time(database.now())],
-            // What had reached a final state is pending again.
+            // Only pushes that had reached a final state were counted.
             counting: { $0 == .pending ? nil : ($0, -1) }, makesDue: true)
         return try await apply(retry, to: selection, progress)
     }
 
-    /// Nobody has it, or only a relay that shows no sign of life any more, by ``RelayHeartbeat/limit``. What that had sent it may
-    /// still say if it comes back: the row keeps its name.
+    /// A push is free if no relay has leased it, or only one whose last heartbeat is older than
+    /// ``RelayHeartbeat/limit``. The row keeps the lease, so that such a relay can still record that it has sent the
+    /// push if it comes back.
     private static let isFree = """
         (q.lease_start IS NULL OR NOT EXISTS (SELECT FROM relay_starts s
             WHERE s.start_id = q.lease_start AND s.time_ended IS NULL
@@ -145,7 +150,7 @@ package struct PostgresQueueAdministration: QueueAdministration {
         return try await apply(cancellation, to: selection, progress)
     }
 
-    /// As the admin API does it; relays that run do the same, and what one has done the others find done.
+    /// Works as in the admin API. Running relays do the same, and each finds the work that the others have done.
     private func cancel(_ notification: NotificationID, _ progress: (Int) -> Void) async throws -> Int {
         let now = database.now()
         _ = try await database.write(.background, isRepeatable: true) { transaction in
@@ -179,7 +184,7 @@ package struct PostgresQueueAdministration: QueueAdministration {
         return try await apply(purge, to: selection, progress)
     }
 
-    /// Looks for entries, and changes them a step at a time, where they still are what was found.
+    /// Finds pushes and changes them step by step, if they still match.
     private func apply(
         _ change: Change, to selection: QueueSelection, _ progress: (Int) -> Void
     ) async throws -> Int {
@@ -195,7 +200,7 @@ package struct PostgresQueueAdministration: QueueAdministration {
                 try await perform(Array(pushIDs[start..<min(start + Self.step, pushIDs.count)]))
             }
         case .matching(let filter):
-            // What is queued meanwhile is not meant.
+            // Ignores pushes that are queued after this.
             let last = try await database.read { transaction in
                 try transaction.row("SELECT max(message_id) FROM push_queue")?.optionalInt(0) ?? 0
             }
@@ -214,12 +219,13 @@ package struct PostgresQueueAdministration: QueueAdministration {
         return changed
     }
 
-    /// Waits for whoever has a row just now, in the order of the numbers; counts come last, as with all who write them.
-    /// - Returns: how many entries were changed.
+    /// Waits for other transactions that have locked a row, in the order of the push ids. Counts are written last, as
+    /// in all transactions.
+    /// - Returns: The number of pushes that were changed.
     private static func perform(
         _ change: Change, _ pushIDs: [Int64], _ transaction: PostgresTransaction
     ) throws -> Int {
-        // By number, whatever the server believes of the table's size.
+        // Use the index on the push id, whatever the server believes about the table's size.
         transaction.pipeline("SET LOCAL enable_seqscan = off")
         let rows = try transaction.rows(
             """
@@ -242,10 +248,11 @@ package struct PostgresQueueAdministration: QueueAdministration {
 }
 
 extension QueueFilter {
-    /// Of a row `q` of `push_queue`, beside its number.
+    /// Conditions on a row `q` of `push_queue`, in addition to the range of ids.
     fileprivate func conditions(_ parameters: inout PostgresParameters) -> [String] {
         var conditions: [String] = []
-        // What is added to columns keeps their indexes out of it: rows come in the order of the queue, and no page has to sort.
+        // The additions to columns keep PostgreSQL from using their indexes. Rows then come in the order of the queue,
+        // and no page has to be sorted.
         if let notification { conditions.append("q.notification + 0 = \(parameters.add(.int(notification)))") }
         if let app { conditions.append("q.app = \(parameters.text(app.text))") }
         if let states {

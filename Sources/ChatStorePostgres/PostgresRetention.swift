@@ -1,13 +1,14 @@
 #if PostgreSQL
 import ChatDomain
 
-/// Deletes rows by their age, in steps; pushes excepted, of which ``QueueUpkeep`` drops whole days.
+/// Deletes old rows in steps, except for pushes: ``QueueUpkeep`` drops whole days of them.
 ///
-/// Any relay does it, by its own clock: that also wrote the times. Two at the same time do no harm.
+/// Any relay does it, by its own wall clock, because the relays' wall clocks also set the times. Two relays can do it
+/// at the same time.
 struct PostgresRetention: Sendable {
-    /// Rows that one transaction deletes: few, so that nobody waits long behind it.
+    /// The number of rows that one transaction deletes. It is small, so that no other transaction waits long.
     private static let step = 500
-    /// How long ended starts are kept, for people.
+    /// The time for which ended starts are kept for the operator.
     private static let startsKept = Duration.seconds(30 * 86_400)
 
     private let database: PostgresDatabase
@@ -18,7 +19,7 @@ struct PostgresRetention: Sendable {
 
     // MARK: - Tables
 
-    /// Their pushes stay, with the numbers of messages that are gone.
+    /// The messages' pushes stay, with the ids of messages that no longer exist.
     let messages = AgedRows(
         table: "messages", key: "message_id",
         condition: "(r.fanout_after IS NULL AND r.time_sent < at($3::bigint))")
@@ -29,7 +30,8 @@ struct PostgresRetention: Sendable {
     let feedback = AgedRows(
         table: "feedback", key: "feedback_id",
         condition: "(r.result IS NOT NULL AND r.time_received < at($3::bigint))")
-    /// Those with pushes stay, and are passed. The orders make the planner use the indexes of a notification's devices.
+    /// Keeps notifications that still have pushes, and continues past them. The `ORDER BY` clauses make the planner use
+    /// the indexes of a notification's devices.
     let notifications = AgedRows(
         table: "notifications", key: "notification_id",
         condition: """
@@ -40,10 +42,10 @@ struct PostgresRetention: Sendable {
                     ORDER BY q.app, q.device_token LIMIT 1) IS NULL
             ELSE false END)
             """, isPassed: "(r.time_created < at($3::bigint))")
-    /// A ban without an end never lapses.
+    /// A ban without an end is never deleted.
     let bans = AgedRows(table: "bans", key: "ban_id", condition: "(coalesce(r.time_ends < at($3::bigint), false))")
-    /// A record takes back pushes up to its `last_push` (``QueueReader``) for as long as there is any of them: a retry may make
-    /// it wait again.
+    /// A record cancels pushes up to its `last_push` (``QueueReader``). It is kept as long as there is any of them,
+    /// because a retry may make one pending again.
     let records = AgedRows(
         table: "moderation", key: "moderation_id",
         condition: """
@@ -51,12 +53,12 @@ struct PostgresRetention: Sendable {
                 NOT EXISTS (SELECT FROM push_queue q WHERE q.message_id <= r.last_push) END)
             """)
 
-    // MARK: - A run
+    // MARK: - Applying
 
     func apply(_ ages: RetentionAges, _ queue: QueueUpkeep) async throws(ChatError) -> RetentionResult {
         let now = database.now()
         var (result, failure) = (RetentionResult(), ChatError?.none)
-        // What fails of one kind keeps no other.
+        // An error in one table does not prevent the others.
         func apply(_ work: () async throws(ChatError) -> Void) async {
             do throws(ChatError) {
                 try await work()
@@ -84,13 +86,14 @@ struct PostgresRetention: Sendable {
 
     private func applyToTheRest(_ ages: RetentionAges, _ now: Timestamp) async throws(ChatError) {
         try await RoomRow.deleteUnused(database)
-        // Of those who left so long ago every message is deleted that they had read.
+        // All messages that these past members had read are deleted by now.
         try await deleteInSteps(
             """
             DELETE FROM past_members WHERE member_id IN (
                 SELECT member_id FROM past_members WHERE time_left < at($2::bigint) LIMIT $1::bigint)
             """, before: now - ages.messages)
-        // Of browsers that nobody knows any more. One that was just brought is registered in the next moment.
+        // Subscriptions of browsers without a device. A browser that has just stored its subscription registers a
+        // moment later.
         try await deleteInSteps(
             """
             DELETE FROM subscriptions WHERE device_token IN (

@@ -2,12 +2,12 @@
 package import ChatDomain
 import Synchronization
 
-/// What happens in rooms: messages from the database, and for one listener what any relay has changed.
+/// The events in rooms: messages from the database, and for one listener the changes by any relay.
 package final class PostgresRoomFeed: RoomFeed {
     private let database: PostgresDatabase
     private let activity: MemberActivity
     private let changes = PendingRoomChanges()
-    /// Messages that are said to be deleted, while the database cannot be asked.
+    /// Messages that were announced as deleted, while the database could not be read to check them.
     private let unchecked = Mutex<[SecretCode: [MessageID]]>([:])
 
     init(database: PostgresDatabase, activity: MemberActivity) {
@@ -17,7 +17,7 @@ package final class PostgresRoomFeed: RoomFeed {
 
     // MARK: - Reading
 
-    /// The last id that was taken, while nobody posts to the room: what is said there from now on has a higher one.
+    /// Reads the last message id while no member can post to the room. Later messages in the room have higher ids.
     package func position(of member: MemberID) async throws(ChatError) -> RoomPosition {
         try await database.read { transaction in
             let locked = try transaction.row(
@@ -61,7 +61,7 @@ package final class PostgresRoomFeed: RoomFeed {
                 "SELECT udid, history_from FROM active_users WHERE secret_code = $1::text LIMIT $2::bigint",
                 [.text(room.text), .int(Receipt.largestRoom + 1)])
             guard present.count <= Receipt.largestRoom else { return [:] }
-            // What was written before the member entered is not its to see.
+            // A member may not see messages from before it joined.
             var entries: [MemberID: MessageID] = [:]
             for row in present { entries[MemberID(stored: try row.text(0))] = try row.int(1) }
             let recent = try transaction.rows(
@@ -117,7 +117,7 @@ package final class PostgresRoomFeed: RoomFeed {
         return signals
     }
 
-    /// An announcement only claims that messages were deleted: those that are there were not.
+    /// An announcement only claims that messages were deleted. Messages that still exist were not deleted.
     package func takeRoomChanges() async -> RoomChanges {
         var taken = changes.take()
         let earlier = unchecked.withLock { unchecked in
@@ -139,7 +139,8 @@ package final class PostgresRoomFeed: RoomFeed {
                 return gone.isEmpty ? nil : gone
             }
         } catch {
-            // The next change, which the server's return is, asks again. Too many are not kept.
+            // Check again with the next change, at the latest when the server is back. If there are too many, drop
+            // them.
             if ids.count <= Self.mostUnchecked { unchecked.withLock { $0 = taken.deleted } }
             taken.deleted = [:]
             taken.isUnknown = true
@@ -173,10 +174,10 @@ extension RoomChanges {
 }
 
 extension Message {
-    /// Of the table `messages`.
+    /// The columns of the table `messages`.
     static let columns = "message_id, udid, nickname, text, title, link, ms(time_sent)"
 
-    /// - Parameter row: begins with ``columns``.
+    /// - Parameter row: Has ``columns``, beginning at `first`.
     init(_ row: PostgresRow, from first: Int = 0) throws {
         self.init(
             id: try row.int(first), sender: MemberID(stored: try row.text(first + 1)),

@@ -1,7 +1,7 @@
 #if PostgreSQL
 package import ChatDomain
 
-/// What the operator sees of rooms.
+/// The operator's view of rooms.
 package struct PostgresRoomRecords: RoomRecords {
     private let database: PostgresDatabase
     private let ids: APNSIDs
@@ -27,8 +27,8 @@ package struct PostgresRoomRecords: RoomRecords {
         }
     }
 
-    /// From one code to the next, through the indexes of members and of messages: a room may have the ones or the others only.
-    /// The last row of `codes` is NULL, or no longer looked for.
+    /// Jumps from one code to the next through the indexes of members and of messages. A room may have only members or
+    /// only messages. The last row of `codes` is NULL, unless the limit ends the search.
     static let roomsSQL = """
         WITH RECURSIVE codes (code) AS (
             SELECT least(
@@ -142,9 +142,9 @@ package struct PostgresRoomRecords: RoomRecords {
         }
     }
 
-    /// In the order of the queue. The index has a message's pushes in the order of their devices: each page looks through all
-    /// of them, and keeps the lowest numbers behind the cursor. They are as many as the room has members at the most. Pushes
-    /// that were queued by an early version name no member: theirs is the one that has the device now.
+    /// In the order of the queue. The index has a message's pushes in the order of their devices, so each page reads
+    /// all of them and keeps the lowest push ids after the cursor. There are at most as many as the room has members.
+    /// Pushes that an early version queued name no member: use the member that has the device now.
     static let messageDeliveriesSQL = """
         SELECT \(Delivery.columns), EXISTS (
             SELECT 1 FROM active_users u WHERE u.member_id = q.member AND u.fetched_to >= q.chat_message)
@@ -183,7 +183,7 @@ package struct PostgresRoomRecords: RoomRecords {
         }
     }
 
-    /// In the order in which they failed, the last first.
+    /// In the order of failure, the latest first.
     static let failuresSQL = """
         SELECT \(Delivery.columns) FROM push_queue q
         WHERE q.state IN ('failed', 'expired')
@@ -199,13 +199,13 @@ extension ReadState.Subject {
 }
 
 extension Delivery {
-    /// Of the table `push_queue` as `q`.
+    /// The columns of the table `push_queue` as `q`.
     static let columns = """
         q.message_id, q.notification, q.chat_message, q.device_token, q.app, q.state, q.reason, q.hint, q.attempts,
         ms(q.time_queued), q.not_before, ms(q.time_sent), ms(q.time_settled), q.apns_id
         """
 
-    /// - Parameter row: begins with ``columns``.
+    /// - Parameter row: Begins with ``columns``.
     init(_ row: PostgresRow, _ ids: APNSIDs) throws {
         let (pushID, attempts) = (try row.int(0), Int(try row.int(8)))
         self.init(

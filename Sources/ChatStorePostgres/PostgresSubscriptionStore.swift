@@ -1,7 +1,7 @@
 #if PostgreSQL
 package import ChatDomain
 
-/// What it takes to reach browsers, in PostgreSQL.
+/// The subscriptions of browsers and the VAPID key, in PostgreSQL.
 package struct PostgresSubscriptionStore: SubscriptionStore {
     private let database: PostgresDatabase
 
@@ -17,7 +17,7 @@ package struct PostgresSubscriptionStore: SubscriptionStore {
         if isFresh { return }
         try await database.write(isRepeatable: true) { [database] transaction in
             _ = try Self.isKnown(subscription, transaction)
-            // Another relay may commit it at the same time, with whatever keys.
+            // Another relay may commit the same endpoint at the same time, perhaps with other keys.
             let written = try transaction.run(
                 """
                 INSERT INTO subscriptions AS s (device_token, endpoint, p256dh, auth, expires_at, time_kept)
@@ -30,12 +30,12 @@ package struct PostgresSubscriptionStore: SubscriptionStore {
                     .bytes(subscription.publicKey), .bytes(subscription.secret),
                     .optional(subscription.expiresAt?.seconds), .time(database.now()),
                 ])
-            // Then the next look at the row finds the other keys.
+            // The retry finds the row with the other keys.
             guard written > 0 else { throw PostgresError.collision("the keys of an endpoint") }
         }
     }
 
-    /// Whether there is nothing to write.
+    /// Whether the stored subscription is up to date.
     private static func isFresh(
         _ subscription: Subscription, since time: Timestamp, _ transaction: PostgresTransaction
     ) throws -> Bool {
@@ -47,8 +47,8 @@ package struct PostgresSubscriptionStore: SubscriptionStore {
         return try row.optionalInt(2) == subscription.expiresAt?.seconds && row.time(3) >= time
     }
 
-    /// Whether the endpoint is known, with these keys.
-    /// - Throws: ``ChatError/Code/conflict`` for other keys.
+    /// Whether the endpoint is stored with the same keys.
+    /// - Throws: ``ChatError/Code/conflict`` if it is stored with other keys.
     static func isKnown(_ subscription: Subscription, _ transaction: PostgresTransaction) throws -> Bool {
         let row = try transaction.row(
             "SELECT p256dh, auth FROM subscriptions WHERE device_token = $1::text",
@@ -83,7 +83,7 @@ package struct PostgresSubscriptionStore: SubscriptionStore {
         if let key = try await database.read({ try Self.key($0) }) { return key }
         let new = make()
         return try await database.write(isRepeatable: true) { transaction in
-            // Waits for another relay that makes one at the same time, and that one stands.
+            // Waits for another relay that inserts a key at the same time. The other relay's key then counts.
             transaction.pipeline(
                 "INSERT INTO vapid_key (id, private_key) VALUES (1, $1::text) ON CONFLICT (id) DO NOTHING", [.text(new)]
             )

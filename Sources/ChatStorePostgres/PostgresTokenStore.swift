@@ -3,7 +3,7 @@ package import ChatDomain
 import Crypto
 import Foundation
 
-/// Programs' tokens, in PostgreSQL.
+/// The API tokens of programs, in PostgreSQL.
 package final class PostgresTokenStore: TokenStore {
     private let database: PostgresDatabase
     private let uses = TokenUses()
@@ -38,7 +38,7 @@ package final class PostgresTokenStore: TokenStore {
 
     private static func hash(_ secret: String) -> [UInt8] { Array(SHA256.hash(data: Data(secret.utf8))) }
 
-    /// Asks the database each time: what another relay has revoked is good for nothing from then on.
+    /// Reads the database each time, so that a token that another relay has revoked is invalid immediately.
     package func token(of secret: String) async throws(ChatError) -> AccessToken? {
         let hash = Self.hash(secret)
         let token = try await database.read { transaction in
@@ -83,7 +83,7 @@ package final class PostgresTokenStore: TokenStore {
 
     package func used(_ id: Int64, from address: String?) { uses.add(id, at: database.now(), from: address) }
 
-    /// Writes down what waits, as far as no other relay has written something later.
+    /// Records the pending uses, unless another relay has recorded a later one.
     func flush() async throws(ChatError) {
         let all = uses.take()
         if all.isEmpty { return }

@@ -1,21 +1,22 @@
 #if PostgreSQL
 import ChatDomain
 
-/// Who has read what: `fetched_to` of members, and of those who have left their room since. A member's stay in a room is one
-/// row: in `active_users`, then in `past_members`, with the same number. It may have read what came after `history_from`, and
-/// has read that up to `fetched_to`; so no message is counted twice of a member that left and came back.
+/// The read state of messages: `fetched_to` of members, including those who have left their room. A member's stay in a
+/// room is one row: first in `active_users`, then in `past_members`, with the same id. During the stay, the member
+/// could read the messages after `history_from`, and has read those up to `fetched_to`. So no message is counted twice
+/// for a member that left and came back.
 enum ReadState {
-    /// Who was in a room, and is not any more.
+    /// A member that has left a room or was removed from it.
     struct Removed: Sendable {
         let member: MemberID
         let room: SecretCode
         let nickname: String
         let token: String?
 
-        /// Of a row of `active_users`.
+        /// The columns of the table `active_users`.
         static let columns = "udid, secret_code, nickname, nullif(device_token, '0')"
 
-        /// - Parameter row: ``columns``.
+        /// - Parameter row: Has ``columns``.
         init(_ row: PostgresRow) throws {
             member = MemberID(stored: try row.text(0))
             room = SecretCode(stored: try row.text(1))
@@ -24,10 +25,10 @@ enum ReadState {
         }
     }
 
-    /// Takes members' rows away, and keeps what they have read.
+    /// Deletes the rows of members and keeps their read state.
     /// - Parameters:
-    ///   - condition: on `active_users`, with the parameters from `$4` on.
-    ///   - pending: what a single member has fetched that is not written down.
+    ///   - condition: A condition on `active_users`, with parameters from `$4` on.
+    ///   - pending: The latest fetch of a single member that is not recorded yet.
     static func remove(
         where condition: String, _ values: [PostgresValue], pending: (message: MessageID, time: Timestamp)? = nil,
         now: Timestamp, _ transaction: PostgresTransaction
@@ -46,13 +47,13 @@ enum ReadState {
         ).map(Removed.init)
     }
 
-    /// Up to where a member `$1` had read a room `$2` when it left it.
+    /// The last message of a room `$2` that a member `$1` had read when it left.
     static let earlierSQL = """
         SELECT fetched_to, time_fetched FROM past_members WHERE udid = $1::text AND secret_code = $2::text
         ORDER BY fetched_to DESC LIMIT 1
         """
 
-    // MARK: - Who has read a message
+    // MARK: - Readers of a message
 
     /// A message, its writer and its room.
     struct Subject: Sendable {
@@ -61,7 +62,8 @@ enum ReadState {
         let room: SecretCode
     }
 
-    /// For each message the devices that it was sent to, those who may read it, and who has. Each is counted up to `most`.
+    /// For each message, the number of devices that it was sent to, of members who can read it, and of those who have.
+    /// Each is counted up to `most`.
     static func reach(
         of subjects: [Subject], most: Int?, _ transaction: PostgresTransaction
     ) throws -> [MessageReach] {
@@ -71,7 +73,7 @@ enum ReadState {
         }
     }
 
-    /// What the first `limit` readers of each message are called.
+    /// The nicknames of the first `limit` readers of each message.
     static func names(
         of subjects: [Subject], limit: Int, most: Int?, _ transaction: PostgresTransaction
     ) throws -> [MessageID: [String]] {
@@ -120,8 +122,8 @@ enum ReadState {
         ORDER BY a.place, n.member_id
         """
 
-    /// Of the room's members the first `$4`, who have been there when it was said; and of those who have left as many of
-    /// those that read it and the least beyond it, for the same reason.
+    /// The first `$4` members of the room, if they had joined before the message. Also past members who have read it:
+    /// the first `$4` by `fetched_to`, who read the least beyond it, if they had joined before the message.
     private static let readersSQL = """
         SELECT nickname, member_id, fetched_to >= a.message AS has_fetched FROM (
             SELECT * FROM active_users WHERE secret_code = a.room ORDER BY member_id LIMIT $4::bigint) m

@@ -3,14 +3,14 @@ import ChatDomain
 
 /// A room's row in the table `rooms`.
 enum RoomRow {
-    /// Makes the rows of rooms that have none. The caller holds the rooms' locks (``RoomLock/room``).
+    /// Creates the rows of rooms that have none. The caller holds the rooms' locks (``RoomLock/room``).
     static func make(_ rooms: Set<String>, now: Timestamp, _ transaction: PostgresTransaction) {
         guard !rooms.isEmpty else { return }
         transaction.pipeline(makeSQL, [.texts(rooms.sorted()), .time(now)])
     }
 
-    /// `ON CONFLICT` alone would use up an id each time. When all ids are used up, a room has no row and the default of every
-    /// choice.
+    /// `ON CONFLICT` alone would use up an id each time. After all ids are used up, a new room has no row, and the
+    /// default of every choice.
     static let makeSQL = """
         INSERT INTO rooms (secret_code, time_created)
         SELECT c.code, at($2::bigint) FROM unnest($1::text[]) AS c (code)
@@ -29,7 +29,7 @@ enum RoomRow {
             [.optional(history?.rawValue), .text(room.text)])
     }
 
-    /// Deletes the rows of rooms of which nothing is left, in steps.
+    /// Deletes the rows of rooms without any other data, in steps.
     static func deleteUnused(_ database: PostgresDatabase) async throws(ChatError) {
         var after: Int64 = 0
         while true {
@@ -37,7 +37,7 @@ enum RoomRow {
                 let rows = try transaction.rows(lookSQL, [.int(after), .int(RoomRules.step)])
                 let unused = try rows.filter { try $0.bool(2) }.map { try $0.text(1) }
                 if !unused.isEmpty {
-                    // Whoever joins or posts meanwhile has made the look out of date.
+                    // Check again under the lock: members may have joined or posted since the query.
                     transaction.lock(unused.map { (.room, $0) })
                     transaction.pipeline(
                         "DELETE FROM rooms WHERE secret_code = ANY ($1::text[]) AND \(RoomRules.isUnused)",
