@@ -134,7 +134,7 @@ struct AdminTests {
     }
 
     @Test(
-        "A browser's registration that breaks a rule leaves nothing behind",
+        "An invalid registration of a browser leaves no data behind",
         arguments: [
             ("{}", "subscription"), (#"{"subscription":null}"#, "subscription"),
             (#"{"subscription":"x"}"#, "subscription"), (#"{"subscription":[]}"#, "subscription"),

@@ -68,7 +68,7 @@ struct BodyTests {
         }
     }
 
-    @Test("A chunked body is read, however it is cut")
+    @Test("A chunked body is read, however it is divided")
     func chunked() async throws {
         let relay = Relay(ScriptedStore(leave: { true }))
         try await relay.listening { port in

@@ -133,7 +133,7 @@ struct GuessingTests {
         }
     }
 
-    @Test("Without a limit, as in development, nothing is counted")
+    @Test("Without a limit, as in development, no join counts")
     func off() async throws {
         try await Self.run(limit: nil) { client, _, _ async throws in
             for code in 0..<20 { #expect(try await client.join("192.0.2.1", "\(code)").status == 200) }

@@ -7,7 +7,7 @@ import Testing
 struct MembersTests {
     private let joined = ScriptedStore(join: { false })
 
-    @Test("A join with all fields reaches the store and is answered OK")
+    @Test("A join with all fields reaches the store and gets OK")
     func join() async throws {
         let relay = Relay(joined)
         let answer = try await relay.form(
@@ -44,7 +44,7 @@ struct MembersTests {
         #expect(request.app == .default)
     }
 
-    @Test("/api answers as /api.php does, and a query does not matter", arguments: ["/api", "/api.php?x=1"])
+    @Test("/api responds as /api.php does, and ignores a query", arguments: ["/api", "/api.php?x=1"])
     func aliases(path: String) async throws {
         let answer = try await Relay(ScriptedStore(leave: { true })).send(
             .post, path, headers: [.contentType: "application/x-www-form-urlencoded"], body: Array(Sample.leave.utf8))

@@ -6,7 +6,7 @@ import Testing
 
 @Suite("message, messages")
 struct MessagesTests {
-    @Test("A message reaches the store and is answered OK")
+    @Test("A message reaches the store and gets OK")
     func message() async throws {
         let relay = Relay(ScriptedStore(post: Sample.receipt))
         let answer = try await relay.form(
@@ -22,7 +22,7 @@ struct MessagesTests {
             ])
     }
 
-    @Test("With Accept: application/json the answer is JSON, with the message's id")
+    @Test("With Accept: application/json the response is JSON with the message's id")
     func json() async throws {
         let answer = try await Relay(ScriptedStore(post: Sample.receipt)).form(
             Sample.message, headers: [.accept: "text/html, Application/JSON;q=0.9"])

@@ -51,7 +51,7 @@ struct ModerationTests {
         }
     }
 
-    @Test("The record names the token")
+    @Test("The moderation record names the token")
     func actor() async throws {
         let token = AccessToken(
             id: 1, name: Nickname(stored: "bot"), grant: try AccessGrant(scopes: [.admin]), createdAt: Sample.time)

@@ -130,7 +130,7 @@ struct PagesTests {
         #expect(!page.text.contains("<form"))
     }
 
-    @Test("A form sends what its command needs, in the tutorial's order")
+    @Test("A form sends the fields that its command needs, in the tutorial's order")
     func forms() async throws {
         let page = try await Relay(settings: development).send(.get, "/test/api_join.html")
         #expect(page.text.contains(#"<form action="/api.php" method="post""#))

@@ -138,7 +138,7 @@ extension EndToEnd {
             #expect(try relay.count("SELECT count(*) FROM messages") == 3)
         }
 
-        @Test("A member that is removed from the room is told so, and the chat exits with status 1")
+        @Test("A removed member sees the reason, and the chat exits with status 1")
         func removed() async throws {
             let folder = try Folder()
             let relay = try await Self.relay(folder)

@@ -116,7 +116,7 @@ extension Clients {
         }
 
         @Test(
-            "pywebpush, a Rust library, and http-ece with py-vapid over HTTP/2 deliver unchanged",
+            "pywebpush, a Rust library, and http-ece with py-vapid over HTTP/2 deliver messages unchanged",
             .onlySQLite("no relay takes part"))
         func libraries() async throws {
             struct Order: Encodable {

@@ -94,7 +94,7 @@ struct SandboxTests {
         }
     }
 
-    @Test("It cannot be started twice")
+    @Test("A sandbox cannot be started twice")
     func twice() async throws {
         try await TestSandbox.with { sandbox in
             _ = await #expect(throws: SandboxError.self) { try await sandbox.sandbox.start() }

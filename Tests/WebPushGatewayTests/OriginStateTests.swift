@@ -188,7 +188,7 @@ struct OriginStateTests {
     }
 
     @Test(
-        "Retry-After is seconds, at most as long as anything waits, or a date",
+        "Retry-After is read as seconds, up to the maximum wait, or as a date",
         arguments: [
             ("120", 120), (" 7 ", 7), ("99999999999", Int64(PushLifeCycle.longestWait.components.seconds)),
             ("Fri, 15 Jan 2027 08:00:05 GMT", 5), ("Thu, 31 Dec 2026 23:59:59 GMT", -1_238_401),

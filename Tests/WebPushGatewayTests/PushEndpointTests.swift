@@ -4,7 +4,7 @@ import WebPushWire
 
 @testable import WebPushGateway
 
-@Suite("Endpoints: URLs that strangers chose")
+@Suite("Endpoints from untrusted URLs")
 struct PushEndpointTests {
     @Test(
         "The vendors' endpoints are accepted",

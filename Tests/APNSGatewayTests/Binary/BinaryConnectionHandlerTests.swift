@@ -49,7 +49,7 @@ struct BinaryConnectionHandlerTests {
     }
 
     @Test(
-        "After a sentinel that was not understood none follows pushes, and silence ends the probe",
+        "After one failed sentinel no other follows pushes, and silence ends the probe",
         arguments: [nil, [8, 1, 0, 0, 0, 0], [8, 10, 0, 0, 0, 0], [8, 255, 0, 0, 1, 0]] as [[UInt8]?])
     func muteGateway(answer: [UInt8]?) async throws {
         let sentinels = SharedSentinelKnowledge()
@@ -145,7 +145,7 @@ struct BinaryConnectionHandlerTests {
         #expect(await reports() == [.accepted, .badAddress(reason: "InvalidToken"), .notProcessed])
     }
 
-    @Test("Bytes of another service leave everything in doubt, and end the connection")
+    @Test("Bytes of another service leave all pushes in doubt, and end the connection")
     func otherService() async throws {
         let (channel, handler) = try connection()
         write(handler, 1...3)

@@ -73,7 +73,7 @@ struct CircuitBreakerTests {
         #expect(capacity.slot(on: connectionID)?.isFresh == true)
     }
 
-    @Test("A probe goes alone, and blocks its connection until all of it is answered")
+    @Test("A probe has a connection of its own, and blocks it until all its responses have come")
     func probe() {
         let capacity = HTTP2Capacity()
         func publish(_ settled: Int, isLate: Bool = false) -> Bool {

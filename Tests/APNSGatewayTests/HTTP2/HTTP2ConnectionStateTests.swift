@@ -251,7 +251,7 @@ struct HTTP2ConnectionStateTests {
         #expect(outcomes(&state) == [1: .accepted, 2: .unanswered(reason: "MalformedResponse")])
     }
 
-    @Test("Frames for unknown streams do nothing")
+    @Test("Frames for unknown streams have no effect")
     func unknownStreams() throws {
         var state = try state()
         for stream in [0, 2, 7, -1, Int(Int32.max)] {

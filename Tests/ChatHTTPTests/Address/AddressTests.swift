@@ -35,7 +35,7 @@ struct AddressTests {
     }
 
     @Test(
-        "Forwarded is read as RFC 7239 writes it",
+        "Forwarded is read as RFC 7239 defines it",
         arguments: [
             ("for=198.51.100.9", "198.51.100.9"), ("For=\"[2001:db8:cafe::17]:4711\"", "2001:db8:cafe::17"),
             ("for=203.0.113.1;proto=http, proto=https;by=10.0.0.1;FOR=198.51.100.9", "198.51.100.9"),

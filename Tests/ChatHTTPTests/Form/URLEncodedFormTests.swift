@@ -23,7 +23,7 @@ struct URLEncodedFormTests {
     }
 
     @Test(
-        "A % without two hexadecimal digits stands for itself, as the original server read it",
+        "A % without two hexadecimal digits is read literally, as by the original server",
         arguments: [
             ("text=%", "%"), ("text=%4", "%4"), ("text=%4g", "%4g"), ("text=100%&x=1", "100%"), ("text=%%41", "%A"),
             ("text=100% sure", "100% sure"),

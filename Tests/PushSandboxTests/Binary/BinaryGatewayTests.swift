@@ -71,7 +71,7 @@ struct BinaryGatewayTests {
     }
 
     @Test(
-        "A bad notification gets its packet even while the client keeps writing, and what follows is discarded",
+        "A bad notification gets its packet even while the client keeps writing, and later ones are discarded",
         arguments: [BinaryCommand.framed, .enhanced])
     func badNotification(command: BinaryCommand) async throws {
         try await TestSandbox.with { sandbox in

@@ -235,7 +235,7 @@ struct SandboxHTTP2HandlerTests {
         #expect(connection.pingsAnswered == 1)
     }
 
-    @Test("A connection that stops reading for good does not go on by itself")
+    @Test("A connection that stops reading for good does not resume by itself")
     func stopReadingForGood() throws {
         let connection = try Connection()
         try connection.fault(.stopReading(nil))

@@ -5,7 +5,7 @@ import Testing
 @testable import APNSWire
 @testable import PushSandbox
 
-@Suite("Decisions")
+@Suite("The sandbox's decisions")
 struct SandboxStateTests {
     private let now = Date(timeIntervalSince1970: 1_304_805_449)
     private let peer = BinaryPeer(connection: 1, topic: "app")

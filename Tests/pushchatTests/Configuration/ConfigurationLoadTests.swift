@@ -265,7 +265,7 @@ import Testing
     }
 
     @Test(
-        "The environment is taken from the first source that has it: flag, variable, file, the tutorial's variable",
+        "The first source that has the environment sets it: flag, variable, file, the tutorial's variable",
         arguments: [
             ("production", "development", "development", "development", .production),
             (nil, "production", "development", "development", .production),

@@ -53,7 +53,7 @@ import Testing
         #expect(try log.text() == "2026-11-20T23:55:00.123Z info  m a=logger b=provider c=call error=\"is broken\"\n")
     }
 
-    @Test("A value is described when it is logged, not when the line is made")
+    @Test("A value is converted to text when it is logged, not when the line is written")
     func descriptionInTime() throws {
         final class Door: CustomStringConvertible, Sendable {
             let isOpen = Mutex(true)

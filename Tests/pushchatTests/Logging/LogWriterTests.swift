@@ -212,7 +212,7 @@ final class LogPipe {
         #expect(log.writer.flush(within: .seconds(60)))
     }
 
-    @Test("A full disk does not keep the log waiting", .enabled(if: access("/dev/full", W_OK) == 0))
+    @Test("A full disk does not delay the log", .enabled(if: access("/dev/full", W_OK) == 0))
     func fullDisk() throws {
         let descriptor = open("/dev/full", O_WRONLY)
         defer { close(descriptor) }
