@@ -58,7 +58,7 @@ package struct FeedbackReader: Service {
     }
 
     /// Reads the list once, and acts on all stored reports, including those from interrupted readings. A list that is
-    /// too long ends the reading. The next reading, after the interval, continues with the rest.
+    /// too long ends the reading. The next reading, after the interval, gets the reports that the service still has.
     /// - Returns: Whether the reading succeeded, or there was nothing to read from.
     package func readOnce() async -> Bool {
         guard let source = source() else { return true }

@@ -9,7 +9,7 @@ package struct ChatError: Error, Sendable, CustomStringConvertible {
         case missingField = "missing_field"
         /// A field breaks its rule.
         case invalidField = "invalid_field"
-        /// The body or its headers cannot be read.
+        /// The request's body or headers cannot be read.
         case malformedRequest = "malformed_request"
         /// The udid has not joined a room.
         case notJoined = "not_joined"

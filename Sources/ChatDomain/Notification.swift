@@ -133,7 +133,7 @@ package struct NotificationStatus: Sendable, Hashable {
 
 /// The record of one push to one device.
 package struct Delivery: Sendable, Hashable {
-    /// The push id.
+    /// The push id: `message_id` in `push_queue`.
     package let id: Int64
     package let notification: NotificationID?
     /// The chat message of the push, if it has one.

@@ -24,7 +24,7 @@ package enum Address: Sendable, Hashable, CustomStringConvertible {
 
 /// One checked push, ready for a gateway to write.
 package struct Push: Sendable, Hashable {
-    /// The push id.
+    /// The push id: `message_id` in `push_queue`. With `send --direct`, the index of the device token.
     package let id: Int64
     /// The push's number on its connection, from 1. With the connection's id it identifies the push in a report.
     package let identifier: UInt32

@@ -1,4 +1,4 @@
-/// The number of an app's pushes in the queue.
+/// The numbers of an app's pushes in the queue, and the time of the oldest due one.
 package struct QueueDepth: Sendable, Hashable {
     package let app: AppName
     /// Pushes that can be sent now.

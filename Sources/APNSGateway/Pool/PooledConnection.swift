@@ -12,8 +12,9 @@ protocol PoolTarget: Sendable {
 /// The result of a connection, which decides how soon its successor is opened.
 enum ConnectionResult: Sendable {
     case nothing
-    /// The gateway rejected at least one push and accepted none.
+    /// The gateway rejected at least one push because of the push itself, and did nothing that is ``progress``.
     case refusal
+    /// The gateway accepted a push, reported a device as gone, asked for a retry, or responded to a sentinel.
     case progress
 }
 

@@ -194,8 +194,8 @@ struct ChatAPI: Sendable {
         try await register(read(request, context))
     }
 
-    /// `POST /admin/apns_devices.json` with `token`, as a third tutorial's client sends it. Does the same, with a JSON
-    /// response.
+    /// `POST /admin/apns_devices.json` with `token`, as a third tutorial's client sends it. Does the same as
+    /// ``register(_:_:)``, with a JSON response.
     func registerAsJSON(_ request: Request, _ context: ChatContext) async throws -> Response {
         var call = try await read(request, context)
         call.wantsJSON = true

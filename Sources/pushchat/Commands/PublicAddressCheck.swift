@@ -71,7 +71,7 @@ struct PublicAddressCheck {
         lines.append(Line(result: result, subject: subject, text: Output.oneLine(text)))
     }
 
-    // // MARK: - The relay on this machine
+    // MARK: - The relay on this machine
 
     private mutating func runningRelay() async -> RelayClient? {
         do {
@@ -90,7 +90,7 @@ struct PublicAddressCheck {
         }
     }
 
-    // // MARK: - Name and addresses
+    // MARK: - Name and addresses
 
     private mutating func resolved() async -> [IPAddress]? {
         if let address = IPAddress(host) { return [address] }
@@ -187,7 +187,7 @@ struct PublicAddressCheck {
         return HTTPClient(configuration: settings)
     }
 
-    // // MARK: - The server behind the address
+    // MARK: - The server behind the address
 
     /// Checks the server's response and certificate, and then its files and streams.
     ///
