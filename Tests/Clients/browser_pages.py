@@ -115,7 +115,7 @@ def accessible(driver, what):
     from axe_core_python.selenium import Axe
     found = [violation for violation in Axe().run(driver)["violations"]
              if violation["impact"] in ("serious", "critical")]
-    check(f"{what}: nothing keeps anybody out", not found, json.dumps(
+    check(f"{what}: accessible by axe-core's rules", not found, json.dumps(
         [(violation["id"], [node["html"] for node in violation["nodes"]]) for violation in found], indent=1))
 
 
@@ -145,11 +145,11 @@ def basics(pages):
             driver.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": address, "storageTypes": "all"})
             driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
             driver.get(address)
-            check(f"{what}: something to see without scripts",
+            check(f"{what}: shows content without scripts",
                   len(driver.find_element(By.TAG_NAME, "body").text) > 60 and driver.find_element(By.TAG_NAME, "h1").is_displayed())
             driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
             driver.get(address)
-            until(f"{what} is there", lambda: find(driver, shown).is_displayed())
+            until(f"{what} is shown", lambda: find(driver, shown).is_displayed())
             shift = driver.execute_async_script(SHIFTS)
             check(f"{what}: the layout shifts by {shift:.3f}, less than 0.1", shift < 0.1, shift)
         browsers.remove(driver)
@@ -210,20 +210,20 @@ def chat(relay):
     bob.get(link)
     check("the link fills in the code", find(bob, "code").get_attribute("value") == room)
     find(bob, "name").send_keys("Bob" + Keys.ENTER)
-    until("who was invited is in", lambda: find(bob, "chat").is_displayed())
+    until("the invited member is in the room", lambda: find(bob, "chat").is_displayed())
     phone, carol = "c" * 64, "c" * 40
     form(cmd="join", udid=carol, token=phone, name="Carol", code=room)
     until("all are counted", lambda: find(alice, "members").text == "3 members" and find(bob, "members").text == "3 members")
 
     say(alice, "Coffee is ready")
-    until("what one says, the other reads", lambda: texts(bob) == ["Coffee is ready"])
-    until("once, and also the one who said it", lambda: texts(alice) == ["Coffee is ready"] and not texts(alice, "#outbox li"))
+    until("each browser shows the other's messages", lambda: texts(bob) == ["Coffee is ready"])
+    until("once, and also its own", lambda: texts(alice) == ["Coffee is ready"] and not texts(alice, "#outbox li"))
     until("and the phone is pushed to", lambda: any(
         json.loads(n["payload"])["aps"]["alert"] == "Alice: Coffee is ready" and n["token"] == phone
         for n in control("GET", "/notifications")["notifications"]))
     form(cmd="message", udid=carol, text="From the phone")
     for driver in (alice, bob):
-        until("what the phone says, browsers show", lambda: texts(driver) == ["Coffee is ready", "From the phone"])
+        until("browsers show the phone's message", lambda: texts(driver) == ["Coffee is ready", "From the phone"])
     check("with whose it is", texts(alice, "#log .name") == ["Carol"], texts(alice, "#log .name"))
     sides = alice.execute_script(
         "return [...document.querySelectorAll('#log .bubble')].map((b) => b.getBoundingClientRect().left > innerWidth / 2)")
@@ -236,7 +236,7 @@ def chat(relay):
     field.send_keys(Keys.ENTER)
     until("Enter sends", lambda: texts(alice)[-1] == "Two\nlines")
     say(bob, "é" * 95)
-    until("190 bytes are taken", lambda: texts(alice)[-1] == "é" * 95)
+    until("190 bytes are accepted", lambda: texts(alice)[-1] == "é" * 95)
     say(bob, "é" * 96)
     check("191 are not: they stay, and are counted", find(bob, "left").text == "-2" and not find(bob, "send").is_enabled())
     bob.execute_script("arguments[0].value = ''; arguments[0].dispatchEvent(new Event('input'))", field)
@@ -257,7 +257,7 @@ def chat(relay):
     relay.send_signal(signal.SIGKILL)
     relay.wait()
     say(alice, "Are you there?")
-    until("what could not be sent stays, and says so", lambda: "Not sent" in "".join(texts(alice, "#outbox .problem")))
+    until("a message that could not be sent stays and is marked", lambda: "Not sent" in "".join(texts(alice, "#outbox .problem")))
     picture(alice, "unsent-light")
     relay = start_again()
     form(cmd="message", udid=carol, text="While you were away")
@@ -265,7 +265,7 @@ def chat(relay):
         until("after a restart nothing is missing", lambda: texts(driver)[-1] == "While you were away")
     click(alice, "#outbox button")
     for driver in (alice, bob):
-        until("what is sent again arrives", lambda: texts(driver)[-2:] == ["While you were away", "Are you there?"])
+        until("a message that is sent again arrives", lambda: texts(driver)[-2:] == ["While you were away", "Are you there?"])
     until("and waits no more", lambda: not texts(alice, "#outbox li"))
 
     # The network goes offline and comes back.
@@ -274,9 +274,9 @@ def chat(relay):
         bob.execute_cdp_cmd("Network.emulateNetworkConditions", {
             "offline": offline, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1})
         if offline:
-            until("being offline is said", lambda: "offline" in find(bob, "status").text)
+            until("the page says that it is offline", lambda: "offline" in find(bob, "status").text)
             form(cmd="message", udid=carol, text="Said meanwhile")
-    until("back online nothing is missing", lambda: texts(bob)[-1] == "Said meanwhile")
+    until("back online no message is missing", lambda: texts(bob)[-1] == "Said meanwhile")
     until("nor with the other", lambda: texts(alice)[-1] == "Said meanwhile")
     check("and nothing is double", texts(bob) == texts(alice), (texts(bob), texts(alice)))
     before = texts(bob)
@@ -286,7 +286,7 @@ def chat(relay):
     picture(bob, "chat-dark-phone")
 
     # Without a relay the page opens from the service worker.
-    until("the worker is there", lambda: bob.execute_async_script(
+    until("the worker is active", lambda: bob.execute_async_script(
         "const done = arguments[0]; navigator.serviceWorker.ready.then((r) => done(!!r.active))"))
     bob.refresh()
     until("it has the page", lambda: bob.execute_script("return !!navigator.serviceWorker.controller"))
@@ -299,7 +299,7 @@ def chat(relay):
     until("and goes on with it", lambda: texts(alice)[-1] == "Back again", 40)
 
     find(bob, "leave").click()
-    until("who leaves is at the door", lambda: find(bob, "login").is_displayed())
+    until("a member that leaves sees the login form", lambda: find(bob, "login").is_displayed())
     until("and is not counted", lambda: find(alice, "members").text == "2 members")
     check("the page is clean after it", texts(bob) == [])
     quiet(alice, "chat")
@@ -348,7 +348,7 @@ def together(relay):
     say(driver, "the last")
     every = {f"post {number}" for number in range(count)} | {f"{name} {number}" for name in "ab" for number in range(8)}
     for told in (*printed, lambda: texts(driver)):
-        until("everybody has everything", lambda: every | {"the last"} <= set(told()), told=told)
+        until("all members have all messages", lambda: every | {"the last"} <= set(told()), told=told)
     check("once, and in one order", printed[0]() == printed[1]() == texts(driver) and len(printed[0]()) == len(every) + 1,
           [each() for each in printed] + [texts(driver)])
     for each in terminals:
@@ -362,13 +362,13 @@ def inbox():
     driver, phone = browser(), browser(PHONE, dark=True)
     for each in (driver, phone):
         each.get(SANDBOX + "/")
-        until("the inbox shows what was pushed", lambda: any("Carol" in text or "Alice: " in text for text in texts(each, "#list .body")))
+        until("the inbox shows the pushes", lambda: any("Carol" in text or "Alice: " in text for text in texts(each, "#list .body")))
     count = len(texts(driver, "#list li"))
     token = "d" * 64
     form(cmd="join", udid="d" * 40, token=token, name="Dora", code="<i>hall</i>")
     form(cmd="join", udid="e" * 40, token=0, name="<u>Eve</u>", code="<i>hall</i>")
     form(cmd="message", udid="e" * 40, text="<b>Hello</b> \U0001f375")
-    until("and what comes now, first", lambda: texts(driver, "#list li:first-child .body") == ["<u>Eve</u>: <b>Hello</b> \U0001f375"])
+    until("and shows new ones first", lambda: texts(driver, "#list li:first-child .body") == ["<u>Eve</u>: <b>Hello</b> \U0001f375"])
     click(driver, "#list li:first-child button")
     check("all of it is shown", "<b>Hello</b>" in find(driver, "pretty").text and token in find(driver, "facts").text)
     check("with its size", "bytes of 4096" in find(driver, "size").text, find(driver, "size").text)
@@ -403,7 +403,7 @@ def inbox():
     subscription = until("a browser is made by a button", lambda: find(driver, "subscription-text").text)
     form(cmd="join", udid="f" * 40, subscription=subscription, name="Fred", code="<i>hall</i>")
     form(cmd="message", udid="e" * 40, text="To a browser")
-    until("and shows what is posted", lambda: any("a browser" in text and "To a browser" in text for text in texts(driver, "#list li")))
+    until("and shows posted messages", lambda: any("a browser" in text and "To a browser" in text for text in texts(driver, "#list li")))
     accessible(driver, "inbox with a browser")
     click(driver, "#browsers button")
     until("it is ended by a button", lambda: texts(driver, "#browsers .bad") == ["removed"])
@@ -436,14 +436,14 @@ def sessions(relay):
     until("the tab keeps the session", lambda: find(driver, "members").text == "Only you are here")
     driver.get("about:blank")
     driver.get(link(-600))
-    until("an ended one is said to have ended", lambda: "session has ended" in find(driver, "status").text)
+    until("the page says that the session has ended", lambda: "session has ended" in find(driver, "status").text)
     say(driver, "second")
-    until("what is said then stays", lambda: "expired" in "".join(texts(driver, "#outbox .problem")))
+    until("a message that is posted then stays", lambda: "expired" in "".join(texts(driver, "#outbox .problem")))
     driver.get("about:blank")
     driver.get(link(600))
     until("a new one goes on", lambda: find(driver, "members").text == "Only you are here")
     click(driver, "#outbox button")
-    until("and what was kept is sent", lambda: texts(driver) == ["first", "second"] and texts(driver, "#outbox li") == [])
+    until("and the kept message is sent", lambda: texts(driver) == ["first", "second"] and texts(driver, "#outbox li") == [])
     return relay
 
 
@@ -533,7 +533,7 @@ def room_hash(code):
 
 def press(driver, id, words, within):
     find(driver, id).click()
-    until(f"{words!r} is said", lambda: words in find(driver, within).text)
+    until(f"the page says {words!r}", lambda: words in find(driver, within).text)
 
 
 def notifications(relay):
@@ -569,11 +569,11 @@ def notifications(relay):
         check("one room needs no list", not find(each, "room-list").is_displayed())
         for code in (hall, third)[: 1 if each is driver else 2]:
             find(each, "another").click()
-            check("who joins another room may go back", find(each, "back").is_displayed())
+            check("a member that joins another room can go back", find(each, "back").is_displayed())
             picture(each, "another-" + ("light" if each is driver else "dark-phone"))
             check("and need not say the name again", find(each, "name").get_attribute("value") == "Nina")
             find(each, "code").send_keys(code + Keys.ENTER)
-            until("and is in it, too", lambda: find(each, "room").text == code and find(each, "chat").is_displayed())
+            until("and is in it as well", lambda: find(each, "room").text == code and find(each, "chat").is_displayed())
     check("both rooms are listed", texts(driver, "#room-list button") == [kitchen, hall])
     form(cmd="join", udid="1" * 40, token=0, name="Otto", code=kitchen)
     form(cmd="join", udid="2" * 40, token=0, name="Otto", code=hall)
@@ -594,10 +594,10 @@ def notifications(relay):
     whole.allow("notifications")
     driver.execute_script("localStorage.setItem('fail', '1')")
     press(driver, "notify", "push service not available", "notify-text")
-    check("what failed is not on", find(driver, "notify").text == "Notify me" and browser_devices() == [])
+    check("notifications that failed are not on", find(driver, "notify").text == "Notify me" and browser_devices() == [])
     driver.execute_script("localStorage.removeItem('fail')")
     press(driver, "notify", "Stop", "notify")
-    check("what was complained of is gone", not find(driver, "notify-notice").is_displayed())
+    check("the error is gone", not find(driver, "notify-notice").is_displayed())
     [device] = browser_devices()
     endpoint = driver.execute_script("return JSON.parse(localStorage.getItem('fake')).subscription.endpoint")
     check("the relay knows the browser by its endpoint's hash",
@@ -657,7 +657,7 @@ def notifications(relay):
     push_until("a repeat replaces, another is added", lambda: {(each["tag"], each["silent"]) for each in shown()}
                == {("message-4711", True), ("message-4712", False)} and len(shown()) == 2,
                soup, message(hall, 4712, "Open the door"))
-    until("what is unread is counted, at the room and in the title", lambda: driver.title.startswith("(1) ")
+    until("unread messages are counted, at the room and in the title", lambda: driver.title.startswith("(1) ")
           and texts(driver, "#room-list .unread-count") == ["1 unread"])
     for bad in ("no JSON", "[]", "null", '"text"', '{"notification":7}', '{"notification":{"title":7,"data":"x"},"app_badge":-1}', ""):
         count = len(shown())
@@ -687,7 +687,7 @@ def notifications(relay):
         })()""" % tag)
 
     click_notification("message-4711")
-    until("a click opens the room in the page that is there", lambda: find(driver, "room").text == kitchen and texts(driver)[-1:] == ["Soup"])
+    until("a click opens the room in the open page", lambda: find(driver, "room").text == kitchen and texts(driver)[-1:] == ["Soup"])
     check("brings that to the front, and opens no other", worker.run("opened") == [] and len(worker.run("focused")) == 1)
     until("its notifications are gone, others stay", lambda: room_hash(kitchen) not in [each["data"].get("room") for each in shown()]
           and room_hash(hall) in [each["data"].get("room") for each in shown()])
@@ -753,7 +753,7 @@ def notifications(relay):
       kept.key = kept.key.replace(/.{8}$/, "AAAAAAA=");
       localStorage.setItem("fake", JSON.stringify(kept));""")
     driver.refresh()
-    until("with another key the page subscribes anew", lambda: driver.execute_script(known_endpoint) != endpoint)
+    until("with another key the page subscribes again", lambda: driver.execute_script(known_endpoint) != endpoint)
     old = (None, device["token"], hashlib.sha256(endpoint.encode()).hexdigest())
     until("and says so for each room", lambda: tokens(kitchen)[0] == tokens(hall)[0] not in old)
 
@@ -767,20 +767,20 @@ def notifications(relay):
       self.dispatchEvent(event);
       await done;
     })()""")
-    check("then the worker subscribes anew, with the relay's key",
+    check("then the worker subscribes again with the relay's key",
           worker.run("renewed.userVisibleOnly && renewed.applicationServerKey.length") == 87)
     until("and a page tells the relay for each room", lambda: tokens(kitchen)[0] == tokens(hall)[0] == hashlib.sha256(
         driver.execute_script("return JSON.parse(localStorage.getItem('fake')).subscription.endpoint").encode()).hexdigest())
 
     until("and knows that it has", lambda: find(driver, "notify").text == "Stop notifying")
     press(driver, "notify", "Notify me", "notify")
-    until("who stops is forgotten", lambda: tokens(kitchen)[0] == tokens(hall)[0] is None)
+    until("the relay forgets a browser that stops notifications", lambda: tokens(kitchen)[0] == tokens(hall)[0] is None)
     check("and by the browser", driver.execute_script("return localStorage.getItem('fake')") is None)
     driver.refresh()
     until("it stays so", lambda: find(driver, "room").text == kitchen)
     check("until it is asked for again", find(driver, "notify").text == "Notify me")
     find(driver, "leave").click()
-    until("who leaves one room is in the other", lambda: find(driver, "room").text == hall and find(driver, "chat").is_displayed()
+    until("a member that leaves one room is in the other", lambda: find(driver, "room").text == hall and find(driver, "chat").is_displayed()
           and find(driver, "leave").is_enabled())
     find(driver, "leave").click()
     until("and then at the door", lambda: find(driver, "login").is_displayed() and not find(driver, "back").is_displayed())
@@ -883,28 +883,28 @@ def programs():
     driver.execute_script("watch(); document.querySelector('#log a').focus()")
     delete(first)
     for each in (driver, phone):
-        until("what is deleted is gone from the page", lambda: texts(each)[0] == wanted[1] and len(texts(each)) == 5)
-        until("and from what it keeps", lambda: first not in kept(each) and second in kept(each))
+        until("a deleted message is gone from the page", lambda: texts(each)[0] == wanted[1] and len(texts(each)) == 5)
+        until("and from its stored messages", lambda: first not in kept(each) and second in kept(each))
         check("the next one has the name now", texts(each, "#log .name")[0] == "backup program", texts(each, "#log .name"))
     until("its notification is closed, others stay", lambda: notified() == [f"message-{second}"])
     check("a screen reader has nothing new to read", driver.execute_script("return added") == 0, driver.execute_script("return added"))
     check("the focus stays among the messages", driver.switch_to.active_element.get_attribute("id") == "scroll")
     find(driver, "another").click()
     more = [post(text="unread one"), post(text="unread two")]
-    until("what comes meanwhile is unread", lambda: driver.title.startswith("(2) "))
+    until("messages that arrive in the meantime are unread", lambda: driver.title.startswith("(2) "))
     delete(more[0])
-    until("what is deleted is not unread any more", lambda: driver.title.startswith("(1) "))
+    until("a deleted message is no longer unread", lambda: driver.title.startswith("(1) "))
     delete(second)  # It has been read.
-    until("what was read did not count", lambda: second not in kept(driver) and driver.title.startswith("(1) "))
+    until("a deleted message that was read does not change the count", lambda: second not in kept(driver) and driver.title.startswith("(1) "))
     delete(more[1])
-    until("then nothing is unread", lambda: not driver.title.startswith("(") and texts(driver, "#log .unread") == [])
+    until("then no message is unread", lambda: not driver.title.startswith("(") and texts(driver, "#log .unread") == [])
     find(driver, "back").click()
 
     # Another program deletes a message in the database while no page is open.
     driver.get("about:blank")
     subprocess.run([*SHELL, f"DELETE FROM messages WHERE message_id = {fourth}"], check=True, timeout=LIMIT)
     driver.get(RELAY + "/")
-    until("what was deleted meanwhile is gone", lambda: texts(driver) == [wanted[2], "Thank you, backup!", "Good"]
+    until("messages that were deleted in the meantime are gone", lambda: texts(driver) == [wanted[2], "Thank you, backup!", "Good"]
           and fourth not in kept(driver))
     until("and the page listens again", lambda: driver.execute_script("return streams.length"))
     for id in kept(phone):
@@ -921,7 +921,7 @@ def programs():
     if status != 204:
         check("this relay does not remove", status in (404, 405), status)
         driver.execute_script("hear('left', { reason: 'removed' })")
-    until("who is removed is told so", lambda: find(driver, "login-error").text == "You were removed from this room.")
+    until("a removed member sees the reason", lambda: find(driver, "login-error").text == "You were removed from this room.")
     check("and comes back with no single click", [find(driver, id).get_attribute("value") for id in ("name", "code")] == ["", ""])
     driver.execute_script("""window.fetch = async (path, options) => {
         window.joined = options?.body?.get?.("udid") ?? window.joined;
@@ -929,7 +929,7 @@ def programs():
             JSON.stringify({ error: { code: "forbidden", message: "This room is closed until Monday." } }), { status: 403 }); }""")
     find(driver, "name").send_keys("Ada")
     find(driver, "code").send_keys(room, Keys.ENTER)
-    until("who may not come in reads why", lambda: find(driver, "login-error").text == "This room is closed until Monday.")
+    until("a banned member sees the reason", lambda: find(driver, "login-error").text == "This room is closed until Monday.")
     check("and is the member that was removed", driver.execute_script("return joined") == removed, removed)
     accessible(driver, "a refusal at the door")
 
@@ -972,11 +972,11 @@ def admin(relay):
         until("the right one opens", lambda: find(each, "view").is_displayed())
     driver.refresh()
     until("the tab keeps it", lambda: find(driver, "view").is_displayed())
-    until("the night is there, with what was sent and failed", lambda: "at most 289 a minute; 40 failed" in find(driver, "day-pushes").text)
+    until("the night is shown, with sent and failed pushes", lambda: "at most 289 a minute; 40 failed" in find(driver, "day-pushes").text)
     check("and the queue", find(driver, "day-depth").text == "at most 400; the oldest (dashed) waited up to 2 min")
     line = find(driver, "day-sent").get_attribute("d")
     check("with a gap where the relay did not run", line.count("M") == 2 and len(line.split("L")) > 600, line[:200])
-    until("the app and its gateway are there", lambda: "http2 at 127.0.0.1" in find(driver, "apps").text)
+    until("the app and its gateway are shown", lambda: "http2 at 127.0.0.1" in find(driver, "apps").text)
     token = "f" * 64
     form(cmd="join", udid="f" * 40, token=token, name="<b>Fay</b>", code="<i>hall</i>")
     find(driver, "whom").send_keys(token)
@@ -998,22 +998,22 @@ def admin(relay):
     look_up(driver, "room", "<i>at")
     until("a room is found by the beginning of its code", lambda: texts(driver, "#result .link")[:1] == ["<i>attic</i>"])
     click(driver, "#result .link")
-    until("its members are there", lambda: ["<b>Gina</b>", "Hugo"] == texts(driver, "#result .table:nth-of-type(1) td:first-child"))
+    until("its members are shown", lambda: ["<b>Gina</b>", "Hugo"] == texts(driver, "#result .table:nth-of-type(1) td:first-child"))
     click(driver, "#result .table:nth-of-type(2) .link")
-    until("a message's way is there", lambda: texts(driver, "#result .way b") == ["1", "0", "0 of 1", "0 of 1"])
+    until("a message's progress is shown", lambda: texts(driver, "#result .way b") == ["1", "0", "0 of 1", "0 of 1"])
     check("without the text", "anybody?" not in driver.page_source)
     check("a failed push has its reason", "PayloadTooLarge" in find(driver, "result").text)
-    check("who has led there has the focus", driver.switch_to.active_element.get_attribute("id") == "result")
+    check("the result has the focus", driver.switch_to.active_element.get_attribute("id") == "result")
     # The message is still followed. An error from elsewhere must stay nevertheless.
     driver.execute_script("showError(new Error('stays'))")
     form(cmd="messages", udid=hugo)
     until("it is fetched", lambda: texts(driver, "#result .way b")[3] == "1 of 1")
-    check("and what was complained of meanwhile stays", find(driver, "problem").text == "stays")
+    check("and the error from elsewhere stays", find(driver, "problem").text == "stays")
     until("the failure is among the recent errors", lambda: "PayloadTooLarge" in find(driver, "failures").text)
-    check("and so is what the log says of it", "refused by the gateway" in find(driver, "warnings").text)
+    check("and its log line is shown", "refused by the gateway" in find(driver, "warnings").text)
     look_up(driver, "token", "not hexadecimal", submit=False)
     click(driver, "#search button")
-    until("what is wrong is said", lambda: "hexadecimal" in find(driver, "problem").text)
+    until("the page shows the error", lambda: "hexadecimal" in find(driver, "problem").text)
     driver.execute_script("scrollTo(0, 0)")
     accessible(driver, "the operator's page")
     accessible(phone, "the operator's page in the dark")
@@ -1054,9 +1054,9 @@ def tokens_of_programs(driver, phone):
         find(driver, "token-name").send_keys(Keys.ENTER)
 
     create("nothing")
-    until("a token for nothing is none", lambda: "Choose what" in find(driver, "problem").text)
+    until("a token without a scope is not created", lambda: "Choose what" in find(driver, "problem").text)
     create("figures", room="kitchen", scopes=("figures",))
-    until("what the relay refuses is said", lambda: "leave out room" in find(driver, "problem").text)
+    until("the page shows the relay's refusal", lambda: "leave out room" in find(driver, "problem").text)
     create("backup", room="kitchen & co", days="30", scopes=("post", "read"))
     until("the new one is shown", lambda: find(driver, "secret").get_attribute("value").startswith("pct_"))
     secret = find(driver, "secret").get_attribute("value")
@@ -1076,7 +1076,7 @@ def tokens_of_programs(driver, phone):
     until("when and from where it was used is listed", lambda: driver.execute_script("showTokens()") or texts(
         driver, "#token-list tr:first-child td:nth-child(7)") in (["127.0.0.1"], ["::1"]))
     row = texts(driver, "#token-list tr:first-child td")
-    check("with what it may", row[1:4] == ["post, read", "kitchen & co", "anybody"] and row[4] != "never", row)
+    check("with its rights", row[1:4] == ["post, read", "kitchen & co", "anybody"] and row[4] != "never", row)
     driver.execute_script("document.getElementById('tokens').scrollIntoView()")
     accessible(driver, "tokens")
     fits(driver, "tokens")
@@ -1097,7 +1097,7 @@ def tokens_of_programs(driver, phone):
     accessible(driver, "a question")
     picture(driver, "admin-revoke-light")
     driver.switch_to.active_element.send_keys(Keys.ESCAPE)
-    until("who changes one's mind is where one was", lambda: not find(driver, "sure").is_displayed()
+    until("cancelling returns to the previous place", lambda: not find(driver, "sure").is_displayed()
           and driver.switch_to.active_element.get_attribute("data-key") == key)
     check("and the token is good", admin_call("GET", "/v1/messages?room=kitchen%20%26%20co", token=secret)[0] == 200)
     driver.switch_to.active_element.send_keys(Keys.ENTER)
@@ -1141,13 +1141,13 @@ def order():
     until("with an older relay rooms are found", lambda: texts(old, "#result .link")[:1] == [room])
     click(old, "#result .link")
     until("and shown", lambda: "Oda" in texts(old, "#result td"))
-    check("without what it cannot do", "Actions" not in texts(old, "th") and not find(old, "tokens").is_displayed()
+    check("without the unsupported actions", "Actions" not in texts(old, "th") and not find(old, "tokens").is_displayed()
           and not find(old, "order").is_displayed() and texts(old, "#result .buttons button") == ["Show texts"])
     check("and without complaint", not find(old, "problem").is_displayed())
     quiet(old, "an older relay", 401)
 
     driver = operator()
-    until("bans and the record are there", lambda: find(driver, "order").is_displayed())
+    until("bans and the record are shown", lambda: find(driver, "order").is_displayed())
     look_up(driver, "room", "cellar")
     until("the room is found", lambda: texts(driver, "#result .link")[:1] == [room])
     click(driver, "#result .link")
@@ -1168,15 +1168,15 @@ def order():
         find(driver, "sure-yes").click()
         until("it is done", lambda: not find(driver, "sure").is_displayed())
 
-    until("its members are there", lambda: members() == list(people))
+    until("its members are shown", lambda: members() == list(people))
     check("no text is shown unasked", hidden not in driver.page_source)
     press_button("Show texts")
-    until("asked for, texts are shown", lambda: texts(driver, "#result .said") == [hidden, "Hello"])
+    until("texts are shown on request", lambda: texts(driver, "#result .said") == [hidden, "Hello"])
     [bad] = [id for id, text in zip(
         texts(driver, "#result .table:nth-of-type(2) td:first-child"), texts(driver, "#result .said")) if text == hidden]
     press_key(driver, "delete-" + bad)
     sure(driver, f"Delete message {bad}?")
-    check("with what would be deleted", hidden in find(driver, "sure-text").text)
+    check("with the message that would be deleted", hidden in find(driver, "sure-text").text)
     yes()
     until("a deleted message is gone", lambda: texts(driver, "#result .said") == ["Hello"])
     until("which is in the record", lambda: texts(driver, "#record tbody tr:first-child td")[1:4:2] == ["message deleted", bad])
@@ -1192,19 +1192,19 @@ def order():
         window.fetch = before;
         return new Response(JSON.stringify({ detail: "There is no such member" }), { status: 404 }); }""")
     find(driver, "sure-yes").click()
-    until("what goes wrong is said where it was asked", lambda: find(driver, "sure-problem").text == "There is no such member")
+    until("the dialog shows the error", lambda: find(driver, "sure-problem").text == "There is no such member")
     yes()
-    until("who is removed is gone", lambda: members() == ["<b>Mel</b>", "Nic"])
+    until("a removed member is gone", lambda: members() == ["<b>Mel</b>", "Nic"])
     press_key(driver, "ban-" + ids()["Nic"])
     sure(driver, "Ban Nic?")
     check("a ban asks for how long, and why", find(driver, "sure-time").is_displayed() and find(driver, "sure-reason").is_displayed())
-    check("and whether the address, too", find(driver, "sure-address").is_displayed() and not find(driver, "sure-new").is_displayed())
+    check("and whether to ban the address as well", find(driver, "sure-address").is_displayed() and not find(driver, "sure-new").is_displayed())
     click(driver, "#sure-for option[value='604800']")
     find(driver, "sure-reason").send_keys("spam <b>")
     accessible(driver, "a ban")
     picture(driver, "admin-ban-light")
     yes()
-    until("who is banned is gone", lambda: members() == ["<b>Mel</b>"])
+    until("a banned member is gone", lambda: members() == ["<b>Mel</b>"])
     until("and among the bans", lambda: texts(driver, "#bans tbody tr:first-child td")[:3] == ["Nic", room, "spam <b>"])
     until("with an end", lambda: texts(driver, "#bans tbody tr:first-child td")[4] not in ("", "for ever", "ended"))
     press_button("Close the room")

@@ -121,7 +121,7 @@ def monitoring():
     check("1 a payload that a script puts into the queue is sent", arrivals(1) == [(phone, json.loads(payload))])
 
     status, problem = api("POST", "/v1/notifications", {"to": {"tokens": [phone]}, "alert": "x" * 4100})
-    check("1 a payload that is too large is an error that says by how much",
+    check("1 the error for a payload that is too large says by how much",
           status == 400 and problem["field"] == "payload" and "more than the 4096" in problem["detail"], problem)
 
 
@@ -144,12 +144,12 @@ def tutorial():
         text = command("send", "--direct", *identity, "--gateway", gateway, "--port", port, "--token", phone,
                        "--alert", "新年好", "--badge", "11", "--sound", "default")
         check(f"2 the sending script, over {gateway}", "accepted" in text, text)
-        check(f"2 and what it sent over {gateway}", arrivals(1) == [
+        check(f"2 and the push over {gateway}", arrivals(1) == [
             (phone, {"aps": {"alert": "新年好", "badge": 11, "sound": "default"}})])
     wrong = [*identity[:3], "wrong", *identity[4:]]
     text = command("send", "--direct", *wrong, "--gateway", "http2", "--port", HTTP2, "--token", phone,
                    "--alert", "x", expect=1)
-    check("2 a wrong password is said in words", "passphrase" in text, text)
+    check("2 a wrong password gives a clear error", "passphrase" in text, text)
 
 
 def models():
@@ -218,7 +218,7 @@ def manager():
     status, _ = api("PUT", f"/v1/devices/{phone}", {"user_reference": "account-17"})
     check("4 its user is set", status == 200)
     status, device = api("GET", f"/v1/devices/{phone}")
-    check("4 what is known of it", device["client_info"] == "iPod; badges only" and device["user_reference"] == "account-17", device)
+    check("4 the device's data", device["client_info"] == "iPod; badges only" and device["user_reference"] == "account-17", device)
     status, device = api("PATCH", f"/v1/devices/{phone}", {"server_info": "badge 3"})
     check("4 the server's own text is kept with it", status == 200 and device["server_info"] == "badge 3", device)
     unread = {"to": {"users": ["account-17"]}, "badge": 3, "skip_unchanged": True}

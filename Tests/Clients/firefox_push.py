@@ -149,7 +149,7 @@ def notified(text, name):
     until(f"{text!r} is shown", lambda: [(each["title"], each["text"]) for each in shown()] == [("Otto", text)])
     last = until("and acknowledged", lambda: [
         each for each in inbox("/notifications?protocol=webpush")["notifications"][-1:] if each.get("delivery") == "acknowledged"])[0]
-    check("with what says that it was delivered", last["delivery_code"] == 100 and last["answer"] == "accepted", last)
+    check("with the code for a delivered message", last["delivery_code"] == 100 and last["answer"] == "accepted", last)
     check("the sandbox cannot read it", "payload" not in last and "payload_base64" in last, last)
     picture(name)
 
@@ -248,14 +248,14 @@ try:
     until("the relay has forgotten the rooms again", lambda: find("login-error").is_displayed())
     form(cmd="join", udid="1" * 40, token=0, name="Otto", code=ROOM)
     enter("Nina")
-    until("with another key Firefox subscribes anew", lambda: endpoints() not in ([endpoint], []))
+    until("with another key Firefox subscribes again", lambda: endpoints() not in ([endpoint], []))
     known()
     leave()
     notified("with another key", "firefox-another-key")
 
     until("the page knows that it is subscribed", lambda: find("notify").text == "Stop notifying")
     find("notify").click()
-    until("who stops has no subscription", lambda: find("notify").text == "Notify me" and endpoints() == [])
+    until("a browser that stops notifications has no subscription", lambda: find("notify").text == "Notify me" and endpoints() == [])
 except SystemExit:
     raise
 except Exception:

@@ -102,7 +102,7 @@ def main(server):
         move = Move(file, "@" + url)
         until("it is in the middle of the way there", is_copying)
         end(move, number)
-        until("nothing of it is there", is_untouched)
+        until("no part of it is in the database", is_untouched)
     there, _ = moved("the way there", file, "@" + url)
     check("all rows", {table["table"]: table["rows"] for table in there}["push_queue"] == PUSHES, str(there))
     status, _, errors, *_ = Move(file, "@" + url).ended()

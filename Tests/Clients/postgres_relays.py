@@ -249,7 +249,7 @@ def disturb(relays, server, clients, doubts, held):
     def answered(what, count):
         """Waits until each client has got this number of responses."""
         before = [len(client.answered) for client in clients]
-        until(f"each client is answered {what}", lambda: all(
+        until(f"each client gets responses {what}", lambda: all(
             client.fault or len(client.answered) >= answers + count for client, answers in zip(clients, before)),
             told=lambda: [len(client.answered) - answers for client, answers in zip(clients, before)])
 
@@ -276,7 +276,7 @@ def disturb(relays, server, clients, doubts, held):
             until(f"others end the start of {relay.name}", lambda: server.rows(
                 f"SELECT time_ended IS NOT NULL FROM relay_starts WHERE start_id = {begun}") == ["t"])
             relay.process.send_signal(signal.SIGCONT)
-            until(f"{relay.name} begins anew", lambda: start_of(relay) not in (None, begun), told=lambda: log(relay.name))
+            until(f"{relay.name} has a new start", lambda: start_of(relay) not in (None, begun), told=lambda: log(relay.name))
     answered("after the last disturbance", 1)
 
 
@@ -296,7 +296,7 @@ def check_pooled(relay, pooled):
         text, begun = f"pooled {time.time()}", time.time()
         posted = ask("POST", relay.base + "/api.php", urllib.parse.urlencode({
             "cmd": "message", "udid": member(ROOMS, 0), "text": text}).encode())
-        check("a message for the pooled stream is taken", posted[0] == 200, posted)
+        check("a message for the pooled stream is accepted", posted[0] == 200, posted)
         try:
             while text not in answer.readline().decode():
                 if time.time() > begun + WHILE:
@@ -378,7 +378,7 @@ def check_pushes(server, control, relays, doubts, count):
     groundless = [(push, times, reasons.get(push)) for push, times in twice.items() if times - 1 > len(reasons.get(push, ()))]
     check("more than once came only what a relay had when it was killed or stopped, was open when the server was, or went unanswered",
           not groundless, (len(groundless), groundless[:5]))
-    check("what relays had was looked for", doubts.is_alive() and doubts.looks > ROUNDS)
+    check("the leases of the relays were recorded", doubts.is_alive() and doubts.looks > ROUNDS)
     return len(twice)
 
 

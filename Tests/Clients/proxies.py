@@ -337,7 +337,7 @@ def recipes(make):
         return [line["address"] for line in relay.log("member joined")]
 
     # The log is written in the background.
-    until("all who have joined stand in the log", lambda: len(known()) >= 4, told=log("relay"))
+    until("the log has all joins", lambda: len(known()) >= 4, told=log("relay"))
     addresses = known()
     check("the relay knows each client's address, whatever it says of itself", addresses == [f"127.0.0.1{each}" for each in range(1, 5)],
           addresses)
@@ -351,7 +351,7 @@ def recipes(make):
         check(f"posted: {text}", answer.status == 200, answer.__dict__)
 
     say(2, "for Ann")
-    until("it comes to the stream", lambda: busy.has("for Ann"), told=busy.told)
+    until("it reaches the stream", lambda: busy.has("for Ann"), told=busy.told)
 
     # Pages, the worker and the manifest as the relay sends them.
     names = ("content-type", "content-security-policy", "referrer-policy", "x-content-type-options", "cache-control")
@@ -372,9 +372,9 @@ def recipes(make):
     post = ("-H", "Content-Type: application/x-www-form-urlencoded", "--data-binary", "@-")
     start_of_form = f"cmd=message&udid={udid(1)}&text=".encode()
     answer = curl(url + "/api.php", *post, body=start_of_form + b"x" * 60_000)
-    check("a long body comes to the relay, which says what is wrong", answer.status == 400 and "text" in answer.body, answer.__dict__)
+    check("a long body reaches the relay, which returns the error", answer.status == 400 and "text" in answer.body, answer.__dict__)
     answer = curl(url + "/api.php", *post, body=start_of_form + b"x" * 70_000)
-    check("a body over the limit is told so, by the relay", answer.status == 413 and "65536 bytes" in answer.body, answer.__dict__)
+    check("the relay refuses a body over the limit", answer.status == 413 and "65536 bytes" in answer.body, answer.__dict__)
     for more in ((), ("-H", "Transfer-Encoding: chunked", "--http1.1")):
         # A proxy with a response reads the rest only for a moment, and then cuts off a client that still sends.
         answers = []
@@ -387,17 +387,17 @@ def recipes(make):
     statuses = {form(url, client="127.0.0.99", cmd="leave", udid=udid(9)).status for _ in range(45)}
     check("an address has a limit", 429 in statuses, statuses)
     answer = form(url, client="127.0.0.99", cmd="leave", udid=udid(9))
-    check("and is told when to come again", answer.status == 429 and int(answer.headers["retry-after"]) > 0, answer.__dict__)
+    check("and the response gives the time to wait", answer.status == 429 and int(answer.headers["retry-after"]) > 0, answer.__dict__)
     check("another address has one of its own", form(url, client="127.0.0.98", cmd="leave", udid=udid(9)).status == 200)
 
     # A renewed certificate.
     before = shown(port)
     exchange("tls", "renewed")
     proxy.reload()
-    until("new connections are shown the renewed certificate", lambda: shown(port) != before, told=log("proxy"))
+    until("new connections get the renewed certificate", lambda: shown(port) != before, told=log("proxy"))
     # A proxy's old process that ends may close a connection with an unread request. A client repeats the request with its key.
     say(2, "after the renewal", attempts=3)
-    until("it comes to the stream that was open before", lambda: busy.has("after the renewal"), told=busy.told)
+    until("it reaches the stream that was open before", lambda: busy.has("after the renewal"), told=busy.told)
 
     said = pushchat_check(relay)
     for line in ("ok    relay: runs at", "ok    public address: localhost is at", "is trusted: issued by Authority of the test",
@@ -410,8 +410,8 @@ def recipes(make):
           told=quiet.told)
     check("it is open", quiet.is_open, quiet.told())
     say(4, "at last")
-    until("and brings what is said", lambda: quiet.has("at last"), told=quiet.told)
-    check("the other is open, too", busy.is_open, busy.told())
+    until("and brings the message", lambda: quiet.has("at last"), told=quiet.told)
+    check("the other one is open as well", busy.is_open, busy.told())
 
 
 def own():
@@ -450,9 +450,9 @@ def own():
     stream = Stream(url, udid(1))
     before = shown(relay.port)
     deploy("second")
-    until("new connections are shown the renewed certificate", lambda: shown(relay.port) != before, told=log("relay"))
+    until("new connections get the renewed certificate", lambda: shown(relay.port) != before, told=log("relay"))
     check("posted", form(url, cmd="message", udid=udid(2), text="hello").status == 200)
-    until("the stream that was open goes on", lambda: stream.has("hello"), told=stream.told)
+    until("the open stream continues", lambda: stream.has("hello"), told=stream.told)
     check("it is open", stream.is_open)
     said = pushchat_check(relay)
     for line in ("is trusted: issued by Authority of the test", "streams arrive at once", "there is no proxy: clients' addresses are their own"):
@@ -498,7 +498,7 @@ def findings():
         "/CN=Stranger", "-addext", "subjectAltName=DNS:localhost", "-days", "2")
     says("unknown authority", "FAIL  public address: the certificate is not trusted: this system does not know its issuer, Stranger")
     said = pushchat_check(relay)
-    check("nothing there", re.search("FAIL  public address: nothing answers at localhost, port .*refuses connections", said), said)
+    check("no server at the address", re.search("FAIL  public address: nothing answers at localhost, port .*refuses connections", said), said)
     make_certificate("tls")
     relay.process.terminate()
     relay.process.wait(timeout=60)
@@ -562,7 +562,7 @@ def share(both, url, server):
     for client in (ann, bo):
         say(client, f"{client} to all")
     for stream in (of_ann, of_bo):
-        until("a stream brings what was said over both relays", lambda: stream.texts == said, told=stream.told)
+        until("a stream brings the messages of both relays", lambda: stream.texts == said, told=stream.told)
 
     first.process.kill()
     first.process.wait()
@@ -573,14 +573,14 @@ def share(both, url, server):
     until("its stream has ended", lambda: not of_ann.is_open, told=of_ann.told)
     again = Stream(url, members[ann], ann, "-H", f"Last-Event-ID: {of_ann.last}")
     say(bo, "to the stream that came back")
-    until("a stream goes on at the other relay, and has had all, once", lambda: of_ann.texts + again.texts == said, told=again.told)
-    until("the other's has, too", lambda: of_bo.texts == said, told=of_bo.told)
+    until("a stream continues at the other relay, and has got every message once", lambda: of_ann.texts + again.texts == said, told=again.told)
+    until("the other stream has as well", lambda: of_bo.texts == said, told=of_bo.told)
     check("a client joins over the other relay", join(ann))
     until("which knows its address", lambda: second.serves(ann), told=log("relay2"))
     again.process.terminate()
 
     first.start()
-    until("a relay that is back gets its clients back", lambda: join(ann) and first.serves(ann), told=log("proxy"))
+    until("a restarted relay gets its clients back", lambda: join(ann) and first.serves(ann), told=log("proxy"))
     first.process.kill()
     first.process.wait()
     answer = curl(url + "/", client=ann)
@@ -598,9 +598,9 @@ def share(both, url, server):
     answer = form(url, client=bo, cmd="message", udid=members[bo], text="lost")
     check("without the database nothing is accepted", answer.status in (502, 503), answer.__dict__)
     server.start()
-    until("and by itself all goes on", lambda: join(ann) and join(bo), told=log("proxy"))
+    until("and everything resumes by itself", lambda: join(ann) and join(bo), told=log("proxy"))
     say(ann, "the end")
-    until("the stream that was open all the time has had all, once", lambda: of_bo.texts == said, told=of_bo.told)
+    until("the stream that stayed open has got every message once", lambda: of_bo.texts == said, told=of_bo.told)
     check("it is open", of_bo.is_open, of_bo.told())
 
 

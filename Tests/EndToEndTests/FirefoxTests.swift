@@ -28,7 +28,7 @@ extension Browser {
                     Running.executable.path, "serve", "--config", configuration.path, "--port", "\(port.number)",
                 ], input: Data(), within: 560)
             #expect(played.status == 0, "\(played.text.split(separator: "\n").suffix(3)) \(played.errors.suffix(3000))")
-            #expect(played.text.contains("who stops has no subscription"))
+            #expect(played.text.contains("a browser that stops notifications has no subscription"))
         }
     }
 }
