@@ -66,7 +66,7 @@ package enum DatabaseCopy {
             replaces
             ? rename(draft, file) == 0
             : link(draft, file) == 0 || ([EPERM, ENOTSUP, ENOSYS].contains(errno) && rename(draft, file) == 0)
-        guard isMade else { throw DatabaseFile.unusable("\(file) cannot be made") }
+        guard isMade else { throw DatabaseFile.unusable("\(file) cannot be created") }
         try sync(folder)
     }
 
@@ -97,7 +97,7 @@ package enum DatabaseCopy {
         let descriptor = Foundation.open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { throw DatabaseFile.unusable("\(path) cannot be opened") }
         defer { close(descriptor) }
-        guard fsync(descriptor) == 0 else { throw DatabaseFile.unusable("\(path) cannot be brought to the disk") }
+        guard fsync(descriptor) == 0 else { throw DatabaseFile.unusable("\(path) cannot be synced to disk") }
     }
 
     // MARK: Backups by timer
@@ -230,7 +230,7 @@ package enum DatabaseCopy {
             try make(of: copy, to: draft, replaces: true, rights: rights, progress: progress)
             try giveToOwner(of: file, isMissing: isMissing, draft, lock)
             if hasNothing {
-                guard rename(draft, file) == 0 else { throw DatabaseFile.unusable("\(path) cannot be made") }
+                guard rename(draft, file) == 0 else { throw DatabaseFile.unusable("\(path) cannot be created") }
             } else {
                 result = try exchange(path, file, for: draft, carries, now)
             }
@@ -328,7 +328,7 @@ package enum DatabaseCopy {
         guard FileRights.current.user == 0 else { return }
         var status = stat()
         guard stat(isMissing ? DatabaseFile.folder(of: file) : file, &status) == 0 else {
-            throw DatabaseFile.unusable("\(file) cannot be looked at")
+            throw DatabaseFile.unusable("\(file) cannot be inspected")
         }
         let descriptor = Foundation.open(draft, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
         guard descriptor >= 0 else { throw DatabaseFile.unusable("\(draft) cannot be opened") }
@@ -343,7 +343,7 @@ package enum DatabaseCopy {
     static func requireNoLog(_ file: String) throws {
         for name in [file + "-wal", file + "-journal"] where access(name, F_OK) == 0 {
             throw DatabaseFile.Unusable(
-                description: "\(name) belongs to a database that is not there; move it away, and try again")
+                description: "\(name) belongs to a database that does not exist; move it away, and try again")
         }
     }
 

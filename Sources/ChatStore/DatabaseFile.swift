@@ -145,7 +145,7 @@ package struct DatabaseFile: Sendable {
     /// may belong to another user.
     static func requirePlain(_ descriptor: Int32, _ path: String) throws(Unusable) {
         var status = stat()
-        guard fstat(descriptor, &status) == 0 else { throw unusable("\(path) cannot be looked at") }
+        guard fstat(descriptor, &status) == 0 else { throw unusable("\(path) cannot be inspected") }
         try requirePlain(status, path)
     }
 
@@ -175,7 +175,7 @@ package struct DatabaseFile: Sendable {
         defer { close(descriptor) }
         var status = stat()
         guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
-            throw Unusable(description: "\(path) is no file; name a file in database.path")
+            throw Unusable(description: "\(path) is not a file; name a file in database.path")
         }
         guard status.st_size > 0 else { return }
         // sqlite.org, "Database File Format", sections 1.3 and 1.6: the database header, then the header of the page
@@ -210,7 +210,7 @@ package struct DatabaseFile: Sendable {
             var status = stat()
             guard lstat(file, &status) == 0 else {
                 if errno == ENOENT { continue }
-                throw Self.unusable("\(file) cannot be looked at")
+                throw Self.unusable("\(file) cannot be inspected")
             }
             try Self.requirePlain(status, file)
             // By name, because closing a descriptor of `-shm` would drop SQLite's locks.

@@ -78,7 +78,8 @@ package struct DatabaseLock: ~Copyable {
         guard let descriptors = opendir(folder) else {
             guard errno == EACCES else { return nil }
             throw DatabaseFile.Unusable(
-                description: "process \(process), which may serve \(path), is another user's: become that user, or root"
+                description:
+                    "process \(process), which may serve \(path), belongs to another user: become that user, or root"
             )
         }
         defer { closedir(descriptors) }

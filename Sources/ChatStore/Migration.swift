@@ -56,7 +56,7 @@ package enum Migration {
             guard kept.rows == rows, kept.text == hash else {
                 throw Failure(
                     description: """
-                        \(table.name) is not the same there: \(rows) rows were read, and \(kept.rows) stand there \
+                        \(table.name) differs in the target: \(rows) rows were read, and \(kept.rows) are stored \
                         (SHA-256 \(hash) and \(kept.text))
                         """)
             }
@@ -64,7 +64,7 @@ package enum Migration {
                 let number = try source.highestNumber(of: table)
                 try target.setHighestNumber(of: table, number)
                 guard try target.highestNumber(of: table) == number else {
-                    throw Failure(description: "the next number of \(table.name) could not be set")
+                    throw Failure(description: "the next id of \(table.name) could not be set")
                 }
             }
             return Copied(table: table.name, rows: rows, hash: hash)

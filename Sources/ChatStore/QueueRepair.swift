@@ -150,7 +150,7 @@ struct QueueRepair: Sendable {
         memory.index.withLock { $0.hasNumbersOutOfRange = false }
         guard total > 0 else { return }
         database.logger.warning(
-            "pushes had a message_id too close to the highest possible one, and were given another",
+            "pushes had a message_id too close to the highest possible one, and got new ones",
             metadata: ["renumbered": "\(total)"])
     }
 

@@ -73,7 +73,7 @@ package struct SQLiteMigration: MigrationTarget {
             try DatabaseCopy.sync(draft)
             try DatabaseCopy.giveToOwner(of: file, isMissing: isMissing, draft, lock)
             try requireEmpty()
-            guard rename(draft, file) == 0 else { throw DatabaseFile.unusable("\(path) cannot be made") }
+            guard rename(draft, file) == 0 else { throw DatabaseFile.unusable("\(path) cannot be created") }
         } catch {
             // The lock has created the file.
             if isMissing, stat(file, &status) == 0, status.st_size == 0 { unlink(file) }
@@ -206,8 +206,8 @@ package struct SQLiteMigration: MigrationTarget {
                 guard index < columns.count, Self.bind(bytes, columns[index].kind, to: insert, Int32(index + 1)) else {
                     throw DatabaseFile.Unusable(
                         description: """
-                            table \(table.name), \(columns[min(index, columns.count - 1)].name) has what SQLite cannot \
-                            keep in the row: \(String(decoding: row.prefix(200), as: UTF8.self))
+                            table \(table.name), \(columns[min(index, columns.count - 1)].name) has a value that \
+                            SQLite cannot store, in the row: \(String(decoding: row.prefix(200), as: UTF8.self))
                             """)
                 }
             }

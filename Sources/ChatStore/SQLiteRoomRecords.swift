@@ -170,7 +170,9 @@ package struct SQLiteRoomRecords: RoomRecords {
                     SELECT time_settled FROM push_queue
                     WHERE message_id = ? AND (state = 'failed' OR state = 'expired') AND time_settled IS NOT NULL
                     """, [cursor])
-                guard end != nil else { throw ChatError.invalid("cursor", "is no failure any more; begin anew") }
+                guard end != nil else {
+                    throw ChatError.invalid("cursor", "that failure no longer exists; start from the first page")
+                }
             }
             let page = try db.page(
                 Self.failuresSQL,

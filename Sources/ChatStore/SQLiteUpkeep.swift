@@ -58,7 +58,8 @@ package struct SQLiteUpkeep: StoreUpkeep {
                 if !rooms.isEmpty { feed.note { $0.reads.formUnion(rooms) } }
                 try await tokens.flush()
             } catch {
-                database.logger.debug("what was done last is written down later", metadata: ["error": "\(error)"])
+                database.logger.debug(
+                    "recent activity could not be recorded and will be retried", metadata: ["error": "\(error)"])
             }
         } while !Task.isCancelled
     }
@@ -73,7 +74,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
                 database.logger.critical(
                     """
                     a file of the database was deleted, moved or replaced: nothing is read or written until it is back; \
-                    what it held is in this process until it ends (docs/database.md)
+                    this process has its data until it ends (docs/database.md)
                     """, metadata: ["file": "\(missing)", "process": "\(getpid())"])
             } else if missing == nil, isMissing {
                 database.logger.notice("the database's files are back")
@@ -100,7 +101,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
             do throws(ChatError) {
                 if database.files.missing == nil { try await look(&watch) }
             } catch  where !Task.isCancelled {
-                database.logger.warning("the queue could not be looked through", metadata: ["error": "\(error)"])
+                database.logger.warning("the queue could not be scanned", metadata: ["error": "\(error)"])
             } catch {}
             watch.endRound()
             try? await Task.sleep(for: Self.watchInterval)

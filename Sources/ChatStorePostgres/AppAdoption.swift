@@ -31,7 +31,7 @@ struct AppAdoption: Sendable {
         }
         guard members + devices > 0 else { return }
         database.logger.notice(
-            "members and devices of the app default are the default app's now",
+            "members and devices of the app default now belong to the default app",
             metadata: ["app": "\(app)", "members": "\(members)", "devices": "\(devices)"])
     }
 

@@ -116,7 +116,7 @@ final class BackgroundJobs: Sendable {
                 position = first
                 guard trouble.failed.count < Self.mostFailed, trouble.failed.insert(first).inserted else { continue }
                 database.logger.error(
-                    "background work failed and is tried again later",
+                    "background work failed and will be retried",
                     metadata: ["work": "\(kind) \(first)", "error": "\(error)"])
             }
         }

@@ -70,7 +70,7 @@ final class GroupCommit<Request: Sendable, Response: Sendable>: Sendable {
                 let answers = try work(requests, transaction)
                 guard answers.count == requests.count else {
                     throw PostgresError(
-                        kind: .unexpected, message: "\(answers.count) answers for \(requests.count) requests")
+                        kind: .unexpected, message: "\(answers.count) results for \(requests.count) requests")
                 }
                 return answers
             }

@@ -223,7 +223,7 @@ struct PostBatch {
 extension PostgresError {
     /// Another transaction has changed data that was read. The transaction is retried.
     static func collision(_ what: String) -> PostgresError {
-        PostgresError(kind: .refused, state: "40001", message: "\(what) has changed meanwhile")
+        PostgresError(kind: .refused, state: "40001", message: "\(what) has changed in the meantime")
     }
 }
 #endif

@@ -31,7 +31,8 @@ extension PostgresConfiguration {
     private func inspect(_ connection: PostgresConnection) throws -> Inspection {
         let major = connection.serverVersion / 10_000
         guard major >= PostgresSchema.oldestServer else {
-            throw Unusable(description: "PostgreSQL \(major), and at least \(PostgresSchema.oldestServer) is needed")
+            throw Unusable(
+                description: "PostgreSQL \(major) is too old; at least \(PostgresSchema.oldestServer) is needed")
         }
         try connection.run("BEGIN READ ONLY")
         if let schema {
@@ -57,20 +58,20 @@ extension PostgresConfiguration {
             found.problems.append("its clock differs from this machine's by \(difference.components.seconds) s")
         }
         if try row.text(6) == "off" {
-            found.problems.append("synchronous_commit is off: what was answered may be lost with the server's power")
+            found.problems.append("synchronous_commit is off: accepted data may be lost if the server loses power")
         }
         guard try row.text(7) == "UTF8" else {
             throw Unusable(description: "\(found.text); its encoding is \(try row.text(7)), and must be UTF8")
         }
         guard try row.bool(2) else {
             let mayMake = try row.bool(3) ? row.bool(4) && schema != nil : row.bool(5)
-            guard mayMake else { throw Unusable(description: "\(found.text); this user may make no tables in it") }
-            found.text += ", no tables yet: they will be made"
+            guard mayMake else { throw Unusable(description: "\(found.text); this user may not create tables in it") }
+            found.text += ", no tables yet: they will be created"
             return found
         }
         let version = try connection.run("SELECT version FROM relay_schema").first?.int(0) ?? 0
         guard version <= PostgresSchema.current.version else {
-            throw Unusable(description: "schema version \(version) is of a newer pushchat: run that")
+            throw Unusable(description: "schema version \(version) belongs to a newer pushchat: run that")
         }
         func count(_ table: String) throws -> [AppName: Int] {
             try connection.run("SELECT app, count(*) FROM \(table) GROUP BY app").reduce(into: [:]) {

@@ -70,7 +70,7 @@ struct PostgresError: Error, Sendable, CustomStringConvertible {
 
     /// The sequence returned a push id that another program has already inserted.
     static let numberTaken = {
-        var error = PostgresError(kind: .refused, state: "23505", message: "the number of a push is taken")
+        var error = PostgresError(kind: .refused, state: "23505", message: "the push id is taken")
         error.constraint = PostgresError.numbers
         return error
     }()
@@ -111,8 +111,8 @@ extension ChatError {
             self = error
         case let error as PostgresError where error.kind == .inDoubt:
             self = ChatError(
-                .unavailable, "The server cannot tell whether it stored this; look, or try again",
-                retryAfter: .seconds(2), cause: "the answer to COMMIT was lost: \(error)")
+                .unavailable, "The server cannot tell whether it stored this; check, or try again",
+                retryAfter: .seconds(2), cause: "the response to COMMIT was lost: \(error)")
         case let error as PostgresError where error.isServerProblem:
             self = .unavailable(cause: String(describing: error))
         default:

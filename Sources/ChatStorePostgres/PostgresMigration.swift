@@ -93,7 +93,8 @@ package final class PostgresMigration: MigrationTarget {
             guard error.kind == .lost else { throw error }
             throw PostgresConfiguration.Unusable(
                 description: """
-                    the answer to COMMIT was lost (\(error)): everything is there or nothing is; run it again, and it says so
+                    the response to COMMIT was lost (\(error)): either all data was copied or \
+                    none; run it again to find out
                     """)
         }
     }
@@ -225,7 +226,8 @@ package final class PostgresMigration: MigrationTarget {
         }
     }
 
-    /// The maximum id to copy. It leaves room for the next ids.
+    /// The highest id to accept, 2⁶² - 1. The check on the push ids of `push_queue` has the same limit. It leaves room
+    /// for the next id.
     private static let highestNumber: Int64 = 1 << 62 - 1
 
     package func highestNumber(of table: MigratedTable) throws -> Int64 {
@@ -243,8 +245,8 @@ package final class PostgresMigration: MigrationTarget {
         guard number <= Self.highestNumber else {
             throw PostgresConfiguration.Unusable(
                 description: """
-                    the highest number in \(table.name) was \(number), and PostgreSQL's end at \(Self.highestNumber): start \
-                    pushchat serve once on the file, which gives such pushes other numbers
+                    the highest id in \(table.name) was \(number), and PostgreSQL's ids end at \(Self.highestNumber): \
+                    start pushchat serve once on the file, which gives such pushes other ids
                     """)
         }
         try connection.run(

@@ -98,7 +98,7 @@ package struct PostgresModeration: Moderation {
                 .optional(room), .optional(udid), .optional(token), .optional(name), .optional(request.reason),
                 .time(now), .optional(request.endsAt), .optional(address),
             ])
-        guard let row else { throw PostgresError(kind: .unexpected, message: "INSERT answered no row") }
+        guard let row else { throw PostgresError(kind: .unexpected, message: "INSERT returned no row") }
         record(
             isClosed ? .close : .ban, room: room, subject: name, by: moderator,
             takingBack: isClosed ? .all : (token ?? removed.first?.token).map(Pushes.device), at: now, transaction)

@@ -63,7 +63,8 @@ package final class PostgresPushQueue: PushQueue {
     /// Throws if other relays may have taken over this relay's pushes.
     private func requireLife() throws(ChatError) {
         guard !database.holdsLeases else { return }
-        throw .unavailable(cause: "the database has not heard this relay for so long that others may have its pushes")
+        throw .unavailable(
+            cause: "the database has not heard from this relay for so long that others may have its pushes")
     }
 
     private func keep(_ read: [NotificationID: [UInt8]]) {

@@ -172,7 +172,9 @@ package struct PostgresRoomRecords: RoomRecords {
                     SELECT ms(time_settled) FROM push_queue
                     WHERE message_id = $1::bigint AND state IN ('failed', 'expired') AND time_settled IS NOT NULL
                     """, [.int(cursor)])
-                guard let row else { throw ChatError.invalid("cursor", "is no failure any more; begin anew") }
+                guard let row else {
+                    throw ChatError.invalid("cursor", "that failure no longer exists; start from the first page")
+                }
                 end = try row.time(0)
             }
             let window = app == nil ? limit + 1 : PostgresTransaction.pageWindow + 1

@@ -75,7 +75,8 @@ package struct PostgresUpkeep: StoreUpkeep {
                 try await activity.flush()
                 try await tokens.flush()
             } catch {
-                database.logger.debug("what was done last is written down later", metadata: ["error": "\(error)"])
+                database.logger.debug(
+                    "recent activity could not be recorded and will be retried", metadata: ["error": "\(error)"])
             }
         } while !Task.isCancelled
     }
@@ -91,7 +92,8 @@ package struct PostgresUpkeep: StoreUpkeep {
                 isUsageForgotten = !isKept
                 try await warnOfUnconfiguredApps(&unconfigured)
             } catch {
-                database.logger.debug("settings are followed later", metadata: ["error": "\(error)"])
+                database.logger.debug(
+                    "changed settings could not be applied and will be retried", metadata: ["error": "\(error)"])
             }
             try? await Task.sleep(for: Self.settingsInterval)
         }

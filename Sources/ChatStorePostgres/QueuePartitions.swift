@@ -79,7 +79,9 @@ final class QueuePartitions: Sendable {
             do throws(ChatError) {
                 dropped += try await drop(name, day, estimate)
             } catch {
-                database.logger.debug("old pushes are deleted later", metadata: ["day": "\(day)", "error": "\(error)"])
+                database.logger.debug(
+                    "old pushes could not be deleted and will be retried",
+                    metadata: ["day": "\(day)", "error": "\(error)"])
             }
         }
         return dropped

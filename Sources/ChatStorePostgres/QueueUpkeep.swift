@@ -70,7 +70,7 @@ final class QueueUpkeep: Sendable {
                         try await self.look()
                     } catch  where !Task.isCancelled {
                         self.database.logger.debug(
-                            "the queue could not be looked through", metadata: ["error": "\(error)"])
+                            "the queue could not be scanned", metadata: ["error": "\(error)"])
                     } catch {}
                     let pause = min((ContinuousClock.now - began) * Self.share, Self.longestPause)
                     try? await Task.sleep(for: max(Self.interval, pause))
@@ -102,9 +102,10 @@ final class QueueUpkeep: Sendable {
         let now = database.now()
         try await beginDay(now)
         await attempt("leases of relays that have ended", takeOver)
-        await attempt("what was given back", releaseReturned)
-        await attempt("what others settled or made due", { () throws(ChatError) in try await self.moveStrays(now) })
-        await attempt("times too far ahead", { () throws(ChatError) in try await self.mendTimes(now) })
+        await attempt("released pushes", releaseReturned)
+        await attempt(
+            "pushes that others settled or made due", { () throws(ChatError) in try await self.moveStrays(now) })
+        await attempt("due times too far ahead", { () throws(ChatError) in try await self.mendTimes(now) })
         await attempt("the default app's pushes", adopt)
         await attempt("leases that this relay does not know", releaseOrphans)
         return try await findDue()
@@ -114,7 +115,9 @@ final class QueueUpkeep: Sendable {
         do throws(ChatError) {
             try await work()
         } catch {
-            database.logger.debug("the queue's upkeep goes on later", metadata: ["of": "\(name)", "error": "\(error)"])
+            database.logger.debug(
+                "a part of the queue's upkeep failed and will be retried",
+                metadata: ["of": "\(name)", "error": "\(error)"])
         }
     }
 

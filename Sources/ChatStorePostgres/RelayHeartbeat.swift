@@ -93,7 +93,7 @@ final class RelayHeartbeat: Sendable {
                 state.withLock { $0.seenSince = nil }
                 answerBegin(.failure(ChatError(storing: error)))
                 if failures == 0 {
-                    logger.warning("the database's server is away", metadata: ["error": "\(error)"])
+                    logger.warning("the database's server is unavailable", metadata: ["error": "\(error)"])
                 }
                 failures += 1
                 streams.send(.everything)
@@ -181,7 +181,7 @@ final class RelayHeartbeat: Sendable {
             [.int(own)])
         guard !rows.isEmpty else {
             logger.warning(
-                "this relay was silent for so long that others have taken over its pushes: it begins anew",
+                "this relay was silent for so long that others have taken over its pushes: it starts again",
                 metadata: ["start": "\(own)"])
             return try register(connection, began)
         }
@@ -201,7 +201,7 @@ final class RelayHeartbeat: Sendable {
         let rows = try inTransaction(
             connection, "INSERT INTO relay_starts (host) VALUES ($1::text) RETURNING start_id",
             [.text("\(ProcessInfo.processInfo.hostName) \(getpid())")])
-        guard let row = rows.first else { throw .lost("the start was not written down") }
+        guard let row = rows.first else { throw .lost("the start was not recorded") }
         do {
             let number = try row.int(0)
             state.withLock { state in
@@ -209,7 +209,7 @@ final class RelayHeartbeat: Sendable {
                 state.seen = began
             }
         } catch {
-            throw .lost("the start was not written down")
+            throw .lost("the start was not recorded")
         }
         answerBegin(.success(()))
         streams.send(.everything)

@@ -603,7 +603,7 @@ struct MigrationTests {
                 try PostgresMigration.write(postgres) { try Migration.run(from: source, to: $0) }
             }
         }
-        #expect(problem.contains("push_queue is not the same there: 1 rows were read, and 1 stand there"))
+        #expect(problem.contains("push_queue differs in the target: 1 rows were read, and 1 are stored"))
         #expect(try server.value("SELECT count(*) FROM relay.push_queue") == 0)
     }
 
