@@ -105,7 +105,7 @@ struct EventHubTests {
         feed.setReceipt(Receipt(message: 1, reached: 0, fetched: 0, readers: []), of: member)
         await hub.readChanges()
         await hub.maintain()
-        #expect(told(writer) == "nothing", "Nothing has become of it yet.")
+        #expect(told(writer) == "nothing", "It has no receipt yet.")
         feed.setReceipt(read(1), of: member)
         await hub.readChanges()
         #expect(told(writer) == "nothing")
@@ -367,7 +367,7 @@ final class FakeTokens: TokenStore {
     func used(_ id: Int64, from address: String?) { _ = unasked() }
 
     private func unasked() -> ChatError {
-        Issue.record("The tokens were asked for more than a look-up")
+        Issue.record("Unexpected call of the token store")
         return ChatError(.internalError, "not told")
     }
 }

@@ -140,7 +140,7 @@ struct GoldenRequestTests {
         let answer = try await relay.exchange(Array(bytes.utf8))
         #expect(answer.status == 200)
         guard case .post(let request) = relay.store.calls.first else {
-            Issue.record("The store was asked for \(relay.store.calls)")
+            Issue.record("Unexpected calls of the store: \(relay.store.calls)")
             return
         }
         #expect(request.text.text == "one\r\ntwo")

@@ -37,7 +37,7 @@ struct MembersTests {
         let answer = try await relay.form("cmd=join&udid=\(Sample.udid)&token=\(token)&name=Ann&code=x")
         #expect(answer.status == .ok)
         guard case .join(let request) = relay.store.calls.first else {
-            Issue.record("The store was asked for \(relay.store.calls)")
+            Issue.record("Unexpected calls of the store: \(relay.store.calls)")
             return
         }
         #expect(request.token == nil)

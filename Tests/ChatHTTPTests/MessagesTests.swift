@@ -50,7 +50,7 @@ struct MessagesTests {
         #expect(answer.text == "OK\n")
         #expect(answer.header("Idempotency-Replayed") == "true")
         guard case .post(let request) = relay.store.calls.first else {
-            Issue.record("The store was asked for \(relay.store.calls)")
+            Issue.record("Unexpected calls of the store: \(relay.store.calls)")
             return
         }
         #expect(request.idempotencyKey == "a b~1")

@@ -102,7 +102,7 @@ struct ServerTests {
             }
         }
         guard case .post(let request) = relay.store.calls.first else {
-            Issue.record("The store was asked for \(relay.store.calls)")
+            Issue.record("Unexpected calls of the store: \(relay.store.calls)")
             return
         }
         #expect(request.client.address == (isTrusted ? "2001:db8::7" : "127.0.0.1"))

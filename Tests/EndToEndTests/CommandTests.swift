@@ -346,7 +346,7 @@ extension EndToEnd {
 
         @Test(
             "A backup beside a relay that accepts messages is complete, and overwrites no file",
-            .onlySQLite("over PostgreSQL pg_dump does it"))
+            .onlySQLite("pg_dump makes the backups of PostgreSQL"))
         func backup() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)

@@ -11,7 +11,7 @@ extension Waiting {
 
         @Test(
             "While the file is deleted or replaced, the relay responds 503 and is not ready; putting it back loses nothing",
-            .onlySQLite("it is about the file"))
+            .onlySQLite("it tests the database file"))
         func gone() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
@@ -56,7 +56,7 @@ extension Waiting {
 
         @Test(
             "A second relay on the same file is refused, whatever link it uses; another program's file stays unchanged",
-            .onlySQLite("it is about the file"))
+            .onlySQLite("it tests the database file"))
         func links() async throws {
             let folder = try Folder()
             let configuration = folder.file("relay.yaml")

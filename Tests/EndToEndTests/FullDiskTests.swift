@@ -5,7 +5,7 @@ import Testing
 
 extension Surroundings {
     /// Tests the relay while the disk is full, and while another process locks the database.
-    @Suite("Full disks and locked databases", .onlySQLite("it is about the file"))
+    @Suite("Full disks and locked databases", .onlySQLite("it tests the database file"))
     struct FullDiskTests {
         @Test(
             "With a full disk posts get 503 with Retry-After, reads work, nothing accepted is lost, and service resumes",

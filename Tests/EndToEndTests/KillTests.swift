@@ -101,8 +101,8 @@ extension Surroundings {
             #expect(lost.isEmpty)
             #expect(texts.count > 50)
             #expect(duplicates <= inFlight.values.reduce(0, +))
-            #expect(unfounded.isEmpty, "repeated though it was not in flight at a kill")
-            #expect(ids.values.allSatisfy { $0.count == 1 }, "a repeat had another apns-id")
+            #expect(unfounded.isEmpty, "sent again although it was not in flight at a kill")
+            #expect(ids.values.allSatisfy { $0.count == 1 }, "a retry had another apns-id")
             #expect(
                 try relay.count("SELECT count(*) FROM messages") == Set(texts).count, "a repeat made a second message")
             #expect(try relay.count("SELECT count(*) FROM push_queue WHERE state = 'sent'") == texts.count * 2)

@@ -3,7 +3,7 @@ import Foundation
 import Testing
 
 extension Databases {
-    @Suite("pushchat migrate", .onlySQLite("it brings a server of its own, and is the same in each run"))
+    @Suite("pushchat migrate", .onlySQLite("it starts its own server, and is the same in each run"))
     struct MigrateTests {
         @Test("A file moves into PostgreSQL and back, although each move is killed and stopped in the middle")
         func killed() async throws {

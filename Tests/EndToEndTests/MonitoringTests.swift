@@ -10,7 +10,7 @@ extension Waiting {
 
         @Test(
             "promtool accepts the metrics, alerts, alert tests and dashboard, which name only metrics that exist",
-            .onlySQLite("the alerts name the file's disk, too"))
+            .onlySQLite("the alerts include the file's disk"))
         func promtool() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)

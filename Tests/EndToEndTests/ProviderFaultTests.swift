@@ -94,7 +94,7 @@ extension Stress {
                     + "in doubt \(explained)")
             #expect(lost.isEmpty)
             #expect(duplicates <= explained)
-            #expect(ids.values.allSatisfy { $0.count == 1 }, "a repeat had another apns-id")
+            #expect(ids.values.allSatisfy { $0.count == 1 }, "a retry had another apns-id")
             #expect(arrivals.allSatisfy { $0.headers["apns-collapse-id"] == $0.apnsID })
             let failed = try relay.query("SELECT device_token, reason FROM push_queue WHERE state <> 'sent'")
             #expect(failed.count == bad.count)

@@ -3,7 +3,7 @@ import Testing
 
 extension Waiting {
     /// Tests the promises of docs/https.md and docs/postgresql.md with Debian's proxies (Tests/Clients/proxies.py).
-    @Suite("HTTPS through proxies", .onlySQLite("it is about the way to the relay"))
+    @Suite("HTTPS through proxies", .onlySQLite("it tests the way to the relay, not the store"))
     struct ProxyTests {
         private static let proxies = Page.root.appending(path: ".build/proxies")
 

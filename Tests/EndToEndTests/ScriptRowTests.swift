@@ -83,7 +83,7 @@ extension Scripts {
         }
 
         @Test(
-            "Rows whose push ids are too low fail, and no other rows do", .onlySQLite("PostgreSQL takes no such row"),
+            "Rows whose push ids are too low fail, and no other rows do", .onlySQLite("PostgreSQL rejects such a row"),
             arguments: [-(1 << 62) - 1, .min] as [Int64])
         func tooLow(number: Int64) async throws {
             let folder = try Folder()
@@ -99,7 +99,7 @@ extension Scripts {
 
         @Test(
             "PostgreSQL rejects push ids out of range, and a push id that is used twice delays nothing",
-            .onlyPostgreSQL("SQLite takes any number once"))
+            .onlyPostgreSQL("SQLite accepts any unique push id"))
         func refused() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)

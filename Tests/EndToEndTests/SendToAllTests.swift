@@ -53,7 +53,7 @@ extension Stress {
             )
             #expect(counts.count == Self.devices)
             let unfounded = counts.filter { $0.value - 1 > inFlight[$0.key, default: 0] }
-            #expect(unfounded.isEmpty, "repeated though it was not in flight at a kill")
+            #expect(unfounded.isEmpty, "sent again although it was not in flight at a kill")
             for figure in ["count(*)", "count(DISTINCT device)", "count(*) FILTER (WHERE state = 'sent')"] {
                 #expect(try relay.count("SELECT \(figure) FROM push_queue") == Self.devices, "\(figure)")
             }

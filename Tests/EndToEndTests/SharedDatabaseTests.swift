@@ -3,7 +3,7 @@ import Foundation
 import Testing
 
 extension Databases {
-    @Suite("Relays on one PostgreSQL", .onlySQLite("it brings a server of its own, and is the same in each run"))
+    @Suite("Relays on one PostgreSQL", .onlySQLite("it starts its own server, and is the same in each run"))
     struct SharedDatabaseTests {
         @Test(
             "Killing three relays and the server while clients post and listen loses no message and repeats none"

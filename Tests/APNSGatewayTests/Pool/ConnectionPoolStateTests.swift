@@ -249,7 +249,7 @@ struct ConnectionPoolStateTests {
         }
         try pool.retire(try pool.open(), .progress)
         try pool.fail()
-        #expect(pool.wakeUps == [pool.now + .milliseconds(250)], "a success starts the delays anew")
+        #expect(pool.wakeUps == [pool.now + .milliseconds(250)], "a success restarts the delays")
     }
 
     @Test("A connection without a response delays the next one, unless it lasted ten seconds", arguments: [10, 11])

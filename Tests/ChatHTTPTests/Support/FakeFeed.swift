@@ -146,7 +146,7 @@ final class FakeFeed: RoomFeed {
             return .success(body(&state))
         }
         guard let value = try result.get() else {
-            Issue.record("The feed was asked for what it was not told")
+            Issue.record("The feed has no data for this call")
             throw ChatError(.internalError, "not told")
         }
         return value

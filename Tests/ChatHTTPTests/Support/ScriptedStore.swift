@@ -226,7 +226,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     func queueDepths() async throws(ChatError) -> [QueueDepth] { try await run(.depths, admin.depths) }
     func totals() async throws(ChatError) -> StoreTotals { try await run(.totals, admin.totals) }
     func outcomes() -> [OutcomeCount] {
-        if admin.outcomes == nil { Issue.record("The store was not to be asked for outcomes") }
+        if admin.outcomes == nil { Issue.record("Unexpected call of the store for outcomes") }
         return admin.outcomes ?? []
     }
     func ping() async throws(ChatError) { try await run(.ping, onPing) }
@@ -252,7 +252,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
 
     private func scriptedFeed(_ call: String = #function) throws(ChatError) -> FakeFeed {
         guard let feed else {
-            Issue.record("The feed was not to be asked: \(call)")
+            Issue.record("Unexpected call of the feed: \(call)")
             throw ChatError(.internalError, "not scripted")
         }
         return feed
@@ -261,7 +261,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     private func run<Value>(_ call: Call, _ answer: Answer<Value>?) async throws(ChatError) -> Value {
         recorded.withLock { $0.append(call) }
         guard let answer else {
-            Issue.record("The store was not to be asked: \(call)")
+            Issue.record("Unexpected call of the store: \(call)")
             throw ChatError(.internalError, "not scripted")
         }
         return try await answer()
@@ -276,7 +276,7 @@ private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, Subsc
     let keep: @Sendable (Subscription) -> Void
 
     private func fail(_ call: String = #function) -> ChatError {
-        Issue.record("Not to be asked by the HTTP side: \(call)")
+        Issue.record("The HTTP side must not call \(call)")
         return ChatError(.internalError, "not scripted")
     }
 
