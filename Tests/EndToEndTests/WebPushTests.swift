@@ -155,7 +155,7 @@ extension Clients {
             #expect(gone.allSatisfy { $0.body.contains(#""errno":103"#) || $0.version == "not told" })
         }
 
-        // MARK: What the relay sends, read by others
+        // MARK: The pushes of the relay, read by third-party libraries
 
         /// The claims of a VAPID token.
         struct Claims: Decodable {

@@ -8,7 +8,8 @@ struct MessageForm: Decodable {
     let text: String
 }
 
-// A server that parses the form of a posted message and returns the relay's response, and does nothing else. Prints its port.
+// A server that parses the form of a posted message, returns the relay's response, and does nothing else. Prints its
+// port.
 let router = Router()
 router.post("/api.php") { request, context in
     let form = try await URLEncodedFormDecoder().decode(MessageForm.self, from: request, context: context)
