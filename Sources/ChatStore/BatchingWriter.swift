@@ -257,7 +257,7 @@ struct BackgroundBudget: Sendable {
     private var lastResponses: ContinuousClock.Instant
     /// Until this time, the share for background work is used up.
     private var spentUntil: ContinuousClock.Instant
-    /// The duration of a step in the latest transaction.
+    /// The average duration of a step in the latest transaction.
     private var stepTime = Self.transaction
 
     init(now: ContinuousClock.Instant) {

@@ -74,8 +74,8 @@ final class ConnectionPool: Sendable {
 
     init(url: String, connections: Int) {
         self.url = url
-        // Of eight connections, four serve responses (two of them also read), two only read, one prefers the queue and
-        // one serves the queue and background work.
+        // Of eight connections, four serve responses, and two of them also read. Two only read. The remaining two serve
+        // the queue and background work: one prefers the queue, the other background work.
         let quiet = max(1, connections / 4)
         let reading = max(1, connections / 4)
         lanes = (0..<connections).map { number in

@@ -3,7 +3,7 @@ import ChatDomain
 
 /// A device that was seen, because it registered, or because its member has written or fetched messages.
 struct SeenDevice: Sendable {
-    /// As stored in rows.
+    /// The token and the app, as rows contain them.
     let token: String
     let app: String
     /// The details that the app has sent, without an address.

@@ -16,8 +16,8 @@ enum RoomLock: Int64, Sendable {
     case member = 2
     /// Taken to assign a device token to a member, or to ban it.
     case device = 3
-    /// Shared by clients that join from an address; exclusive for banning it. Taken after the locks of members and
-    /// devices.
+    /// Shared by clients that join or update a member from an address; exclusive for banning it. Taken after the locks
+    /// of members and devices.
     case address = 4
 }
 
