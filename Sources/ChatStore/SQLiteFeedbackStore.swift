@@ -34,7 +34,7 @@ package struct SQLiteFeedbackStore: FeedbackStore {
         let reports = try db.rows(
             """
             SELECT f.feedback_id, f.time_reported, d.device_id,
-                -- The service counts in whole seconds: the same second is not before.
+                -- The service counts in whole seconds, so a registration in the same second is not newer.
                 substr(d.time_registered, 1, 19) <= substr(f.time_reported, 1, 19)
             FROM feedback f
             LEFT JOIN devices d ON d.device_token = f.device_token AND d.app = f.app

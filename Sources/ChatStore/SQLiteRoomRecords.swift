@@ -139,10 +139,10 @@ package struct SQLiteRoomRecords: RoomRecords {
         }
     }
 
-    /// In the order of the queue. The index has a message's pushes in the order of their devices, so each page reads
-    /// all of them and keeps the lowest push ids after the cursor. There are at most as many as the room has members:
-    /// 100,000 cost 20 ms, and 1,000 cost 0.2 ms. Pushes from before schema version 8 name no member: use the member
-    /// that has the device now.
+    /// In the order of the queue. The index has a message's pushes in the order of their devices. Each page therefore
+    /// reads all of them and keeps the lowest push ids after the cursor. There are at most as many as the room has
+    /// members: 100,000 cost 20 ms, and 1,000 cost 0.2 ms. Pushes from before schema version 8 name no member: use the
+    /// member that has the device now.
     static let messageDeliveriesSQL = """
         SELECT \(Delivery.columns), EXISTS (
             SELECT 1 FROM active_users u WHERE u.member_id = q.member AND u.fetched_to >= q.chat_message)

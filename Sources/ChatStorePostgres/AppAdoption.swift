@@ -2,8 +2,8 @@
 import ChatDomain
 import Logging
 
-/// Assigns rows of the app named `default` to the configured default app, if it has another name: the app was renamed,
-/// or another program's row names no app.
+/// Assigns rows of the app named `default` to the configured default app, if it has another name. The app was renamed
+/// then, or another program's row names no app.
 ///
 /// Adopts members, devices and unfinished feedback and notifications at the start. ``QueueUpkeep`` adopts pushes when
 /// it finds them. Finished rows keep the name.

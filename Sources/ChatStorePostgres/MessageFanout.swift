@@ -78,10 +78,12 @@ enum MessageFanout: BackgroundStep {
         }
     }
 
-    /// Selects the next members for the messages `$1`: up to `$2` for the message `$5`, the first of the step, and up
-    /// to `$3` for the others. These are members after `fanout_after`, up to the last one at the time of the message.
-    /// Members who join later get no push. A room with more than `$4` members is bulk, so that other pushes overtake
-    /// its pushes. The count includes members without a device: checking that would cost more with each member.
+    /// Selects the next members for the messages `$1`. These are up to `$2` members for the message `$5`, the first of
+    /// the step, and up to `$3` for each other message. They follow `fanout_after`, up to the last one at the time of
+    /// the message. Members who join later get no push.
+    ///
+    /// A room with more than `$4` members is bulk, so that other pushes overtake its pushes. The count includes members
+    /// without a device: checking that would cost more with each member.
     static let partsSQL = """
         SELECT m.message_id, m.secret_code, m.nickname, m.text, m.fanout_after, m.fanout_until, m.title, m.link,
             m.priority, m.sound, p.looked, CASE WHEN p.last < m.fanout_until AND p.looked = p.most THEN p.last END, p.apps,

@@ -251,8 +251,8 @@ package struct PostgresDeviceStore: DeviceStore {
         ORDER BY q.message_id DESC LIMIT $3::bigint
         """
 
-    /// Goes from the device's member to its room, from the room to its messages, the newest first, and from each
-    /// message to its push for the device, until there are enough.
+    /// Goes from the device's member to its room, then to the room's messages, the newest first, and from each message
+    /// to its push for the device. Stops when there are enough pushes.
     ///
     /// Pushes are queued soon after their message. `bound` is the message at which a later page begins: the newest one
     /// with a push at the cursor or shortly after it. The query reads some pushes more than the page has, because the

@@ -51,8 +51,8 @@ struct PostgresError: Error, Sendable, CustomStringConvertible {
         self.message = message
     }
 
-    /// Whether the state ends the connection: the server shuts down or is in recovery, refuses to write because it has
-    /// become a standby, or a pooler has lost its server.
+    /// Whether the state ends the connection. Either the server shuts down, is in recovery, or refuses to write because
+    /// it has become a standby, or a pooler has lost its server.
     private static func endsConnection(_ state: String) -> Bool {
         state.isEmpty || state.hasPrefix("08") || state.hasPrefix("57P") || state == "25006" || state == "25P03"
     }
@@ -85,8 +85,8 @@ struct PostgresError: Error, Sendable, CustomStringConvertible {
     var isCollision: Bool { state == "40001" || state == "40P01" || isUniqueViolation(Self.numbers) }
 
     /// Whether the cause is the server or the network. The problem is then temporary, and every statement fails in the
-    /// same way. 53: no disk space, memory or connections left; 57014: a statement took too long; 55P03: a lock was not
-    /// available; 58: the server's disk.
+    /// same way. States: 53, no disk space, memory or connections left; 57014, a statement took too long; 55P03, a lock
+    /// was not available; 58, the server's disk.
     var isServerProblem: Bool {
         switch kind {
         case .lost, .inDoubt: true

@@ -142,9 +142,9 @@ package struct PostgresRoomRecords: RoomRecords {
         }
     }
 
-    /// In the order of the queue. The index has a message's pushes in the order of their devices, so each page reads
-    /// all of them and keeps the lowest push ids after the cursor. There are at most as many as the room has members.
-    /// Pushes that an early version queued name no member: use the member that has the device now.
+    /// In the order of the queue. The index has a message's pushes in the order of their devices. Each page therefore
+    /// reads all of them and keeps the lowest push ids after the cursor. There are at most as many as the room has
+    /// members. Pushes that an early version queued name no member: use the member that has the device now.
     static let messageDeliveriesSQL = """
         SELECT \(Delivery.columns), EXISTS (
             SELECT 1 FROM active_users u WHERE u.member_id = q.member AND u.fetched_to >= q.chat_message)

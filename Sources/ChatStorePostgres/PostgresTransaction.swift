@@ -96,9 +96,9 @@ final class PostgresTransaction {
         isBegun = true
         try connection.send(
             "BEGIN ISOLATION LEVEL READ COMMITTED \(terms.isReading ? "READ ONLY" : "READ WRITE")", [])
-        // Bound the time for which locks are held: by `limit` if the relay stops in the middle, and by half a minute if
-        // its machine is gone. JIT compilation takes longer than most statements run, and the server decides on it by a
-        // cost estimate that is often far too high.
+        // Bound the time for which locks are held: `limit` if the relay stops in the middle, and half a minute if its
+        // machine is gone. Turn JIT off: compilation takes longer than most statements run, and the server decides on
+        // it by a cost estimate that is often far too high.
         let milliseconds = String(terms.limit.milliseconds)
         try connection.send(
             """

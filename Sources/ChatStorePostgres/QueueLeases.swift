@@ -1,8 +1,8 @@
 #if PostgreSQL
 import ChatDomain
 
-/// The state of a relay's leases that is not in the table `push_queue_due`: releases that are not written yet, leases
-/// that the relay may not know of, and the position from which to read each lane. A pure value.
+/// The state of a relay's leases that is not in the table `push_queue_due`. It consists of releases that are not
+/// written yet, leases that the relay may not know of, and the position from which to read each lane. A pure value.
 struct QueueLeases: Sendable {
     /// The position from which a lane is read. Rows before it are leased or settled. While another session keeps a
     /// transaction open for long, the server would have to skip their old versions again for each lease.

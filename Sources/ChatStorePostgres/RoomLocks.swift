@@ -3,9 +3,9 @@ import ChatDomain
 
 /// Advisory locks, which are not tied to a row. A transaction holds them until its end.
 ///
-/// To avoid deadlocks, a transaction takes them before it locks any row: locks of members and devices before those of
-/// rooms, and each kind in a fixed order. The exception is a background step, which locks its messages' rows before
-/// ``fanout``. Transactions that hold that lock never wait for those rows.
+/// To avoid deadlocks, a transaction takes them before it locks any row. It takes locks of members and devices before
+/// those of rooms, and each kind in a fixed order. The exception is a background step, which locks its messages' rows
+/// before ``fanout``. Transactions that hold that lock never wait for those rows.
 enum RoomLock: Int64, Sendable {
     /// Taken to post to a room, to join or leave it, or to remove a member. Message ids are assigned under it, so that
     /// in a room they grow in the order of the commits.
