@@ -54,7 +54,7 @@ package final class DispatchWatch: Service {
         for app in apps() {
             let isDue = depths.contains { $0.app == app.name && $0.due > 0 }
             let mustMove = isDue && app.openConnections() > 0
-            stalls.withLock { $0[app.name, default: Stall()].observe(app.progress.count, mustMove: mustMove, at: now) }
+            stalls.withLock { $0[app.name, default: Stall()].observe(app.progress.steps, mustMove: mustMove, at: now) }
         }
     }
 

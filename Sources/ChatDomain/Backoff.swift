@@ -1,5 +1,5 @@
-/// The delays between retries of an operation that will eventually succeed. Each delay is twice the one before, up to a
-/// limit.
+/// The delays between attempts of an operation that is retried until it succeeds. Each delay is twice the one before,
+/// up to a limit.
 package struct Backoff: Sendable {
     package let first: Duration
     private let longest: Duration

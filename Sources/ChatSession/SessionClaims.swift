@@ -37,7 +37,7 @@ struct SessionClaims: JWTPayload {
         if let wanted = rules.issuer, issuer != wanted {
             throw .unauthorized("The session token is from another issuer")
         }
-        // RFC 7519 §4.1.3: a token that names audiences must be rejected by all others.
+        // RFC 7519 §4.1.3: a service must reject a token that names audiences but not the service itself.
         if let audience, !(rules.audience.map(audience.contains) ?? false) {
             throw .unauthorized("The session token is for another audience")
         }

@@ -24,8 +24,8 @@ package struct FrameWriter: Sendable {
     private var streamWindow = initialWindow
     private var frameSize = FrameHeader.defaultPayload
     private var unsent: [Int: UnsentBody] = [:]
-    /// Without Huffman coding. For hexadecimal digits it would save a third, forty bytes per push, and would cost a
-    /// fifth of the speed.
+    /// The encoder of headers. It does not use Huffman coding, which would save a third of the hexadecimal digits,
+    /// forty bytes per push, but would cost a fifth of the speed.
     private var encoder = HPACKEncoder(
         allocator: ByteBufferAllocator(), useHuffmanEncoding: false, maxDynamicTableSize: headerTable)
 
@@ -41,7 +41,7 @@ package struct FrameWriter: Sendable {
         return output
     }
 
-    /// Reuses the memory of sent bytes, so that not every flush allocates its own.
+    /// Reuses the memory of sent bytes, so that the next flush need not allocate a buffer.
     mutating func reuse(_ sent: consuming ByteBuffer) {
         guard output.storageCapacity == 0 else { return }
         sent.clear()
@@ -115,6 +115,7 @@ package struct FrameWriter: Sendable {
         if !unsent.isEmpty { unsent[stream] = nil }
     }
 
+    /// Discards the bodies of all streams after `last`, because the peer does not process them.
     mutating func drop(above last: Int) {
         unsent = unsent.filter { $0.key <= last }
     }
@@ -169,6 +170,7 @@ package struct FrameWriter: Sendable {
         finish()
     }
 
+    /// Applies a window update of the peer, and writes the waiting bodies that fit now.
     /// - Parameter stream: 0 for the connection's window. The update is ignored if the stream's body is already
     ///   written.
     mutating func received(increment: Int, on stream: Int) throws(HTTP2Failure) {
@@ -196,6 +198,7 @@ package struct FrameWriter: Sendable {
         for stream in unsent.keys.sorted() where window > 0 { finish(stream) }
     }
 
+    /// Continues the body of one stream, as far as the windows allow.
     private mutating func finish(_ stream: Int) {
         guard hasUnsentBody(stream), var rest = unsent[stream] else { return }
         unsent[stream] = write(&rest, on: stream) ? nil : rest

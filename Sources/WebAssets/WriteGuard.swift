@@ -1,6 +1,6 @@
 package import NIOCore
 
-/// Closes a connection whose client does not accept any of the bytes that wait for it.
+/// Closes a connection whose client has stopped reading while bytes wait to be sent.
 ///
 /// This handler must be the first in its pipeline, before TLS, so that it counts the bytes that the socket accepts. A
 /// slow client that keeps reading is never closed. A connection without waiting bytes needs no timer.
@@ -54,7 +54,8 @@ package final class WriteGuard: ChannelOutboundHandler, RemovableChannelHandler 
     }
 }
 
-/// Decides whether a connection's client accepts the bytes that wait for it. A pure value, called at a steady interval.
+/// Decides whether a connection's client has stopped reading. A pure value. Call ``checked(waiting:)`` once per
+/// ``interval`` while bytes wait.
 package struct WriteProgress {
     package enum Action: Equatable {
         /// No bytes wait.
@@ -79,12 +80,13 @@ package struct WriteProgress {
         queued += bytes
     }
 
-    /// Restarts the idle time, because bytes wait that did not wait before.
+    /// Restarts the idle time, because bytes have begun to wait or the socket has accepted some.
     package mutating func began(waiting: Int) {
         taken = queued - waiting
         idleTime = .zero
     }
 
+    /// Returns the action after one ``interval``.
     /// - Parameter waiting: The number of bytes that the socket has not accepted.
     package mutating func checked(waiting: Int) -> Action {
         guard waiting > 0 else { return .idle }

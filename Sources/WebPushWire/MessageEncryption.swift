@@ -1,7 +1,7 @@
 package import Crypto
 import Foundation
 
-/// The keys with which a browser decrypts its messages, as `PushSubscription` has them (RFC 8291 §2).
+/// The keys of a browser's `PushSubscription`, with which a sender encrypts messages to it (RFC 8291 §2).
 package struct SubscriptionKeys: Sendable {
     /// The size of `auth` in bytes.
     package static let secretSize = 16
@@ -41,17 +41,18 @@ package struct WebPushError: Error, Sendable, Hashable, CustomStringConvertible 
 /// message.
 package enum MessageEncryption {
     package static let coding = "aes128gcm"
-    /// The size in bytes that every push service accepts (RFC 8030 §7.2).
+    /// The largest body in bytes that every push service must accept (RFC 8030 §7.2).
     package static let largestBody = 4096
-    /// Salt, record size, length of the key, and the sender's public key.
+    /// The size of the header: the salt, the record size, the key's length, and the sender's public key.
     private static let headerSize = 16 + 4 + 1 + SubscriptionKeys.publicKeySize
     private static let tagSize = 16
-    /// The maximum size of a text, in bytes. One more byte is the delimiter.
+    /// The maximum size of a text, in bytes. The delimiter takes one more byte.
     package static let largestText = largestBody - headerSize - 1 - tagSize
 
     /// Marks the end of the text in the last record. Zeros may follow.
     private static let delimiter: UInt8 = 2
 
+    /// Encrypts a text for one browser. Returns the body to send: a header and one record.
     /// - Parameters:
     ///   - text: At most ``largestText`` bytes.
     ///   - key: The sender's key, for this message only.
@@ -69,7 +70,7 @@ package enum MessageEncryption {
         var body: [UInt8] = []
         body.reserveCapacity(headerSize + text.count + 1 + tagSize)
         body += salt
-        // The value only has to be greater than the sum of text, delimiter and tag (RFC 8291 §4).
+        // The record size only has to be greater than the sum of text, delimiter and tag (RFC 8291 §4).
         withUnsafeBytes(of: UInt32(largestBody).bigEndian) { body += $0 }
         body.append(UInt8(sender.count))
         body += sender
@@ -97,13 +98,13 @@ package enum MessageEncryption {
             let padded = try? AES.GCM.open(box, using: contentKey)
         else { throw WebPushError("body", "cannot be decrypted with the subscription's keys") }
         guard let end = padded.lastIndex(where: { $0 != 0 }), padded[end] == delimiter else {
-            throw WebPushError("body", "must end in the delimiter 2 and zeros, as the last record does")
+            throw WebPushError("body", "must end with the delimiter 2, followed only by zeros")
         }
         return Array(padded[..<end])
     }
 
-    /// Makes a key from a random number. `PrivateKey()` would also sign and verify with each key, and discard every
-    /// second one because its public part has no compact form. This costs more than all other steps.
+    /// Makes a key from a random number. `PrivateKey()` would also sign and verify with each key as a test, and discard
+    /// every second key because its public part has no compact form. That costs more than all other steps.
     package static func messageKey() -> P256.KeyAgreement.PrivateKey {
         // One number in 2³² is not a key of the curve.
         (try? P256.KeyAgreement.PrivateKey(rawRepresentation: SymmetricKey(size: .bits256))) ?? .init()

@@ -83,12 +83,12 @@ struct DispatchWatchTests {
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
         try await withThrowingTaskGroup(of: Void.self) { group in
             group.addTask { try await dispatcher.run() }
-            await eventually("the lease, and one of nothing") { progress.count >= 2 }
-            let count = progress.count
+            await eventually("the lease, and one of nothing") { progress.steps >= 2 }
+            let count = progress.steps
             gateway.answer([
                 DeliveryReport(connection: ConnectionID(1), identifiers: 5...6, outcome: .accepted)
             ])
-            await eventually("the report") { progress.count > count }
+            await eventually("the report") { progress.steps > count }
             group.cancelAll()
             try await group.waitForAll()
         }

@@ -10,18 +10,21 @@ final class BinaryConnection: ChannelConnection {
     let channel: any Channel
     let handler: NIOLoopBound<BinaryConnectionHandler>
     private let availability: Availability
+    /// Shows whether the gateway responds to sentinels. A sentinel is a notification that is invalid on purpose: the
+    /// response to it proves that the gateway has processed all pushes before it.
     private let sentinels: SharedSentinelKnowledge
     private let command: BinaryCommand
     private let nextIdentifier = Atomic<UInt32>(1)
 
-    /// Whether a connection accepts pushes. Its handler, or a probe written to it, ends that permanently.
+    /// Whether a connection accepts pushes. Its handler, or a probe that is written to it, ends this for good.
     final class Availability: Sendable {
         private let isOver = Atomic(false)
         private let waitsForSilence = Atomic(false)
 
         var takesPushes: Bool { !isOver.load(ordering: .acquiring) }
 
-        /// Whether the connection carries a last lease that only silence can prove.
+        /// Whether the connection carries its last lease, and only the gateway's silence can prove that the lease was
+        /// accepted.
         var isProvingBySilence: Bool {
             get { waitsForSilence.load(ordering: .acquiring) }
             set { waitsForSilence.store(newValue, ordering: .releasing) }
@@ -50,13 +53,13 @@ final class BinaryConnection: ChannelConnection {
             isProvenBySilence: !sentinels.isUseful)
     }
 
-    /// Whether a successor would be fresh sooner. `false` while the connection carries a probe, which has already ended
-    /// its availability.
+    /// Whether closing this connection would provide a fresh one sooner. `false` while it carries a probe, because the
+    /// probe has already ended its availability.
     var isReplaceable: Bool { availability.takesPushes && nextIdentifier.load(ordering: .acquiring) > 1 }
 
     var isSaturated: Bool { false }
-    /// Whether only silence can prove the last lease. This takes at least the settle time, and other pushes need not
-    /// wait for it.
+    /// Whether the connection waits until silence has proven its last lease. This takes at least the settle time, so
+    /// other pushes should use another connection.
     var isBlocked: Bool { availability.isProvingBySilence }
 
     /// Frames the pushes into one buffer and submits it to the event loop.
@@ -83,28 +86,29 @@ final class BinaryConnection: ChannelConnection {
         }
     }
 
-    /// The expiration of a push that has none. It must be sent: some gateways read a missing expiration as 0, "do not
-    /// store". Command 1 has a fixed field for it (Apple, "Legacy Notification Format"); in command 2 it is an optional
-    /// item (Apple, "Binary Provider API").
+    /// The time from now to the expiration that is sent for a push without one. An expiration must be sent: some
+    /// gateways read a missing expiration as 0, "do not store". Command 1 has a fixed field for it (Apple, "Legacy
+    /// Notification Format"); in command 2 it is an optional item (Apple, "Binary Provider API").
     private static let longestStorage = Duration.seconds(30 * 86_400)
 
-    /// Returns when the connection is closed. The successor waits for that: it keeps pushes in better order, and a
-    /// close soon settles the pushes in doubt.
+    /// Returns when the connection is closed. Its successor opens only then. This keeps pushes in better order, and is
+    /// a short wait, because the close soon settles the pushes in doubt.
     func retired() async {
         await closed()
     }
 }
 
-/// Reads continuously, writes the pushes of leases, and performs the decisions of ``BinaryConnectionState``.
+/// Reads responses, writes the pushes of leases, and carries out the decisions of ``BinaryConnectionState``.
 final class BinaryConnectionHandler: ConnectionHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
 
-    /// The time for a response to a sentinel. The connection is closed afterwards.
+    /// The time to wait for the response to a sentinel. Then the connection is closed.
     private static let answerLimit = TimeAmount.seconds(3)
-    /// The time for a response to a trial's sentinel. It is shorter, because the next connection waits for the trial.
+    /// The time to wait for the response to a trial's sentinel. It is shorter, because the next connection waits for
+    /// the trial.
     private static let trialLimit = TimeAmount.seconds(1)
-    /// The time that is added to the settle time if silence must prove acceptance instead.
+    /// The time after the settle time at which the connection is closed, if silence must prove acceptance and has not.
     private static let silenceMargin = TimeAmount.seconds(2)
 
     let availability = BinaryConnection.Availability()
@@ -113,7 +117,7 @@ final class BinaryConnectionHandler: ConnectionHandler {
     private var state: BinaryConnectionState
     let sentinels: SharedSentinelKnowledge
     private let reports: ReportBuffer
-    /// Called when the connection accepts pushes again, or never will.
+    /// Called when the connection accepts pushes again, or when it will never accept pushes again.
     private let changed: @Sendable () -> Void
     private let logger: Logger
     private let tickInterval: TimeAmount
@@ -190,7 +194,7 @@ final class BinaryConnectionHandler: ConnectionHandler {
         sendSentinel(context, answerWithin: Self.trialLimit)
     }
 
-    /// Requests proof of everything written, at once. Nothing is written afterwards.
+    /// Requests the proof of all written pushes immediately. No push is written afterwards.
     ///
     /// The duration is bounded: the gateway responds to the sentinel, silence settles the pushes, or the connection is
     /// closed.
@@ -220,7 +224,7 @@ final class BinaryConnectionHandler: ConnectionHandler {
         }
     }
 
-    /// Closes the connection. Pushes without an outcome get it now, before the peer has agreed to the close.
+    /// Closes the connection. Reports the remaining outcomes first, without waiting until the peer agrees to the close.
     private func end(_ context: ChannelHandlerContext, reason: String) {
         isEnding = true
         availability.end()
@@ -231,14 +235,15 @@ final class BinaryConnectionHandler: ConnectionHandler {
         context.close(promise: nil)
     }
 
-    /// Reports the connection's last outcomes. First learns from them, because the next lease depends on both.
+    /// Reports the connection's last outcomes. Records the sentinel's result first, because the next lease depends on
+    /// it as well.
     private func put(_ last: [DeliveryReport], now: NIODeadline) {
         if !hasLearned {
             hasLearned = true
             if let result = state.sentinelResult {
                 switch sentinels.learn(result, isTrial: state.isTrial, now: now) {
                 case true?: logger.notice("gateway answers sentinels")
-                case false?: logger.notice("gateway did not understand a sentinel, its silence proves pushes now")
+                case false?: logger.notice("gateway did not understand a sentinel; silence now counts as acceptance")
                 case nil: break
                 }
             } else if last.reduce(0, { $0 + $1.lostCount }) >= ProbeWindow.smallestLoss {

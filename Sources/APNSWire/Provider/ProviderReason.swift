@@ -1,5 +1,5 @@
-/// The reasons of the HTTP/2 provider API for a rejected push, in Apple's spelling. An unknown reason is judged by its
-/// status, see ``ProviderRefusal``.
+/// The reasons with which the HTTP/2 provider API rejects pushes, in Apple's spelling. ``ProviderRefusal`` judges an
+/// unknown reason by its status.
 ///
 /// Source: Apple, "Handling notification responses from APNs", as of November 2026.
 package enum ProviderReason: String, Sendable, Hashable, CaseIterable {
@@ -25,7 +25,7 @@ package enum ProviderReason: String, Sendable, Hashable, CaseIterable {
     case missingProviderToken = "MissingProviderToken"
     case unrelatedKeyIDInToken = "UnrelatedKeyIdInToken"
     case badEnvironmentKeyIDInToken = "BadEnvironmentKeyIdInToken"
-    /// Another spelling of the same reason, which the live gateway was seen to use.
+    /// Another spelling of the same reason, seen in responses of the live gateway.
     case badEnvironmentKeyInToken = "BadEnvironmentKeyInToken"
     case badPath = "BadPath"
     case methodNotAllowed = "MethodNotAllowed"
@@ -68,7 +68,7 @@ package enum ProviderReason: String, Sendable, Hashable, CaseIterable {
             .tooManyProviderTokenUpdates:
             .waitForCredentials
         case .expiredToken, .unregistered: .deactivate
-        // This includes Forbidden: the credentials may not send this particular push.
+        // Forbidden is one of these, because the credentials do not permit this particular push.
         case .badCollapseID, .badDeviceToken, .badExpirationDate, .badMessageID, .badPriority, .badTopic,
             .deviceTokenNotForTopic, .duplicateHeaders, .invalidPushType, .missingDeviceToken, .missingTopic,
             .payloadEmpty, .topicDisallowed, .badPath, .methodNotAllowed, .payloadTooLarge, .forbidden:

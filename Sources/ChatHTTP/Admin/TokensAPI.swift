@@ -3,7 +3,7 @@ import HTTPTypes
 import Hummingbird
 import Logging
 
-/// `/v1/tokens`: programs' tokens. ``AdminGuard`` authenticates the caller.
+/// Handles `/v1/tokens`, the access tokens of programs. ``AdminGuard`` authenticates the caller.
 struct TokensAPI: Sendable {
     let store: any TokenStore
     let now: TimeSource
@@ -26,7 +26,7 @@ struct TokensAPI: Sendable {
             try Timestamp(end: text, field: "expires_at", now: now())
         }
         let (token, secret) = try await store.create(AccessToken.name(name), grant, expiresAt: expiresAt)
-        note("token created", token.name, try context.caller(), context)
+        log("token created", token.name, try context.caller(), context)
         var json = token.json
         json["token"] = .string(secret)
         return Responses.json(json, status: .created)
@@ -48,13 +48,13 @@ struct TokensAPI: Sendable {
         }
         _ = try AdminQuery(request, names: [])
         guard let name = try await store.revoke(id) else { throw ChatError.notFound("token") }
-        note("token revoked", name, try context.caller(), context)
+        log("token revoked", name, try context.caller(), context)
         return Response(status: .noContent, headers: Responses.noStore)
     }
 
-    private func note(_ what: Logger.Message, _ name: Nickname, _ caller: Caller, _ context: ChatContext) {
+    private func log(_ message: Logger.Message, _ name: Nickname, _ caller: Caller, _ context: ChatContext) {
         logger.notice(
-            what,
+            message,
             metadata: context.ids.metadata([
                 "name": "\(name.text)",
                 LogKeys.caller: "\(caller.name)",

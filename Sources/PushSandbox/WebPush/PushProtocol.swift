@@ -4,8 +4,8 @@ import WebPushWire
 
 /// A browser's message in Mozilla's push protocol, in JSON.
 ///
-/// Mozilla describes the protocol in "Push Service HTTP/WebSocket API" (autopush documentation). This follows Firefox
-/// 153 ESR, and was checked against it.
+/// Mozilla describes the protocol in "Push Service HTTP/WebSocket API" (autopush documentation). The parser follows
+/// Firefox 153 ESR, and was tested with it.
 enum BrowserMessage: Sendable, Hashable {
     struct Acknowledgement: Sendable, Hashable {
         let version: String
@@ -13,14 +13,15 @@ enum BrowserMessage: Sendable, Hashable {
         let code: Int?
     }
 
-    /// Identifies the browser. Only a ping may come before it. `userAgent` is the name that an earlier connection got.
+    /// Identifies the browser. Only a ping may come before it. `userAgent` is the name that the service gave to the
+    /// browser on an earlier connection. `nil` if the browser is new.
     case hello(userAgent: String?)
     /// Requests an endpoint. `key` is the public key of the only sender that may use it, 65 bytes. `nil` if every
     /// sender may.
     case register(channel: String, key: [UInt8]?)
     case unregister(channel: String)
     case acknowledge([Acknowledgement])
-    /// Reports that the page's worker failed with a message.
+    /// Reports that the page's worker could not process a message.
     case fail(Acknowledgement)
     /// Subscribes to the vendor's broadcasts. The sandbox has none.
     case subscribeToBroadcasts
@@ -91,7 +92,7 @@ enum BrowserMessage: Sendable, Hashable {
     }
 }
 
-/// A message breaks the protocol. The connection is closed with this text.
+/// The rule of the protocol that a message breaks. The sandbox closes the connection with this text.
 struct PushProtocolError: Error, Sendable, Hashable {
     let text: String
 
@@ -105,6 +106,7 @@ struct ServiceMessage: Sendable, Hashable, Encodable {
     /// The type. `nil` in the response to a ping, which is `{}`.
     let messageType: String?
     var status: Int?
+    /// The browser's name.
     var uaid: String?
     var usesWebPush: Bool?
     var broadcasts: [String: String]?
