@@ -16,8 +16,8 @@ package struct Housekeeping<C: Clock>: Service where C.Duration == Duration {
     ///   - interval: The time between sweeps, and from the start to the first sweep.
     ///   - clock: The monotonic clock that measures the interval and the time since the start.
     ///   - isSynchronized: Returns whether the kernel reports that a time service has set the wall clock.
-    ///   - evidence: Returns the database's evidence about the time, with the newest stored time up to `limit`.
-    ///   - sweep: Deletes old rows and returns their numbers for the log. Returns no metadata if it deleted nothing.
+    ///   - evidence: Returns the newest stored time up to `limit`, and the time of the database server.
+    ///   - sweep: Deletes old rows. Returns the counts of deleted rows for the log, or no metadata if there were none.
     package init(
         interval: Duration = .seconds(600), now: @escaping TimeSource = Timestamp.now,
         clock: C = ContinuousClock(), isSynchronized: @escaping @Sendable () -> Bool,

@@ -1,9 +1,8 @@
 import Synchronization
 
-/// Counts values by their size, as a Prometheus histogram.
+/// A Prometheus histogram: counts values in buckets by size.
 ///
-/// Recording takes the same time whatever was recorded before, and allocates nothing. It searches about fourteen
-/// bounds, and holds a lock for two additions.
+/// Recording is cheap and allocates nothing. It searches about fourteen bounds and makes two additions under a lock.
 package final class Histogram: Sendable {
     /// The recorded values at one moment.
     package struct Snapshot: Sendable, Hashable {
@@ -33,7 +32,7 @@ package final class Histogram: Sendable {
     package static let moments = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30]
     /// Bounds in seconds for waits, from a hundredth of a second to a day.
     package static let waits = [0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400]
-    /// Bounds for counts, from a few to very many.
+    /// Bounds for counts, from 1 to 512.
     package static let sizes: [Double] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
 
     private let bounds: [Double]
@@ -71,6 +70,7 @@ package struct BoundedNames: Sendable {
     /// The name that replaces names beyond the limit.
     package static let other = "Other"
 
+    /// The maximum number of names.
     private let most: Int
     private var names: Set<String> = []
 
@@ -78,6 +78,7 @@ package struct BoundedNames: Sendable {
         self.most = most
     }
 
+    /// Returns the name if it is in the set or still fits into it, otherwise ``other``.
     package mutating func known(_ name: String) -> String {
         if names.contains(name) { return name }
         guard names.count < most else { return Self.other }

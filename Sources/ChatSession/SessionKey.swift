@@ -16,7 +16,7 @@ struct SessionKey: Sendable {
 
     let id: String?
     let algorithm: Algorithm
-    /// A collection with only this key.
+    /// A collection of only this key, so that JWTKit cannot select another one.
     let collection: JWTKeyCollection
 
     typealias Unusable = TokenVerifier.Unusable
@@ -24,7 +24,7 @@ struct SessionKey: Sendable {
     init(secret: [UInt8], id: String? = nil) async throws(Unusable) {
         guard secret.count >= Self.shortestSecret else {
             throw Unusable(
-                "a secret for HS256 must have at least \(Self.shortestSecret) bytes, this has \(secret.count)")
+                "a secret for HS256 must have at least \(Self.shortestSecret) bytes, this one has \(secret.count)")
         }
         self.init(
             id, .hs256, await JWTKeyCollection().add(hmac: HMACKey(from: secret), digestAlgorithm: .sha256))
@@ -40,13 +40,13 @@ struct SessionKey: Sendable {
         {
             self = await SessionKey(key, id: nil)
         } else if pem.contains("PRIVATE KEY") {
-            throw Unusable("a private key; give the public one, as `openssl pkey -pubout` prints it")
+            throw Unusable("a private key; use its public key instead, which `openssl pkey -pubout` prints")
         } else {
             throw Unusable("neither a P-256 nor an RSA public key (2048 bits or more), nor a certificate with one")
         }
     }
 
-    /// Reads one key of a JWKS (RFC 7517). `nil` if its type or its use does not fit session tokens.
+    /// Reads one key of a JWKS (RFC 7517). `nil` if session tokens cannot be signed with keys of its type or use.
     init?(jwk: JSONObject) async throws(Unusable) {
         let id = jwk["kid"]?.text
         let name = id.map { "the key \($0)" } ?? "a key without kid"

@@ -49,7 +49,7 @@ struct FrameReader: Sendable {
         let type = FrameType(rawValue: header.type)
         if !hasSettings {
             guard type == .settings, !header.flags.contains(.ack) else {
-                throw HTTP2Failure(.protocolError, "it does not begin with SETTINGS")
+                throw HTTP2Failure(.protocolError, "the first frame is not SETTINGS")
             }
         }
         if let block, type != .continuation || header.stream != block.stream {
@@ -85,7 +85,7 @@ struct FrameReader: Sendable {
         case .continuation:
             return try continueHeaders(header, payload)
         case .priority:
-            guard header.stream > 0 else { throw HTTP2Failure(.protocolError, "a priority for no stream") }
+            guard header.stream > 0 else { throw HTTP2Failure(.protocolError, "a PRIORITY frame without a stream") }
             guard header.length == 5 else { throw Self.badSize }
             return .nothing
         case .reset:
@@ -131,13 +131,13 @@ struct FrameReader: Sendable {
     private mutating func continueHeaders(_ header: FrameHeader, _ payload: ByteBuffer) throws(HTTP2Failure)
         -> PeerEvent
     {
-        guard var block else { throw HTTP2Failure(.protocolError, "it continues headers that did not begin") }
-        // The bytes must not be shared while they grow: that would copy them.
+        guard var block else { throw HTTP2Failure(.protocolError, "a CONTINUATION frame outside a header block") }
+        // Removes the second reference, so that appending does not copy the bytes.
         self.block = nil
         block.continuations += 1
         block.bytes.writeImmutableBuffer(payload)
         guard block.continuations <= Self.continuations, block.bytes.readableBytes <= Self.maxHeaderBytes else {
-            throw HTTP2Failure(.enhanceYourCalm, "headers without an end")
+            throw HTTP2Failure(.enhanceYourCalm, "a header block that does not end")
         }
         if header.flags.contains(.endHeaders) {
             return try decode(&block.bytes, stream: block.stream, endsStream: block.endsStream)
@@ -159,7 +159,7 @@ struct FrameReader: Sendable {
             throw HTTP2Failure(.compressionError, "headers that cannot be decoded: \(error)")
         }
         let status = headers.first(name: ":status").flatMap { $0.utf8.count == 3 ? UInt16($0).map(Int.init) : nil }
-        // Looked up only where it has a meaning, because every response passes through here.
+        // Only error responses need the field. All responses pass through here, so skip the lookup for others.
         let retryAfter = (status ?? 0) >= 400 ? headers.first(name: "retry-after") : nil
         return .headers(stream: stream, status: status, retryAfter: retryAfter, endsStream: endsStream)
     }
@@ -169,10 +169,12 @@ struct FrameReader: Sendable {
     private static let badSize = HTTP2Failure(.frameSizeError, "a frame of the wrong length")
 
     private static func requireConnection(_ header: FrameHeader) throws(HTTP2Failure) {
-        guard header.stream == 0 else { throw HTTP2Failure(.protocolError, "a frame on a stream that belongs on none") }
+        guard header.stream == 0 else {
+            throw HTTP2Failure(.protocolError, "a frame for the connection on stream \(header.stream)")
+        }
     }
 
-    /// Requires a stream that the relay has opened. A server opens none.
+    /// Requires a stream that the relay has opened. A server must not open streams.
     private static func requireOpened(_ header: FrameHeader, _ lastStream: Int) throws(HTTP2Failure) {
         guard header.stream <= lastStream, !header.stream.isMultiple(of: 2) else {
             throw HTTP2Failure(.protocolError, "a frame on stream \(header.stream), which was not opened")
@@ -183,7 +185,7 @@ struct FrameReader: Sendable {
         guard header.flags.contains(.padded) else { return }
         guard let padding = payload.readInteger(as: UInt8.self) else { throw badSize }
         guard Int(padding) <= payload.readableBytes else {
-            throw HTTP2Failure(.protocolError, "more padding than frame")
+            throw HTTP2Failure(.protocolError, "more padding than the frame has bytes")
         }
         payload.moveWriterIndex(to: payload.writerIndex - Int(padding))
     }

@@ -14,7 +14,7 @@ package struct WebFile: Sendable {
 
     /// - Parameters:
     ///   - type: The media type. Text is UTF-8.
-    ///   - bytes: The content. `nil` for the embedded file with the path's name.
+    ///   - bytes: The content. `nil` means the embedded file whose name is the path without its first slash.
     ///   - isPage: Whether the file is HTML and gets a content security policy.
     package init(_ path: String, _ type: String, _ bytes: [UInt8]? = nil, isPage: Bool = false) {
         let bytes = bytes ?? Self.embedded(String(path.dropFirst()))
@@ -38,7 +38,8 @@ package struct WebFile: Sendable {
     /// The files that all pages share.
     package static let base = [style("/base.css"), script("/base.js")]
 
-    /// Returns an embedded file of the folders `Web`. A missing file means that the executable was built incorrectly.
+    /// Returns a file that the build embedded from a folder `Web`. Stops the process if it is missing, because the
+    /// executable was built incorrectly then.
     package static func embedded(_ name: String) -> [UInt8] {
         let file = embedded_file(name)
         guard let bytes = file.bytes else { preconditionFailure("\(name) is not embedded") }

@@ -36,7 +36,7 @@ struct OriginStreams: Sendable {
     private var lastStream = -1
     /// The service's limit of streams. `nil` until it has sent SETTINGS.
     private var peerLimit: Int?
-    /// Streams whose request is concluded and that the service still has open.
+    /// Streams that the relay must reset: their requests are concluded, but the service has not ended them.
     private var unclosed: [Int] = []
     private var concluded: [Concluded] = []
     private var lastResponse: NIODeadline
@@ -70,13 +70,13 @@ struct OriginStreams: Sendable {
         return (lastStream, request)
     }
 
-    /// Stops accepting requests. Waiting ones are returned; those on streams end first.
+    /// Stops accepting requests and returns the waiting ones. Requests on streams still get their responses.
     mutating func retire() {
         isRetired = true
         returnWaiting()
     }
 
-    /// Records that the connection is over.
+    /// Records that the connection has ended.
     mutating func end(reason: String) {
         for id in streams.keys.sorted() { conclude(id, otherwise: .response(.lost(reason))) }
         retire()
@@ -136,7 +136,8 @@ struct OriginStreams: Sendable {
         conclude(id, otherwise: .response(.lost("MalformedResponse")))
     }
 
-    /// Concludes a request. A status that has arrived is the response, even if its body is incomplete.
+    /// Concludes a request. If a status has arrived, it is the response, even if its body is incomplete.
+    /// - Parameter otherwise: The result if no status has arrived.
     private mutating func conclude(_ id: Int, otherwise: Result) {
         guard let stream = streams.removeValue(forKey: id) else { return }
         let response =
@@ -150,8 +151,9 @@ struct OriginStreams: Sendable {
 
     // MARK: Time
 
-    /// Concludes the requests that are past their deadline. This needs no PING: if no response arrives in the whole
-    /// time of a request, the connection is retired.
+    /// Concludes the requests that are past their deadline. If there are any, and no response has arrived for
+    /// `answerLimit`, the connection is retired. So a dead connection is detected without PING. Also retires an idle
+    /// connection.
     mutating func tick(now: NIODeadline) {
         let late = streams.filter { $0.value.request.deadline <= now }.keys.sorted()
         for id in late {

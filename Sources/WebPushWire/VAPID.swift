@@ -28,8 +28,9 @@ package struct VAPIDKey: Sendable {
 
     /// The private key: 32 bytes in base64url.
     package var text: String { Base64URL.text(Array(key.rawRepresentation)) }
-    /// Derives 32 bytes from the private key, different ones for each purpose (RFC 5869). They reveal nothing about the
-    /// key.
+
+    /// Derives a secret of 32 bytes from the private key, a different one for each purpose (RFC 5869). The secret
+    /// reveals nothing about the key.
     package func secret(for purpose: String) -> [UInt8] {
         let derived = HKDF<SHA256>.deriveKey(
             inputKeyMaterial: SymmetricKey(data: key.rawRepresentation), info: Data(purpose.utf8), outputByteCount: 32)
@@ -100,7 +101,7 @@ package struct VAPIDAuthorization: Sendable, Hashable {
         guard (try? JSONDecoder().decode(Header.self, from: Data(head)))?.alg == "ES256",
             let claims = try? JSONDecoder().decode(Claims.self, from: Data(claimBytes)),
             let expiresAt = Int64(exactly: claims.exp.rounded(.down))
-        else { throw wrong("must have a token of ES256 with aud and exp") }
+        else { throw wrong("must have a token with the algorithm ES256 and the claims aud and exp") }
         publicText = String(keyText)
         audience = claims.aud
         self.expiresAt = expiresAt

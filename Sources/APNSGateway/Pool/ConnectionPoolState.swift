@@ -132,7 +132,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
 
     /// - Parameter random: A number from 0 to 1.
     mutating func failed(_ attempt: ConnectionAttempt<Target>, random: Double, now: NIODeadline) -> [Action] {
-        backOff(attempt.connector, after: .nothing, isAmidProgress: false, random: random, now: now)
+        backOff(attempt.connector, after: .nothing, hasSucceededRecently: false, random: random, now: now)
     }
 
     /// Whether the caller must wait until the connection is closed before it calls ``retired(_:result:random:now:)``.
@@ -148,7 +148,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         let hasLived = now - attempt.startedAt > Self.longLife
         return backOff(
             attempt.connector, after: result == .nothing && hasLived ? .progress : result,
-            isAmidProgress: breaker?.hasSucceededRecently(now: now) ?? false, random: random, now: now)
+            hasSucceededRecently: breaker?.hasSucceededRecently(now: now) ?? false, random: random, now: now)
     }
 
     mutating func closed(_ connection: Connection, now: NIODeadline) -> [Action] {
@@ -189,9 +189,10 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
     }
 
     private mutating func backOff(
-        _ index: Int, after result: ConnectionResult, isAmidProgress: Bool, random: Double, now: NIODeadline
+        _ index: Int, after result: ConnectionResult, hasSucceededRecently: Bool, random: Double, now: NIODeadline
     ) -> [Action] {
-        let delay = connectors[index].backoff.delay(after: result, isAmidProgress: isAmidProgress, random: random)
+        let delay = connectors[index].backoff.delay(
+            after: result, hasSucceededRecently: hasSucceededRecently, random: random)
         connectors[index].phase = delay > .zero ? .backingOff(until: now + delay) : .idle
         let actions = connect(now: now)
         guard case .backingOff(let until) = connectors[index].phase else { return actions }

@@ -3,13 +3,13 @@ import NIOCore
 
 /// Computes the delay before the next connection.
 ///
-/// There is no delay after a connection that achieved something: an error response also ends a good connection. Many
-/// connections in a row that only had pushes rejected are followed by a short delay. After failures the delay is a
-/// growing ``Backoff``, so that Apple does not mistake the attempts for an attack.
+/// There is no delay after a connection on which the gateway accepted or rejected pushes: over the binary protocol, an
+/// error response always ends the connection. After many connections in a row with rejections only, the delay is short.
+/// After failures it is a growing ``Backoff``, so that Apple does not mistake the attempts for an attack.
 struct ReconnectBackoff: Sendable {
-    /// The maximum delay if the gateway has accepted pushes recently. A push probably ended the connection then.
+    /// The maximum delay if the gateway has accepted pushes recently. In that case a push probably caused the failure.
     static let longestAfterProgress = Duration.milliseconds(250)
-    /// The number of connections in a row that only had pushes rejected, after which ``refusalDelay`` applies.
+    /// ``refusalDelay`` applies after more than this number of connections in a row with rejections only.
     static let refusalLimit = 20
     static let refusalDelay = TimeAmount.milliseconds(200)
 
@@ -17,17 +17,18 @@ struct ReconnectBackoff: Sendable {
     private var refusals = 0
 
     /// - Parameters:
-    ///   - isAmidProgress: Whether the connection was opened and the gateway has recently accepted pushes of the app.
+    ///   - hasSucceededRecently: Whether the connection was opened and the gateway has recently accepted pushes of the
+    ///     app.
     ///   - random: A number from 0 to 1.
     mutating func delay(
-        after result: ConnectionResult, isAmidProgress: Bool = false, random: Double
+        after result: ConnectionResult, hasSucceededRecently: Bool = false, random: Double
     ) -> TimeAmount {
         guard result == .nothing else {
             failures.reset()
             refusals = result == .refusal ? refusals + 1 : 0
             return refusals > Self.refusalLimit ? Self.refusalDelay : .zero
         }
-        return TimeAmount(failures.delay(limit: isAmidProgress ? Self.longestAfterProgress : nil, random: random))
+        return TimeAmount(failures.delay(limit: hasSucceededRecently ? Self.longestAfterProgress : nil, random: random))
     }
 }
 

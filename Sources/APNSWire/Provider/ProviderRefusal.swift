@@ -11,8 +11,8 @@ package struct ProviderRefusal: Error, Sendable, Hashable {
     package let status: Int
     /// The reason in the gateway's spelling, which may be unknown to the relay. `Status<n>` if the body contains none.
     package let reason: String
-    /// The time in UNIX milliseconds since which the device token is not valid any more. Only with 410; otherwise
-    /// `nil`.
+    /// The time in UNIX milliseconds at which the device token became invalid. Only in responses with status 410,
+    /// otherwise `nil`.
     package let timestamp: Int64?
 
     package init(status: Int, reason: String, timestamp: Int64? = nil) {
@@ -25,26 +25,28 @@ package struct ProviderRefusal: Error, Sendable, Hashable {
         self.init(status: reason.status, reason: reason.rawValue, timestamp: timestamp)
     }
 
-    /// Reads a response. The reason is lost if the body is not such JSON; the status never is.
+    /// Reads a response. If the body is not the expected JSON, the reason is `Status<n>`.
     package init(status: Int, body: [UInt8]) {
-        let answer = try? JSONDecoder().decode(Body.self, from: Data(body.prefix(Self.bodyLimit)))
-        let reason = answer?.reason.map {
+        let response = try? JSONDecoder().decode(Body.self, from: Data(body.prefix(Self.bodyLimit)))
+        let reason = response?.reason.map {
             String(decoding: $0.utf8.prefix(Self.maxReasonBytes).filter { $0 >= 0x20 }, as: UTF8.self)
         }
-        self.init(status: status, reason: reason ?? "Status\(status)", timestamp: answer?.timestamp)
+        self.init(status: status, reason: reason ?? "Status\(status)", timestamp: response?.timestamp)
     }
 
     /// The body as Apple sends it.
     package var body: String { Self.body(reason: reason, timestamp: timestamp) }
 
-    /// Returns the same JSON, which a GOAWAY contains as well. The reason must need no escapes.
+    /// Returns the JSON body of a rejection. The debug data of a GOAWAY has the same format.
+    /// - Parameter reason: A text without characters that JSON must escape.
     package static func body(reason: String, timestamp: Int64? = nil) -> String {
         #"{"reason":"\#(reason)"\#(timestamp.map { #","timestamp":\#($0)"# } ?? "")}"#
     }
 
+    /// The reason, if the relay knows it.
     package var known: ProviderReason? { ProviderReason(rawValue: reason) }
 
-    /// The action according to the reason or, if it is unknown, to the status.
+    /// The action that the reason requires. For an unknown reason, the status decides.
     package var action: RefusalAction {
         if let known { return known.action }
         switch status {

@@ -18,7 +18,7 @@ struct ControlChannel: ServerChildChannel {
 
     struct Value: ServerChildChannelValue {
         let channel: any Channel
-        /// The HTTP connection. `nil` if it has become a WebSocket, which needs nothing more.
+        /// The HTTP connection. `nil` if it has become a WebSocket, which its channel handlers serve.
         fileprivate let http: EventLoopFuture<HTTP?>
     }
 
@@ -86,10 +86,10 @@ struct ControlChannel: ServerChildChannel {
         }
     }
 
-    /// Whether the request becomes a WebSocket. All other requests with `Upgrade` get the same response as without it.
+    /// Whether the request becomes a WebSocket. Other requests are answered as if they had no `Upgrade` header.
     private func isPush(_ request: HTTPRequestHead, at port: Int?) -> Bool {
         let headers = request.headers
-        // Firefox sends its whole address as the origin.
+        // Firefox sends the whole URL of the push service, with its path, as the origin.
         let origins = headers["Origin"].map { origin in
             origin.split(separator: "/", omittingEmptySubsequences: false).prefix(3).joined(separator: "/")
         }
@@ -109,8 +109,8 @@ struct ControlChannel: ServerChildChannel {
 
 /// Lets a connection become a WebSocket with its first request, if `mayUpgrade` allows it.
 ///
-/// In all other cases the gate removes the `Upgrade` header, and reads nothing after that request or after `CONNECT`.
-/// The HTTP parser would treat the following bytes as those of another protocol.
+/// The gate removes `Upgrade` from all other requests. It stops reading after such a request or after `CONNECT`,
+/// because the HTTP parser would treat the following bytes as those of another protocol.
 private final class UpgradeGate: ChannelInboundHandler {
     typealias InboundIn = HTTPServerRequestPart
     typealias InboundOut = HTTPServerRequestPart
@@ -139,7 +139,7 @@ private final class UpgradeGate: ChannelInboundHandler {
         case .head(var head):
             let wantsUpgrade = head.headers.contains(name: "Upgrade")
             if wantsUpgrade, state == .unused, mayUpgrade(head) {
-                // The end of the request arrives before anything else.
+                // From here on the gate passes everything on: first the end of this request, then bytes.
                 state = .webSocket
             } else if wantsUpgrade || head.method == .CONNECT {
                 state = .lastRequest
@@ -157,7 +157,7 @@ private final class UpgradeGate: ChannelInboundHandler {
     }
 
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
-        // Once it is in use, other handlers close it: after a response, or as a WebSocket.
+        // Other handlers close a connection that is in use, after a response or as a WebSocket.
         let isEnd = event is ChannelShouldQuiesceEvent || event as? ChannelEvent == .inputClosed
         if isEnd, state == .unused { context.close(promise: nil) }
         context.fireUserInboundEventTriggered(event)

@@ -25,7 +25,7 @@ struct BackoffTests {
         #expect(delays.prefix(4) == [.milliseconds(250), .milliseconds(500), .seconds(1), .seconds(2)])
         #expect(delays.last == .seconds(30))
         #expect(backoff.delay(after: .nothing, random: 0) == .seconds(15))
-        #expect(backoff.delay(after: .nothing, isAmidProgress: true, random: 1) == .milliseconds(250))
+        #expect(backoff.delay(after: .nothing, hasSucceededRecently: true, random: 1) == .milliseconds(250))
         #expect(backoff.delay(after: .progress, random: 1) == .zero)
         let refused = (0..<22).map { _ in backoff.delay(after: .refusal, random: 1) }
         #expect(refused == Array(repeating: .zero, count: 20) + Array(repeating: .milliseconds(200), count: 2))
