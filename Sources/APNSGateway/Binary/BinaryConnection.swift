@@ -16,7 +16,8 @@ final class BinaryConnection: ChannelConnection {
     private let command: BinaryCommand
     private let nextIdentifier = Atomic<UInt32>(1)
 
-    /// Whether a connection accepts pushes. Its handler, or a probe that is written to it, ends this for good.
+    /// Shows whether a connection accepts pushes. The connection's handler can end this for good, and so does a probe
+    /// that is written to the connection.
     final class Availability: Sendable {
         private let isOver = Atomic(false)
         private let waitsForSilence = Atomic(false)
@@ -91,8 +92,8 @@ final class BinaryConnection: ChannelConnection {
     /// Notification Format"); in command 2 it is an optional item (Apple, "Binary Provider API").
     private static let longestStorage = Duration.seconds(30 * 86_400)
 
-    /// Returns when the connection is closed. Its successor opens only then. This keeps pushes in better order, and is
-    /// a short wait, because the close soon settles the pushes in doubt.
+    /// Returns when the connection is closed. The successor opens only then, which keeps pushes in better order. The
+    /// wait is short, because the close soon settles the pushes in doubt.
     func retired() async {
         await closed()
     }
@@ -108,7 +109,8 @@ final class BinaryConnectionHandler: ConnectionHandler {
     /// The time to wait for the response to a trial's sentinel. It is shorter, because the next connection waits for
     /// the trial.
     private static let trialLimit = TimeAmount.seconds(1)
-    /// The time after the settle time at which the connection is closed, if silence must prove acceptance and has not.
+    /// The time that a connection may stay open beyond the settle time while silence must prove acceptance and has not
+    /// done so.
     private static let silenceMargin = TimeAmount.seconds(2)
 
     let availability = BinaryConnection.Availability()
@@ -173,7 +175,7 @@ final class BinaryConnectionHandler: ConnectionHandler {
         scheduleTick(context)
     }
 
-    /// Asks the gateway about the pushes in doubt, and then closes the connection.
+    /// Requests proof of the pushes in doubt, and then closes the connection.
     func drain() {
         availability.end()
         guard let context, context.channel.isActive, !state.isFinished else { return }
@@ -184,8 +186,8 @@ final class BinaryConnectionHandler: ConnectionHandler {
         }
     }
 
-    /// Finds out on this connection, which has carried no push, whether the gateway responds to sentinels. Then closes
-    /// it.
+    /// Tests whether the gateway responds to sentinels, and then closes the connection. The connection has carried no
+    /// push.
     /// - Parameter done: Fulfilled when the result is known. That may be long before the peer has agreed to the TLS
     ///   close.
     func tryOut(_ done: EventLoopPromise<Void>) {
@@ -236,7 +238,7 @@ final class BinaryConnectionHandler: ConnectionHandler {
     }
 
     /// Reports the connection's last outcomes. Records the sentinel's result first, because the next lease depends on
-    /// it as well.
+    /// that result.
     private func put(_ last: [DeliveryReport], now: NIODeadline) {
         if !hasLearned {
             hasLearned = true

@@ -55,7 +55,7 @@ struct BinaryConnectionState: Sendable {
 
     var isSettled: Bool { settled == written }
 
-    /// Whether more pushes may be written: not after a response, a sentinel, or the last identifier.
+    /// Whether more pushes may be written. `false` after a response, a sentinel, or the last identifier.
     var takesPushes: Bool { !isFinished && sentinel == nil && written < Self.lastIdentifier }
 
     /// Records that pushes up to `identifier` are written now.
@@ -160,15 +160,16 @@ struct BinaryConnectionState: Sendable {
     private mutating func reports(on response: BinaryErrorResponse) -> [DeliveryReport] {
         let named = response.identifier
         if let sentinel, named == sentinel || (named == 0 && response.status == .missingDeviceToken) {
-            // Identifier 0 is the second form: Apple's gateway responded so to an empty token, as the authors of Pushy
-            // observed (Pushy 0.4.3, `ApnsConnection.java`). All pushes of the relay have a token.
+            // Identifier 0 is the second form of the response to a sentinel. Apple's gateway sent it for an empty
+            // token, as the authors of Pushy observed (Pushy 0.4.3, `ApnsConnection.java`). It cannot concern a push of
+            // the relay, because every push has a token.
             sentinelResult = .answered
             return isSettled ? [] : [report((settled + 1)...written, .accepted)]
         }
         let isLastGood = response.status == .shutdown || response.status == .noErrors
         guard named > 0, named <= written else {
-            // The response names no push of the relay. If the gateway shuts down, it has processed none. After a
-            // sentinel, the response may mean the sentinel, and then the gateway has processed all pushes.
+            // The response names no push of the relay. If the gateway shuts down, it has processed no push. After a
+            // sentinel, however, the response may refer to the sentinel, and then the gateway has processed all pushes.
             if sentinel != nil { sentinelResult = .notUnderstood }
             guard !isSettled else { return [] }
             let isUnread = isLastGood && sentinel == nil

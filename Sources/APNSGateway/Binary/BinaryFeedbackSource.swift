@@ -6,7 +6,7 @@ import NIOPosix
 /// The feedback service of the legacy protocol, which is read over a separate connection. Source: Apple, "Binary
 /// Provider API", section "The Feedback Service".
 package struct BinaryFeedbackSource: FeedbackSource {
-    /// The number of tuples that are stored together.
+    /// The maximum number of tuples that are stored together.
     private static let step = 500
 
     private let endpoint: GatewayEndpoint

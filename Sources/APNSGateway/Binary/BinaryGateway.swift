@@ -6,9 +6,9 @@ import NIOPosix
 
 /// An app's connections to the legacy binary gateway. See `docs/binary-gateway.md`, and Apple, "Binary Provider API".
 ///
-/// The first connection that accepts pushes gets them, so that they stay in order as long as nothing fails. The others
-/// are used when it is full, stalled, or closed by a response. While silence must prove pushes, spare connections are
-/// opened.
+/// Pushes go to the first connection that accepts them, so that they stay in order as long as nothing fails. The other
+/// connections are used when the first one is full, stalled, or closed by a response. While only silence can prove that
+/// pushes were accepted, spare connections are opened.
 package final class BinaryGateway: PushGateway {
     package struct Options: Sendable {
         /// The number of connections that are kept open.
@@ -35,17 +35,17 @@ package final class BinaryGateway: PushGateway {
     /// gateway that rejects the certificate closes without a response just after the handshake. Apple does not document
     /// this: node-apn 1.7.8 observed it and waits 100 ms, too (`lib/connection.js`).
     private static let postHandshakeDelay = TimeAmount.milliseconds(100)
-    /// The number of connections on which silence proves pushes at the same time. Each proof takes at least the settle
-    /// time. With more connections, a close loses a smaller part of the pushes in flight.
+    /// The maximum number of connections that wait for proof by silence at the same time. Each proof takes at least the
+    /// settle time. With more connections, a close loses a smaller part of the pushes in flight.
     private static let silentConnections = 8
     /// The minimum time between two spare connections.
     private static let growthInterval = TimeAmount.milliseconds(50)
-    /// The time after which a spare connection ends.
+    /// The time after which a spare connection is drained.
     private static let spareLifetime = TimeAmount.seconds(10)
 
     private struct Target: PoolTarget {
         let endpoint: GatewayEndpoint
-        /// Knowledge about this endpoint's gateway. A reload starts without any.
+        /// Shows whether this endpoint's gateway responds to sentinels. A reload starts without this knowledge.
         let sentinels = SharedSentinelKnowledge()
     }
 
@@ -53,6 +53,7 @@ package final class BinaryGateway: PushGateway {
     private let options: Options
     private let pool: ConnectionPool<Target, BinaryConnection>
 
+    /// Creates a gateway without connections. ``run()`` opens them.
     /// - Parameter endpoint: `nil` while the app has no credentials. Its pushes then wait in the queue.
     package init(
         endpoint: GatewayEndpoint?, format: APNSFormat = APNSFormat(.binary, payloadLimit: 2048), options: Options,
@@ -75,7 +76,7 @@ package final class BinaryGateway: PushGateway {
         pool.reconfigure(target: endpoint.map(Target.init))
     }
 
-    // The same as in ``HTTP2Gateway``: a shared extension would have to make the pool `package`.
+    // ``HTTP2Gateway`` has the same members. A shared extension would have to make the pool `package`.
     package var openConnections: Int { pool.openConnections }
     package func slot(fresh: Bool) async -> ConnectionSlot? { await pool.slot(fresh: fresh) }
     package func write(_ lease: Lease) { pool.write(lease) }

@@ -13,16 +13,18 @@ enum SentinelResult: Sendable, Hashable {
 
 /// Whether a gateway responds to sentinels, and when to test it again. A pure value.
 ///
-/// If a gateway does not respond to a sentinel, all pushes before it are in doubt. If they were sent again with another
-/// sentinel, they would never be settled. So one failure is enough to switch to proof by silence. A trial then shows
-/// the meaning of the failure: it sends a sentinel alone on a connection, where it puts no push in doubt. A first loss
-/// without a sentinel starts a trial as well, because proof is needed from then on.
+/// If a gateway does not respond to a sentinel, all pushes before it are in doubt. If the relay sent these pushes again
+/// with another sentinel, they would never be settled. So one failure is enough to switch to proof by silence.
+///
+/// A trial then shows whether the gateway understands sentinels. It sends one sentinel alone on a connection, where no
+/// push can be in doubt. If pushes are lost before any sentinel was sent, a trial starts as well, because proof is
+/// needed from then on.
 struct SentinelKnowledge: Sendable {
     /// The number of failures in a row after which a gateway that has responded to sentinels is tested again. Such a
     /// gateway may also close for another reason while a sentinel is on its way.
     static let failureLimit = 3
-    /// The time from a failed trial to the next one. It doubles with each failure, up to ``longestTrialInterval``. A
-    /// gateway may be updated, and the first failure may have had another reason.
+    /// The time from a failed trial to the next one. It doubles with each failure, up to ``longestTrialInterval``.
+    /// Another trial may succeed, because a gateway may be updated or the failure may have had another reason.
     static let firstTrialInterval = TimeAmount.seconds(10)
     static let longestTrialInterval = TimeAmount.minutes(10)
 
@@ -41,7 +43,8 @@ struct SentinelKnowledge: Sendable {
     /// Returns whether the connection that is being opened should be preceded by a trial.
     mutating func takeTrial(now: NIODeadline) -> Bool {
         guard let time = nextTrial, time <= now else { return false }
-        // While nothing is known, each new connection starts a trial: late knowledge costs more than a connection.
+        // Until the first result, each new connection starts a trial: an additional connection costs less than a late
+        // result.
         if isAnswering != nil { nextTrial = now + trialInterval }
         return true
     }
@@ -72,7 +75,7 @@ struct SentinelKnowledge: Sendable {
     }
 }
 
-/// Knowledge that an app's connections to one gateway share.
+/// The sentinel knowledge that an app's connections to one gateway share.
 final class SharedSentinelKnowledge: Sendable {
     private let knowledge = Mutex(SentinelKnowledge())
 

@@ -67,7 +67,7 @@ final class HTTP2Capacity: Sendable {
         var canBeSaturated = false
         /// Whether the response to the first push is late.
         var isFirstResponseLate = false
-        /// Whether the last lease must be probed alone.
+        /// Whether the last lease was a probe, which still waits for its outcome.
         var isProbing = false
 
         var outstanding: Int { Int(leased) - Int(settled) }
@@ -133,8 +133,8 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
         var credentialsRefused: @Sendable (ProviderRefusal) -> Void
     }
 
-    /// The number of bytes that are flushed before writability is checked again. It is the size of a TLS record, so
-    /// that the peer can process one while the next is built.
+    /// The number of bytes after which the output is flushed and writability is checked again. It is the size of a TLS
+    /// record, so that the peer can process one record while the next is built.
     private static let flushSize = 16 << 10
 
     let capacity = HTTP2Capacity()
@@ -252,7 +252,7 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
         }
     }
 
-    /// Handles the end of a response. If the request is not complete, the stream must still be reset.
+    /// Handles the end of a response. If the request was not sent completely, the stream stays open until it is reset.
     private func receivedEnd(of id: Int, now: NIODeadline) {
         if !session.hasUnsentBody(id) { state.closed(id, now: now) }
     }
@@ -285,7 +285,7 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
 
     // MARK: To the peer
 
-    /// Does everything that can be done now, and delivers the outcomes.
+    /// Opens and resets streams, flushes the output, and delivers the outcomes, as far as that is possible now.
     private func act(_ context: ChannelHandlerContext) {
         // A flush may call this function again, because the channel has become writable. The outer call continues
         // anyway.
@@ -363,7 +363,7 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
         context.eventLoop.assumeIsolated().scheduleTask(in: state.limits.tick) { self.tick() }
     }
 
-    /// Closes the connection. Pushes without an outcome get it now, before the peer has agreed to the close.
+    /// Closes the connection. Pushes without an outcome get one now, before the peer has agreed to the close.
     private func end(_ context: ChannelHandlerContext, reason: String, code: HTTP2Code = .noError) {
         guard !isOver else { return }
         isOver = true
@@ -396,6 +396,7 @@ final class HTTP2ConnectionHandler: ConnectionHandler {
         if let reason = state.retirement, !isRetired { retired(reason) }
     }
 
+    /// Records the outcomes in the circuit breaker.
     /// - Returns: Whether the circuit breaker has opened or closed.
     private func recordHealth(_ health: HTTP2ConnectionState.Health) -> Bool {
         let change = breaker.record(

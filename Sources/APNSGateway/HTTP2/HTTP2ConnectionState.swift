@@ -20,12 +20,12 @@ struct HTTP2Limits: Sendable {
     /// The number of rounds of refused streams in a row, with pauses between them, after which the connection is
     /// retired.
     var streamRefusals = 10
-    /// The time for the response to the first push, after which another connection is opened beside this one.
+    /// The time for the response to the first push. After it, the pool may open another connection and keeps this one.
     var firstResponse = TimeAmount.seconds(1)
     /// The number of responses in a row that reject the credentials, after which a connection that has accepted pushes
     /// is replaced.
     static let credentialRefusals = 3
-    /// The number of streams that are open at once until the peer has accepted the credentials.
+    /// The maximum number of streams that are open at once until the peer has accepted the credentials.
     var unconfirmedStreams = 1
     /// The number of streams after which a connection is replaced, long before the stream ids run out at 2^30 streams.
     var streams: UInt32 = 1 << 28
@@ -33,7 +33,7 @@ struct HTTP2Limits: Sendable {
     /// The maximum number of streams that are open at once, even if the peer allows more.
     static let openStreams = 2000
     /// The limit of streams if the peer's SETTINGS do not name one. RFC 9113 §6.5.2 recommends that every peer allows
-    /// this many.
+    /// at least this number.
     static let defaultStreams = 100
 
     /// The interval at which deadlines are checked.
@@ -50,7 +50,7 @@ struct HTTP2Limits: Sendable {
 struct HTTP2ConnectionState: Sendable {
     /// The reason why a connection accepts no more pushes.
     enum Retirement: Sendable, Hashable {
-        /// The peer sent GOAWAY, or a response asks for a new connection. Has the peer's reason.
+        /// The peer sent GOAWAY, or a response asks for a new connection. The value is the peer's reason.
         case goAway(String)
         /// The peer does not accept the certificate or provider token.
         case credentials(ProviderRefusal)
@@ -58,7 +58,7 @@ struct HTTP2ConnectionState: Sendable {
         case streamsExhausted
         /// The peer refuses every stream.
         case refusedStreams
-        /// The peer is alive but does not respond to pushes, or allows no stream for one.
+        /// The peer is alive but does not respond to pushes, or allows no streams for them.
         case unresponsive
         case idle
         case drained
@@ -94,7 +94,7 @@ struct HTTP2ConnectionState: Sendable {
         }
     }
 
-    /// The last stream that was open at a point in time.
+    /// The last stream that had been opened at a point in time.
     private struct Mark {
         let stream: Int
         let at: NIODeadline
@@ -122,7 +122,7 @@ struct HTTP2ConnectionState: Sendable {
     private(set) var pausedUntil: NIODeadline?
     /// Whether the peer has accepted the credentials.
     private var isConfirmed: Bool
-    /// Whether the peer has accepted a push with them.
+    /// Whether the peer has accepted a push on this connection.
     private var hasAccepted = false
     /// The number of responses that have rejected the credentials since the last accepted push.
     private var credentialRefusals = 0
@@ -145,7 +145,7 @@ struct HTTP2ConnectionState: Sendable {
     private var noStreamsSince: NIODeadline?
     private var pingSent: NIODeadline?
     private var drainSince: NIODeadline?
-    /// At most a few dozen: one for each tick within the time limit for a response.
+    /// One mark for each tick within the time limit for a response, which is at most a few dozen.
     private var marks: [Mark] = []
 
     init(

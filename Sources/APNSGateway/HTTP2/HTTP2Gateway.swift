@@ -68,6 +68,7 @@ package final class HTTP2Gateway: PushGateway {
     private let breaker = CircuitBreaker()
     private let pool: ConnectionPool<Target, HTTP2Connection>
 
+    /// Creates a gateway without connections. ``run()`` opens them.
     /// - Parameter target: `nil` while the app has no credentials. Its pushes then wait in the queue.
     package init(
         target: Target?, format: APNSFormat = APNSFormat(.http2, payloadLimit: PushType.alert.payloadLimit),
@@ -89,7 +90,7 @@ package final class HTTP2Gateway: PushGateway {
     /// Uses another target for new connections. The open ones finish the pushes in flight and then close.
     package func reconfigure(target: Target?) { pool.reconfigure(target: target) }
 
-    // The same as in ``BinaryGateway``: a shared extension would have to make the pool `package`.
+    // ``BinaryGateway`` has the same members. A shared extension would have to make the pool `package`.
     package var openConnections: Int { pool.openConnections }
     package func slot(fresh: Bool) async -> ConnectionSlot? { await pool.slot(fresh: fresh) }
     package func write(_ lease: Lease) { pool.write(lease) }
@@ -159,7 +160,8 @@ package struct TokenSource: Sendable {
     }
 
     /// Returns the current token.
-    /// - Parameter refused: The token that the service rejected. Another one is returned if it may be replaced already.
+    /// - Parameter refused: The token that the service rejected. The store returns another one if the rejected token
+    ///   may be replaced already.
     package func token(refused: String?) async throws -> IssuedToken {
         let key = key
         return try await store.providerToken(for: name, refused: refused) { try key.token(issuedAt: $0.seconds) }

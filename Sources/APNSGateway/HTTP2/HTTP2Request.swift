@@ -80,6 +80,8 @@ struct OutcomeMapping: Sendable {
     let host: String
     let bundleID: String?
 
+    /// Returns the outcome of a push that the gateway rejected.
+    ///
     /// - Parameters:
     ///   - type: The push's type.
     ///   - writtenAt: The time at which the push was written. It is used if the rejection contains no time.

@@ -16,12 +16,15 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
     private let logger: Logger
     private let state: Mutex<State>
     private let lastWaiter = Atomic<UInt64>(0)
-    /// The actions that ``run(open:)`` performs: at most one connection per connector, and a few wake-ups.
+    /// The actions that ``run(open:)`` performs. At any time, it contains at most one connection per connector and a
+    /// few wake-ups.
     private let work = AsyncStream.makeStream(of: State.Action.self)
 
+    /// Creates a pool without connections. ``run(open:)`` opens them.
+    ///
     /// - Parameters:
     ///   - target: `nil` while there are no credentials.
-    ///   - now: The wall clock, for pushes.
+    ///   - now: The wall clock, which is read when a lease is written.
     ///   - clock: The monotonic clock, for delays.
     init(
         target: Target?, size: PoolSize, breaker: CircuitBreaker? = nil, connectionIDs: ConnectionIDs,
@@ -134,8 +137,8 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
         }
     }
 
-    /// Uses another target for new connections. The open ones are drained and replaced; this function does not wait for
-    /// that.
+    /// Uses another target for new connections. The open ones are drained and replaced after this function has
+    /// returned.
     func reconfigure(target: Target?) {
         update { $0.reconfigure(target: target, now: $1) }
     }
@@ -149,8 +152,8 @@ final class ConnectionPool<Target: PoolTarget, Connection: PooledConnection>: Se
         for connection in open { await connection.closed() }
     }
 
-    /// Closes the reports. First waits until the event loops have run all writes submitted to them: a closed connection
-    /// reports the outcomes of such a write at once.
+    /// Closes the reports. First waits until the event loops have run all writes that were submitted to them, because a
+    /// write to a closed connection still reports its outcomes.
     func finish() async {
         for loop in MultiThreadedEventLoopGroup.singleton.makeIterator() { try? await loop.submit {}.get() }
         reports.close()

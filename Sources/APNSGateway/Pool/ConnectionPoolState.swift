@@ -1,19 +1,20 @@
 import ChatDomain
 import NIOCore
 
-/// The number of connections that a pool opens.
+/// The maximum numbers of a pool's connections, by purpose, and the pace at which the pool grows.
 struct PoolSize: Sendable {
-    /// The number of connections that are always kept.
+    /// The number of connections that are kept open at all times.
     var permanent: Int
-    /// The number of additional connections, which are opened while a push waits for a slot and all connections are
-    /// saturated.
+    /// The maximum number of additional connections. The pool opens one while a push waits for a slot and all
+    /// connections are saturated.
     var additional = 0
-    /// The number of connections on top of these, opened so that a suspected push does not delay others.
+    /// The maximum number of connections beyond the permanent and the additional ones. The pool opens a spare
+    /// connection so that a suspected push does not delay other pushes.
     var spare = 0
     /// The minimum time between two additional connections.
     var growthInterval = TimeAmount.seconds(1)
-    /// Whether a waiter for a fresh connection may open an additional one at once. If not, it may only do so while
-    /// connections are blocked and the others are blocked or saturated.
+    /// Whether the pool may open a connection immediately for a waiter that needs a fresh one. If `false`, it does so
+    /// only while a connection is blocked and every other connection is blocked or saturated.
     var growsForFresh = true
 
     var total: Int { permanent + additional + spare }
@@ -31,11 +32,11 @@ struct ConnectionAttempt<Target: Sendable>: Sendable {
     fileprivate let startedAt: NIODeadline
 }
 
-/// Decides which connections an app has to its gateway, when they are opened, and which of them accepts pushes.
+/// Decides which connections an app has to its gateway, when they are opened, and which of them gets the next pushes.
 ///
 /// A pure value without sockets, tasks and clocks. Each event returns actions, which must be performed in their order.
-/// A waiter stays here until an action hands out a slot to it. Each event that may help a waiter checks it again, so no
-/// wake-up is lost between a check and a wait.
+/// A waiter stays here until an action hands out a slot to it. Each event that may make a slot available checks all
+/// waiters again, so no wake-up is lost between a check and a wait.
 struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waiter: Sendable>: Sendable {
     enum Action: Sendable {
         /// Open a connection. Then call ``opened(_:_:now:)`` or ``failed(_:random:now:)``.
@@ -43,16 +44,17 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         /// Call ``timePassed(now:)`` at this time.
         case wakeUp(at: NIODeadline)
         case drain(Connection)
+        /// Resume the waiter with this slot.
         /// - Parameter slot: `nil` if the pool is stopping or the waiter was cancelled.
         case handOut(ConnectionSlot?, to: Waiter)
     }
 
     /// A connection that stayed open longer than this counts as progress, even if nothing was sent on it.
     private static var longLife: TimeAmount { .seconds(10) }
-    /// The number of retired connections that may wait for outcomes while their successors are opened.
+    /// The maximum number of retired connections that may wait for outcomes while their successors are opened.
     private static var retiredLimit: Int { 8 }
 
-    /// Opens one connection after another. The next one is opened when the last one accepts no more pushes.
+    /// Opens one connection after another. It opens the next connection when the current one accepts no more pushes.
     private struct Connector {
         enum Phase: Equatable {
             case idle, busy
@@ -67,7 +69,8 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
     private struct Entry {
         let connection: Connection
         let isPermanent: Bool
-        /// Whether too many connections were open, so that the successor must wait until this one is closed.
+        /// Whether too many connections were open when this one was opened. Its successor must then wait until this one
+        /// is closed.
         let isBeyondLimit: Bool
         var isDraining: Bool
     }
@@ -94,7 +97,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
     /// Open connections, permanent ones first.
     private var entries: [Entry] = []
     private var waiting: [Waiting] = []
-    /// The number of additional connections that are requested and that no connector has started to open.
+    /// The number of requested additional connections that no connector has started to open yet.
     private var pendingAdditional = 0
     private var lastGrowth = NIODeadline.distantPast
     /// The earliest time for which a wake-up was requested.
@@ -130,6 +133,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         return isCurrent ? serveWaiters(now: now) : [.drain(connection)]
     }
 
+    /// Records that no connection could be opened, and delays the next attempt.
     /// - Parameter random: A number from 0 to 1.
     mutating func failed(_ attempt: ConnectionAttempt<Target>, random: Double, now: NIODeadline) -> [Action] {
         backOff(attempt.connector, after: .nothing, hasSucceededRecently: false, random: random, now: now)
@@ -153,7 +157,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
 
     mutating func closed(_ connection: Connection, now: NIODeadline) -> [Action] {
         entries.removeAll { $0.connection === connection }
-        // A write to this connection now gets its outcome at once.
+        // From now on, the pool reports a write to this connection immediately as not processed.
         return serveWaiters(now: now)
     }
 
@@ -161,7 +165,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         if let time = nextWakeUp, time <= now { nextWakeUp = nil }
         var actions = connect(now: now) + serveWaiters(now: now)
         for connector in connectors {
-            // A connector that is past its time and has not connected waits for a target.
+            // A connector that has not connected after its delay waits for a target and needs no wake-up.
             if case .backingOff(let until) = connector.phase, until > now { actions += requestWakeUp(at: until) }
         }
         return actions
@@ -235,6 +239,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
 
     // MARK: Waiters
 
+    /// Adds a waiter for a slot.
     /// - Parameter fresh: Whether the waiter needs a connection without pushes in doubt.
     mutating func request(_ waiter: Waiter, id: UInt64, fresh: Bool, now: NIODeadline) -> [Action] {
         waiting.append(Waiting(id: id, waiter: waiter, fresh: fresh))
@@ -246,7 +251,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         return [.handOut(nil, to: waiting.remove(at: index).waiter)]
     }
 
-    /// Serves waiters again, because a connection or the circuit breaker may allow more than before.
+    /// Serves waiters again, because a connection or the circuit breaker may allow more pushes than before.
     mutating func changed(now: NIODeadline) -> [Action] { serveWaiters(now: now) }
 
     private mutating func serveWaiters(now: NIODeadline) -> [Action] {
@@ -267,7 +272,8 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
             if waiting.fresh, !waiting.hasReplaced,
                 let index = entries.lastIndex(where: { !$0.isDraining && $0.connection.isReplaceable })
             {
-                // The successor will be fresh. First the pushes in flight on this connection get their outcomes.
+                // The successor will be fresh. It is opened after the pushes in flight on this connection have their
+                // outcomes.
                 waiting.hasReplaced = true
                 entries[index].isDraining = true
                 actions.append(.drain(entries[index].connection))
@@ -279,7 +285,8 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
         return actions
     }
 
-    /// Returns the slot of the first connection that has one. This keeps pushes in order as long as nothing fails.
+    /// Returns the slot of the first connection that offers a suitable one. This keeps pushes in order as long as
+    /// nothing fails.
     private func slot(fresh: Bool, _ permission: CircuitBreaker.Permission) -> ConnectionSlot? {
         let isProbe: Bool
         switch permission {
@@ -295,7 +302,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
     }
 
     /// Requests another connection if it would help a waiter. A waiter for a fresh connection is served sooner by a new
-    /// one than by one that waits for responses.
+    /// connection than by an open one that still waits for responses.
     private mutating func grow(fresh: Bool, now: NIODeadline) -> [Action] {
         let isBlocked =
             entries.contains { $0.connection.isBlocked }
@@ -320,7 +327,7 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
 }
 
 extension ConnectionSlot {
-    /// The same slot, for one push.
+    /// This slot, with a capacity of at most one push.
     fileprivate var narrowed: ConnectionSlot {
         ConnectionSlot(
             connection: connection, firstIdentifier: firstIdentifier, capacity: min(capacity, 1), isFresh: isFresh,

@@ -22,10 +22,13 @@ package struct GatewayEndpoint: Sendable {
     /// The name of HTTP/2 in TLS.
     package static let http2 = "h2"
 
+    /// Creates an endpoint and its TLS configuration. Opens no connection.
+    ///
     /// - Parameters:
     ///   - credentials: `nil` if the app authenticates with provider tokens.
     ///   - trust: A PEM file with further authorities, for a sandbox. The system's authorities are always trusted.
-    ///   - applicationProtocols: `[http2]` for Apple's HTTP/2 API. A peer that agrees to none of them is an error.
+    ///   - applicationProtocols: `[http2]` for Apple's HTTP/2 API. A connection fails if the peer agrees to none of
+    ///     them.
     package init(
         host: String, port: Int, credentials: ClientCredentials?, trust: String?, applicationProtocols: [String] = []
     ) throws(CredentialsError) {
@@ -146,7 +149,8 @@ package struct GatewayEndpoint: Sendable {
         }
     }
 
-    /// Connects without TLS, and closes. For the feedback service: over TLS, it would send its list and then clear it.
+    /// Connects without TLS, and closes. Used for the feedback service, which would send its list over TLS and then
+    /// clear it.
     package func reach() async throws(GatewayUnreachable) {
         do {
             let channel = try await ClientBootstrap(group: MultiThreadedEventLoopGroup.singleton)

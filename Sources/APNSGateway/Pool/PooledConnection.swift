@@ -12,7 +12,8 @@ protocol PoolTarget: Sendable {
 /// The result of a connection, which decides how soon its successor is opened.
 enum ConnectionResult: Sendable {
     case nothing
-    /// The gateway rejected at least one push because of the push itself, and did nothing that is ``progress``.
+    /// The gateway rejected at least one push because of the push itself, and nothing happened that counts as
+    /// ``progress``.
     case refusal
     /// The gateway accepted a push, reported a device as gone, asked for a retry, or responded to a sentinel.
     case progress
@@ -23,7 +24,7 @@ protocol PooledConnection: AnyObject, Sendable {
     var id: ConnectionID { get }
     /// The slot that the connection offers. `nil` if it accepts no pushes now.
     var slot: ConnectionSlot? { get }
-    /// Whether closing the connection provides a fresh one sooner than waiting for it.
+    /// Whether closing this connection provides a fresh one sooner than waiting until this connection is fresh again.
     var isReplaceable: Bool { get }
     /// Whether the connection carries as many pushes as its peer allows, so that another connection would help.
     var isSaturated: Bool { get }

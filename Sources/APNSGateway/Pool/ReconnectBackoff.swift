@@ -5,7 +5,7 @@ import NIOCore
 ///
 /// There is no delay after a connection on which the gateway accepted or rejected pushes: over the binary protocol, an
 /// error response always ends the connection. After many connections in a row with rejections only, the delay is short.
-/// After failures it is a growing ``Backoff``, so that Apple does not mistake the attempts for an attack.
+/// After failures, the delay grows (``Backoff``), so that Apple does not mistake the attempts for an attack.
 struct ReconnectBackoff: Sendable {
     /// The maximum delay if the gateway has accepted pushes recently. In that case a push probably caused the failure.
     static let longestAfterProgress = Duration.milliseconds(250)
