@@ -17,6 +17,7 @@ struct DispatchLog: Sendable {
         showsTokens ? address : address.prefix(8) + "…"
     }
 
+    /// Logs that pushes were written: one line, and at the debug level one line for each push.
     /// - Parameter rows: The queue's rows of the lease's pushes, in the same order.
     func written(_ lease: Lease, _ rows: [QueuedPush]) {
         if lease.pushes.count == 1 {
@@ -37,7 +38,7 @@ struct DispatchLog: Sendable {
         }
     }
 
-    /// The metadata by which an operator finds a push again: from its message, and at Apple.
+    /// The metadata by which an operator finds a push again, from its message and at Apple.
     private func metadata(_ push: Push, _ row: QueuedPush, _ lease: Lease) -> Logger.Metadata {
         var metadata: Logger.Metadata = [
             "connection": "\(lease.slot.connection)", "entry": "\(push.id)",

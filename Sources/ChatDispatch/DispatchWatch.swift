@@ -12,6 +12,7 @@ package final class DispatchWatch: Service {
         let openConnections: @Sendable () -> Int
         let limit: Duration
 
+        /// Describes an app to watch.
         /// - Parameter answerLimit: The longest time until the gateway responds, or until its silence counts as a
         ///   response.
         package init(

@@ -33,6 +33,7 @@ package struct Dispatcher: Service {
         }
     }
 
+    /// Creates the dispatcher of one app. It does nothing until ``run()``.
     /// - Parameters:
     ///   - startsInDoubt: Whether an earlier process may have sent some of the queued pushes.
     ///   - progress: Counts the dispatcher's steps and outcomes.
@@ -60,7 +61,7 @@ package struct Dispatcher: Service {
                 group.addTask {
                     await withTaskGroup(of: Void.self) { group in
                         group.addTask { await dispatch(signal.stream, signal.continuation) }
-                        // Ends the task above: a draining gateway returns no more slots.
+                        // This ends the task above, because a draining gateway returns no more slots.
                         group.addTask {
                             try? await gracefulShutdown()
                             signal.continuation.finish()

@@ -3,18 +3,18 @@ package import Logging
 import ServiceLifecycle
 import Synchronization
 
-/// Reads from an app's feedback service which devices are gone, at start and then at an interval.
+/// Reads from an app's feedback service which devices are gone, at the start and then at an interval.
 ///
 /// Reading clears the list at the service. So each chunk is stored before the next one is read, and before the reader
 /// acts on it.
 package struct FeedbackReader: Service {
     /// The delay before a failed reading is retried. It doubles with each failure, up to the interval.
     private static let firstRetryDelay = Duration.seconds(15)
-    /// The number of reports after which a reading ends: more than an app loses devices in an hour. Without a limit, an
-    /// endless list would fill the disk.
+    /// The maximum number of reports in one reading. An app does not lose this many devices in an hour. Without a
+    /// limit, an endless list would fill the disk.
     package static let maxReports = 100_000
 
-    /// The service has sent ``maxReports`` reports, and its list goes on.
+    /// The service has sent ``maxReports`` reports, and its list may go on.
     private struct ListTooLong: Error {}
 
     private let app: AppName

@@ -6,8 +6,8 @@ struct InFlightPushes: Sendable {
     /// The number of fully settled blocks to remember, in case the gateway reports an error after its silence was
     /// counted as acceptance. Covers about a million pushes in a few hundred kilobytes.
     private static let maxSettledBlocks = 2000
-    /// The minimum number of settled blocks to keep for each of the newest connections, and for each with unsettled
-    /// pushes. So a busy connection cannot evict the others' blocks.
+    /// The minimum number of settled blocks to keep for each of the newest connections, and for each connection with
+    /// unsettled pushes. So a busy connection cannot evict the blocks of the others.
     private static let settledBlocksPerConnection = 250
     private static let recentConnectionCount = 8
     /// The number of outcomes to record in one transaction. A response to a client may have to wait for it, so it takes
@@ -56,7 +56,7 @@ struct InFlightPushes: Sendable {
         var hasLost = false
 
         /// Drops blocks whose pushes all have an outcome. If silence counts as acceptance, drops only the oldest of
-        /// them.
+        /// these blocks.
         /// - Parameters:
         ///   - capacity: The number of settled blocks that this connection and older ones may keep. The call subtracts
         ///     the number that this connection keeps.
@@ -85,6 +85,7 @@ struct InFlightPushes: Sendable {
     /// Whether the next pushes are a probe that needs a fresh connection.
     private(set) var needsFreshConnection = false
 
+    /// Starts without leased pushes.
     /// - Parameter startsInDoubt: Whether an earlier process may have sent some of the queued pushes.
     init(_ lifeCycle: PushLifeCycle, startsInDoubt: Bool = false) {
         self.lifeCycle = lifeCycle
@@ -236,7 +237,7 @@ struct InFlightPushes: Sendable {
 
     mutating func conclude(_ reports: [DeliveryReport], at now: Timestamp) -> Conclusion {
         var conclusion = Conclusion()
-        // Update this first: the life cycle judges the other reports by it.
+        // Update `lastAccepted` first: the life cycle judges the other reports by it.
         if reports.contains(where: { $0.outcome == .accepted && concernsUnsettledPush($0) }) { lastAccepted = now }
         for report in reports {
             guard var connection = connections[report.connection] else { continue }
@@ -342,9 +343,9 @@ extension DeliveryReport {
     }
 }
 
-/// Decides which lanes the next lease serves. Usually these are all lanes in order, so that bulk pushes and retries do
-/// not delay the others. A later lane gets a turn after a lease that did not reach it, so that it makes progress behind
-/// a queue that is never empty.
+/// Decides which lanes the next lease serves. Usually it serves all lanes in order, so that bulk pushes and retries do
+/// not delay the others. A later lane gets a turn after a lease that did not reach it, so that this lane makes progress
+/// behind a queue that is never empty.
 struct LaneTurn: Sendable {
     /// The only lane that the next lease serves. `nil` if it serves all lanes in order.
     private(set) var next: PushLane?
@@ -355,7 +356,7 @@ struct LaneTurn: Sendable {
         self.last = last
     }
 
-    /// Records how far a lease came, and chooses the next turn.
+    /// Records how far a lease got in the order of the lanes, and chooses the next turn.
     /// - Parameters:
     ///   - lane: The last lane that the lease served. `nil` if it served none.
     ///   - lanes: The lanes in which more pushes may be due.

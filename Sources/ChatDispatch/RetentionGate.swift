@@ -53,7 +53,7 @@ package struct RetentionGate: Sendable {
         steady = SteadyClock(wall: wall, elapsed: .zero)
     }
 
-    /// - Returns: `nil` if rows may be deleted.
+    /// Returns the reason not to delete rows by age now. `nil` if rows may be deleted.
     package mutating func doubt(_ reading: Reading) -> Doubt? {
         let isSteady = steady.isSteady(wall: reading.wall, elapsed: reading.elapsed)
         if reading.isSynchronized {

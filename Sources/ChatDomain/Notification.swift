@@ -81,7 +81,7 @@ package struct NotificationReceipt: Sendable, Hashable {
     /// The number of devices. It is exact if all of them were queued before the response. Otherwise it is the number at
     /// that time, and some devices may turn out to be named twice, or to be left out as unchanged.
     package let devices: Int
-    /// Whether the key was used before. The receipt is then that of the earlier notification, and nothing was written.
+    /// Whether the key was used before. The receipt then belongs to the earlier notification, and nothing was written.
     package let isRepeat: Bool
 
     package init(id: NotificationID, devices: Int, isRepeat: Bool) {
@@ -189,16 +189,17 @@ package struct Delivery: Sendable, Hashable {
 
 /// Stores notifications, and queues their pushes.
 package protocol NotificationStore: Sendable {
-    /// Stores notifications and the pushes to the first devices in one transaction. The other pushes are queued after
-    /// the response, and after a crash from where the store stopped. An error in one notification does not affect the
-    /// others.
+    /// Stores notifications and the pushes to the first devices in one transaction. The store queues the other pushes
+    /// after the response. After a crash, it continues where it stopped. An error in one notification does not affect
+    /// the others.
     func send(
         _ requests: [NotificationRequest]
     ) async throws(ChatError) -> [Result<NotificationReceipt, ChatError>]
     /// Returns the receipt of an earlier request with the same key. `nil` if there was none.
     func earlier(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt?
-    /// Returns notifications with ids below `cursor`, newest first. With a `token`, returns only those that were sent
-    /// with it. A page may have fewer than `limit` notifications, even none, and still have a next page.
+    /// Returns notifications with ids below `cursor`, newest first. With a `token`, returns only notifications that
+    /// were sent with this token. A page may have fewer than `limit` notifications, even none, and still have a next
+    /// page.
     func notifications(
         sentWith token: Int64?, before cursor: NotificationID?, limit: Int
     ) async throws(ChatError) -> Page<NotificationStatus>
@@ -207,7 +208,7 @@ package protocol NotificationStore: Sendable {
     /// - Throws: ``ChatError/Code/notFound``.
     func notification(_ id: NotificationID) async throws(ChatError) -> NotificationStatus
     /// Returns a notification's pushes with ids above `cursor`, in the order of the queue. With a `state`, returns only
-    /// those in it. A page may have fewer than `limit` pushes, even none, and still have a next page.
+    /// pushes in this state. A page may have fewer than `limit` pushes, even none, and still have a next page.
     func deliveries(
         of notification: NotificationID, in state: PushState?, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Delivery>

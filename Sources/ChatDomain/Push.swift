@@ -3,9 +3,10 @@ package enum Address: Sendable, Hashable, CustomStringConvertible {
     /// The token by which Apple's services know a device.
     case token(DeviceToken)
 
-    /// Reads an address as it is stored in the queue. `nil` if the text is not an address of any kind.
+    /// Reads an address as the queue stores it. `nil` if the text is not an address of any kind.
     ///
-    /// - Parameter text: UTF-8. Lower-case hexadecimal digits are read without creating a string.
+    /// - Parameter text: The address in UTF-8. A token in lower-case hexadecimal digits is read without creating a
+    ///   string.
     package init?(stored text: UnsafeRawBufferPointer) {
         let token =
             Hex.isLowerCase(text)
@@ -31,7 +32,7 @@ package struct Push: Sendable, Hashable {
     package let address: Address
     /// Checked UTF-8, within the gateway's limit.
     package let payload: [UInt8]
-    /// The time in UNIX seconds after which the gateway need not try any more. `nil` if the sender did not set it.
+    /// The time in UNIX seconds after which the gateway may stop trying. `nil` if the sender did not set it.
     package let expiration: Int64?
     /// 10, 5 or 1. `nil` if the sender did not set it.
     package let priority: UInt8?
@@ -65,47 +66,50 @@ package struct Push: Sendable, Hashable {
 
 /// The state of a push in the queue, stored in the column `state`.
 package enum PushState: String, Sendable, Hashable, CaseIterable {
-    /// Waits for its turn, for `not_before`, or for the gateway's response.
+    /// The push waits for its turn, for `not_before`, or for the gateway's response.
     case pending
-    /// The gateway has accepted it.
+    /// The gateway has accepted the push.
     case sent
-    /// Will not be tried again. `reason` says why.
+    /// The push has failed and will not be tried again. `reason` says why.
     case failed
-    /// Expired before it could be sent.
+    /// The push expired before it could be sent.
     case expired
-    /// Cancelled before it was sent.
+    /// The push was cancelled before it was sent.
     case cancelled
 }
 
 /// The result of one attempt to send a push.
 ///
-/// A connection that ends without a response makes its pushes `unanswered`, never `accepted`. The binary protocol
-/// responds only to failures, and an error response also voids every push written after the one that it names (Apple,
-/// "Binary Provider API"; `docs/binary-gateway.md`).
+/// If a connection ends without a response, its pushes are `unanswered`, never `accepted`. On the binary protocol, the
+/// gateway responds only to failures. An error response names one push, and also voids every push that was written
+/// after it (Apple, "Binary Provider API"; `docs/binary-gateway.md`).
 package enum Outcome: Sendable, Hashable {
-    /// The gateway has accepted the push. On the binary protocol, a later response or a long enough silence proves it.
+    /// The gateway has accepted the push. On the binary protocol, a later response or a long enough silence proves
+    /// this.
     case accepted
-    /// Rejected for good, with the gateway's own reason and a hint for people about its likely cause.
+    /// The gateway has rejected the push for good. `reason` is the gateway's own. `hint` tells people the likely cause.
     case rejected(reason: String, hint: String? = nil)
-    /// Rejected for good because of the address, and the gateway closed the connection. An address that is rejected
-    /// again and again is not tried any more (``PushLifeCycle/refusalLimit``).
+    /// The gateway has rejected the push for good because of the address, and has closed the connection. An address
+    /// that is rejected again and again is not tried any more (``PushLifeCycle/refusalLimit``).
     case badAddress(reason: String)
-    /// The device has not wanted pushes since a time. It is deactivated unless it registered later.
+    /// The gateway reports that the device has not wanted pushes since a time. The device is deactivated unless it
+    /// registered later.
     case unregistered(since: Timestamp, reason: String)
-    /// The fault is the gateway's, or a passing one of the push. The push is retried after a growing delay, and not
+    /// The gateway has a problem, or the push has a temporary one. The push is retried after a growing delay, and not
     /// before the time that the gateway named (`Retry-After`).
     case retry(reason: String, notBefore: Timestamp? = nil)
-    /// The push was not sent, because the push service accepts no pushes now. It is retried at that time. This does not
-    /// count as an attempt.
+    /// The push was not sent, because the push service accepts no pushes now. The push is retried at `until`. This does
+    /// not count as an attempt.
     case postponed(until: Timestamp, reason: String)
-    /// The gateway did not accept the credentials. The push waits for better ones and is retried after a delay, without
-    /// an end. But if it accepts other pushes of the app in that time, the push itself fails.
+    /// The gateway did not accept the credentials. The push waits for better ones: it is retried after a delay, without
+    /// a limit. But if the gateway accepts other pushes of the app in that time, the push fails after some refusals.
     case notAuthorized(reason: String)
-    /// Written, but certainly not processed, as the gateway reports it (HTTP/2: GOAWAY, REFUSED_STREAM, a Shutdown).
-    /// The push is retried at once, but behind the others, and after a delay if this continues.
+    /// The push was written, but the gateway reports that it has not processed the push (on HTTP/2: GOAWAY,
+    /// REFUSED_STREAM, or the reason Shutdown). The push is retried at once, but behind the others, and after a delay
+    /// if this continues.
     case sentBack(reason: String)
-    /// Never written, or written after the last push that a binary gateway processed before it closed. The push is
-    /// retried at once.
+    /// The push was never written, or it was written after the last push that a binary gateway processed before it
+    /// closed. The push is retried at once.
     case notProcessed
     /// The connection ended without a response, so the outcome is unknown. The push is retried, and the loss is
     /// counted.

@@ -6,7 +6,7 @@ package protocol PushGateway: Sendable {
     var openConnections: Int { get }
     /// Keeps connections open until the task is cancelled or ``drain()`` has ended. Never gives up.
     func run() async
-    /// Waits until a connection can take pushes. With `fresh`, waits for a connection on which nothing is in doubt.
+    /// Waits until a connection has room for pushes. With `fresh`, waits for a connection on which nothing is in doubt.
     /// `nil` if the gateway is being stopped.
     func slot(fresh: Bool) async -> ConnectionSlot?
     /// Writes the pushes leased for a slot. Each push gets exactly one outcome, even if the connection is already
@@ -18,11 +18,11 @@ package protocol PushGateway: Sendable {
     /// Stops giving out slots, asks the gateway about pushes in doubt, and closes the connections. Takes a bounded
     /// time. Pushes that are written later for an earlier slot still get their outcome.
     func drain() async
-    /// Declares that no more pushes will be written. The reports end after those that exist.
+    /// Declares that no more pushes will be written. After the reports that exist by then, ``reports()`` returns `nil`.
     func finish() async
 }
 
-/// The room on a connection for pushes to lease.
+/// Room on a connection for pushes that are to be leased.
 package struct ConnectionSlot: Sendable, Hashable {
     package let connection: ConnectionID
     /// The identifier of the first leased push. The others follow without a gap.
@@ -35,8 +35,8 @@ package struct ConnectionSlot: Sendable, Hashable {
     /// Whether the gateway responds to each push. If not, silence means acceptance, and a lost connection leaves
     /// everything written on it in doubt.
     package let answersEach: Bool
-    /// Whether the gateway does not respond when it is asked to confirm pushes. Then only its silence proves a lease,
-    /// which takes a while.
+    /// Whether the gateway does not respond when it is asked to confirm pushes. Then only its silence proves that it
+    /// accepted a lease, which takes a while.
     package let isProvenBySilence: Bool
 
     package init(
@@ -55,10 +55,10 @@ package struct ConnectionSlot: Sendable, Hashable {
 /// Leased pushes that are bound to a connection.
 package struct Lease: Sendable, Hashable {
     package let slot: ConnectionSlot
-    /// The pushes, whose identifiers begin with the slot's first.
+    /// The pushes. The first one has the slot's ``ConnectionSlot/firstIdentifier``.
     package let pushes: [Push]
     /// Whether the pushes must be written alone on their connection, and confirmed before anything else is written on
-    /// it. One of them may make the gateway close, or the gateway may lose this many.
+    /// it. One of the pushes may make the gateway close the connection, or the gateway may lose larger groups.
     package let isProbe: Bool
 
     package init(slot: ConnectionSlot, pushes: [Push], isProbe: Bool = false) {

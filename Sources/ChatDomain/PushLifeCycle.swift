@@ -1,6 +1,6 @@
 /// The counts of a push's earlier attempts.
 package struct PushHistory: Sendable, Hashable {
-    /// The number of times that the push was written to a connection that did not return it unread.
+    /// The number of attempts. An attempt that proves to be ``Outcome/notProcessed`` does not count.
     package var attempts: Int
     /// The number of times that the connection ended without a response to the push.
     package var unanswered: Int
@@ -32,7 +32,7 @@ package enum PushLane: Int, Sendable, Hashable, CaseIterable {
     }
 }
 
-/// The delays between attempts for a push that the gateway could not take.
+/// The delays between attempts for a push that the gateway could not accept.
 package struct RetryPolicy: Sendable, Hashable {
     /// The delay before the second attempt. It doubles with each further attempt.
     package var first: Duration
@@ -61,9 +61,9 @@ package struct Transition: Sendable, Hashable {
         case failed(reason: String, hint: String? = nil)
         case expired
         case cancelled(reason: String)
-        /// Due at a later time.
+        /// The push is due at a later time.
         case waiting(until: Timestamp, reason: String)
-        /// Due again at once, in a lane. Without a reason, nothing has happened to the push.
+        /// The push is due again at once, in a lane. Without a reason, nothing has happened to the push.
         case due(PushLane, reason: String?)
     }
 
@@ -141,8 +141,8 @@ package struct PushLifeCycle: Sendable, Hashable {
         self.policy = policy
     }
 
-    /// A message or notification to more devices than this uses ``PushLane/bulk`` for all of its pushes. A hundred
-    /// pushes are sent within milliseconds.
+    /// A message or notification to more devices than this uses ``PushLane/bulk`` for all of its pushes. Smaller ones
+    /// need not, because a hundred pushes are sent within milliseconds.
     package static let bulkFrom = 100
 
     // MARK: - Reasons that the relay sets
@@ -199,7 +199,7 @@ package struct PushLifeCycle: Sendable, Hashable {
             return Transition(
                 .failed(reason: reason), adding: attempt, device: .deactivate(since: since, reason: reason))
         case .retry(let reason, let notBefore):
-            // An attempt without a response says nothing about the push.
+            // Attempts without a response say nothing about the push, so they do not count.
             let answered = history.attempts + 1 - history.unanswered
             guard expiration != 0, let delay = policy.retry.delay(afterAttempts: answered) else {
                 return Transition(.failed(reason: reason), adding: attempt)
@@ -240,12 +240,12 @@ package struct PushLifeCycle: Sendable, Hashable {
     /// Returns the transition after a loss, after a refusal of the credentials, or after the gateway sent the push
     /// back.
     ///
-    /// The push fails when it, and not the gateway, must be the cause. That is the case if this has happened `limit`
-    /// times, and the gateway has accepted another push of the app since the previous attempt. In an outage the gateway
-    /// accepts nothing, so nothing fails.
+    /// The push fails when the push itself, and not the gateway, must be the cause. That is the case if this has
+    /// happened `limit` times, and the gateway has accepted another push of the app since the previous attempt. In an
+    /// outage the gateway accepts nothing, so nothing fails.
     ///
-    /// The first `immediate` times, the push is due again at once. After that it waits one second, doubling up to 512
-    /// seconds.
+    /// The first `immediate` times, the push is due again at once. After that, the push waits one second, doubling up
+    /// to 512 seconds.
     private func transitionAfterLoss(
         _ reason: String, count: Int, immediate: Int, limit: Int, _ added: PushHistory, _ leasedAt: Timestamp,
         _ lastAccepted: Timestamp?, _ now: Timestamp
@@ -259,7 +259,7 @@ package struct PushLifeCycle: Sendable, Hashable {
         return Transition(.waiting(until: now + delay, reason: reason), adding: added)
     }
 
-    /// 512 seconds: an operator who corrects a problem sees the effect within minutes.
+    /// The longest delay is 2⁹ = 512 seconds, so an operator who corrects a problem sees the effect within minutes.
     private static let longestDelayExponent = 9
     /// After this many credential refusals of one push, while others are accepted, the push itself is blamed.
     private static let refusedLimit = 10
@@ -289,9 +289,9 @@ package struct PushLifeCycle: Sendable, Hashable {
     package static let probeThreshold = 2
     /// The number of losses from which a push is probed alone.
     package static let aloneFrom = 6
-    /// The number of pushes to probe together, by the number of losses from ``probeThreshold`` on. Each step divides it
-    /// by four. So if one push among a thousand makes the gateway close, it is isolated after six losses, two of them
-    /// ordinary, and the others are sent.
+    /// The number of pushes to probe together, by the number of losses from ``probeThreshold`` on. Each step divides
+    /// the number by four. So if one push among a thousand makes the gateway close, this push is isolated after six
+    /// losses, two of them ordinary, and the other pushes are sent.
     private static let probeSizes = [256, 64, 16, 4, 1]
 
     /// Returns the group in which a push with this history is sent.
@@ -318,7 +318,7 @@ package struct PushLifeCycle: Sendable, Hashable {
 /// process may have died with pushes in doubt.
 ///
 /// Where only silence proves a group, each group takes the settle time, and a group that is too small costs more time
-/// than a lost one. There the window exceeds the last loss after fewer proofs.
+/// than a lost one. There, fewer confirmed pushes are enough for the window to exceed the last loss.
 package struct ProbeWindow: Sendable, Hashable {
     /// The first window after a start.
     package static let afterStart = 256
@@ -327,14 +327,14 @@ package struct ProbeWindow: Sendable, Hashable {
     /// The smallest loss that counts. Smaller losses are normal, and the histories of their pushes show whether one of
     /// them is the cause.
     package static let smallestLoss = 32
-    /// The smallest window. With less there would be hardly any progress.
+    /// The smallest window. A smaller one would make hardly any progress.
     private static let smallest = 16
     /// The number of groups confirmed since the last loss after which the window may grow beyond that loss. At a
     /// gateway that closes for a reason other than the pushes, each such try costs one loss.
     private static let confirmationsBeforeRetry = 64
     /// The number of pushes proven by silence after which the window may grow beyond the last loss, as a multiple of
-    /// that loss. At a gateway that closes after every 1,000 notifications of all connections, the groups settle at a
-    /// fifth of that. This takes the least time for a whole queue.
+    /// that loss. At a gateway that closes after every 1,000 notifications, counted over all connections, the groups
+    /// settle at a fifth of that number. This takes the least time for a whole queue.
     private static let silentCeilingsBeforeRetry = 8
 
     /// The number of pushes that may be written before confirmation. `nil` if there is no limit.
@@ -370,7 +370,7 @@ package struct ProbeWindow: Sendable, Hashable {
     package mutating func confirmed(_ count: Int, isAll: Bool, bySilence: Bool = false) {
         guard let limit, count > 0 else { return }
         guard ceiling < .max else {
-            // Nothing was lost yet, or enough groups were confirmed since.
+            // Nothing was lost yet, or enough groups were confirmed since the last loss.
             self.limit = isAll || limit * 2 >= Self.open ? nil : limit * 2
             return
         }

@@ -3,24 +3,25 @@ import Synchronization
 /// The durable queue, as a dispatcher uses it.
 ///
 /// A lease gives a push to one caller until that caller settles or releases it. Each store decides how to remember
-/// leases. If one relay serves a file, they can be in memory, since after a crash every unsettled push is sent again
-/// anyway. If several relays share a database, they are in the database. `docs/stores.md` lists a store's obligations.
+/// leases. A store that serves one relay can keep its leases in memory, since after a crash every unsettled push is
+/// sent again anyway. A store that several relays share keeps them in the database. `docs/stores.md` lists a store's
+/// obligations.
 package protocol PushQueue: Sendable {
-    /// Leases due pushes of an app, in the order of the lanes and of their ids. No other caller gets them until they
-    /// are settled or released.
+    /// Leases due pushes of an app, in the order of the lanes and then of the push ids. No other caller gets these
+    /// pushes until they are settled or released.
     ///
     /// - Parameter lanes: The lanes to lease from, in this order.
-    /// - Returns: At most `limit` pushes. If there are none, nothing is due in these lanes.
+    /// - Returns: At most `limit` pushes. An empty result means that no push is due in these lanes.
     func lease(app: AppName, lanes: [PushLane], limit: Int) async throws(ChatError) -> LeasedPushes
-    /// Releases pushes to which nothing has happened. They are due again, in their lane.
+    /// Releases pushes to which nothing has happened. The pushes are due again, in `lane`.
     func release(_ pushIDs: [ClosedRange<Int64>], lane: PushLane, app: AppName)
     /// Records the outcomes of leased pushes in one transaction, and ends their leases.
     ///
-    /// - Returns: The changes of each settlement. They leave out rows that another program has deleted or settled.
+    /// - Returns: The result of each settlement. It does not count rows that another program has deleted or settled.
     @discardableResult
     func settle(_ settlements: [Settlement], app: AppName) async throws(ChatError) -> [SettledPushes]
-    /// Returns the time at which the app's next waiting push is due, or an earlier time at which to ask again. `nil` if
-    /// no push waits.
+    /// Returns the time at which the app's next waiting push is due, or an earlier time at which to call this again.
+    /// `nil` if no push waits.
     func nextDue(app: AppName) async throws(ChatError) -> Timestamp?
     /// Signals the continuation whenever there may be due pushes of the app, or ``nextDue(app:)`` may have become
     /// earlier. Stops when the continuation's stream ends.
@@ -59,6 +60,8 @@ package final class Signals: Sendable {
         }
     }
 
+    /// Signals the listeners of some apps.
+    ///
     /// - Parameter apps: The apps whose listeners to signal. `nil` for all.
     package func send(_ apps: Set<AppName>? = nil) {
         for listener in state.withLock({ Array($0.listeners.values) }) where apps?.contains(listener.app) ?? true {
@@ -101,10 +104,10 @@ package struct Settlement: Sendable, Hashable {
     package var count: Int { pushIDs.count }
 }
 
-/// The changes of one settlement.
+/// The result of one settlement: the number of rows that it changed.
 package struct SettledPushes: Sendable, Hashable {
     package let count: Int
-    /// The address of a single push that was not sent, for the log.
+    /// The address for the log, if the settlement is about a single push that was not sent.
     package let address: String?
 
     package init(count: Int, address: String? = nil) {

@@ -41,7 +41,7 @@ package struct PostRequest: Sendable, Hashable {
 
     /// The writer. For a program, ``MemberID/administrator`` or ``MemberID/program(token:)``.
     package var member: MemberID
-    /// `nil` for a member, whose name and room the store knows.
+    /// `nil` for a member, because the store has the member's name and room.
     package var program: Program?
     package var text: MessageText
     /// A second post with the same key and content gets the same response and is not sent again.
@@ -63,7 +63,7 @@ package struct PostRequest: Sendable, Hashable {
 /// The result of a post.
 package struct PostReceipt: Sendable, Hashable {
     package let message: MessageID
-    /// Whether the key was used before. The receipt is then that of the earlier message, and nothing was written.
+    /// Whether the key was used before. The receipt then belongs to the earlier message, and nothing was written.
     package let isRepeat: Bool
     /// The number of devices for which a push was queued before the response. 0 for a large room, whose pushes are
     /// queued afterwards.
@@ -113,7 +113,7 @@ package protocol RoomStore: Sendable {
     /// - Throws: ``ChatError/Code/notJoined``. ``ChatError/Code/notFound`` if the member has no such message in its
     ///   room.
     func receipt(of message: MessageID, for member: MemberID) async throws(ChatError) -> Receipt
-    /// Checks whether the store responds, for readiness.
+    /// Checks whether the store responds, for the relay's readiness.
     func ping() async throws(ChatError)
 }
 
