@@ -5,7 +5,7 @@ import Synchronization
 package struct RateLimit: Sendable, Hashable {
     /// The number of requests per second in the long run. Above 0, at most 1,000,000.
     package let perSecond: Double
-    /// The number of requests at once after a pause. At least 1, at most 1,000,000.
+    /// The maximum number of requests in quick succession after a pause. At least 1, at most 1,000,000.
     package let burst: Int
 
     /// `nil` if a value is out of range.
@@ -34,6 +34,8 @@ struct RateLimiter<Key: Hashable & Sendable>: Sendable {
     private var older: [Key: Duration] = [:]
     private let half: Int
 
+    /// Creates a limiter whose buckets are all full.
+    ///
     /// - Parameter capacity: The maximum number of clients to remember. At least 2.
     init(capacity: Int = HTTPLimits.rateEntries) {
         half = max(1, capacity / 2)
@@ -115,8 +117,8 @@ final class RequestLimiter: Sendable {
     /// Counts a join as a guess, before it is known whether members use the code. Above the limit, the refusal must not
     /// reveal to a guesser which codes are in use.
     ///
-    /// All addresses together may make ``HTTPLimits/joinShares`` times the guesses of one. Above that no address has a
-    /// burst any more, but one that has not opened a room recently can still join.
+    /// All addresses together may make ``HTTPLimits/joinShares`` times the guesses of one. Above that, no address has a
+    /// burst any more, but an address that has not opened a room recently can still join.
     func admitJoin(_ address: IPAddress, limit: RateLimit) throws(ChatError) -> CountedJoin {
         let now = clock.now()
         let (isCountedInAll, wait) = codes.withLock { codes -> (Bool, Duration?) in
@@ -139,7 +141,7 @@ final class RequestLimiter: Sendable {
         }
     }
 
-    /// Whether the log may report refused joins now: once per minute.
+    /// Whether the log may report refused joins now. It reports them at most once per minute.
     func mayReportJoins() -> Bool {
         codes.withLock { $0.reports.admit(.all, limit: HTTPLimits.reports, at: clock.now()) == nil }
     }
@@ -147,7 +149,7 @@ final class RequestLimiter: Sendable {
     /// Counts a wrong token from an address. Correct tokens are never counted or refused, so that a client cannot lock
     /// out others at the same address.
     ///
-    /// - Parameter address: The client's address. All clients without one share a bucket.
+    /// - Parameter address: The client's address. All clients without an address share a bucket.
     func countWrongToken(_ address: IPAddress?) throws(ChatError) {
         let key = address?.rateKey ?? IPAddress(bits: 0)
         let wait = wrongTokens.withLock { $0.admit(key, limit: HTTPLimits.wrongTokens, at: clock.now()) }

@@ -229,7 +229,7 @@ struct AdminAPI: Sendable {
     }
 
     /// Returns the receipt of the original request, if this notification has expired and repeats one that was accepted
-    /// earlier. `nil` if the notification has not expired. Throws an error if an expired one is new.
+    /// earlier. `nil` if the notification has not expired. Throws an error if the notification has expired and is new.
     private func earlier(_ notification: NotificationRequest) async throws(ChatError) -> NotificationReceipt? {
         guard let end = notification.expiration, end > 0, end <= now().seconds else { return nil }
         guard let earlier = try await stores.notifications.earlier(notification) else {
@@ -260,11 +260,12 @@ struct AdminAPI: Sendable {
         return try format(.default).compose(content, for: .default)
     }
 
-    /// `GET /v1/notifications`: newest first. A token without the scope `admin` sees only those sent with it.
+    /// `GET /v1/notifications`: newest first. A token without the scope `admin` sees only notifications that were sent
+    /// with it.
     func notifications(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try AdminQuery(request, names: ["limit", "cursor"])
         let limit = try query.limit()
-        // Each notification's pushes are counted.
+        // A page costs a count of the pushes of each of its notifications.
         guard limit <= HTTPLimits.reachPage else {
             throw ChatError.invalid("limit", "must be at most \(HTTPLimits.reachPage)")
         }
@@ -521,6 +522,8 @@ extension MemberRecord {
 }
 
 extension MessageRecord {
+    /// Returns the message as JSON.
+    ///
     /// - Parameter withText: Whether to include the text. Operators who monitor deliveries do not need it.
     fileprivate func json(withText: Bool) -> JSONObject {
         var json: JSONObject = [

@@ -73,6 +73,8 @@ struct AdminGuard: Sendable {
     /// The maximum length of a token to look up, in characters.
     private static let maxTokenLength = 128
 
+    /// Wraps a handler so that it runs only for callers that have the scope.
+    ///
     /// - Parameters:
     ///   - scope: The scope that a token needs.
     ///   - credential: Returns a request's token. Empty if the request has a credential of another form, `nil` if it
@@ -99,11 +101,11 @@ struct AdminGuard: Sendable {
         _ credential: String?, _ client: IPAddress?, _ request: Request, _ context: ChatContext,
         _ settings: ChatHTTPSettings, changes: Bool
     ) async throws(ChatError) -> Caller {
-        // Check these first, because a token of the configuration may look like one of the database.
+        // Check the configuration's tokens first, because one of them may look like a token of the database.
         if let credential, Self.isRight(credential, settings) { return .administrator }
         if let credential, credential.hasPrefix(AccessToken.prefix), credential.utf8.count <= Self.maxTokenLength {
-            // The lookup is one indexed read by the token's hash, and each connection has one at a time. It costs less
-            // than a chat request.
+            // The lookup is one indexed read by the token's hash, and each connection waits for one lookup at a time. A
+            // lookup costs less than a chat request.
             if let token = try await tokens.token(of: credential) {
                 tokens.used(token.id, from: client?.description)
                 calls.count(token.name.text)

@@ -6,6 +6,8 @@ import Hummingbird
 struct AdminBody: Sendable {
     let object: JSONObject
 
+    /// Reads the JSON object in a request's body.
+    ///
     /// - Parameters:
     ///   - members: The permitted member names. `nil` for any.
     ///   - isOptional: Whether the request may have no body.

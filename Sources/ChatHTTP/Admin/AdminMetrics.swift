@@ -72,8 +72,8 @@ struct AdminMetrics: Sendable {
         ])
     }
 
-    /// Returns the devices seen in the last days, with today last: for each app, and by the devices' descriptions of
-    /// themselves.
+    /// Returns the number of devices seen on each of the last days, today last. Counts them for each app, and by the
+    /// devices' descriptions of themselves.
     private func usage(days count: Int, now: Timestamp) async throws -> JSONValue {
         let days = (0..<count).reversed().map { (now - .seconds($0 * 86_400)).day }
         guard let counts = try await store.usage(since: days[0]) else { return .null }
@@ -277,6 +277,8 @@ private struct AppMetrics {
         return status.address == nil && status.app != .web ? "credentials" : nil
     }
 
+    /// Returns the app's part as JSON.
+    ///
     /// - Parameter members: Members to insert between those of the gateway and those of the queue.
     func json(with members: JSONObject = JSONObject(), now: Timestamp) -> JSONObject {
         var json: JSONObject = ["app": .string(depth.app.text), "gateway": .optional(status?.gateway)]
@@ -291,7 +293,8 @@ private struct AppMetrics {
     }
 }
 
-/// An app's devices by day: for each value a list with one number per day.
+/// Counts an app's devices by day. Each value that devices report, such as an app version, has a list with one count
+/// per day.
 private struct UsageTable {
     /// The maximum number of values per kind. The remaining ones are counted together.
     private static let maxValues = 20
@@ -304,7 +307,7 @@ private struct UsageTable {
         let positions = Dictionary(uniqueKeysWithValues: days.enumerated().map { ($1, $0) })
         devices = none
         for count in counts {
-            // The clock was set back after this day was recorded.
+            // A day that is not in the list was recorded before the clock was set back.
             guard let day = positions[count.day] else { continue }
             if let kind = count.kind {
                 values[kind, default: [:]][count.value, default: none][day] += count.devices

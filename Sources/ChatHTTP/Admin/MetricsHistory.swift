@@ -3,16 +3,15 @@ import Foundation
 import Logging
 import Synchronization
 
-/// The metrics of the last day, minute by minute, for the operator's charts. They include the night, and survive a
-/// restart.
+/// The metrics of the last day, minute by minute, for the operator's charts. They survive a restart.
 ///
-/// The history is a separate file beside the database, with one JSON object per line. It therefore needs no schema and
-/// no space in the database's log, and a damaged file never keeps the relay from starting. Nothing else depends on it.
-/// A line that cannot be read is skipped, and one that cannot be written is in memory only.
+/// The history is a separate file next to the database, with one JSON object per line. It therefore needs no schema and
+/// no space in the database's log, and a damaged file never keeps the relay from starting. Nothing else depends on the
+/// history. The relay skips a line that it cannot read. If it cannot write a line, that minute is in memory only.
 final class MetricsHistory: Sendable {
     /// The number of minutes to keep in memory. The file holds up to twice as many before it is rewritten.
     static let kept = 1440
-    /// The maximum size of a file that is read, in bytes. A regular file has a third of that.
+    /// The maximum size of a file that is read, in bytes. A regular file is about a third of that size.
     private static let maxFileSize = 1 << 20
 
     /// The numbers from which a minute is computed. `sent`, `failed` and `messages` count from the start of the
@@ -27,7 +26,7 @@ final class MetricsHistory: Sendable {
         var streams = 0
     }
 
-    /// One minute: the queue and the streams at its end, and the other counts within it.
+    /// The metrics of one minute: the queue and the streams at its end, and the other counts within it.
     struct Minute: Sendable, Hashable {
         /// The end of the minute.
         let at: Timestamp
@@ -91,6 +90,8 @@ final class MetricsHistory: Sendable {
     /// for it.
     private let lines = Mutex<Int?>(nil)
 
+    /// Creates the history and reads its file.
+    ///
     /// - Parameter file: The file of the history. `nil` to keep it in memory only.
     init(file: String?, now: @escaping TimeSource, logger: Logger) {
         self.file = file
@@ -161,7 +162,7 @@ final class MetricsHistory: Sendable {
         guard Glibc.write(handle, line, line.count) == line.count else { throw POSIXError(.ENOSPC) }
     }
 
-    /// Replaces the file once the new one is complete. The process's umask protects it from other users.
+    /// Replaces the file once the new one is complete. The process's umask protects the new file from other users.
     ///
     /// - Returns: The number of lines.
     private static func write(_ minutes: [Minute], to file: String) throws -> Int {

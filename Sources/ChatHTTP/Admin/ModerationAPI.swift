@@ -3,8 +3,8 @@ import HTTPTypes
 import Hummingbird
 import Logging
 
-/// Moderation of rooms: removes members, bans, deletes messages, changes codes, and records each action. ``AdminGuard``
-/// authenticates the caller.
+/// Moderates rooms: removes members, imposes and ends bans, deletes messages, and changes codes. The store records each
+/// action. ``AdminGuard`` authenticates the caller.
 struct ModerationAPI: Sendable {
     let store: any Moderation
     let settings: @Sendable () -> ChatHTTPSettings
@@ -49,6 +49,8 @@ struct ModerationAPI: Sendable {
         return Responses.json(made.json, status: .created)
     }
 
+    /// Returns the subject of a ban.
+    ///
     /// - Parameter proxies: The trusted proxies, whose addresses cannot be banned.
     private static func subject(
         _ body: AdminBody, includesAddress: Bool, _ proxies: [AddressRange]

@@ -57,7 +57,7 @@ struct ChatAPI: Sendable {
     private func join(_ call: Call) async throws(ChatError) -> Response {
         let form = call.form
         let member = try call.member()
-        // Compared as bytes, in a time that depends only on the shorter of the two.
+        // The token `0` means that the app has none. Compare bytes, so that the time depends only on the shorter text.
         let hasNone =
             form.hasValue(.subscription)
             ? false : FieldText.trimmed(try form.required(.token)).utf8.elementsEqual("0".utf8)
@@ -188,14 +188,14 @@ struct ChatAPI: Sendable {
         case register, unregister
     }
 
-    /// `POST /push_chat_service.php` with `token` and `appid`, as another tutorial's client sends it. It also accepts
-    /// `client_info`, and unregisters with `cmd=unregister`.
+    /// `POST /push_chat_service.php` with `token` and `appid`, as another tutorial's client sends it. The path also
+    /// accepts `client_info`, and unregisters a device with `cmd=unregister`.
     func register(_ request: Request, _ context: ChatContext) async throws -> Response {
         try await register(read(request, context))
     }
 
-    /// `POST /admin/apns_devices.json` with `token`, as a third tutorial's client sends it. Does the same as
-    /// ``register(_:_:)``, with a JSON response.
+    /// `POST /admin/apns_devices.json` with `token`, as a third tutorial's client sends it. Works like
+    /// ``register(_:_:)``, but responds in JSON.
     func registerAsJSON(_ request: Request, _ context: ChatContext) async throws -> Response {
         var call = try await read(request, context)
         call.wantsJSON = true
@@ -265,7 +265,7 @@ struct ChatAPI: Sendable {
         var subscription: Subscription?
     }
 
-    /// Returns the app of a device, or of a member without one. A phone's form names it.
+    /// Returns the app of a device, or of a member without one. A phone's form names the app.
     ///
     /// - Throws: ``ChatError/browserNeedsSubscription`` if the form names a browser by its token, whatever its session.
     ///   Only the operator's server may do so, under `/v1`.

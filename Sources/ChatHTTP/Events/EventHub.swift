@@ -10,9 +10,10 @@ import Synchronization
 /// speed: from memory, or from the store if it is far behind. A slow reader therefore costs no memory. The hub closes
 /// the connection of a client that accepts nothing.
 final class EventHub: Service {
-    /// The number of messages to read at a time.
+    /// The maximum number of messages to read or return at a time.
     private static let page = 100
-    /// The number of messages that a stream that is behind reads at a time. About as many fit into one write.
+    /// The maximum number of messages that a stream reads at a time while it is behind. About this many fit into one
+    /// write.
     private static let ownPage = 25
     /// The time between two runs of ``maintain()``.
     private static let interval = Duration.seconds(1)
@@ -24,7 +25,8 @@ final class EventHub: Service {
     private static let keptTime = Duration.seconds(10)
     /// The time between two checks of the tokens of programs' streams.
     private static let tokenCheck = Duration.seconds(5)
-    /// The number of streams to check in one run of ``maintain()``, of those whose member may have left the room.
+    /// The maximum number of streams for which one run of ``maintain()`` checks whether the member is still in the
+    /// room.
     private static let checksPerRun = 2000
 
     private struct State {
@@ -44,7 +46,7 @@ final class EventHub: Service {
         /// Whether to check all streams again, after those in `unchecked`.
         var mustCheckAll = false
         /// Streams whose members were absent in the last run of ``EventHub/maintain()``. The store may still report the
-        /// reason. The next run ends them.
+        /// reason. The next run ends these streams.
         var gone: Set<EventStream> = []
         /// The time of the next check of the tokens of programs' streams.
         var nextTokenCheck = Duration.zero
@@ -79,6 +81,8 @@ final class EventHub: Service {
     /// Signals that there may be changes to read. Merges all signals until one is consumed.
     private let signal = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
 
+    /// Creates a hub without streams.
+    ///
     /// - Parameters:
     ///   - maxStreams: The maximum number of open streams, of all members.
     ///   - now: The wall clock, for the end of sessions.
@@ -138,8 +142,8 @@ final class EventHub: Service {
             state.count += 1
             state.streams[member, default: []].append(stream)
             state.rooms[position.code, default: EventRoom(last: position.last)].streams.insert(stream)
-            // Changes since the position was looked up, including the member's departure, were signalled before the hub
-            // knew the stream.
+            // Signals that came before this do not cover the stream: the room may have changed since its position was
+            // looked up, and the member may have left.
             state.unread.insert(position.code)
             state.receipts.changed(in: [position.code])
             if stream.isOfMember { state.unchecked.insert(stream) }
@@ -182,6 +186,8 @@ final class EventHub: Service {
         case nothing
     }
 
+    /// Returns the next thing for a stream to write.
+    ///
     /// - Parameter members: The last number of members that was written to the stream.
     func next(for stream: EventStream, after cursor: MessageID, members: Int?) -> Next {
         if let deleted = stream.takeDeleted() { return .deleted(deleted) }

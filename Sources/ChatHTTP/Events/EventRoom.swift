@@ -26,8 +26,8 @@ struct EventRoom: Sendable {
         forgotten = last
     }
 
-    /// Drops the messages that were already in memory at the previous call. All rooms together thus hold the messages
-    /// of a few seconds.
+    /// Drops the messages that were already in memory at the previous call. Each message thus stays in memory for one
+    /// to two intervals between calls.
     mutating func forget() {
         let old = events.prefix { $0.id <= forgotten }
         size -= old.reduce(0) { $0 + $1.size }

@@ -14,7 +14,7 @@ final class EventSubscription: Sendable {
     deinit { onRelease() }
 }
 
-/// One client's stream of its room.
+/// One client's event stream of a room.
 final class EventStream: Sendable, Hashable {
     /// The reason for the end of a stream.
     enum End: Sendable, Equatable {
@@ -51,7 +51,7 @@ final class EventStream: Sendable, Hashable {
         case program(secret: String)
     }
 
-    /// The reader. For a program, the writer under whose id it posts.
+    /// The reader. For a program, the id under which it posts.
     let member: MemberID
     let admission: Admission
     /// The address that the stream counts for. `nil` for programs on this machine.
@@ -88,7 +88,8 @@ final class EventStream: Sendable, Hashable {
     /// The start of the last write, in ``MonotonicTime``, and whether it is still in progress.
     var lastWrite: (began: Duration, isInProgress: Bool) { state.withLock { $0.lastWrite } }
 
-    /// The maximum number of deleted messages to remember. A stream that its client does not read keeps the newest.
+    /// The maximum number of deleted messages to remember. If the client does not read its stream, only the newest are
+    /// kept.
     private static let maxDeleted = 256
 
     func noteDeleted(_ messages: [MessageID]) {
@@ -145,7 +146,7 @@ final class EventStream: Sendable, Hashable {
         wake()
     }
 
-    /// Waits for the next ``wake()``. Returns at once if one came after the last wait.
+    /// Waits for the next ``wake()``. Returns at once if ``wake()`` was called after the last wait.
     func wait() async {
         await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in

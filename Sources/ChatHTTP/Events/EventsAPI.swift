@@ -35,7 +35,8 @@ struct EventsAPI: Sendable {
         if holder.member == Self.prober { return probeStream(request, context, settings, address) }
         let since = try Self.since(request)
         let position = try await feed.position(of: holder.member)
-        // An id after the last message comes from another database.
+        // An id after the last message comes from another database. The stream then begins with the member's whole
+        // history.
         let start =
             since.map { max($0, position.historyFrom) }.map { $0 > position.last ? position.historyFrom : $0 }
             ?? position.last
@@ -68,6 +69,8 @@ struct EventsAPI: Sendable {
             from: min(since ?? last, last), address, context)
     }
 
+    /// Opens a stream and returns its response.
+    ///
     /// - Parameter start: The message after which the stream begins.
     private func open(
         _ reader: MemberID, _ admission: EventStream.Admission, at position: RoomPosition, from start: MessageID,
@@ -101,7 +104,7 @@ struct EventsAPI: Sendable {
 
     /// Sends two events, ``HTTPLimits/probeTime`` apart. The first contains the client's address and the proxy headers
     /// as the relay sees them, so that the operator's check can verify the proxy's configuration. The time between the
-    /// two shows whether the proxy buffers streams.
+    /// two events shows whether the proxy buffers streams.
     private func probeStream(
         _ request: Request, _ context: ChatContext, _ settings: ChatHTTPSettings, _ address: IPAddress?
     ) -> Response {
@@ -167,7 +170,8 @@ struct EventsAPI: Sendable {
         return id
     }
 
-    /// Writes events until the stream ends. An event that does not fit into one write is part of the next.
+    /// Writes events until the stream ends. If an event does not fit into one write with the others, it begins the next
+    /// write.
     private func follow(
         _ stream: EventStream, from start: MessageID, into writer: inout any ResponseBodyWriter
     ) async throws {

@@ -1,7 +1,7 @@
 import ChatDomain
 
-/// Selects the rooms whose receipts to read next. These are rooms with changes, and for a minute after a message every
-/// few seconds, because its pushes are in progress.
+/// Selects the rooms whose receipts to read next. A room is due after a change. For a minute after a message, the room
+/// is also due every few seconds, because the message's pushes are in progress.
 struct ReceiptSchedule: Sendable {
     /// The maximum number of rooms per call of ``take(now:isOpen:)``.
     static let roomsPerRun = 200

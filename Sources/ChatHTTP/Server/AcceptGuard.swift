@@ -53,7 +53,7 @@ final class AcceptGuard: ChannelDuplexHandler {
         }
     }
 
-    /// Drops reads during a pause. The read at its end replaces them all.
+    /// Drops reads during a pause. The read at the end of the pause replaces all of them.
     func read(context: ChannelHandlerContext) {
         if resumption == nil { context.read() }
     }
@@ -73,7 +73,7 @@ final class AcceptGuard: ChannelDuplexHandler {
 /// Reserved file descriptors. They are released while accepting is paused, so that the rest of the process can open
 /// files.
 ///
-/// libdispatch opens a file in `/proc` every second. It terminates the process if that fails.
+/// libdispatch opens a file in `/proc` every second, and terminates the process if it cannot.
 final class SpareFiles {
     private static let maxReserved = 8
     /// The minimum number of free descriptors for accepting connections.
@@ -82,6 +82,8 @@ final class SpareFiles {
     private var descriptors: [CInt] = []
     private let free: () -> Int
 
+    /// Creates the value without reserving any descriptor.
+    ///
     /// - Parameter free: Returns the number of files that the process may still open.
     init(free: @escaping () -> Int = SpareFiles.free) {
         self.free = free
@@ -158,7 +160,8 @@ final class ConnectionShortage: Sendable {
     }
 }
 
-/// Counts open connections up to a limit. Above it the listener accepts none, and new connections wait in the kernel.
+/// Counts open connections up to a limit. At the limit, the listener accepts no more, and new connections wait in the
+/// kernel.
 struct ConnectionSlots: AvailableConnectionsDelegate {
     let limit: Int
     let shortage: ConnectionShortage

@@ -15,7 +15,8 @@ package struct ChatServerConfiguration: Sendable {
     package var port: Int
     /// The certificate for HTTPS. `nil` for plain HTTP.
     package var certificate: ServerCertificate?
-    /// The maximum number of open connections. Further ones wait until another ends. Each needs a file descriptor.
+    /// The maximum number of open connections. Further connections wait until an open one closes. Each connection needs
+    /// a file descriptor.
     package var maximumConnections: Int
 
     package init(host: String, port: Int, certificate: ServerCertificate? = nil, maximumConnections: Int = 4096) {
@@ -85,15 +86,17 @@ package struct ChatServer: Service {
     private let onListening: @Sendable (Int) -> Void
     private let logger: Logger
 
+    /// Creates the server. It listens once ``run()`` is called.
+    ///
     /// - Parameters:
-    ///   - settings: Returns the settings. Read once per request.
+    ///   - settings: Returns the settings. Called once per request.
     ///   - resolveApp: Returns the app that an `appid` names. Its argument is `nil` if the request has no `appid`.
     ///   - apps: Returns the configured apps, with the state of their gateways.
     ///   - format: Returns the requirements of an app's gateway on pushes.
     ///   - recentWarnings: Returns the log's latest warnings and errors, oldest first.
     ///   - sessions: Returns the verifier of sessions, if registration requires one. `nil` if anyone may register.
     ///   - browsers: Returns the reader of browsers' subscriptions. `nil` if pushes to browsers are off.
-    ///   - readiness: Checks what must work besides the database.
+    ///   - readiness: Checks the parts of the relay that must work, except the database.
     ///   - clock: The monotonic clock, for rates and event streams.
     ///   - now: The wall clock, for times in responses and in the database.
     ///   - history: The file that keeps a day of metrics. `nil` to keep none.

@@ -11,7 +11,7 @@ import WebAssets
 /// Closes a connection whose client is too slow or sends too much, also while the server stops. Notifies a stream when
 /// its connection ends. Installs `WriteGuard` for clients that do not read.
 ///
-/// Its timers run on the event loop. A request that arrives in one piece needs none.
+/// Its timers run on the event loop. A request that arrives in one piece needs no timer.
 final class ConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     typealias InboundIn = HTTPRequestPart
     typealias InboundOut = HTTPRequestPart
@@ -27,13 +27,13 @@ final class ConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     private var onEnd: (@Sendable (ConnectionEnd) -> Void)?
     private var ending: ConnectionEnd?
     private var early: EarlyResponse?
-    /// The number of requests whose responses have not ended. All but the last are pipelined: the client sent the next
-    /// one without waiting.
+    /// The number of requests whose responses have not ended. All but the first are pipelined: the client sent them
+    /// without waiting for a response.
     private var openRequests = 0
 
-    /// A response that began before its request was read completely. The connection closes once both are complete. A
-    /// proxy may abandon such a request and send the next one in its place (HAProxy 2.6, for clients of HTTP/2), which
-    /// the relay would read as the rest of the first.
+    /// A response that began before its request was read completely. The connection closes once the request and the
+    /// response are complete. A proxy may abandon such a request and send the next one in its place (HAProxy 2.6, for
+    /// clients of HTTP/2), which the relay would read as the rest of the first.
     private enum EarlyResponse {
         case inProgress, written
     }
@@ -187,8 +187,8 @@ final class ConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
         }
     }
 
-    /// A connection closes automatically once every request that was read has its response. The timer closes those
-    /// whose clients stop sending the request or reading the response.
+    /// A connection closes automatically once every request that was read has its response. The timer closes
+    /// connections whose clients stop sending the request or reading the response.
     private func startStopTimer(_ context: ChannelHandlerContext) {
         deadline = context.eventLoop.assumeIsolated().scheduleTask(in: TimeAmount(HTTPLimits.stopTime)) {
             self.deadline = nil
@@ -239,12 +239,12 @@ struct StopProgress {
     }
 }
 
-/// Applies the rules that depend on the version of HTTP/1, which later handlers do not know.
+/// Applies the rules that depend on the version of HTTP/1, because later handlers do not see the version.
 ///
-/// It closes the connection after the response if the client expects that: HTTP/1.0 without `Connection: keep-alive`
-/// (RFC 9112 §9.3), or `Connection: close` in any spelling. HTTP/1.1 requires exactly one `Host`. Without it the
-/// request gets no authority, so ``ResponseMiddleware`` rejects it. The connection then closes, because a proxy in
-/// front of the relay may have read the request differently (RFC 9112 §3.2). HTTP/1.0 may omit `Host`.
+/// The connection closes after the response if the client expects that: HTTP/1.0 without `Connection: keep-alive` (RFC
+/// 9112 §9.3), or `Connection: close` in any spelling. HTTP/1.1 requires exactly one `Host`. Otherwise the request gets
+/// no authority, so ``ResponseMiddleware`` rejects it. The connection then closes, because a proxy in front of the
+/// relay may have read the request differently (RFC 9112 §3.2). HTTP/1.0 may omit `Host`.
 private final class VersionRules: ChannelInboundHandler, RemovableChannelHandler {
     typealias InboundIn = HTTPServerRequestPart
     typealias InboundOut = HTTPServerRequestPart
@@ -293,7 +293,7 @@ extension String {
     fileprivate var inASCII: String { HeaderText.sanitized(self, limit: .max) }
 }
 
-/// The number of body bytes read from the current request.
+/// Whether a connection is reading a request, and the number of body bytes read so far.
 struct ReadProgress {
     private(set) var isReading = false
     private var bytes = 0

@@ -2,28 +2,29 @@ import NIOCore
 
 /// All limits on what a client may send or hold.
 enum HTTPLimits {
-    /// The maximum bytes of a body, after decompression. Far above the largest valid form (a 4,000-byte text, every
-    /// byte escaped).
+    /// The maximum length of a body in bytes, after decompression. Far above the largest valid form (a 4,000-byte text,
+    /// every byte escaped).
     static let body = 64 * 1024
-    /// The maximum bytes of an admin API body. Enough for a thousand tokens of the greatest length.
+    /// The maximum length of an admin API body in bytes. Enough for a thousand tokens of the greatest length.
     static let adminBody = 512 * 1024
-    /// The maximum number of notifications in one batch, and the bytes of its body: one kilobyte for each.
+    /// The maximum number of notifications in one batch, and the maximum length of its body in bytes: one kilobyte for
+    /// each notification.
     static let batch = 1000
     static let batchBody = 1024 * 1024
     /// The bytes of a rejected body that the relay still reads beyond the largest limit, so that the client sees the
-    /// response. It closes the connection after more.
+    /// response. After more bytes, the relay closes the connection.
     static let discardedBody = 1024 * 1024
     /// The maximum number of form fields, known or not, and of parts in a multipart body.
     static let fields = 64
-    /// The maximum bytes of a field's name as sent.
+    /// The maximum length of a field's name as sent, in bytes.
     static let fieldName = 256
-    /// The maximum bytes of a multipart boundary. RFC 2046 §5.1.1 allows 70; some clients send more.
+    /// The maximum length of a multipart boundary in bytes. RFC 2046 §5.1.1 allows 70; some clients send more.
     static let boundary = 200
     /// The maximum number of header lines in one part of a multipart body.
     static let partHeaders = 16
-    /// The maximum characters of an `Idempotency-Key`.
+    /// The maximum length of an `Idempotency-Key` in characters.
     static let idempotencyKey = 255
-    /// The maximum characters of an accepted `X-Request-Id`.
+    /// The maximum length of an accepted `X-Request-Id` in characters.
     static let requestID = 128
     /// The permitted values of `limit`: messages in one chat API response, or items in one admin API response.
     static let page = 1...500
@@ -44,10 +45,10 @@ enum HTTPLimits {
     static let refusalReports = Duration.seconds(10)
     /// The interval at which the log repeats that the relay is not ready or cannot accept connections.
     static let readinessReports = Duration.seconds(60)
-    /// The rate of wrong admin API tokens from one address. Those within it get 401, the rest 429.
+    /// The rate of wrong admin API tokens from one address. A wrong token within the rate gets 401, any more get 429.
     static let wrongTokens = RateLimit(perSecond: 10.0 / 60, burst: 30)!
     /// The lifetime of an event stream ticket, and the maximum number of tickets; the oldest is dropped first. The rate
-    /// limits of addresses and members prevent one client from using them up.
+    /// limits of addresses and members prevent one client from using up all tickets.
     static let ticketTime: Duration = .seconds(30)
     static let tickets = 16_384
     /// The time between the two events of a probe's stream. Far above any delay in a network.
@@ -61,14 +62,16 @@ enum HTTPLimits {
     /// The maximum number of connections from one address (for IPv6 from one /64 network). This machine and trusted
     /// proxies are exempt.
     static let connectionsPerAddress = 256
-    /// The time without a request after which a connection closes. The tutorial's client keeps a connection for 60
-    /// seconds. This is longer, so that the client closes first.
+    /// The time without a request after which the relay closes a connection. The tutorial's client keeps a connection
+    /// for 60 seconds. The relay waits longer, so that the client closes first.
     static let idleTime: Duration = .seconds(75)
-    /// The maximum bytes of one header field, the bytes of all fields, and the number of fields.
+    /// The maximum length of one header field, the maximum length of all fields together, both in bytes, and the
+    /// maximum number of fields.
     static let headerField = 16 * 1024
     static let headers = 32 * 1024
     static let headerFields = 100
-    /// The maximum bytes of a header field that may contain non-ASCII characters. In longer fields they are replaced.
+    /// The maximum length, in bytes, of a header field that may contain non-ASCII characters. In longer fields these
+    /// characters are replaced.
     static let nonASCIIHeader = 512
     /// The number of connections that may wait to be accepted.
     static let backlog = 1024
@@ -77,21 +80,20 @@ enum HTTPLimits {
     static let streamsPerAddress = 256
     /// The maximum number of event streams of one member.
     static let streamsPerMember = 8
-    /// The time within which a client must accept what is written to its event stream. After that the connection
-    /// closes.
+    /// The time within which a client must accept a write to its event stream. After that the connection closes.
     static let streamWriteTime: Duration = .seconds(20)
 
     /// The bytes of one write to an event stream (a single larger event is written whole), and the bytes that may wait
-    /// to be sent before the stream pauses. A client that reads nothing costs no more than both.
+    /// to be sent before the stream pauses. A client that reads nothing costs no more memory than the two together.
     static let streamWrite = 8 * 1024
     static let streamBuffer = ChannelOptions.Types.WriteBufferWaterMark(low: 1024, high: 4096)
-    /// The bytes of responses that may wait in a connection. Above them the next response waits until the client has
-    /// read some, and the requests behind it are not read. A single response may be larger.
+    /// The bytes of responses that may wait in a connection. Above this, the next response waits until the client has
+    /// read some bytes, and the relay reads no further requests. A single response may be larger.
     static let responseBuffer = ChannelOptions.Types.WriteBufferWaterMark(low: 32 * 1024, high: 64 * 1024)
     /// The bytes of responses that the kernel may hold unsent (`TCP_NOTSENT_LOWAT`).
     static let unsentBytes: ChannelOptions.Types.SocketOption.Value = 128 * 1024
     /// The maximum number of requests of one connection without a response. SwiftNIO stops reading after a few, but one
-    /// read of 64 KiB can contain more. Each takes about a kilobyte.
+    /// read of 64 KiB can contain more. Each request takes about a kilobyte.
     static let pipelinedRequests = 500
     /// The size of a connection's read buffer: small at first, larger for a connection that receives much.
     static let readBuffer = AdaptiveRecvByteBufferAllocator(minimum: 256, initial: 512, maximum: 64 * 1024)

@@ -29,6 +29,8 @@ struct Routes {
         routes.add(Self.events, [.get: stream], servesHead: false)
         routes.add("/events/ticket", [.post: events.ticket])
 
+        /// Adds a path of the admin API, which requires a token.
+        ///
         /// - Parameter scopes: The scope that a token needs, by method. Methods not listed need `admin`.
         func addAdmin(
             _ path: String, _ handlers: [HTTPRequest.Method: Handler], _ scopes: [HTTPRequest.Method: Scope] = [:]
