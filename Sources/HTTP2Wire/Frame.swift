@@ -105,10 +105,12 @@ package struct HTTP2Failure: Error, Sendable, Hashable, CustomStringConvertible 
 
 /// The meaning of one frame from the peer.
 package enum PeerEvent: Sendable, Hashable {
+    /// Response headers or trailers.
     /// - Parameters:
     ///   - status: The status of a response. `nil` in trailers, or if the status is invalid.
     ///   - retryAfter: The field `Retry-After` of an error response.
     case headers(stream: Int, status: Int?, retryAfter: String? = nil, endsStream: Bool)
+    /// A part of a response body.
     /// - Parameter size: The number of bytes that count against the windows, including padding.
     case data(stream: Int, bytes: ByteBuffer, endsStream: Bool, size: Int)
     case reset(stream: Int, code: UInt32)
@@ -116,6 +118,7 @@ package enum PeerEvent: Sendable, Hashable {
     case ping(UInt64)
     /// The peer has not processed streams above `lastStream`.
     case goAway(lastStream: Int, code: UInt32, debug: ByteBuffer)
+    /// The peer accepts more body bytes.
     /// - Parameter stream: 0 for the connection's window.
     case windowUpdate(stream: Int, increment: Int)
     /// An acknowledgement, part of a header block, a priority, or a frame of an unknown type.

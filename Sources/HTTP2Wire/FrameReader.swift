@@ -6,8 +6,8 @@ import NIOHPACK
 /// A pure value without a socket. It keeps at most one incomplete frame, one incomplete header block, and the table for
 /// header compression. It does not know which streams are still open, so frames for closed streams are also events.
 struct FrameReader: Sendable {
-    /// The maximum size of a response's headers in bytes, compressed and as a list. Those of push services have a few
-    /// hundred.
+    /// The maximum size of a response's headers in bytes, compressed and as a list. The headers of push services have a
+    /// few hundred bytes.
     static let maxHeaderBytes = 16 << 10
     /// The maximum number of frames that continue a header block.
     static let continuations = 16

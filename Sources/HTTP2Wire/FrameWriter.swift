@@ -3,7 +3,8 @@ import NIOHPACK
 
 /// Writes a client's frames into a buffer, as far as the peer's windows allow.
 ///
-/// A pure value without a socket. Bodies that do not fit into a window wait here and are completed when it grows.
+/// A pure value without a socket. Bodies that do not fit into a window wait here and are completed when the window
+/// grows.
 package struct FrameWriter: Sendable {
     /// The initial window of each side in bytes (RFC 9113 §6.9.2).
     static let initialWindow = 65_535
@@ -84,6 +85,7 @@ package struct FrameWriter: Sendable {
         }
     }
 
+    /// Writes as much of a body as the windows allow.
     /// - Returns: Whether the whole body is written.
     private mutating func write(_ rest: inout UnsentBody, on stream: Int) -> Bool {
         repeat {

@@ -4,16 +4,17 @@ package import NIOHPACK
 /// The client side of an HTTP/2 connection without its socket (RFC 9113), as far as senders of pushes need it.
 ///
 /// It acknowledges SETTINGS and PING, keeps the windows of both sides, and ends a connection that is flooded. Its owner
-/// knows which streams are open, and also gets the frames for closed ones. Of the relay's receive windows, only the
-/// connection's is enforced, not those of streams: the owner limits response bodies as it reads them.
+/// keeps track of the open streams, and also gets the frames for closed ones. The session enforces the connection's
+/// receive window but not those of streams, because the owner limits response bodies as it reads them.
 package struct HTTP2Session: Sendable {
     /// The limits of frames from the peer.
     struct Limits: Sendable {
-        /// The number of frames of any type in each ``interval``. Apple may change the limit of streams at any time.
+        /// The maximum number of frames of any type in each ``interval``. SETTINGS may be among them at any time,
+        /// because Apple may change the limit of streams.
         var frames = 20_000
-        /// The number of further frames for each stream that the relay opens.
+        /// The number of further frames that are allowed for each stream that the relay opens.
         var framesPerStream = 8
-        /// The number of frames that request an acknowledgement while the peer does not read.
+        /// The maximum number of frames that request an acknowledgement while the peer does not read.
         var acknowledgements = 5_000
         var interval = TimeAmount.seconds(30)
     }

@@ -3,8 +3,8 @@ import ChatDomain
 /// Checks a document that a caller wrote for browsers: `{"notification":…}`.
 ///
 /// Safari rejects a whole declarative document if one member has a wrong type (WebKit's NotificationJSONParser; the
-/// Push API's declarative messages). The check reports this to the caller at once, instead of a notification that never
-/// looks as intended.
+/// Push API's declarative messages). The check reports such a member to the caller. Otherwise, the notification would
+/// never look as intended.
 enum BrowserDocument {
     private enum Rule: String {
         case title = "must be a string that is not empty"
@@ -35,9 +35,10 @@ enum BrowserDocument {
         "requireInteraction": .flag, "timestamp": .number, "vibrate": .numbers,
     ]
 
+    /// Checks a document if it has a notification for browsers.
     /// - Throws: An error with the first invalid member and its rule.
     static func check(_ document: JSONObject) throws(ChatError) {
-        // Beside `aps`, a member of this name may be the caller's own data for its app.
+        // If the document also has `aps`, a member of this name may be the caller's own data for its app.
         guard let value = document["notification"], document["aps"] == nil || value.object?["title"] != nil else {
             return
         }
@@ -86,7 +87,7 @@ enum BrowserDocument {
         }
     }
 
-    /// Browsers read the number in one of two places, so both must agree.
+    /// Checks that both places have the same number, because a browser reads only one of them.
     private static func check(badges outer: JSONValue?, _ inner: JSONValue?) throws(ChatError) {
         let inField = "payload.notification.app_badge"
         let outer = try outer.map { value throws(ChatError) in

@@ -24,7 +24,7 @@ final class OriginConnection: Sendable {
     var isRetired: Bool { retired.load(ordering: .relaxed) }
     fileprivate func noteRetired() { retired.store(true, ordering: .relaxed) }
 
-    /// Submits requests. Each gets its result exactly once, even if the connection is over.
+    /// Submits requests. Each request gets its result exactly once, even if the connection is over.
     func submit(_ requests: [WebPushRequest]) {
         channel.eventLoop.execute { [handler] in handler.value.submit(requests) }
     }
@@ -77,7 +77,7 @@ private final class OriginConnectionHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
 
-    /// The number of bytes that are flushed at once: a TLS record.
+    /// The number of bytes after which the output is flushed: the size of a TLS record.
     private static let flushSize = 16 << 10
 
     private let ready: EventLoopPromise<OriginConnection?>
@@ -175,7 +175,7 @@ private final class OriginConnectionHandler: ChannelInboundHandler {
         }
     }
 
-    /// Handles the end of a response. If the request is not complete, its stream must still be reset.
+    /// Handles the end of a response. If the request was not sent completely, its stream must still be reset.
     private func receivedEnd(of id: Int) {
         if session.hasUnsentBody(id) { session.reset(id, .cancel) }
     }
@@ -206,10 +206,10 @@ private final class OriginConnectionHandler: ChannelInboundHandler {
 
     // MARK: To the service
 
-    /// Does everything that can be done now, and delivers the results.
+    /// Opens and resets streams, flushes the output, and delivers the results, as far as that is possible now.
     ///
     /// It does not wait until the channel is writable: the number of requests is limited by the service's window, and
-    /// each has a deadline.
+    /// each request has a deadline.
     private func act() {
         guard let context, isHTTP2, !isOver else { return deliver() }
         let now = context.eventLoop.now
@@ -243,7 +243,7 @@ private final class OriginConnectionHandler: ChannelInboundHandler {
         context.eventLoop.assumeIsolated().scheduleTask(in: pause) { self.tick() }
     }
 
-    /// Closes the connection. Requests without a result get it now, before the service has agreed to the close.
+    /// Closes the connection. Requests without a result get one now, before the service has agreed to the close.
     private func end(reason: String = "ConnectionLost", code: HTTP2Code = .noError) {
         guard !isOver else { return }
         isOver = true

@@ -7,16 +7,17 @@ struct BrowserPush: Sendable, Hashable {
     let subscription: Subscription
 }
 
-/// The state of one push service (origin): how many pushes it gets at a time, and whether it gets any now. A service
-/// that is slow or down therefore does not delay the others. A pure value: ``WebPushGateway`` performs the actions.
+/// The state of one push service (origin). Decides how many pushes the service gets at a time, and whether it gets any
+/// now. A service that is slow or down therefore does not delay the others. A pure value: ``WebPushGateway`` performs
+/// the actions.
 struct OriginState: Sendable {
-    /// The number of requests in flight. Apple allows a hundred without a response.
+    /// The maximum number of requests in flight. Apple allows a hundred without a response.
     static let requestLimit = 100
-    /// The number of pushes that wait for a request to end. If it is reached, the gateway leases no more until some
-    /// responses arrive.
+    /// The maximum number of pushes that wait for a request to end. At this number, the gateway leases no more pushes
+    /// until some responses arrive.
     static let waitingLimit = 400
-    /// A service is slow if it has not responded for this time, or needs longer than this for its outstanding pushes.
-    /// The gateway then leases for the other services, and postpones pushes that it leases for this one.
+    /// A service is slow if it has not responded for this time, or would need longer than this for its outstanding
+    /// pushes. The gateway then leases for the other services, and postpones pushes that it leases for the slow one.
     static let slowAfter = Duration.seconds(2)
     /// The number of failures in a row after which sending to the service pauses.
     static let failureLimit = 5
@@ -24,7 +25,7 @@ struct OriginState: Sendable {
     private static let pauses = (first: Duration.seconds(1), longest: Duration.seconds(300))
     /// The time for which a success proves that the credentials are valid, and a rejection that they are not.
     private static let verdictWindow = Duration.seconds(3600)
-    /// The minimum time by which a push without capacity is postponed.
+    /// The minimum time by which a push is postponed if there is no capacity for it.
     private static let shortestPause = Duration.seconds(1)
 
     enum Decision: Sendable, Hashable {
@@ -52,7 +53,7 @@ struct OriginState: Sendable {
         var postponed: [(push: BrowserPush, until: Timestamp)] = []
         /// The end of a pause that starts now. `nil` if none starts.
         var opened: Timestamp?
-        /// The end of the current pause, whether it is new or not. `nil` if there is no pause.
+        /// The end of the current pause, whether it starts now or has started earlier. `nil` if there is no pause.
         var pausedUntil: Timestamp?
     }
 
@@ -71,8 +72,8 @@ struct OriginState: Sendable {
     private var lastAccepted: Timestamp?
     /// The time at which the service last rejected the sender. `nil` if it has accepted a push since.
     private var lastRefused: Timestamp?
-    /// The due time of the push that was last postponed. The next one is due later, at the rate at which the service
-    /// responds.
+    /// The due time of the push that was last postponed. The next push becomes due after it, at the rate at which the
+    /// service responds.
     private var postponedTo: Timestamp
     /// The number of responses per second, measured over the last full second with outstanding pushes. `perSecond` is
     /// `nil` until the first second is over.
@@ -89,7 +90,8 @@ struct OriginState: Sendable {
 
     var outstanding: Int { inFlight + waiting.count }
 
-    /// Returns the number of pushes that the service can take. `nil` if the other services must not wait for it.
+    /// Returns the number of pushes that the service can accept. `nil` if it is paused or slow, because the other
+    /// services must not wait for it.
     /// - Parameter isAlone: Whether there are no other services.
     func capacity(at now: Timestamp, isAlone: Bool = false) -> Int? {
         guard case .closed = phase, outstanding == 0 || lastResponse + Self.slowAfter > now else { return nil }

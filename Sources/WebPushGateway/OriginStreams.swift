@@ -152,7 +152,7 @@ struct OriginStreams: Sendable {
     // MARK: Time
 
     /// Concludes the requests that are past their deadline. If there are any, and no response has arrived for
-    /// `answerLimit`, the connection is retired. So a dead connection is detected without PING. Also retires an idle
+    /// `answerLimit`, the connection is retired. This detects a dead connection without PING. Also retires an idle
     /// connection.
     mutating func tick(now: NIODeadline) {
         let late = streams.filter { $0.value.request.deadline <= now }.keys.sorted()

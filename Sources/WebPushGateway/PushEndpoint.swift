@@ -8,8 +8,8 @@ package struct PushEndpoint: Sendable, Hashable {
     /// The maximum size in bytes. This is UnifiedPush's limit; the vendors' URLs have about 200.
     package static let longest = 1000
 
-    /// The URL as the browser gave it, but with normalized scheme, host and port. The checked URL is therefore the one
-    /// that is connected to.
+    /// The URL as the browser gave it, but with normalized scheme, host and port. The relay therefore connects to the
+    /// URL that it has checked.
     package let url: String
     /// The host in lower case, without the brackets of an IPv6 address.
     package let host: String
@@ -21,7 +21,7 @@ package struct PushEndpoint: Sendable, Hashable {
     /// Path and query.
     let path: String
 
-    /// Requires `https`, printable ASCII, and a host, without a user name and a fragment.
+    /// Requires `https`, printable ASCII and a host. Rejects a user name or a fragment.
     package init(_ url: String) throws(WebPushError) {
         func wrong(_ rule: String) -> WebPushError { WebPushError("endpoint", rule) }
         guard url.utf8.count <= Self.longest else { throw wrong("must have at most \(Self.longest) bytes") }
@@ -119,6 +119,7 @@ package struct EndpointRules: Sendable, Hashable {
         named.contains(Named(host: endpoint.host, port: endpoint.port))
     }
 
+    /// Checks whether the rules allow an endpoint.
     /// - Throws: The reason why nothing may be sent to the endpoint.
     package func check(_ endpoint: PushEndpoint) throws(WebPushError) {
         if isNamed(endpoint) { return }

@@ -18,10 +18,10 @@ final class PushOrigin: Sendable {
     private static let tokenUse = Duration.seconds(12 * 3600)
     private static let tokenLife = Duration.seconds(20 * 3600)
 
-    /// The number of connections to a service that does not offer HTTP/2.
+    /// The maximum number of connections to a service that does not offer HTTP/2.
     private static let connections = 16
-    /// The number of times that a request is sent if connections return it, and the number of attempts to get a
-    /// connection for it. Afterwards it counts as lost.
+    /// The maximum number of times that a request is sent if connections return it, and of attempts to get a connection
+    /// for it. Afterwards the request counts as lost.
     private static let maxAttempts = 5
 
     let name: String
@@ -45,7 +45,7 @@ final class PushOrigin: Sendable {
         var link: Link?
         /// Looks up the name and connects. Requests that arrive during this time wait for it.
         var opening: Task<Void, any Error>?
-        /// The number of connections that were opened. Each connects to the next of the name's addresses.
+        /// The number of attempts to open a connection. Each attempt uses the next of the name's addresses.
         var opened = 0
         var isClosed = false
     }
@@ -98,7 +98,7 @@ final class PushOrigin: Sendable {
 
     // MARK: - Sending
 
-    /// Encrypts and sends pushes. The listener gets a response for each, at any time from now on.
+    /// Encrypts and sends pushes. The listener gets a response for each push, at any time from now on.
     func send(_ pushes: [BrowserPush], now: Timestamp) async {
         let deadline = NIODeadline.now() + TimeAmount(options.answerLimit)
         var requests: [WebPushRequest] = []
@@ -191,8 +191,8 @@ final class PushOrigin: Sendable {
         }
     }
 
-    /// Whether no connection could be opened, so that the name may have another address by now. A lost connection does
-    /// not mean that.
+    /// Whether no connection could be opened, so that the name may have another address by now. `false` if an open
+    /// connection was lost.
     private static func isUnreachable(_ error: any Error) -> Bool {
         guard let error = error as? HTTPClientError else { return !(error is CancellationError) }
         return error == .connectTimeout
@@ -290,7 +290,7 @@ final class PushOrigin: Sendable {
         configuration.httpVersion = .http1Only
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = Self.connections
         configuration.connectionPool.retryConnectionEstablishment = false
-        // Spans are not read, and those of each request would cost time.
+        // The relay does not read trace spans, and a span for each request would cost time.
         configuration.tracing.tracer = nil
         // A proxy from the environment would look up the name itself.
         configuration.proxy = nil
@@ -299,7 +299,7 @@ final class PushOrigin: Sendable {
             HTTPClient(eventLoopGroup: MultiThreadedEventLoopGroup.singleton, configuration: configuration))
     }
 
-    /// Returns one of the name's addresses, in the system's order, and the next one each time.
+    /// Returns one of the name's allowed addresses. Each call returns the next one, in the system's order.
     private func address() async throws -> IPAddress {
         if let address = IPAddress(endpoint.host) {
             guard sender.rules.allows(address, of: endpoint) else { throw Self.forbidden }
@@ -321,8 +321,8 @@ final class PushOrigin: Sendable {
 }
 
 extension Task where Failure == any Error {
-    /// Waits for the value until the limit is over or the waiting task is cancelled. Neither can interrupt a lookup by
-    /// the system.
+    /// Waits for the value until the limit is over or the waiting task is cancelled. Neither event can interrupt a
+    /// lookup by the system.
     fileprivate func value(within limit: Duration) async throws -> Success {
         let (results, continuation) = AsyncStream.makeStream(of: Result<Success, any Error>.self)
         Task<Void, Never> { continuation.yield(await result) }
@@ -346,6 +346,7 @@ private final class OriginClient: Sendable {
         self.client = client
     }
 
+    /// Registers a request that will use the client.
     /// - Returns: `false` if the client was retired.
     func acquire() -> Bool {
         state.withLock { state in
@@ -375,7 +376,8 @@ private final class OriginClient: Sendable {
         let response = try await client.execute(request.http1, deadline: request.deadline)
         var body = ByteBuffer()
         do {
-            // A longer or later body is not read. Its connection ends with the response.
+            // The rest of a body is not read if the body is too long or too late. Its connection ends with the
+            // response.
             for try await part in response.body {
                 body.writeImmutableBuffer(part)
                 if body.readableBytes >= WebPushRequest.longestResponse || .now() >= request.deadline { break }
@@ -391,7 +393,7 @@ private final class OriginClient: Sendable {
 
 /// Looks names up as the system does.
 package enum HostResolver {
-    /// Takes as long as the system takes, which may be half a minute.
+    /// Returns the addresses of a host. The system's lookup may take half a minute.
     @Sendable package static func addresses(_ host: String) async throws -> [IPAddress] {
         try await NIOThreadPool.singleton.runIfActive {
             var hints = addrinfo()

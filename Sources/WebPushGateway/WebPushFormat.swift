@@ -111,7 +111,7 @@ package struct WebPushFormat: PushFormat {
         else { return document }
         var result = head
         result.reserveCapacity(document.count + 2 * member.count)
-        // The member becomes the first one of `notification`, so its comma moves to its end.
+        // The member becomes the first one of `notification`, so its comma moves from its start to its end.
         result += member.dropFirst()
         result.append(UInt8(ascii: ","))
         result += document[head.count...].dropLast()
@@ -141,7 +141,8 @@ package struct WebPushFormat: PushFormat {
 
     // MARK: - Notifications
 
-    /// The queue keeps Apple's document, which is translated when it is sent. This function only tries the translation.
+    /// Returns Apple's document, which the queue stores and which is translated when the push is sent. This function
+    /// tries the translation only to check that it is possible and fits.
     package func compose(_ content: NotificationContent, for app: AppName) throws(ChatError) -> ComposedNotification {
         let document = try content.document()
         try BrowserDocument.check(document)

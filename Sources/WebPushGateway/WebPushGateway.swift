@@ -12,12 +12,12 @@ package import WebPushWire
 /// is down does not delay the others. Each push gets its own response.
 package final class WebPushGateway: PushGateway {
     package struct Options: Sendable {
-        /// The number of pushes in the gateway, over all services. Limits memory. Even four services that do not
-        /// respond do not delay the others.
+        /// The maximum number of pushes in the gateway, over all services. It limits memory. Even four services that do
+        /// not respond do not delay the others.
         package var limit = 2000
         /// The time in which a service must respond.
         package var answerLimit = Duration.seconds(30)
-        /// The time for pushes in flight when the relay stops.
+        /// The time that pushes in flight get for their responses when the relay stops.
         package var drainLimit = Duration.seconds(10)
         /// The time for which a push service keeps a push without an expiration for a browser that is offline. At most
         /// 28 days.
@@ -46,10 +46,12 @@ package final class WebPushGateway: PushGateway {
         }
     }
 
-    /// The number of services above which idle ones are forgotten. Strangers choose the names of services.
+    /// The number of services at which the gateway removes idle ones. The number must be limited, because strangers
+    /// choose the names of services.
     private static let idleOriginLimit = 64
 
-    /// The number of pushes that one task encrypts. The next ones are encrypted on another core.
+    /// The maximum number of pushes that one task encrypts. Another task encrypts the next ones, so that several cores
+    /// are used.
     private static let encryptionBatch = 16
 
     private enum Work: Sendable {
@@ -66,7 +68,8 @@ package final class WebPushGateway: PushGateway {
         var format: WebPushFormat
         var origins: [String: PushOrigin] = [:]
         var outstanding = 0
-        /// The number of these pushes that are not assigned to a service yet. All of them may be for the same one.
+        /// The number of outstanding pushes that are not assigned to a service yet. All of them may be for the same
+        /// service.
         var unassigned = 0
         var nextIdentifier: UInt32 = 1
         var connection: ConnectionID
@@ -85,7 +88,8 @@ package final class WebPushGateway: PushGateway {
     private let state: Mutex<State>
     private let work = AsyncStream.makeStream(of: Work.self)
 
-    /// - Parameter sender: `nil` while it is not known. Pushes then wait in the queue.
+    /// Creates a gateway without connections. They are opened when pushes need them.
+    /// - Parameter sender: `nil` while the sender is not known. Pushes then wait in the queue.
     package init(
         sender: Sender?, format: WebPushFormat, subscriptions: any SubscriptionStore, options: Options = Options(),
         connectionIDs: ConnectionIDs, now: @escaping TimeSource = Timestamp.now, logger: Logger
@@ -101,7 +105,7 @@ package final class WebPushGateway: PushGateway {
     /// The number of services that the gateway has connected to.
     package var openConnections: Int { state.withLock { $0.origins.count } }
 
-    /// Whether any service rejects the sender. Others may accept it.
+    /// Whether at least one service rejects the sender. Other services may accept it.
     package var areCredentialsRefused: Bool {
         let (origins, now) = (state.withLock { Array($0.origins.values) }, self.now())
         return origins.contains { $0.refusesCredentials(at: now) }
@@ -123,7 +127,7 @@ package final class WebPushGateway: PushGateway {
 
     // MARK: - Slots
 
-    /// Every slot is a fresh one: the outcome of one push says nothing about another.
+    /// Returns a slot. Every slot is fresh, because the outcome of one push says nothing about another.
     package func slot(fresh: Bool) async -> ConnectionSlot? {
         await withCheckedContinuation { continuation in
             state.withLock { $0.waiters.append(continuation) }
@@ -160,7 +164,7 @@ package final class WebPushGateway: PushGateway {
         let capacity = min(
             options.limit - state.outstanding,
             min(busiest, OriginState.requestLimit + OriginState.waitingLimit) - state.unassigned)
-        // Small leases would cost a transaction each.
+        // Each lease costs a transaction, so small leases are avoided.
         guard capacity >= OriginState.waitingLimit / 2 || (state.outstanding == 0 && capacity > 0) else { return nil }
         if state.nextIdentifier > .max - UInt32(options.limit) {
             guard state.outstanding == 0 else { return nil }
@@ -233,7 +237,8 @@ package final class WebPushGateway: PushGateway {
             for await work in work.stream {
                 group.addTask { await self.perform(work) }
             }
-            // The gateway was drained or stopped at once. Pushes that are still in flight stay pending in the queue.
+            // The gateway was drained, or stopped without a drain. Pushes that are still in flight stay pending in the
+            // queue.
             group.cancelAll()
         }
         let origins = state.withLock { state in
@@ -286,6 +291,7 @@ package final class WebPushGateway: PushGateway {
         for (origin, pushes) in sent.values { send(pushes, over: origin) }
     }
 
+    /// Submits a push to its service.
     /// - Returns: The service to send the push to now. `nil` if the push waits or has its outcome.
     private func submit(_ push: BrowserPush) -> PushOrigin? {
         let origin: PushOrigin

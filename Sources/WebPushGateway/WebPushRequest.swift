@@ -9,9 +9,10 @@ import WebPushWire
 
 /// An encrypted push on its way to a browser (RFC 8030 §5).
 final class WebPushRequest: Sendable {
-    /// The maximum number of bytes of a response body that are read. It contains at most an explanation for people.
+    /// The maximum number of bytes of a response body that are read. The body contains at most an explanation for
+    /// people.
     static let longestResponse = 4096
-    /// The maximum lifetime in seconds: 28 days. Apple's service keeps pushes for 30.
+    /// The maximum lifetime in seconds: 28 days. Apple's service keeps pushes for 30 days.
     private static let longestLifetime: Int64 = 28 * 86_400
 
     let push: BrowserPush
@@ -89,7 +90,7 @@ final class WebPushRequest: Sendable {
         }
     }
 
-    /// Returns 32 characters of the allowed alphabet, always the same for the same id.
+    /// Returns the topic for a collapse id: 32 characters of the allowed alphabet, always the same for the same id.
     static func topic(_ collapseID: String) -> String {
         Data(SHA256.hash(data: Data(collapseID.utf8)).prefix(24)).base64EncodedString()
             .replacing("+", with: "-").replacing("/", with: "_")
@@ -112,7 +113,7 @@ enum WebPushResponse: Sendable, Hashable {
         case .status(200..<300, _, _): .answered(accepted: true)
         case .status(401, _, _), .status(403, _, _): .notAuthorized
         case .status(500..., let retryAfter, _): .failed(notBefore: retryAfter)
-        // With 429, a service may mean only this subscription. This push waits; the others need not.
+        // With 429, a service may mean only this subscription. This push waits, but the others need not.
         case .status, .unusable: .answered(accepted: false)
         case .lost: .failed(notBefore: nil)
         case .notSent: .notSent

@@ -45,7 +45,7 @@ package struct WebPushSubscriptions: SubscriptionReader {
         return token
     }
 
-    /// Browsers omit the padding. Some libraries add it.
+    /// Decodes base64url with or without padding. Browsers omit the padding, and some libraries add it.
     private static func bytes(_ text: String, _ field: String) throws(WebPushError) -> [UInt8] {
         guard let bytes = Base64URL.bytes(text.trimmingCharacters(in: CharacterSet(charactersIn: "="))) else {
             throw WebPushError(field, "must be base64url")

@@ -12,6 +12,7 @@ package struct SubscriptionKeys: Sendable {
     package let secret: [UInt8]
     fileprivate let point: P256.KeyAgreement.PublicKey
 
+    /// Checks both values.
     /// - Throws: An error if a size is wrong or the public key is not a point on the curve.
     package init(publicKey: [UInt8], secret: [UInt8]) throws(WebPushError) {
         guard publicKey.count == Self.publicKeySize, publicKey[0] == 4,
@@ -103,10 +104,10 @@ package enum MessageEncryption {
         return Array(padded[..<end])
     }
 
-    /// Makes a key from a random number. `PrivateKey()` would also sign and verify with each key as a test, and discard
+    /// Creates a key from random bytes. `PrivateKey()` would also sign and verify with each key as a test, and discard
     /// every second key because its public part has no compact form. That costs more than all other steps.
     package static func messageKey() -> P256.KeyAgreement.PrivateKey {
-        // One number in 2³² is not a key of the curve.
+        // One in 2³² random numbers is not a key of the curve.
         (try? P256.KeyAgreement.PrivateKey(rawRepresentation: SymmetricKey(size: .bits256))) ?? .init()
     }
 

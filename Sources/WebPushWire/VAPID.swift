@@ -7,7 +7,7 @@ import Foundation
 package struct VAPIDKey: Sendable {
     private let key: P256.Signing.PrivateKey
 
-    /// Makes a new key pair.
+    /// Creates a new key pair.
     package init() {
         key = P256.Signing.PrivateKey()
     }

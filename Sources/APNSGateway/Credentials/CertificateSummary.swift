@@ -2,7 +2,8 @@ package import Foundation
 import SwiftASN1
 import X509
 
-/// The parts of a certificate that `check` and the log show. The certificate is one of Apple's or a server's.
+/// The parts of a certificate that `check` and the log show. The certificate is either issued by Apple for an app or
+/// belongs to a server.
 package struct CertificateSummary: Sendable, Hashable {
     package enum Environment: String, Sendable {
         case development, production, both, unstated
@@ -19,7 +20,7 @@ package struct CertificateSummary: Sendable, Hashable {
     package let notAfter: Date
     /// The issuer's common name, or its full name if it has no common name.
     package let issuer: String
-    /// The host names for which a server may present the certificate, as they are written there. `*.example.org`
+    /// The host names for which a server may present the certificate, as the certificate writes them. `*.example.org`
     /// matches one more label.
     package let hosts: [String]
 

@@ -19,6 +19,7 @@ struct PKCS12File {
     let path: String
     let bytes: [UInt8]
 
+    /// Reads the certificates and the key from the file.
     /// - Returns: The certificates, in no particular order, and the key.
     func unpack(passphrase: String?) throws(CredentialsError) -> ([NIOSSLCertificate], NIOSSLPrivateKey) {
         guard (try? NIOSSLCertificate(bytes: bytes, format: .der)) == nil else {

@@ -29,8 +29,8 @@ package struct APNSFormat: PushFormat {
         self.threads = threads
     }
 
-    /// The limit of a payload for a push type, in bytes. VoIP pushes have Apple's higher limit. If the operator has
-    /// configured another limit, it applies to all types.
+    /// Returns the limit of a payload for a push type, in bytes. VoIP pushes have Apple's higher limit. If the operator
+    /// has configured another limit, it applies to all types.
     package func limit(of type: String) -> Int {
         guard kind == .http2, payloadLimit == PushType.alert.payloadLimit, type == PushType.voip.rawValue else {
             return payloadLimit
@@ -209,9 +209,9 @@ struct AlertPayload: Sendable, Hashable {
 
     /// Returns the document.
     ///
-    /// The name is shortened only if the document does not fit: first the name to ``shortNickname`` bytes, then the
-    /// text, which then ends with an ellipsis. If too little of the text would remain, the link is left out, and then
-    /// the title is shortened.
+    /// If the document does not fit, its parts are shortened in this order: first the name to ``shortNickname`` bytes,
+    /// then the text, which then ends with an ellipsis. If too little of the text would remain, the link is left out,
+    /// and then the title is shortened.
     /// - Throws: `invalid text` if not even one character of the text fits, for example because of a very long sound
     ///   name.
     func json(_ alert: ChatAlert) throws(ChatError) -> String {

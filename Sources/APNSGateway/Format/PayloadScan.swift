@@ -1,7 +1,7 @@
 import ChatDomain
 
-/// Checks that a payload from another program is a JSON object (RFC 8259) in UTF-8, and finds out whether it shows
-/// something. Allocates nothing, unlike ``JSONValue``, because it runs for each push.
+/// Checks that a payload from another program is a JSON object (RFC 8259) in UTF-8, and finds out whether the push
+/// shows something. Allocates nothing, unlike ``JSONValue``, because it runs for each push.
 struct PayloadScan {
     /// Whether the payload only wakes the app: it has `content-available` and neither alert, badge nor sound (Apple,
     /// "Pushing background updates to your App").
@@ -83,6 +83,7 @@ struct PayloadScan {
             return take("}")
         }
 
+        /// Records whether a member of `aps` shows something or wakes the app.
         /// - Returns: Whether the member is `aps`.
         private mutating func noteMember(_ name: UnsafeRawBufferPointer, in container: Container) -> Bool {
             switch container {

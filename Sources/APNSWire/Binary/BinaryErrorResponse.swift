@@ -4,7 +4,8 @@ package import NIOCore
 /// API").
 ///
 /// The gateway never writes anything else. The identifier names the bad notification or, with
-/// ``BinaryStatus/shutdown``, the last good one. With 0, the gateway does not know which one it is.
+/// ``BinaryStatus/shutdown``, the last good one. The identifier is 0 if the gateway does not know which notification it
+/// is.
 package struct BinaryErrorResponse: Sendable, Hashable {
     package static let command: UInt8 = 8
     /// The size of the packet in bytes, which never varies.

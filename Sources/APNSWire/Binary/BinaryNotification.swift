@@ -3,9 +3,9 @@ package import NIOCore
 /// The three formats of the legacy binary protocol, named by their first byte. Sources: Apple, "Binary Provider API"
 /// (command 2) and "Legacy Notification Format" (commands 0 and 1).
 package enum BinaryCommand: UInt8, Sendable, Hashable, CaseIterable {
-    /// Only token and payload. An error response cannot name the notification.
+    /// Contains only token and payload. An error response cannot name the notification.
     case simple = 0
-    /// Token and payload with identifier and expiry.
+    /// Contains token and payload, identifier and expiration.
     case enhanced = 1
     /// A frame of items. Each frame is one notification.
     case framed = 2
@@ -78,9 +78,9 @@ package struct BinaryNotification: Sendable, Hashable {
 
     /// Returns a notification that is invalid on purpose: a frame whose token is empty.
     ///
-    /// The gateway responds with ``BinaryStatus/missingDeviceToken`` and this identifier. This proves that it has
-    /// processed everything written before, and ends the connection. Pushy 0.4.3 does the same before it disconnects.
-    /// See `docs/binary-gateway.md`.
+    /// The gateway responds with ``BinaryStatus/missingDeviceToken`` and this identifier. The response proves that the
+    /// gateway has processed everything written before, and it ends the connection. Pushy 0.4.3 sends the same
+    /// notification before it disconnects. See `docs/binary-gateway.md`.
     package static func sentinel(identifier: UInt32) -> BinaryNotification {
         BinaryNotification(token: [], payload: ByteBuffer(string: "{}"), identifier: identifier)
     }

@@ -2,10 +2,10 @@ package import NIOCore
 
 /// The gateway's side of the protocol: parses bytes, split at any position, into notifications of all three commands.
 ///
-/// Apple does not specify how the gateway treats duplicate or unknown items, overruns and trailing bytes. Here all of
-/// them are ``BinaryStatus/protocolError``, with the identifier if it was read. A gateway that prefers Pushy's 255, or
-/// a close without a packet, maps the error. After the first failure the parser stays failed: bytes that follow a bad
-/// notification are discarded and never parsed.
+/// Apple does not specify how the gateway treats duplicate or unknown items, overruns and trailing bytes. This parser
+/// reports all of them as ``BinaryStatus/protocolError``, with the identifier if it was read. A gateway that prefers
+/// Pushy's 255, or a close without a packet, must map the error. After the first failure the parser stays failed: bytes
+/// that follow a bad notification are discarded and never parsed.
 package struct BinaryNotificationParser: Sendable {
     /// The limits beyond which a notification is rejected.
     package struct Limits: Sendable, Hashable {
@@ -55,7 +55,7 @@ package struct BinaryNotificationParser: Sendable {
     }
 
     /// Returns the next complete notification. `nil` if more bytes are needed.
-    /// - Throws: The status of a bad notification, and the same one on each later call.
+    /// - Throws: The status of a bad notification. Every later call throws the same error.
     package mutating func next() throws(Malformed) -> BinaryNotification? {
         if let failure { throw failure }
         do throws(Malformed) {
@@ -71,7 +71,7 @@ package struct BinaryNotificationParser: Sendable {
         }
     }
 
-    /// Commands 0 and 1: a fixed header, the token, the payload.
+    /// Reads a notification of command 0 or 1: a fixed header, the token, the payload.
     private mutating func nextPlain(_ command: BinaryCommand) throws(Malformed) -> BinaryNotification? {
         var bytes = buffer
         bytes.moveReaderIndex(forwardBy: 1)
@@ -93,7 +93,7 @@ package struct BinaryNotificationParser: Sendable {
             command: command, token: token, payload: payload, identifier: identifier, expiration: expiration)
     }
 
-    /// Command 2: a frame of items in any order.
+    /// Reads a notification of command 2: a frame of items in any order.
     private mutating func nextFramed() throws(Malformed) -> BinaryNotification? {
         var bytes = buffer
         guard let (_, length) = bytes.readMultipleIntegers(as: (UInt8, UInt32).self) else { return nil }

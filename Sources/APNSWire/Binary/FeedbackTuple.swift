@@ -12,6 +12,7 @@ package struct FeedbackTuple: Sendable, Hashable {
         self.token = token
     }
 
+    /// Appends the tuple. All integers are big endian.
     /// - Precondition: The token is shorter than 65,536 bytes.
     package func write(to buffer: inout ByteBuffer) {
         buffer.writeMultipleIntegers(timestamp, UInt16(token.count))

@@ -68,7 +68,7 @@ package enum ProviderReason: String, Sendable, Hashable, CaseIterable {
             .tooManyProviderTokenUpdates:
             .waitForCredentials
         case .expiredToken, .unregistered: .deactivate
-        // Forbidden is one of these, because the credentials do not permit this particular push.
+        // `forbidden` belongs to this group, because the credentials do not permit this particular push.
         case .badCollapseID, .badDeviceToken, .badExpirationDate, .badMessageID, .badPriority, .badTopic,
             .deviceTokenNotForTopic, .duplicateHeaders, .invalidPushType, .missingDeviceToken, .missingTopic,
             .payloadEmpty, .topicDisallowed, .badPath, .methodNotAllowed, .payloadTooLarge, .forbidden:

@@ -7,7 +7,6 @@ package struct ProviderRefusal: Error, Sendable, Hashable {
     /// The maximum number of bytes of a reason that are kept.
     private static let maxReasonBytes = 100
 
-    /// The HTTP status.
     package let status: Int
     /// The reason in the gateway's spelling, which may be unknown to the relay. `Status<n>` if the body contains none.
     package let reason: String

@@ -3,9 +3,9 @@ import Foundation
 
 /// A provider token as a gateway reads it: a JWT, which is checked part by part so that a rejection can be exact.
 ///
-/// Also reads forms that the live service is known to accept besides the standard's (RFC 7518 section 3.4): a signature
-/// in DER, as Pushy signs, and `iat` as a string. Apple's own sample token in "Establishing a token-based connection to
-/// APNs" has both. ``deviations`` lists them, for a gateway that warns or is strict.
+/// Besides the standard form (RFC 7518 section 3.4), it reads forms that the live service is known to accept: a
+/// signature in DER, as Pushy signs, and `iat` as a string. Apple's own sample token in "Establishing a token-based
+/// connection to APNs" has both. ``deviations`` lists these forms, for a gateway that warns or is strict.
 package struct ProviderToken: Sendable, Hashable {
     /// The maximum size of a token in bytes. Apple's tokens have about 200.
     package static let maxSize = 4096

@@ -28,7 +28,8 @@ package struct PushType: RawRepresentable, Sendable, Hashable {
     /// notifications to your accessory using the internet transport type"; read in November 2026.
     package static let documented: KeyValuePairs<PushType, String> = [
         .alert: "", .background: "", .location: ".location-query", .voip: ".voip",
-        // One edition of Apple's page prints ".h.complication". The clients Pushy, APNSwift and apns2 send this one.
+        // One edition of Apple's page prints ".h.complication". The clients Pushy, APNSwift and apns2 send
+        // ".complication".
         .complication: ".complication",
         .fileprovider: ".pushkit.fileprovider", .mdm: "", .liveactivity: ".push-type.liveactivity",
         .pushtotalk: ".voip-ptt", .widgets: ".push-type.widgets", .controls: ".push-type.controls",
