@@ -1,8 +1,8 @@
 import APNSWire
 import Foundation
 
-/// The provider tokens of one connection: those that it may use, and those that it used (Apple, "Establishing a
-/// token-based connection to APNs").
+/// The provider tokens that one connection may use, and those that it has used (Apple, "Establishing a token-based
+/// connection to APNs").
 ///
 /// A token is parsed and its signature verified once. Its age is checked with every request.
 struct SandboxAuthentication: Sendable {
@@ -21,7 +21,7 @@ struct SandboxAuthentication: Sendable {
     private let keys: SandboxKeyring
     /// Whether tokens that deviate from the standard's form are rejected.
     private let isStrict: Bool
-    /// The last header value, and the result of checking everything in it but its age.
+    /// The last header value, and the result of all its checks except the check of its age.
     private var last: (value: String, outcome: Result<ProviderToken, Refusal>)?
     /// The key id of the connection's first valid token. The connection can use no other key.
     private var keyID: String?

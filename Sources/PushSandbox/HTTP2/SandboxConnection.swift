@@ -21,8 +21,8 @@ struct SandboxConnection: Sendable {
     mutating func newID() -> String { ids.next() }
 }
 
-/// Creates UUIDs (version 4, lower case) that look random. Asking the system for each would cost more than the rest of
-/// the response.
+/// Creates UUIDs (version 4, lower case) that look random. Getting each one from the system would cost more than the
+/// rest of the response.
 struct RandomIDs: Sendable {
     private var state: UInt64
 
@@ -68,13 +68,14 @@ struct SandboxDecision: Sendable {
         case late(milliseconds: Int)
         /// Decide on the request again after this time, without faults.
         case postpone(milliseconds: Int)
-        /// Neither read nor write for this time, then write the response. `nil` stops for good.
+        /// Neither read nor write for this time, then write the response. If the time is `nil`, the connection stops
+        /// for good.
         case pause(milliseconds: Int?)
-        /// Limit the number of streams for this time. `nil` limits it for the rest of the connection.
+        /// Limit the number of streams for this time, or for the rest of the connection if the time is `nil`.
         case limitStreams(Int, milliseconds: Int?)
         case resetStream(code: Int)
-        /// Send GOAWAY. Streams above `lastStream` are not processed. The connection closes when the others have their
-        /// responses.
+        /// Send GOAWAY. Streams above `lastStream` are not processed. The connection closes when the other streams have
+        /// their responses.
         case goAway(reason: String?, lastStream: Int?, code: Int)
         /// Close the connection without a response.
         case close

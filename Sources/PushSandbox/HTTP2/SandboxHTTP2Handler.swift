@@ -296,7 +296,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
         lastStream = last
         writes.writeGoAway(
             lastStream: Int(last), code: code, text: reason.map { ProviderRefusal.body(reason: $0) } ?? "")
-        // Streams above it get neither a decision nor a response.
+        // Streams above `last` get neither a decision nor a response.
         for stream in streams.keys where stream > last { forget(stream) }
         guard phase == .open else { return }
         phase = .draining

@@ -4,8 +4,8 @@ import NIOHTTP2
 
 /// Waits until the client has shown that it speaks HTTP/2, then adds the HTTP/2 handlers behind itself.
 ///
-/// A client shows it by ALPN. Unless the sandbox is strict, beginning with HTTP/2's preface is enough. Apple is
-/// reported to accept clients that do not use ALPN.
+/// A client shows this by ALPN. Unless the sandbox is strict, a client may instead begin with HTTP/2's preface. Apple
+/// is reported to accept clients that do not use ALPN.
 final class SandboxHTTP2Handshake: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias InboundOut = ByteBuffer
@@ -151,7 +151,8 @@ final class SandboxHTTP2Handshake: ChannelInboundHandler {
             mode: .server, connectionConfiguration: Self.connectionConfiguration(streams: limit.announced),
             streamConfiguration: Self.streamConfiguration)
         do {
-            // Add the handlers one by one. Each writes when it is added, so the one before it must be there.
+            // Add the handlers one by one. Each handler writes when it is added, so the handler before it must already
+            // be there.
             let pipeline = context.pipeline.syncOperations
             try pipeline.addHandler(writes, position: .after(self))
             try pipeline.addHandler(http2, position: .after(writes))

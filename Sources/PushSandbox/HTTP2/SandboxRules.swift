@@ -3,8 +3,8 @@ import Foundation
 
 /// The rules of the HTTP/2 provider API, in the order in which they are checked.
 ///
-/// Apple documents the reasons ("Handling notification responses from APNs"), but not their order. Ours is: the
-/// request's form and path, the client's identity, push type and topic, delivery, the payload, and last the device.
+/// Apple documents the reasons ("Handling notification responses from APNs"), but not their order. The sandbox checks
+/// the request's form and path, the client's identity, push type and topic, delivery, the payload, and last the device.
 /// `docs/sandbox.md` has the rules as a table.
 struct SandboxRules {
     let request: SandboxRequest
@@ -84,7 +84,7 @@ struct SandboxRules {
     }
 
     /// The complication's suffix as Apple's page "Sending notification requests to APNs" prints it. Clients such as
-    /// Pushy, APNSwift and apns2 send `.complication`. Both are accepted.
+    /// Pushy, APNSwift and apns2 send `.complication`. The sandbox accepts both.
     private static let otherComplicationSuffix = ".h.complication"
 
     private static func fits(_ topic: String, _ type: PushType) -> Bool {

@@ -1,4 +1,4 @@
-/// The number of streams that a connection may have open: the announced limits, and the acknowledged one.
+/// The limits on the open streams of a connection: the announced ones, and the one that the client has acknowledged.
 ///
 /// Only an acknowledged limit binds the client (RFC 9113 §6.5.3). With a provider token the limit is 1 until the first
 /// authenticated request (Apple, "Establishing a connection to APNs").
@@ -28,8 +28,8 @@ struct StreamLimit: Sendable, Hashable {
         unacknowledged = [announced]
     }
 
-    /// The number of open streams from which a new stream is refused. While a change is not acknowledged, either limit
-    /// may apply, so this is the highest.
+    /// The number of open streams from which a new stream is refused. While a change is not acknowledged, the old or
+    /// the new limit may apply, so this is the highest of them.
     var enforced: Int { unacknowledged.reduce(acknowledged, max) }
 
     /// Records that the client has acknowledged the oldest unacknowledged limit.

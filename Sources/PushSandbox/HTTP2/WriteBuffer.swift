@@ -55,8 +55,8 @@ final class WriteBuffer: ChannelOutboundHandler {
         if let context, pending.readableBytes > 0 { flush(context: context) }
     }
 
-    /// Writes a GOAWAY past the library. After its own GOAWAY, the library would refuse streams that this one still
-    /// allows.
+    /// Writes a GOAWAY without the library. After a GOAWAY by the library, the library would refuse streams that this
+    /// GOAWAY still allows.
     func writeGoAway(lastStream: Int, code: Int, text: String) {
         let size = Self.goAwaySize - Self.headerSize + text.utf8.count
         pending.writeInteger(UInt8(size >> 16))
@@ -93,8 +93,8 @@ final class WriteBuffer: ChannelOutboundHandler {
         pending = context.channel.allocator.buffer(capacity: 4096)
     }
 
-    /// Inspects a write of the library: a whole frame, a frame's header, or the rest of a frame. Such a rest is the
-    /// JSON of a response, which resembles neither of the two frames that matter here.
+    /// Inspects a write of the library: a whole frame, a frame's header, or the rest of a frame. The rest of a frame is
+    /// the JSON of a response, which resembles neither GOAWAY nor SETTINGS.
     private func inspect(_ bytes: inout ByteBuffer) {
         let start = bytes.readerIndex
         guard bytes.readableBytes >= Self.headerSize, let type: UInt8 = bytes.getInteger(at: start + 3) else { return }

@@ -60,7 +60,7 @@ struct DeviceRegistry: Sendable {
         return devices[index]
     }
 
-    /// Whether the token is all zeros. No device has such a token, with Apple either.
+    /// Whether the token is all zeros. No device has such a token, neither in the sandbox nor at Apple.
     static func isAllZeros(_ token: [UInt8]) -> Bool { token.allSatisfy { $0 == 0 } }
 
     /// Whether notifications to this token reach the topic's app. `nil` if the token is unknown.
@@ -113,7 +113,7 @@ struct DeviceRegistry: Sendable {
 
 /// Counts notifications per device and second.
 struct DeviceRate: Sendable {
-    /// The number of devices that are counted in one second. Notifications to any others pass uncounted.
+    /// The maximum number of devices that are counted in one second. Notifications to further devices are not counted.
     private static let limit = 100_000
 
     private var second: Int64 = 0
@@ -154,7 +154,7 @@ enum TokenText {
 }
 
 extension Date {
-    /// Parses a time of RFC 3339, with or without fractions of a second.
+    /// Parses a time in the form of RFC 3339, with or without fractions of a second.
     init?(rfc3339 text: String) {
         let date = [true, false].lazy.compactMap { fractions in
             try? Date(text, strategy: Date.ISO8601FormatStyle(includingFractionalSeconds: fractions))

@@ -14,25 +14,25 @@ struct Fault: Sendable, Hashable {
         /// Responds with the status after the delay. Everything that arrives until then is read and discarded.
         ///
         /// With ``BinaryStatus/shutdown`` the notification is accepted, and the packet names it as the last good one.
-        /// `identifier` replaces the notification's own in the packet.
+        /// `identifier` replaces the notification's own identifier in the packet.
         case status(BinaryStatus, delay: Int, identifier: UInt32?)
         /// Closes the connection cleanly without a response. The notification is not processed.
         case close
         /// Resets the connection. The notification is not processed.
         case reset
-        /// Accepts the notification, then stops reading for this time. `nil` stops for good.
+        /// Accepts the notification, then stops reading for this time, or for good if the time is `nil`.
         case stopReading(Int?)
         /// Processes the notification, and all later ones of its connection, after this time.
         case delay(Int)
         /// Records the notification as dropped and continues. The client believes that it was accepted.
         case drop
-        /// Gives a probe this response, and hits only probes. The status is that of the unidentified error.
+        /// Sends this response to a probe, and hits only probes. The status is used only in an unidentified error.
         case probe(SandboxConfiguration.ProbeResponse, BinaryStatus)
     }
 
     enum HTTP2: Sendable, Hashable {
-        /// Responds with this refusal after the delay. If it is 410 without a timestamp, the timestamp is the current
-        /// time.
+        /// Responds with this refusal after the delay. If the status is 410 and the refusal has no timestamp, the
+        /// current time is used.
         case refuse(ProviderRefusal, delay: Int)
         /// Responds with this status and without a body, after the delay.
         case status(Int, delay: Int)
@@ -42,17 +42,17 @@ struct Fault: Sendable, Hashable {
         case closeAccepted
         /// Resets the connection. The notification is not processed.
         case reset
-        /// Processes the notification, then neither reads nor writes for this time. Not even a PING is acknowledged.
-        /// `nil` stops for good.
+        /// Processes the notification, then neither reads nor writes for this time, or for good if the time is `nil`.
+        /// Not even a PING is acknowledged.
         case stopReading(Int?)
         /// Processes the notification after this time.
         case delay(Int)
         /// Records the notification as dropped and continues. The stream stays open.
         case drop
-        /// Sends GOAWAY. If `lastStream` is `nil`, it names the stream before the notification's, which is then not
-        /// processed.
+        /// Sends GOAWAY. If `lastStream` is `nil`, GOAWAY names the stream before the notification's stream, so the
+        /// notification is not processed.
         case goAway(reason: String?, lastStream: Int?, code: Int)
-        /// Limits the number of streams for this time. `nil` limits it for the rest of the connection.
+        /// Limits the number of streams for this time, or for the rest of the connection if the time is `nil`.
         case limitStreams(Int, milliseconds: Int?)
         /// Resets the notification's stream with the code. The notification is not processed.
         case resetStream(code: Int)
@@ -79,14 +79,14 @@ struct Fault: Sendable, Hashable {
     let after: Int
     /// The number of notifications to hit.
     let times: Int
-    /// After the first ``after`` notifications, the fault hits only every Nth one. 1 hits each.
+    /// After the first ``after`` notifications, the fault hits only every Nth one. With 1, it hits every notification.
     let every: Int
     let action: Action
     /// The number of notifications that have passed, at most ``after``.
     fileprivate(set) var passed = 0
     /// The number of notifications that were hit, at most ``times``.
     fileprivate(set) var hit = 0
-    /// The number of notifications that ``every`` has let pass since the last hit.
+    /// The number of notifications since the last hit that were not hit because of ``every``.
     fileprivate var skipped = 0
 
     init(_ action: Action, token: [UInt8]? = nil, after: Int = 0, times: Int = 1, every: Int = 1) {
@@ -379,7 +379,7 @@ extension Fault: Encodable {
 struct FaultTable: Sendable {
     /// The maximum number of waiting faults. Each notification is compared with all of them.
     static let limit = 100
-    /// The number of spent faults to keep for `GET /faults`. The newest are kept.
+    /// The maximum number of spent faults to keep for `GET /faults`. The newest are kept.
     static let spentLimit = 100
 
     private var waiting: [Fault] = []
@@ -411,8 +411,8 @@ struct FaultTable: Sendable {
 
     /// Counts a notification.
     ///
-    /// If several faults are due, the oldest applies. A waiting fault that is not due counts the notification as passed
-    /// in any case.
+    /// If several faults are due, the oldest applies. Every waiting fault that is not due yet counts the notification
+    /// as well.
     /// - Parameter isProbe: Whether the notification is a probe of the binary protocol.
     /// - Returns: The action to apply, which belongs to `gateway`. `nil` if no fault is due.
     mutating func trigger(token: [UInt8], over gateway: GatewayProtocol, isProbe: Bool = false) -> Fault.Action? {

@@ -49,7 +49,7 @@ struct InboxEntry: Sendable, Hashable, Encodable {
         }
     }
 
-    /// The protocol's other properties of a notification, besides token and payload.
+    /// The properties of a notification besides token and payload. They depend on the protocol.
     enum Details: Sendable, Hashable {
         /// `command` is `nil` if the first byte is not a command. `expiration` is in Unix seconds.
         case binary(command: BinaryCommand?, identifier: UInt32?, expiration: UInt32? = nil, priority: UInt8? = nil)
@@ -191,10 +191,10 @@ struct InboxFilter: Sendable, Hashable {
 /// The notifications that arrived, in order. The oldest are dropped if there are too many, or if their payloads
 /// together are too large.
 struct Inbox: Sendable {
-    /// The default of the maximum number of notifications.
+    /// The default maximum number of notifications.
     static let defaultLimit = 100_000
-    /// The default of the maximum size of all payloads and headers in bytes. It fits a full inbox of notifications of
-    /// ordinary size.
+    /// The default maximum size of all payloads and headers in bytes. A full inbox of notifications of ordinary size
+    /// fits.
     static let byteLimit = 64 << 20
     /// The number of vacant slots at the front of the storage that are tolerated before it is compacted.
     private static let slack = 1024

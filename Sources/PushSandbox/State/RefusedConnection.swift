@@ -5,7 +5,7 @@ struct RefusedConnection: Sendable, Hashable, Encodable {
     enum Reason: String, Sendable, Encodable {
         /// Too many connections were open.
         case tooMany = "too_many"
-        /// The TLS handshake failed: no certificate, a certificate of another authority, no TLS, or too slow.
+        /// The TLS handshake failed: no certificate, a certificate of another authority, no TLS, or a timeout.
         case handshakeFailed = "handshake_failed"
         /// The sandbox is strict, and the client did not choose HTTP/2 by ALPN.
         case noALPN = "no_alpn"

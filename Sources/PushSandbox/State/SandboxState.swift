@@ -7,8 +7,8 @@ import Synchronization
 /// The complete state of the sandbox as a value: inbox, devices, browsers, feedback, faults, counts, and the rules that
 /// connect them.
 ///
-/// The handlers of all protocols ask it for a decision on each notification. Faults take precedence over the sandbox's
-/// own rules.
+/// The handlers of all protocols call it to decide on each notification. Faults take precedence over the sandbox's own
+/// rules.
 struct SandboxState: Sendable {
     private let configuration: SandboxConfiguration
     var inbox: Inbox

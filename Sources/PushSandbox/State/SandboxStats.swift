@@ -10,8 +10,8 @@ struct SandboxStats: Sendable, Hashable, Encodable {
         var seen = 0
         /// The number of connections that were refused because too many were open.
         var refused = 0
-        /// The number of TLS handshakes that failed: no certificate, a certificate of another authority, no TLS, or too
-        /// slow.
+        /// The number of TLS handshakes that failed: no certificate, a certificate of another authority, no TLS, or a
+        /// timeout.
         var handshakesFailed = 0
         /// The number of clients that a strict sandbox refused because they did not choose HTTP/2 by ALPN. `nil` for
         /// listeners that do not speak HTTP/2.
@@ -122,7 +122,7 @@ struct SandboxStats: Sendable, Hashable, Encodable {
     var http2 = HTTP2()
     var webPush = WebPush()
     var feedback = Feedback()
-    /// These three, and the number of waiting feedback tuples, are set when the counts are requested
+    /// `inbox`, `devices`, `browsers` and the number of waiting feedback tuples are set when the counts are requested
     /// (``SandboxState/stats``).
     var inbox = Inbox()
     var devices = Devices()
@@ -130,7 +130,7 @@ struct SandboxStats: Sendable, Hashable, Encodable {
     /// The newest refused connections, oldest first.
     private(set) var refusals: [RefusedConnection] = []
 
-    /// The number of refused connections to keep: enough to show a mistake that a client keeps making.
+    /// The maximum number of refused connections to keep: enough to show a mistake that a client keeps making.
     private static let refusalLimit = 20
 
     /// Counts a refused connection, and keeps it among the newest.
