@@ -28,7 +28,7 @@ package actor Sandbox: Service {
     }
 
     /// Creates or renews the credentials if needed, and listens on all ports.
-    /// - Throws: ``SandboxError``, which says what to do. The sandbox listens on no port then.
+    /// - Throws: ``SandboxError``, which says what to do. After an error, the sandbox listens on no port.
     package func start() async throws -> SandboxAddresses {
         guard !hasStarted else { throw SandboxError.alreadyStarted }
         hasStarted = true
@@ -60,8 +60,8 @@ package actor Sandbox: Service {
         logger.info("Sandbox stopped")
     }
 
-    /// Closes all listeners and connections, in two seconds at most. For callers that use ``start()`` without
-    /// ``run()``.
+    /// Closes all listeners and connections, in two seconds at most. Only callers that use ``start()`` without
+    /// ``run()`` need to call this.
     package func stop() async {
         let listeners = self.listeners
         let servers = [control, webPush].compactMap(\.self)

@@ -60,23 +60,23 @@ package struct SandboxConfiguration: Sendable {
     package var payloadLimit = 2048
     /// The valid token sizes in bytes. `nil` means 1 to 100, or exactly 32 if the sandbox is strict.
     package var tokenSizes: ClosedRange<Int>?
-    /// The number of streams that an authenticated HTTP/2 connection may have open at the same time.
+    /// The maximum number of streams that an authenticated HTTP/2 connection may have open at the same time.
     package var http2StreamLimit = 1000
-    /// Whether a rejected notification lowers the stream limit to 1 until one is accepted. `nil` means: if the sandbox
-    /// is strict.
+    /// Whether a rejected notification lowers the stream limit to 1 until one is accepted. If it is `nil`, only a
+    /// strict sandbox lowers the limit.
     ///
     /// Apple was observed to do this in 2016 (Open Radar 27870881).
     package var lowersStreamLimit: Bool?
     /// The time after which a silent HTTP/2 connection is closed with IdleTimeout. `nil` if connections may be silent
     /// forever.
     package var http2IdleTimeout: Duration?
-    /// The number of notifications per second that one device gets over HTTP/2. Any above it are rejected with
+    /// The maximum number of notifications per second to one device over HTTP/2. Further ones are rejected with
     /// TooManyRequests. `nil` if there is no limit.
     package var deviceRate: Int?
     package var malformedResponse = MalformedResponse.protocolError
     package var probeResponse = ProbeResponse.answer
-    /// Whether the feedback list is cleared after a client's handshake, not after the client has received the whole
-    /// list.
+    /// Whether the feedback list is cleared after a client's handshake instead of after the client has received the
+    /// whole list.
     package var clearFeedbackOnHandshake = false
     /// The maximum number of notifications in the inbox.
     package var inboxLimit = Inbox.defaultLimit

@@ -8,7 +8,8 @@ import NIOSSL
 enum BinaryDecision: Sendable, Hashable {
     /// Continue with the next notification. Success writes no bytes.
     case next
-    /// Continue with the next notification after this time, and read nothing until then. `nil` stops for good.
+    /// Continue with the next notification after this time, and read nothing until then. If the time is `nil`, the
+    /// connection stops for good.
     case pause(milliseconds: Int?)
     /// Decide on this notification again after this time, without faults. Read nothing until then.
     case postpone(milliseconds: Int)

@@ -22,8 +22,8 @@ struct ControlGuard: RouterMiddleware {
 
     /// The names of this machine, in lower case.
     private let names: Set<String>
-    /// The names that the configuration allows. A name with a port matches only that port. A name without one matches
-    /// any.
+    /// The names that the configuration allows. A name with a port matches only that port. A name without a port
+    /// matches any port.
     private let allowed: Set<String>
 
     init(host: String, allowed: Set<String>) {

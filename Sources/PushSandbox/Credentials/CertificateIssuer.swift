@@ -76,8 +76,8 @@ struct CertificateIssuer {
     /// Apple's names of the services that the sandbox simulates ("Sending notification requests to APNs", "Binary
     /// Provider API").
     ///
-    /// Some libraries have them built in. Such a client reaches the sandbox through its resolver or a proxy, and checks
-    /// the name.
+    /// Some libraries have these names built in. A client with such a library reaches the sandbox through its resolver
+    /// or a proxy, and checks the name.
     static let appleNames =
         [
             "api.push", "api.sandbox.push", "api.development.push", "gateway.push", "gateway.sandbox.push",
@@ -115,7 +115,7 @@ struct CertificateIssuer {
 
     /// Issues a certificate that looks like Apple's certificate for an environment.
     ///
-    /// The topic is the subject's UID, because the gateway takes it from there ("Binary Provider API"). An extension
+    /// The topic is the subject's UID, because the gateway reads it from there ("Binary Provider API"). An extension
     /// lists all topics that the certificate is valid for ("Sending notification requests to APNs").
     func client(topic: String, environment: SandboxDevice.Environment = .development) throws -> Identity {
         let isForProduction = environment == .production

@@ -1,7 +1,7 @@
 import Foundation
 
-/// The directory of the sandbox's credentials. It is locked while they are created, and its files are replaced as a
-/// whole.
+/// The directory of the sandbox's credentials. It is locked while the credentials are created, and each file is
+/// replaced as a whole.
 struct CredentialDirectory: Sendable {
     /// The maximum time to wait for another process's lock. Creating all credentials takes well under a second.
     private static let lockTimeout = Duration.seconds(10)

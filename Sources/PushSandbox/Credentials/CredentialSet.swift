@@ -3,8 +3,8 @@ import Foundation
 import NIOSSL
 import X509
 
-/// The checked content of the credential files. Every certificate is the authority's, has its key, and is valid for at
-/// least 30 days.
+/// The checked content of the credential files. Every certificate was issued by the authority, has its key, and is
+/// valid for at least 30 days.
 struct CredentialSet {
     /// The content of `credentials.json`: the names that belong to the provider token keys.
     struct Names: Codable, Equatable {

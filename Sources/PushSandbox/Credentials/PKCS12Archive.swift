@@ -5,8 +5,8 @@ import SwiftASN1
 
 /// A PKCS#12 file with one certificate and its key, like a push certificate that Keychain Access exports.
 ///
-/// Both bags are encrypted with PBES2 (PBKDF2-HMAC-SHA256, AES-256-CBC). An HMAC-SHA256 protects the whole. OpenSSL 3
-/// writes this form by default, and every current reader accepts it (RFC 7292, RFC 8018).
+/// Both bags are encrypted with PBES2 (PBKDF2-HMAC-SHA256, AES-256-CBC). An HMAC-SHA256 protects the whole file.
+/// OpenSSL 3 writes this form by default, and every current reader accepts it (RFC 7292, RFC 8018).
 struct PKCS12Archive {
     /// The rounds of each key derivation: OpenSSL's default. The sandbox's documentation prints the passphrase, so more
     /// rounds would only slow down the start.
@@ -74,8 +74,8 @@ struct PKCS12Archive {
         }
     }
 
-    /// Returns a SafeContents with one bag. Its attributes are the name, and the identifier that ties the key to its
-    /// certificate. They are a SET OF, so DER orders them by their bytes.
+    /// Returns a SafeContents with one bag. The bag's attributes are the name, and the identifier that ties the key to
+    /// its certificate. The attributes are a SET OF, so DER orders them by their bytes.
     private func bag(
         _ kind: ASN1ObjectIdentifier, _ keyIdentifier: [UInt8], _ value: (inout DER.Serializer) throws -> Void
     ) throws -> [UInt8] {

@@ -5,7 +5,8 @@ import NIOSSL
 
 /// The sandbox's credentials on disk: their directory, and the names that belong to them.
 ///
-/// The sandbox creates them on first use and keeps them. It replaces certificates that expire within 30 days.
+/// The sandbox creates the credentials on first use and keeps them. It replaces certificates that expire within 30
+/// days.
 package struct SandboxCredentials: Sendable, Hashable {
     static let authorityName = "ca.pem"
     /// The authority's key. It is kept because a new authority for new leaf certificates would have to be trusted by

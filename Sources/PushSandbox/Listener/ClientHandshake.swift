@@ -11,7 +11,7 @@ struct ClientIdentified: Sendable {
     /// The protocol that both sides chose by ALPN. `nil` if they chose none.
     var applicationProtocol: String?
 
-    /// The certificate's topic. `nil` if the client sent no certificate, or if it names no topic.
+    /// The certificate's topic. `nil` if the client sent no certificate, or if the certificate names no topic.
     var topic: String? { certificate?.topic }
 }
 
@@ -19,7 +19,7 @@ struct ClientIdentified: Sendable {
 final class ClientHandshake: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
 
-    /// The number of characters to show of a TLS error. BoringSSL's list of errors can be long.
+    /// The maximum number of characters to show of a TLS error. BoringSSL's list of errors can be long.
     private static let errorLimit = 400
 
     private let listener: ListenerKind

@@ -4,7 +4,7 @@ import Logging
 import NIOCore
 import ServiceLifecycle
 
-/// A listener whose requests a router handles: the control API, and the push service for browsers.
+/// A listener whose requests a router handles. The control API and the push service for browsers each have one.
 struct HTTPListener: Sendable {
     let address: SandboxAddress
     /// The task that serves. It ends on ``stop()``, or because the server failed.

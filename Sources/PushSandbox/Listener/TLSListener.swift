@@ -98,7 +98,7 @@ final class TLSListener: Sendable {
         try? await server.close().get()
         let channels = connections.end()
         for channel in channels {
-            // Both are queued on the channel's event loop, in this order.
+            // The event and the close are queued on the channel's event loop, in this order.
             channel.pipeline.fireUserInboundEventTriggered(SandboxStopping())
             channel.close(promise: nil)
         }

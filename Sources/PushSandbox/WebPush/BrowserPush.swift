@@ -5,14 +5,15 @@ import WebPushWire
 
 /// A request to the push service with a message for a browser (RFC 8030 §5), and the rules for it.
 ///
-/// The order of the checks is ours. `docs/sandbox.md` has the rules as a table.
+/// The RFC does not give the order of the checks, so the sandbox has its own. `docs/sandbox.md` has the rules as a
+/// table.
 struct BrowserPush: Sendable {
     /// The maximum TTL in seconds, as with Mozilla's service. A longer TTL is shortened to this.
     static let maxTTL = 30 * 86_400
     private static let maxTopicSize = 32
     /// The maximum validity of a VAPID token in seconds (RFC 8292 §2).
     private static let tokenLifetime: Int64 = 24 * 3600
-    /// The number of characters of a header that the inbox keeps.
+    /// The maximum number of characters of a header that the inbox keeps.
     private static let maxHeaderLength = 200
 
     /// The origin of the push service: scheme, host and port.
@@ -143,7 +144,7 @@ struct WebPushRefusal: Error, Sendable, Hashable {
     /// Mozilla's number of the error (autopush-rs, `docs/src/errors.md`).
     let errno: Int
     let message: String
-    /// The number of seconds after which the sender may retry. `nil` if the response does not say it.
+    /// The number of seconds after which the sender may retry. `nil` if the response does not name it.
     var retryAfter: Int?
 
     init(_ status: Int, _ errno: Int, _ message: String) {
@@ -160,7 +161,7 @@ struct WebPushRefusal: Error, Sendable, Hashable {
             case 404: 102
             case 410: 103
             case 413: 104
-            // Mozilla's number for: retry, with increasing delays.
+            // Mozilla's number for "retry, with increasing delays".
             case 429, 503: 201
             default: 999
             }

@@ -67,7 +67,7 @@ struct SandboxBrowser: Sendable, Encodable {
         case removedAt = "removed_at"
     }
 
-    /// The object that `JSON.stringify(subscription)` returns in a browser. A real browser's has no keys here.
+    /// The object that `JSON.stringify(subscription)` returns in a browser. For a real browser, it has no keys here.
     private struct Subscription: Encodable {
         struct Keys: Encodable {
             let p256dh: String, auth: String
@@ -97,7 +97,7 @@ struct SandboxBrowser: Sendable, Encodable {
 /// The browsers that were created through the control API, and the subscriptions of real browsers. Removed ones stay,
 /// so that their endpoints remain rejected.
 struct BrowserRegistry: Sendable {
-    /// The default of the maximum number of browsers, including removed ones.
+    /// The default maximum number of browsers, including removed ones.
     private static let defaultLimit = 100_000
     /// The beginning of the path of every endpoint.
     static let path = "/push/"
@@ -118,7 +118,7 @@ struct BrowserRegistry: Sendable {
     /// Parses the public key of a sender. `nil` unless the text is an uncompressed point on P-256: 65 bytes in
     /// base64url.
     static func applicationServerKey(_ text: String) -> [UInt8]? {
-        // Browsers also accept and send it with padding.
+        // Browsers also accept and send the key with padding.
         guard let bytes = Base64URL.bytes(text.replacing("=", with: "")),
             (try? P256.Signing.PublicKey(x963Representation: bytes)) != nil
         else { return nil }

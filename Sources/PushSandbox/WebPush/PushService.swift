@@ -8,8 +8,8 @@ import NIOHTTP1
 import NIOSSL
 import WebPushWire
 
-/// The push service for browsers, simulated and real (RFC 8030). It accepts their messages, as strictly as the browser
-/// vendors' services.
+/// The push service for browsers, simulated and real (RFC 8030). It checks the messages for them as strictly as the
+/// browser vendors' services.
 struct PushService: Sendable {
     /// The time after which an idle connection is closed.
     private static let idleTimeout = Duration.seconds(600)

@@ -3,18 +3,18 @@ import Foundation
 
 /// The real browsers of Mozilla's push protocol: their connections, and the messages that they have not acknowledged.
 ///
-/// ``BrowserRegistry`` has their subscriptions. Everything ends with the process. A browser that still has a name from
-/// before gets another one, and subscribes again.
+/// ``BrowserRegistry`` has their subscriptions. Both are lost when the process ends. A browser that still has a name
+/// from an earlier process gets another one, and subscribes again.
 struct UserAgents: Sendable {
     /// The maximum number of open connections. It is not above ``limit``, so that there is always a disconnected
     /// browser to forget.
     static let connectionLimit = 100
-    /// The maximum number of known browsers. For one more, the browser that has been disconnected the longest is
-    /// forgotten.
+    /// The maximum number of known browsers. If one more connects, the browser that has been disconnected the longest
+    /// is forgotten.
     static let limit = 100
     /// The maximum number of subscriptions of one browser.
     static let channelLimit = 100
-    /// The maximum number of messages that wait for one browser. For one more, the oldest is dropped.
+    /// The maximum number of messages that wait for one browser. If one more arrives, the oldest is dropped.
     static let messageLimit = 100
 
     /// A message that a browser has not acknowledged.
@@ -74,7 +74,8 @@ struct UserAgents: Sendable {
         departures += 1
         userAgents[name]?.connection = nil
         userAgents[name]?.lastDeparture = departures
-        // It would come back without its name: Firefox sends the name only if it has subscriptions.
+        // Forget a browser without subscriptions. It would come back without its name, because Firefox then sends no
+        // name.
         if userAgents[name]?.channels.isEmpty == true { userAgents[name] = nil }
     }
 
@@ -87,9 +88,9 @@ struct UserAgents: Sendable {
     /// Identifies the browser of a connection.
     /// - Parameters:
     ///   - known: The name that the browser sends.
-    ///   - fresh: The name that the browser gets if the sandbox does not know the other.
-    /// - Returns: The browser's name. If another browser was forgotten for it, also the last parts of that one's
-    ///   endpoints.
+    ///   - fresh: The name that the browser gets if the sandbox does not know `known`.
+    /// - Returns: The browser's name. If another browser was forgotten to make room, also the last parts of the
+    ///   endpoints of that browser.
     mutating func hello(
         _ known: String?, fresh: String, over connection: Int, inbox: inout Inbox, at now: Date
     ) -> (name: String, forgotten: [String]) {
