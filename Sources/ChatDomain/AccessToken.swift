@@ -86,7 +86,8 @@ package struct AccessToken: Sendable, Hashable {
 
     /// The prefix of every token, so that secret scanners recognise it.
     package static let prefix = "pct_"
-    /// The maximum number of bytes of a name. The name also signs the messages that are posted with the token.
+    /// The maximum number of bytes of a name. The name is also the sender's name of messages that are posted with the
+    /// token.
     package static let longestName = 64
 
     package static func name(_ text: String, field: String = "name") throws(ChatError) -> Nickname {

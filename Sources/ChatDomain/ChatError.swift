@@ -19,7 +19,7 @@ package struct ChatError: Error, Sendable, CustomStringConvertible {
         case ambiguous
         /// The request conflicts with stored data.
         case conflict
-        /// The `Idempotency-Key` was used before with another content.
+        /// The `Idempotency-Key` was used before with different content.
         case idempotencyConflict = "idempotency_conflict"
         /// The request lacks valid credentials.
         case unauthorized

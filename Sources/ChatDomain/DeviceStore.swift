@@ -41,7 +41,7 @@ package struct RegistrationRequest: Sendable, Hashable {
     }
 }
 
-/// The changes of a request to a device's data.
+/// The changes that a request makes to a device's data.
 package struct DeviceEdit: Sendable, Hashable {
     package enum Change<Value: Sendable & Hashable>: Sendable, Hashable {
         case keep
@@ -99,11 +99,13 @@ package struct Page<Item: Sendable>: Sendable {
 /// The effect of a registration.
 package enum DeviceRegistration: String, Sendable, Hashable {
     case created
-    /// The device was known, and was reactivated or changed, or its last registration was older than ``freshness``.
+    /// The device was already registered. It was reactivated or changed, or its last registration was older than
+    /// ``freshness``.
     case refreshed
     case unchanged
 
-    /// The age up to which an equal registration leaves the stored one unchanged. Feedback says since when a device is
-    /// gone, and is compared with the time of the last registration. That time must therefore be recent.
+    /// The age up to which an equal registration leaves the stored one unchanged. The feedback service reports since
+    /// when a device is gone, and the relay compares this with the time of the last registration. The stored time must
+    /// therefore be recent.
     package static let freshness = Duration.seconds(600)
 }

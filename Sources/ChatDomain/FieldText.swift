@@ -18,8 +18,8 @@ package enum FieldText {
         return String(scalars[first...last])
     }
 
-    /// Returns the text in composed form (NFC), so that `é` typed on two keyboards is the same bytes. The cost is the
-    /// square of the length if combining marks follow each other, so check the length first.
+    /// Returns the text in composed form (NFC), so that `é` typed on two keyboards becomes the same bytes. If combining
+    /// marks follow each other, the cost grows with the square of the length, so check the length first.
     package static func composed(_ text: String) -> String {
         text.utf8.allSatisfy { $0 < 128 } ? text : text.precomposedStringWithCanonicalMapping
     }

@@ -38,12 +38,16 @@ package final class Histogram: Sendable {
     private let bounds: [Double]
     private let state: Mutex<State>
 
+    /// Creates an empty histogram.
+    ///
     /// - Parameter bounds: The highest value of each bucket, ascending.
     package init(_ bounds: [Double]) {
         self.bounds = bounds
         state = Mutex(State(counts: [Int](repeating: 0, count: bounds.count + 1)))
     }
 
+    /// Records a value.
+    ///
     /// - Parameter count: The number of times that the value occurred.
     package func record(_ value: Double, count: Int = 1) {
         state.withLock { $0.add(value, count, bounds) }

@@ -30,6 +30,8 @@ package struct IDRanges: Sendable, Hashable {
         return found
     }
 
+    /// Adds all ids of a range.
+    ///
     /// - Precondition: The ids are below the largest and above the smallest 64-bit number.
     package mutating func insert(_ range: ClosedRange<Int64>) {
         // The usual case: the range follows all others.

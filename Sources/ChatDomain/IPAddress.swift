@@ -37,6 +37,8 @@ package struct IPAddress: Sendable, Hashable, CustomStringConvertible {
         self.init(bits: Self.mappedPrefix | UInt128(v4))
     }
 
+    /// Creates an IPv6 address.
+    ///
     /// - Parameter v6: The 16 bytes in network order.
     package init(v6: some Sequence<UInt8>) {
         self.init(bits: v6.reduce(0) { $0 << 8 | UInt128($1) })

@@ -78,7 +78,7 @@ package struct SecretCode: Sendable, Hashable {
         self.text = text
     }
 
-    /// Returns a code that cannot be guessed: 80 bits, in letters and digits that look different.
+    /// Returns a code that cannot be guessed: 80 bits, in letters and digits that are hard to confuse.
     package static func random() -> SecretCode {
         let characters = Array("abcdefghjkmnpqrstuvwxyz123456789")
         let groups = (0..<4).map { _ in String((0..<4).map { _ in characters[Int.random(in: 0..<characters.count)] }) }

@@ -3,10 +3,10 @@ package typealias MessageID = Int64
 
 /// The text of a message.
 package struct MessageText: Sendable, Hashable {
-    /// The number of UTF-8 bytes that a tutorial client lets its user type. A text of this size fits the payloads of
-    /// the binary protocol.
+    /// The default limit, in UTF-8 bytes. The tutorial's clients let their users type this many. A text of this size
+    /// fits the payloads of the binary protocol.
     package static let defaultLimit = 190
-    /// The default number of UTF-8 bytes if all gateways take payloads of several kilobytes.
+    /// The default limit, in UTF-8 bytes, if all gateways accept payloads of several kilobytes.
     package static let roomyLimit = 1000
     /// The highest limit that can be set. A text of this size still fits a 4,096-byte payload.
     package static let highestLimit = 4000
@@ -95,7 +95,7 @@ package struct Message: Sendable, Hashable {
 /// A page of a room's history, oldest first.
 package struct MessagePage: Sendable, Hashable {
     package let messages: [Message]
-    /// The id to continue after. It is the requested one if the page is empty.
+    /// The id to continue after. If the page is empty, this is the requested id.
     package let next: MessageID
     /// The room's current code. The room may have got a new code since the member joined.
     package let room: SecretCode

@@ -13,13 +13,13 @@ package struct Moderator: Sendable, Hashable {
 /// A request to ban members, devices or addresses from a room or from all rooms, or to close a room.
 package struct BanRequest: Sendable, Hashable {
     package enum Subject: Sendable, Hashable {
-        /// A member by its number: its udid and its device, from its room or from every room.
+        /// A member, by its number. The ban covers the member's udid and device, in its room or in every room.
         case member(Int64, everywhere: Bool)
-        /// A udid, from a room. `nil` for every room.
+        /// A udid, in a room. `nil` for every room.
         case udid(MemberID, room: SecretCode?)
         case device(DeviceToken, room: SecretCode?)
         case address(BannedAddress, room: SecretCode?)
-        /// Everyone: the room is closed.
+        /// Everyone. The ban closes the room.
         case room(SecretCode)
     }
 
@@ -104,6 +104,8 @@ package struct BannedAddress: Sendable, Hashable {
     /// `192.0.2.7` or `2001:db8:0:1::/64`, as stored in the table `bans`.
     package let text: String
 
+    /// Checks an address.
+    ///
     /// - Parameter proxies: The trusted proxies, through which many clients connect.
     /// - Throws: ``ChatError/Code/invalidField`` for an address of this machine or of a proxy.
     package init(_ address: IPAddress, proxies: [AddressRange]) throws(ChatError) {
@@ -119,6 +121,8 @@ package struct BannedAddress: Sendable, Hashable {
         text = Self.text(of: address)
     }
 
+    /// Reads and checks an address.
+    ///
     /// - Parameter text: An address, or its /64 network.
     package init(parsing text: String, proxies: [AddressRange]) throws(ChatError) {
         let text = FieldText.trimmed(text)

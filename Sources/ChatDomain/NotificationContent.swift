@@ -6,10 +6,10 @@ package struct NotificationContent: Sendable, Hashable {
         "alert", "badge", "sound", "category", "thread_id", "content_available", "mutable_content", "link",
         "custom",
     ]
-    /// The fields that a content is read from. The caller checks all other fields of the object.
+    /// The names of all fields of a content. The caller checks all other fields of the object.
     package static let fields = Set(
         composed + ["payload", "expiration", "priority", "collapse_id", "push_type", "not_before"])
-    /// The maximum number of bytes of a text other than the alert. No gateway takes more.
+    /// The maximum number of bytes of a text other than the alert. No gateway accepts more.
     private static let longestText = 4096
     /// The maximum number of bytes of a link.
     private static let longestLink = 2000
@@ -25,19 +25,21 @@ package struct NotificationContent: Sendable, Hashable {
     package let threadID: String?
     package let contentAvailable: Bool
     package let mutableContent: Bool
-    /// The target of a click. A browser opens it. An app finds it beside `aps`.
+    /// The target of a click. A browser opens it. An app finds it next to `aps`.
     package let link: String?
-    /// Members to add to the composed payload, beside `aps`.
+    /// Members to add to the composed payload, next to `aps`.
     package let custom: JSONObject?
     /// The whole document, instead of the fields above.
     package let payload: JSONObject?
     package let pushType: String?
-    /// UNIX seconds. See ``NotificationRequest/expiration``.
+    /// The expiration in UNIX seconds. See ``NotificationRequest/expiration``.
     package let expiration: Int64?
     package let priority: UInt8?
     package let collapseID: String?
     package let notBefore: Timestamp?
 
+    /// Reads and checks a content.
+    ///
     /// - Parameters:
     ///   - now: The time to check other times against.
     ///   - isRepeat: Whether this content was accepted before. Its expiration may have passed since.

@@ -46,7 +46,7 @@ package struct ProviderKeyName: Sendable, Hashable {
 /// minutes.
 package protocol ProviderTokenStore: Sendable {
     /// Returns the current token of a key. Signs and stores another token if none is stored, or if the stored one has
-    /// expired. Does the same if the stored one is `refused` and may already be replaced.
+    /// expired. Also replaces a stored token that is `refused`, if it may already be replaced.
     ///
     /// - Parameters:
     ///   - refused: The token that the service has rejected. `nil` if it has rejected none.

@@ -1,8 +1,8 @@
 /// A gateway kind's requirements for pushes, and its translation of content. A value that needs no connection.
 ///
 /// Everything vendor-specific is behind this protocol: payloads, their limits, types of pushes, the names of refusals.
-/// The relay calls it before it queues a push. It calls it again for each row before it sends the push, because other
-/// programs also write rows.
+/// The relay calls it before it queues a push. Before it sends a push, the relay calls it again for the row, because
+/// other programs also write rows.
 package protocol PushFormat: Sendable {
     /// Returns the payload of a chat message, shortened to fit the gateway's limit.
     ///
@@ -46,7 +46,7 @@ package struct ChatAlert: Sendable, Hashable {
 
 /// A notification in the form that its gateway kind sends.
 package struct ComposedNotification: Sendable, Hashable {
-    /// UTF-8, within the gateway's limit.
+    /// The payload in UTF-8, within the gateway's limit.
     package let payload: String
     /// The type in the gateway's terms.
     package let pushType: String
@@ -68,8 +68,8 @@ package struct PushRefusal: Error, Sendable, Hashable {
     }
 }
 
-/// A row of the queue as it was read. Another program may have written it: only values with a type of their own are
-/// checked.
+/// A row of the queue as it was read. Another program may have written the row. Only values with a type of their own
+/// are checked.
 package struct QueuedPush: Sendable, Hashable {
     package let id: Int64
     package let lane: PushLane
@@ -80,7 +80,8 @@ package struct QueuedPush: Sendable, Hashable {
     package let payload: [UInt8]?
     /// Whether the relay composed the payload. Such a payload is well-formed and shows something.
     package let isOurs: Bool
-    /// UNIX seconds. `nil` for never. 0 means that the push is not retried once the gateway has responded.
+    /// The expiration in UNIX seconds. `nil` for never. 0 means that the push is not retried once the gateway has
+    /// responded.
     package let expiration: Int64?
     package let priority: Int64?
     package let type: String?
@@ -90,8 +91,8 @@ package struct QueuedPush: Sendable, Hashable {
     package let notification: NotificationID?
     /// The chat message to which the push belongs, for the log.
     package let message: MessageID?
-    /// The time since which the push can be sent, for metrics: when it was queued, or the time for which it had to
-    /// wait. `nil` if another program stored an invalid time.
+    /// The time since which the push can be sent, for metrics: the time at which it was queued, or the later time for
+    /// which it had to wait. `nil` if another program stored an invalid time.
     package let dueSince: Timestamp?
     /// The reason why the push must not be sent any more.
     package let obstacle: Obstacle?
@@ -107,7 +108,7 @@ package struct QueuedPush: Sendable, Hashable {
         case notificationCancelled
         /// The push's message was deleted (``DeletedMessage``).
         case messageDeleted
-        /// The push is the chat's, and its member was removed from the room, or the room was closed.
+        /// The push belongs to the chat, and its member was removed from the room, or the room was closed.
         case memberRemoved
     }
 

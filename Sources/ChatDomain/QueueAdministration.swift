@@ -30,7 +30,7 @@ package enum QueueSelection: Sendable, Hashable {
     }
 }
 
-/// A push with everything that the queue knows of it.
+/// A push with all of its stored values.
 package struct PushRecord: Sendable, Hashable {
     package let delivery: Delivery
     /// The payload as text. Invalid UTF-8 is replaced.
@@ -71,9 +71,10 @@ package protocol QueueAdministration: Sendable {
     /// Makes failed, expired and cancelled pushes pending again, due at once and with zero attempts. Pending pushes
     /// that wait for a retry also become due at once.
     ///
-    /// An expired push loses its expiration. The others keep theirs. Pushes of a cancelled notification stay cancelled,
-    /// even if they are selected by id: to send it after all, send it again. Pushes to an unregistered device also stay
-    /// cancelled. Pushes of a deleted message (``DeletedMessage``) keep their state in any case.
+    /// An expired push loses its expiration. Other pushes keep theirs. Pushes of a cancelled notification stay
+    /// cancelled, even if they are selected by id. To send such a notification after all, send it again as a new one.
+    /// Pushes to an unregistered device also stay cancelled. Pushes of a deleted message (``DeletedMessage``) keep
+    /// their state in any case.
     ///
     /// - Returns: The number of changed pushes.
     func retry(_ selection: QueueSelection, progress: (Int) -> Void) async throws -> Int
@@ -81,9 +82,11 @@ package protocol QueueAdministration: Sendable {
     ///
     /// - Returns: The number of cancelled pushes.
     func cancel(_ selection: QueueSelection, progress: (Int) -> Void) async throws -> Int
-    /// Deletes settled pushes (sent, failed, expired, cancelled). With `age`, deletes only those settled longer ago.
+    /// Deletes settled pushes (sent, failed, expired, cancelled). With `age`, deletes only pushes that were settled
+    /// longer ago.
     ///
-    /// Leaves the pushes of a notification that is still being queued: they prevent it from going to a device twice.
+    /// Leaves the pushes of a notification that is still being queued, because they prevent a second push to the same
+    /// device.
     ///
     /// - Returns: The number of deleted pushes.
     func purge(_ selection: QueueSelection, olderThan age: Duration?, progress: (Int) -> Void) async throws -> Int

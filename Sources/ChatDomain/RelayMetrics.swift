@@ -1,4 +1,4 @@
-/// The numbers of an app's pushes in the queue, and the time of the oldest due one.
+/// An app's pushes in the queue: how many there are of each kind, and the time of the oldest due one.
 package struct QueueDepth: Sendable, Hashable {
     package let app: AppName
     /// Pushes that can be sent now.
@@ -19,7 +19,7 @@ package struct QueueDepth: Sendable, Hashable {
     }
 }
 
-/// The number of rows in the store.
+/// The numbers of stored devices, members, rooms, messages and notifications.
 package struct StoreTotals: Sendable, Hashable {
     package var devices = 0
     package var activeDevices = 0
@@ -31,7 +31,7 @@ package struct StoreTotals: Sendable, Hashable {
     package init() {}
 }
 
-/// The number of an app's devices that were seen on one day and reported the same value.
+/// A count of an app's devices that were seen on one day and reported the same value.
 package struct DeviceDay: Sendable, Hashable {
     /// The values by which devices are counted. The raw values are the names of the fields.
     package enum Kind: String, Sendable, CaseIterable {
@@ -70,7 +70,7 @@ package struct DeviceDay: Sendable, Hashable {
     }
 }
 
-/// The number of an app's pushes with the same final state and reason.
+/// A count of an app's pushes with the same final state and reason.
 package struct OutcomeCount: Sendable, Hashable {
     package let app: AppName
     package let state: PushState
@@ -118,7 +118,7 @@ package struct StoreWork: Sendable {
     package var files: [(name: String, bytes: Int64)] = []
     /// The free bytes on the database's file system. `nil` if they are not known.
     package var freeBytes: Int64?
-    /// For a store over a server: its connections by state, `busy` with a call or `idle`.
+    /// The connections to the database server by state: `busy` with a call, or `idle`. Empty for a database file.
     package var connections: [(state: String, count: Int)] = []
     /// The calls that wait for a connection, by kind: `answer`, `read`, `upkeep`, `background`.
     package var waitingCalls: [(kind: String, count: Int)] = []
@@ -150,9 +150,9 @@ extension RelayMetrics {
 
 /// A dispatcher's measurements since the process started.
 package struct DispatchMetrics: Sendable, Hashable {
-    /// The number of outcomes of one kind with one reason. Each attempt counts.
+    /// A count of outcomes of one kind with one reason. Each attempt counts.
     package struct Responses: Sendable, Hashable {
-        /// ``Outcome/kind``.
+        /// The name from ``Outcome/kind``.
         package let kind: String
         /// The reason in the gateway's terms. `nil` if the gateway gave none.
         package let reason: String?
@@ -193,9 +193,9 @@ package struct DispatchMetrics: Sendable, Hashable {
 /// The configuration of an app, and the state of its connections.
 package struct AppStatus: Sendable, Hashable {
     package let app: AppName
-    /// `http2` or `binary`.
+    /// The gateway's kind: `http2`, `binary` or `webpush`.
     package let gateway: String
-    /// `host:port`. `nil` if the app has no credentials yet.
+    /// The gateway's address as `host:port`. `nil` if the app has no credentials yet.
     package let address: String?
     /// The bundle id, if it is known.
     package let topic: String?

@@ -2,7 +2,8 @@ import Synchronization
 
 /// Collects reports from the connections until they are recorded. The reader gets all waiting reports at once.
 ///
-/// The pushes in flight bound its size: a push is in one report, and a range shares one.
+/// The number of pushes in flight bounds the buffer's size: each push is in one report, and a range of pushes shares a
+/// report.
 package final class ReportBuffer: Sendable {
     private struct State {
         var reports: [DeliveryReport] = []

@@ -36,7 +36,7 @@ package struct DeviceRecord: Sendable, Hashable {
     }
 }
 
-/// The number of devices by the effect of an import.
+/// The result of importing devices: the number of devices by effect.
 package struct DeviceImportResult: Sendable, Hashable {
     package var created = 0
     /// Known devices that now have the file's values.

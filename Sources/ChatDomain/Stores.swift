@@ -44,17 +44,17 @@ package protocol StoreUpkeep: Sendable {
     /// Notices writes of other processes, resumes interrupted work, and stores data that is only in memory, until the
     /// task is cancelled.
     func watch() async
-    /// Checks whether writes reach the disk, for readiness. Writes at most once a second, whoever calls, and takes a
-    /// few seconds at most.
+    /// Checks whether writes reach the disk, for the relay's readiness. Writes at most once a second, however many
+    /// callers there are, and takes a few seconds at most.
     ///
-    /// - Throws: ``ChatError/Code/unavailable`` if they do not.
+    /// - Throws: ``ChatError/Code/unavailable`` if writes do not reach the disk.
     func tryWriting() async throws(ChatError)
     /// Deletes data that is older than `ages`, in steps:
     ///
     /// - messages, and after ``RetentionAges/addresses`` the addresses from which they were posted
     /// - the read positions of members who left a room
     /// - settled pushes, feedback, and notifications without pushes
-    /// - bans that have ended, and moderation records, except those that still hold back pushes
+    /// - bans that have ended, and moderation records, except records that still cancel queued pushes
     /// - device counts of days before ``DeviceDay/kept``, and unused subscriptions
     ///
     /// Unsettled pushes stay, however old they are.
@@ -102,7 +102,7 @@ package struct StoreBacklog: Sendable, Hashable {
     }
 }
 
-/// The number of rows that retention deleted.
+/// The result of retention: the number of deleted rows by kind.
 package struct RetentionResult: Sendable, Hashable {
     package var messages = 0
     package var pushes = 0

@@ -1,7 +1,7 @@
 /// A checked Web Push subscription of a browser (`PushSubscription`).
 package struct Subscription: Sendable, Hashable {
-    /// The browser's address everywhere else: the SHA-256 of the endpoint. The endpoint itself is a capability: anyone
-    /// who has it can send to the browser.
+    /// The address under which the relay stores the browser: the SHA-256 of the endpoint. The endpoint itself is a
+    /// capability: anyone who has it can send to the browser.
     package let address: DeviceToken
     package let endpoint: String
     /// `p256dh`, 65 bytes.
@@ -48,7 +48,7 @@ package protocol SubscriptionReader: Sendable {
     var publicKey: String { get }
     /// Reads and checks a subscription.
     ///
-    /// - Parameter text: JSON.
+    /// - Parameter text: The subscription as JSON.
     /// - Throws: An error that names the wrong part and the rule.
     func subscription(_ text: String) throws(ChatError) -> Subscription
 }
@@ -71,7 +71,7 @@ package protocol SubscriptionStore: Sendable {
     /// - Throws: ``ChatError/Code/conflict`` for a known endpoint with other keys. Otherwise anyone who knows an
     ///   endpoint could take over the browser.
     func keep(_ subscription: Subscription) async throws(ChatError)
-    /// Returns the known subscriptions by address.
+    /// Returns the stored subscriptions by address.
     func subscriptions(_ addresses: [DeviceToken]) async throws(ChatError) -> [DeviceToken: Subscription]
     /// Returns the relay's private key for push services, in base64url.
     ///

@@ -79,7 +79,7 @@ extension SessionClaims {
 
 /// The audience and issuer that a token must have.
 package struct SessionRules: Sendable, Hashable {
-    /// The tolerated difference between the two systems' clocks, in seconds.
+    /// The tolerated difference between the clocks of the relay and of the system that signs tokens, in seconds.
     static let leeway = 60.0
 
     /// The audience that the token's `aud` must contain. `nil` if tokens must name no audience.

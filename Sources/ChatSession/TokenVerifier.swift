@@ -31,6 +31,8 @@ package struct TokenVerifier: SessionVerifier {
     private let rules: SessionRules
     private let now: TimeSource
 
+    /// Reads the keys of all sources.
+    ///
     /// - Parameter sources: The sources of keys. A token must be signed with one of the keys.
     /// - Throws: The error of the first source that cannot be used.
     package init(

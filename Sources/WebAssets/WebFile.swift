@@ -12,6 +12,8 @@ package struct WebFile: Sendable {
     package let tag: String
     private let isPage: Bool
 
+    /// Describes a file at a path.
+    ///
     /// - Parameters:
     ///   - type: The media type. Text is UTF-8.
     ///   - bytes: The content. `nil` means the embedded file whose name is the path without its first slash.
@@ -38,8 +40,8 @@ package struct WebFile: Sendable {
     /// The files that all pages share.
     package static let base = [style("/base.css"), script("/base.js")]
 
-    /// Returns a file that the build embedded from a folder `Web`. Stops the process if it is missing, because the
-    /// executable was built incorrectly then.
+    /// Returns a file that the build embedded from a folder `Web`. Stops the process if the file is missing, because
+    /// the executable was then built incorrectly.
     package static func embedded(_ name: String) -> [UInt8] {
         let file = embedded_file(name)
         guard let bytes = file.bytes else { preconditionFailure("\(name) is not embedded") }

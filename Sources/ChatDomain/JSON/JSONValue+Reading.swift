@@ -79,8 +79,7 @@ private struct JSONReader {
 
     private mutating func object(depth: Int) throws(JSONValue.Malformed) -> JSONObject {
         var object = JSONObject()
-        // The names as bytes, which distinguish all names. Comparing texts uses their normal forms, which is costly
-        // (see ``JSONObject``).
+        // Compare the names as bytes. Comparing texts uses their normal forms, which is costly (see ``JSONObject``).
         var names: Set<[UInt8]> = []
         try list("object", until: "}", depth: depth) { reader throws(JSONValue.Malformed) in
             let start = reader.position

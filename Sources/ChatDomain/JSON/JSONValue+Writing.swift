@@ -13,6 +13,8 @@ extension JSONValue: CustomStringConvertible {
         return text
     }
 
+    /// Writes the value.
+    ///
     /// - Parameter indent: The depth of indentation. `nil` writes everything on one line.
     private func write(to text: inout String, indent: Int?) {
         switch self {

@@ -91,8 +91,8 @@ package struct JSONObject: Sendable, Hashable, ExpressibleByDictionaryLiteral {
         }
     }
 
-    /// Compares lengths first. Comparing texts uses their normal forms, which costs the square of the length if
-    /// combining marks follow each other. A member's name may be as long as its document.
+    /// Returns the index of a member. Compares lengths first. Comparing texts uses their normal forms, which costs the
+    /// square of the length if combining marks follow each other. A member's name may be as long as its document.
     private func index(of name: String) -> Int? {
         members.firstIndex { $0.name.utf8.count == name.utf8.count && $0.name == name }
     }

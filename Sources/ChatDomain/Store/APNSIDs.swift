@@ -7,6 +7,8 @@ package struct APNSIDs: Sendable {
     private let high: UInt64
     private let key: UInt64
 
+    /// Uses the key of a database.
+    ///
     /// - Parameter bytes: Sixteen random bytes, the key of the database.
     package init(key bytes: [UInt8]) {
         func number(_ bytes: ArraySlice<UInt8>) -> UInt64 { bytes.reduce(0) { $0 << 8 | UInt64($1) } }

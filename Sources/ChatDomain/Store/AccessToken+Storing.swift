@@ -1,7 +1,8 @@
 import Foundation
 
 extension AccessToken {
-    /// The bytes of a secret. Enough that nobody can guess it and that a plain hash of it is safe to store.
+    /// The number of random bytes in a secret. With this many, nobody can guess it, and a plain hash of it is safe to
+    /// store.
     private static let secretSize = 32
 
     /// A new secret: the prefix, then random bytes in base64url.

@@ -1,4 +1,4 @@
-/// The times that a database knows, for checking the wall clock.
+/// Times from the database, for checking the wall clock.
 package struct ClockEvidence: Sendable, Hashable {
     /// The newest stored time up to a limit. `nil` if there is none.
     package var newest: Timestamp?
@@ -11,8 +11,8 @@ package struct ClockEvidence: Sendable, Hashable {
     }
 
     /// Finds the newest time up to a limit in a table whose ids mostly grow with the rows' times. No index covers the
-    /// times, so it searches by id and reads a few dozen rows. If a wrong clock has written times that do not grow, it
-    /// finds one of several.
+    /// times, so the search goes by id and reads a few dozen rows. If a wrong clock has written times that do not grow,
+    /// several rows may match, and the search finds one of them.
     ///
     /// - Parameter row: Returns the last row up to an id, with its time. A row without a readable time counts as a late
     ///   one.

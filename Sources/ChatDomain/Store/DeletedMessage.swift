@@ -1,7 +1,7 @@
-/// The mark in `push_queue` of the pushes of a message that its writer or the operator deleted: they have no payload
-/// any more.
+/// The mark in `push_queue` of pushes whose message was deleted by its writer or the operator: they have no payload any
+/// more.
 ///
-/// The deletion empties the payload of every push of the message, including those that were sent. So the text is gone,
+/// The deletion empties the payload of every push of the message, including pushes that were sent. So the text is gone,
 /// and no dispatcher sends or retries such a push, even if another program makes it pending again. A message that
 /// retention removes leaves no mark: its pushes keep their payloads. Both databases run these conditions.
 package enum DeletedMessage {

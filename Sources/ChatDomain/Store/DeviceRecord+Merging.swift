@@ -1,4 +1,4 @@
-/// The times of events that the database knows of a device.
+/// The stored times of a device's events.
 package struct KnownDeviceTimes: Sendable {
     fileprivate let registered: Timestamp
     fileprivate let deactivated: Timestamp?
@@ -12,8 +12,8 @@ package struct KnownDeviceTimes: Sendable {
 }
 
 extension DeviceRecord {
-    /// The columns to take from an imported file. `nil` if the database knows something of the device that is newer
-    /// than the file. If the file gives no time of registration, its data count as newer.
+    /// The columns to take from an imported file. `nil` if the database has data about the device that are newer than
+    /// the file. If the file has no time of registration, its data count as newer.
     package func columns(of columns: Set<Column>, over known: KnownDeviceTimes?) -> Set<Column>? {
         var columns = columns
         // Keep the stored time if the file leaves it empty.
@@ -29,14 +29,15 @@ extension DeviceRecord {
         } else {
             columns.remove(.registered)
         }
-        // The reports of the device's app since then are newer as well.
+        // If the database has seen the device later than the file, the app's reports in the database are newer too.
         if let seen = known.seen, let seenAt, seen > seenAt {
             columns.subtract([.appVersion, .osVersion, .deviceModel, .seen])
         }
         return columns
     }
 
-    /// The values of a device that is new in the database. Values that the file lacks are as with a registration.
+    /// The values of a device that is new in the database. If the file lacks a value, the device gets the value of a
+    /// new registration.
     package func values(keepsUsage: Bool, now: Timestamp) -> Values {
         Values(
             user: user?.text, clientInfo: clientInfo, serverInfo: serverInfo,

@@ -9,6 +9,8 @@ package struct KnownDevice: Sendable {
     private let client: ClientInfo
     private let tags: Set<String>
 
+    /// Collects the stored values of a device.
+    ///
     /// - Parameter tags: The stored tags. May be empty if the request has no tags.
     package init(
         id: Int64, isActive: Bool, registered: Timestamp, user: String?, clientInfo: String?, serverInfo: String?,
@@ -67,7 +69,7 @@ extension DeviceEdit.Change {
     }
 }
 
-/// The changes that a sign of life makes to the usage statistics.
+/// The changes to the usage statistics that follow from a device's activity.
 package struct DeviceSighting: Sendable {
     /// The app's report after the sighting.
     package let client: ClientInfo
@@ -75,8 +77,8 @@ package struct DeviceSighting: Sendable {
     /// report one.
     package let counts: [(kind: String, value: String, change: Int64)]
 
-    /// The first sighting of a day and a new report of the app are stored at once, other sightings only after
-    /// ``DeviceRegistration/freshness``. `nil` if there is nothing to store.
+    /// Decides what to store. The first sighting of a day and a new report of the app are stored at once, other
+    /// sightings only after ``DeviceRegistration/freshness``. `nil` if there is nothing to store.
     package init?(_ client: ClientInfo, at now: Timestamp, last: Timestamp?, _ old: ClientInfo) {
         let new = old.updated(by: client)
         // If the clock was set back, count nothing twice.

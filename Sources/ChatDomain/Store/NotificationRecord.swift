@@ -33,6 +33,8 @@ package struct NotificationRecord: Sendable {
         return NotificationReceipt(id: id, devices: devices, isRepeat: true)
     }
 
+    /// Returns the notification's status.
+    ///
     /// - Parameters:
     ///   - isQueueing: Whether pushes remain to be queued.
     ///   - counts: The notification's devices by the state of their push.

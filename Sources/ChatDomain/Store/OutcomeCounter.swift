@@ -1,6 +1,6 @@
 import Synchronization
 
-/// The number of pushes of an app that reached a final state for one reason.
+/// A count of an app's pushes that reached a final state for one reason.
 package struct FinalStateCount: Sendable {
     package let app: AppName
     package let state: PushState
@@ -17,8 +17,8 @@ package struct FinalStateCount: Sendable {
 
 /// Counts the final states of pushes for all stores: since the process started, and in the last minute.
 ///
-/// A push that became `sent` because the gateway was silent, and that the gateway rejected later, is counted twice: a
-/// count never falls.
+/// A count never falls. So a push that became `sent` because the gateway was silent, and that the gateway rejected
+/// later, is counted twice.
 package final class OutcomeCounter: Sendable {
     /// The maximum number of different reasons of an app. A gateway has about thirty.
     package static let mostReasons = 64

@@ -1,12 +1,12 @@
 import Synchronization
 
-/// The last message that each member has fetched, and when it last wrote, until a store records them. The store does so
-/// a few seconds later for many members together, so that reading and writing need not wait for it. A crash loses these
+/// The last message that each member has fetched, and when it last wrote, until a store records them. The store records
+/// them a few seconds later, for many members together, so that reading and writing need not wait. A crash loses these
 /// seconds and nothing else.
 package final class PendingMemberUpdates: Sendable {
-    /// The maximum number of members with pending updates, about 20 MB. The interval is too short to reach it, unless
-    /// the disk is full. Updates of further members are then dropped. They serve only the operator's information, and
-    /// the member's next action makes up for them.
+    /// The maximum number of members with pending updates, about 20 MB. The interval is too short to reach this number,
+    /// unless the disk is full. Updates of further members are then dropped. The updates are only for information, and
+    /// the member's next action corrects them.
     package static let most = 100_000
 
     /// The pending update of one member.
@@ -45,6 +45,8 @@ package final class PendingMemberUpdates: Sendable {
         add(Note(fetch: (message, time)), of: member)
     }
 
+    /// Records that a member has posted a message.
+    ///
     /// - Parameter address: The address of the request, if it is known.
     package func wrote(_ member: MemberID, at time: Timestamp, from address: String?) {
         add(Note(writing: (time, address)), of: member)
@@ -69,7 +71,7 @@ package final class PendingMemberUpdates: Sendable {
     /// Records the pending updates, in steps. Updates that cannot be recorded stay for the next flush.
     ///
     /// - Parameter write: Records one step. Returns the rooms in which a member has fetched a message.
-    /// - Returns: All these rooms.
+    /// - Returns: The rooms of all steps.
     package func flush(
         step: Int, write: @Sendable ([(member: MemberID, note: Note)]) async throws(ChatError) -> Set<SecretCode>
     ) async throws(ChatError) -> Set<SecretCode> {

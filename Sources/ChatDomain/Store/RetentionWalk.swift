@@ -2,15 +2,15 @@ import Synchronization
 
 /// Decides where retention looks for old rows, in a table whose ids mostly grow with the rows' times.
 ///
-/// The oldest rows come first. Each run therefore starts there and continues while it finds old rows. But a row with a
-/// wrong time or with remaining work may precede old ones and end that search. Each run therefore also looks at the
-/// next part of the table, and successive runs cover the whole table.
+/// The oldest rows come first. Each run therefore starts at the beginning and continues while it finds old rows. But a
+/// row with a wrong time or with remaining work may precede old rows and end that search. Each run therefore also looks
+/// at the next part of the table, and successive runs cover the whole table.
 package final class RetentionWalk: Sendable {
-    /// The number of windows of the second search in one run. With 2,000 rows per window, a day's runs look at about
-    /// six million rows.
+    /// The maximum number of windows that the second search of a run looks at. With 2,000 rows per window, a day's runs
+    /// look at about six million rows.
     package static let windowsPerRun = 20
 
-    /// The result of one look.
+    /// The result of looking at one window of rows.
     package struct Window: Sendable {
         package let deleted: Int
         /// Whether the next window may contain old rows as well.
@@ -29,7 +29,9 @@ package final class RetentionWalk: Sendable {
 
     package init() {}
 
-    /// - Parameter look: Deletes the old rows among the next ones after an id.
+    /// Deletes old rows.
+    ///
+    /// - Parameter look: Deletes the old rows in the window after an id.
     /// - Returns: The number of deleted rows.
     package func run(
         _ look: (_ after: Int64) async throws(ChatError) -> Window

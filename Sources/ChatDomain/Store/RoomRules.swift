@@ -2,10 +2,11 @@
 package enum RoomSize {
     /// The maximum number of members in a room. Each message costs one push per member, and anyone can invent members.
     package static let largest = 100_000
-    /// The maximum number of members besides the writer whose pushes are queued before the response. With more members,
-    /// the rows would cost more than the message.
+    /// The maximum number of members, without the writer, whose pushes are queued before the response. With more
+    /// members, the rows would cost more than the message.
     package static let small = 8
-    /// The number of members that one step looks at after the response. It takes a few milliseconds of writing.
+    /// The maximum number of members that one step looks at when it queues pushes after the response. A step takes a
+    /// few milliseconds of writing.
     package static let step = 500
 }
 
@@ -126,7 +127,7 @@ package struct EarlierPost: Sendable, Hashable {
     private let title: String?
     private let link: String?
 
-    /// Takes the values of a row of the table `messages`.
+    /// Creates the value from a row of the table `messages`.
     package init(message: MessageID, text: String, code: String, title: String?, link: String?) {
         self.message = message
         self.text = text

@@ -1,8 +1,8 @@
 import Foundation
 
-/// Writes rows as text, so that the same row has the same bytes in both stores: the text form of PostgreSQL's `COPY`.
-/// Tabs separate the fields, and a line feed ends the row. NULL is `\N`, a flag `t` or `f`, bytes are `\\x` and hex
-/// digits, and a time is ``Timestamp/sqlText``.
+/// Writes rows in the text form of PostgreSQL's `COPY`, so that the same row has the same bytes in both stores. Tabs
+/// separate the fields, and a line feed ends the row. NULL is `\N`, a flag `t` or `f`, bytes are `\\x` and hex digits,
+/// and a time is ``Timestamp/sqlText``.
 package struct RowWriter {
     /// The reason why a value cannot be copied. It follows the name of the value's column.
     package struct Problem: Error, CustomStringConvertible {
@@ -48,6 +48,8 @@ package struct RowWriter {
         bytes.append(contentsOf: Hex.text(Array(value)).utf8)
     }
 
+    /// Adds a text.
+    ///
     /// - Throws: ``Problem`` if PostgreSQL cannot store the text, because it is not UTF-8 or contains a zero byte.
     package mutating func add(text: UnsafeRawBufferPointer) throws(Problem) {
         beginField()
@@ -76,6 +78,8 @@ package struct RowWriter {
     /// The first moment that both databases can store, 0001-01-01.
     private static let earliest = Timestamp(seconds: -62_135_596_800)
 
+    /// Adds a time.
+    ///
     /// - Parameter text: A time that ``Timestamp/init(sqlText:)`` can read, with any number of decimals. It is written
     ///   with three.
     package mutating func add(time text: UnsafeRawBufferPointer) throws(Problem) {

@@ -1,6 +1,7 @@
 import Synchronization
 
-/// Tests whether writes reach the disk, with a write that goes through the store like any other and changes nothing.
+/// Tests whether writes reach the disk. The test is a write that goes through the store like any other and changes
+/// nothing.
 ///
 /// There is one attempt at a time, and at most one a second. All callers share its result.
 package final class WriteProbe: Sendable {
@@ -19,6 +20,8 @@ package final class WriteProbe: Sendable {
     private let attempt: @Sendable (_ end: @escaping @Sendable (ChatError?) -> Void) -> Void
     private let state = Mutex(State())
 
+    /// Creates a probe.
+    ///
     /// - Parameter attempt: Begins to write and returns at once. It calls `end` once, with the error if there was one.
     package init(
         limit: Duration, attempt: @escaping @Sendable (_ end: @escaping @Sendable (ChatError?) -> Void) -> Void
@@ -28,7 +31,7 @@ package final class WriteProbe: Sendable {
     }
 
     /// Throws ``ChatError/Code/unavailable`` if the disk rejects the write, or if the writer does not get to it within
-    /// the limit. A caller never waits longer than that for a writer that is stuck.
+    /// the limit. A caller never waits longer than the limit for a writer that is stuck.
     package func run() async throws(ChatError) {
         if begin() { attempt { self.end($0) } }
         while let began = state.withLock({ $0.began }) {
@@ -41,7 +44,9 @@ package final class WriteProbe: Sendable {
         if let failure = state.withLock({ $0.failure }) { throw failure }
     }
 
-    /// - Returns: Whether the caller must make an attempt.
+    /// Begins an attempt, unless one is in progress or a result is still valid.
+    ///
+    /// - Returns: Whether the caller must make the attempt.
     private func begin() -> Bool {
         state.withLock { state in
             let now = ContinuousClock.now

@@ -5,8 +5,9 @@ import NIOCore
 
 /// Finds the client's address when the connection comes from a proxy.
 ///
-/// Only a trusted proxy is believed, and only about the hop before it. The list is followed from its end while the hops
-/// are trusted. Anything that the client itself wrote into the header stands further left and is never reached.
+/// The relay believes only trusted proxies, and each of them only about the hop before it. The relay follows the list
+/// from its end while the hops are trusted. It never reaches entries that the client itself wrote, because they are
+/// further left.
 enum ClientAddress {
     /// Returns the client's address. `nil` for a Unix socket.
     static func find(_ request: Request, _ context: ChatContext, trusted: [AddressRange]) -> IPAddress? {
@@ -18,7 +19,7 @@ enum ClientAddress {
     /// Returns the client's address, or the last trusted hop's if that hop names no address.
     ///
     /// A proxy that maintains only one of `Forwarded` (RFC 7239) and `X-Forwarded-For` passes the other on as the
-    /// client wrote it. If both headers exist and disagree, neither is believed, and the peer's address is returned.
+    /// client wrote it. If both headers exist and disagree, the relay believes neither and returns the peer's address.
     static func find(peer: IPAddress, headers: HTTPFields, trusted: [AddressRange]) -> IPAddress {
         guard trusted.contains(where: { $0.contains(peer) }) else { return peer }
         let forwarded = headers[values: .forwarded]
@@ -41,7 +42,8 @@ enum ClientAddress {
         return client
     }
 
-    /// Returns the `for` of each element, nearest hop last. `nil` for one that is hidden, `unknown` or unreadable.
+    /// Returns the `for` of each element, nearest hop last. `nil` for an element whose `for` is hidden, `unknown` or
+    /// unreadable.
     private static func nodesOfForwarded(_ values: [String]) -> [IPAddress?] {
         values.flatMap { HeaderText.split($0[...], at: ",") }.map { element in
             for parameter in HeaderText.split(element, at: ";") {

@@ -1,13 +1,13 @@
-/// The parts of a browser's `User-Agent` that are stored: a browser from a short list, with its major version, and a
-/// system from another. There are few values, so they hardly identify a user.
+/// The parts of a browser's `User-Agent` that are stored: the browser with its major version, and the system. Both
+/// names come from short lists. There are few values, so they hardly identify a user.
 struct UserAgent: Sendable, Hashable {
-    /// The number of bytes of the header to examine.
+    /// The maximum number of bytes of the header to examine.
     private static let maxBytes = 512
     /// The maximum number of digits in a version.
     private static let maxDigits = 4
 
-    /// Each browser's mark before the version, and its name. The first match counts. Most browsers also name other
-    /// browsers, so that sites serve them those browsers' pages.
+    /// The text that precedes each browser's version, and the browser's name. The first match counts. Most browsers
+    /// also name other browsers, so that sites serve them those browsers' pages.
     private static let browsers = [
         ("Edg/", "Edge"), ("EdgA/", "Edge"), ("EdgiOS/", "Edge"), ("OPR/", "Opera"),
         ("SamsungBrowser/", "Samsung Internet"),

@@ -66,7 +66,7 @@ struct FormFields: Sendable {
         }
     }
 
-    /// Sets the value of a field. The last one counts.
+    /// Sets the value of a field. If the field occurs several times, the last value counts.
     mutating func set(_ field: FormField, _ value: Value) {
         values[field.rawValue] = value
     }

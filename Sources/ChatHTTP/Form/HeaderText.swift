@@ -82,7 +82,8 @@ enum HeaderText {
         }
     }
 
-    /// A text for a header or a log line: printable ASCII, everything else replaced, cut at `limit` characters.
+    /// Returns a text for a header or a log line: at most `limit` characters, with `?` for everything but printable
+    /// ASCII.
     static func sanitized(_ text: some StringProtocol, limit: Int) -> String {
         String(
             decoding: text.unicodeScalars.prefix(limit).map {
@@ -101,7 +102,7 @@ extension HTTPField.Name {
     /// The member whose stream is requested.
     static let udid = HTTPField.Name("X-Udid")!
     static let idempotencyKey = HTTPField.Name("Idempotency-Key")!
-    /// Whether the response is that of an earlier request with the same key.
+    /// Whether the response belongs to an earlier request with the same key.
     static let idempotencyReplayed = HTTPField.Name("Idempotency-Replayed")!
     static let gotifyKey = HTTPField.Name("X-Gotify-Key")!
     static let forwarded = HTTPField.Name("Forwarded")!
@@ -116,7 +117,7 @@ extension HTTPField.Name {
     /// set it.
     static let secFetchSite = HTTPField.Name("Sec-Fetch-Site")!
     static let lastEventID = HTTPField.Name("Last-Event-ID")!
-    /// nginx: whether it buffers a response before it passes it on.
+    /// Tells nginx whether to buffer the response.
     static let accelBuffering = HTTPField.Name("X-Accel-Buffering")!
 }
 

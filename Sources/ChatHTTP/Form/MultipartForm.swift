@@ -41,15 +41,15 @@ struct MultipartForm {
     }
 
     private struct DelimiterLine {
-        /// The position of its first dash.
+        /// The position of the line's first dash.
         let start: Int
         /// The start of the next line.
         let end: Int
         let isLast: Bool
     }
 
-    /// Returns the next line that consists of the delimiter, `--` if it is the last, and white space. `nil` if there is
-    /// none.
+    /// Returns the next line that consists of the delimiter and white space, or that begins with the closing delimiter,
+    /// which has `--` at its end. `nil` if there is none.
     private func delimiterLine(from position: Int) -> DelimiterLine? {
         var lineStart = position
         while lineStart < body.count {

@@ -10,6 +10,8 @@ import NIOHTTPTypes
 
 /// Reads the whole body of a request.
 enum RequestBody {
+    /// Returns the body.
+    ///
     /// - Parameter limit: The maximum size, in bytes.
     static func read(_ request: Request, limit: Int) async throws -> [UInt8] {
         let declared = request.headers.first(.contentLength).flatMap { Int($0) }
@@ -34,7 +36,7 @@ enum RequestBody {
 
 extension Request {
     /// Returns the request with a body that sends `100 Continue`, if the client waits for that (`Expect:
-    /// 100-continue`). It sends the response when a handler begins to read, after the checks of the credential and the
+    /// 100-continue`). The body sends it when a handler begins to read, after the checks of the credential and the
     /// length.
     func continued(on channel: any Channel) -> Request {
         guard headers.first(.expect)?.lowercased() == "100-continue" else { return self }

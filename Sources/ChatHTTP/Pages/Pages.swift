@@ -62,7 +62,7 @@ enum WebFiles {
             WebFile("/icon-512.png", "image/png"),
         ]
 
-    /// The files besides the page that the chat page needs offline.
+    /// The files that the chat page needs offline, in addition to the page itself.
     private static let ofChat: [WebFile] =
         WebFile.base + [
             .style("/chat.css"),

@@ -58,7 +58,8 @@ struct PostingAPI: Sendable {
         return try SecretCode(parsing: text, field: "room")
     }
 
-    /// The body is the text, and the query contains everything else. `curl -d` labels a text as a form.
+    /// Reads a draft whose text is the body. The query contains everything else. `curl -d` labels such a body as a
+    /// form.
     private static func plain(_ request: Request) async throws -> Draft {
         let query = try AdminQuery(request, names: fields.subtracting(["text"]))
         guard ["", "text/plain", "application/x-www-form-urlencoded"].contains(request.headers.mediaType) else {

@@ -70,7 +70,7 @@ struct ErrorResponse: Error, Sendable {
 
     enum Form: Sendable {
         case text, json
-        /// RFC 9457.
+        /// A problem document (RFC 9457).
         case problem
         /// The error formats of the Gotify and ntfy servers, for their clients.
         case gotify, ntfy

@@ -103,6 +103,8 @@ final class RepeatedRefusals: Sendable {
         self.clock = clock
     }
 
+    /// Counts a failure.
+    ///
     /// - Returns: The number of failures to log, including this one. `nil` if none should be logged now.
     func count(_ kind: String) -> Int? {
         let now = clock.now()
