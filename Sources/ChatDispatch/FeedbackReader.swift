@@ -23,6 +23,7 @@ package struct FeedbackReader: Service {
     private let interval: @Sendable () -> Duration
     private let logger: Logger
 
+    /// Creates the reader of one app.
     /// - Parameters:
     ///   - source: Called before each reading. Returns `nil` while there is nothing to read from, for example without
     ///     credentials.

@@ -12,6 +12,7 @@ package struct Housekeeping<C: Clock>: Service where C.Duration == Duration {
     private let sweep: @Sendable () async throws(ChatError) -> Logger.Metadata
     private let logger: Logger
 
+    /// Creates the service. It deletes nothing until ``run()``.
     /// - Parameters:
     ///   - interval: The time between sweeps, and from the start to the first sweep.
     ///   - clock: The monotonic clock that measures the interval and the time since the start.

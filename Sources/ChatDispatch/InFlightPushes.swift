@@ -10,8 +10,8 @@ struct InFlightPushes: Sendable {
     /// unsettled pushes. So a busy connection cannot evict the blocks of the others.
     private static let settledBlocksPerConnection = 250
     private static let recentConnectionCount = 8
-    /// The number of outcomes to record in one transaction. A response to a client may have to wait for it, so it takes
-    /// a few milliseconds at most.
+    /// The number of outcomes to record in one transaction. The transaction takes a few milliseconds at most, because a
+    /// response to a client may have to wait for it.
     private static let batchSize = 1000
 
     /// Pushes with consecutive identifiers and consecutive push ids.

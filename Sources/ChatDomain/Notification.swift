@@ -34,7 +34,7 @@ package enum Audience: Sendable, Hashable {
 /// A request to notify devices.
 package struct NotificationRequest: Sendable, Hashable {
     package var audience: Audience
-    /// The app whose devices to notify. `nil` for those of all apps.
+    /// The app whose devices to notify. `nil` for the devices of all apps.
     package var app: AppName?
     /// The payload: checked UTF-8 JSON, within the limit of every gateway concerned.
     package var payload: String
@@ -151,7 +151,7 @@ package struct Delivery: Sendable, Hashable {
     package let sentAt: Timestamp?
     /// The time at which the push was sent, failed, expired or was cancelled.
     package let settledAt: Timestamp?
-    /// The UUID by which the push service knows the push. `nil` if nothing was sent yet.
+    /// The UUID that identifies the push at the push service. `nil` if nothing was sent yet.
     package let apnsID: String?
 
     package init(

@@ -1,6 +1,6 @@
 /// The destination of a push, in the form that its gateway kind understands.
 package enum Address: Sendable, Hashable, CustomStringConvertible {
-    /// The token by which Apple's services know a device.
+    /// The token that identifies a device at Apple.
     case token(DeviceToken)
 
     /// Reads an address as the queue stores it. `nil` if the text is not an address of any kind.
@@ -105,8 +105,8 @@ package enum Outcome: Sendable, Hashable {
     /// a limit. But if the gateway accepts other pushes of the app in that time, the push fails after some refusals.
     case notAuthorized(reason: String)
     /// The push was written, but the gateway reports that it has not processed the push (on HTTP/2: GOAWAY,
-    /// REFUSED_STREAM, or the reason Shutdown). The push is retried at once, but behind the others, and after a delay
-    /// if this continues.
+    /// REFUSED_STREAM, or the reasons Shutdown and IdleTimeout). The push is retried at once, but behind the others,
+    /// and after a delay if this continues.
     case sentBack(reason: String)
     /// The push was never written, or it was written after the last push that a binary gateway processed before it
     /// closed. The push is retried at once.

@@ -29,14 +29,14 @@ package struct ConnectionSlot: Sendable, Hashable {
     package let firstIdentifier: UInt32
     /// The maximum number of pushes.
     package let capacity: Int
-    /// Whether nothing on the connection is in doubt. If so, the next event on it is caused by the pushes that are
-    /// written next.
+    /// Whether no push on the connection is in doubt. The pushes that are written next then cause the next event on the
+    /// connection.
     package let isFresh: Bool
     /// Whether the gateway responds to each push. If not, silence means acceptance, and a lost connection leaves
     /// everything written on it in doubt.
     package let answersEach: Bool
     /// Whether the gateway does not respond when it is asked to confirm pushes. Then only its silence proves that it
-    /// accepted a lease, which takes a while.
+    /// accepted the pushes of a lease, which takes a while.
     package let isProvenBySilence: Bool
 
     package init(

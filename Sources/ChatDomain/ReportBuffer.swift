@@ -28,7 +28,7 @@ package final class ReportBuffer: Sendable {
         wakeReader { $0.outcomes[connection, default: []] += outcomes }
     }
 
-    /// Closes the buffer. No more reports may be added, but the reader can still take those that are there.
+    /// Closes the buffer. No more reports may be added, but the reader can still take the reports in it.
     package func close() {
         wakeReader { $0.isClosed = true }
     }

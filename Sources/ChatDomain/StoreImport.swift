@@ -73,10 +73,10 @@ package struct WaitingPush: Sendable, Hashable {
 /// Imports data of other servers and files, for an operator's commands, which work with or without running relays.
 /// Members are imported through ``RoomStore``.
 package protocol StoreImport: Sendable {
-    /// Returns the udids of those members that are in a room, or were.
+    /// Returns the udids of the members that are or were in a room.
     func knownMembers(of members: [MemberID]) async throws(ChatError) -> Set<String>
     /// Returns the ids (``WaitingPush/id``) of the pushes that were imported before, whatever their state. Includes
-    /// only those whose rows still exist. Reads the whole queue.
+    /// only pushes whose rows still exist. Reads the whole queue.
     func importedPushes() async throws(ChatError) -> Set<String>
     /// Imports pushes in one transaction. They keep their order and follow all pushes in the queue.
     func take(_ pushes: [WaitingPush], app: AppName) async throws(ChatError)

@@ -13,7 +13,7 @@ package struct MigratedTable: Sendable {
     }
 
     package let name: String
-    /// The columns, with those of the primary key first.
+    /// The columns. The columns of the primary key come first.
     package let columns: [Column]
     /// The number of columns in the primary key, by which rows are ordered.
     package let keys: Int

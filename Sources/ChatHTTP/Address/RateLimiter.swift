@@ -63,7 +63,7 @@ struct RateLimiter<Key: Hashable & Sendable>: Sendable {
         return nil
     }
 
-    /// Returns a token that ``admit(_:limit:at:)`` took with the same limit to its bucket.
+    /// Puts a token back into its bucket. ``admit(_:limit:at:)`` must have taken it with the same limit.
     mutating func refund(_ key: Key, limit: RateLimit) {
         newer[key]? -= limit.interval
         older[key]? -= limit.interval

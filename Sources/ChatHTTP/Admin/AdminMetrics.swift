@@ -279,7 +279,7 @@ private struct AppMetrics {
 
     /// Returns the app's part as JSON.
     ///
-    /// - Parameter members: Members to insert between those of the gateway and those of the queue.
+    /// - Parameter members: JSON members to insert after `gateway`.
     func json(with members: JSONObject = JSONObject(), now: Timestamp) -> JSONObject {
         var json: JSONObject = ["app": .string(depth.app.text), "gateway": .optional(status?.gateway)]
         for (name, value) in members.members { json[name] = value }

@@ -65,7 +65,7 @@ final class MetricsHistory: Sendable {
         var minutes: [Minute] = []
         var last = Totals()
 
-        /// Adds a minute, and drops those older than a day.
+        /// Adds a minute, and drops minutes that are older than a day.
         ///
         /// - Returns: Whether later minutes existed. They are dropped as well, because the clock was set back.
         @discardableResult

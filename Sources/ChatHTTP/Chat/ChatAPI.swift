@@ -349,7 +349,7 @@ private struct Call: Sendable {
     let received: Duration
     var wantsJSON: Bool
 
-    /// The field that names the member in this request. Errors name the same one.
+    /// The field that names the member in this request. Errors name the same field.
     var memberField: FormField { form.hasValue(.udid) || !form.has(.userID) ? .udid : .userID }
 
     func member() throws(ChatError) -> MemberID {

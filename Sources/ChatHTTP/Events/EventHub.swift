@@ -6,9 +6,9 @@ import Synchronization
 
 /// Delivers events in rooms to the streams of their members.
 ///
-/// The hub reads a room's new messages once, however many streams the room has. Each stream then takes them at its own
-/// speed: from memory, or from the store if it is far behind. A slow reader therefore costs no memory. The hub closes
-/// the connection of a client that accepts nothing.
+/// The hub reads a room's new messages once, however many streams the room has. Each stream then writes the messages at
+/// its own speed. It reads them from memory, or from the store if it is far behind. A slow reader therefore costs no
+/// memory. The hub closes the connection of a client that accepts nothing.
 final class EventHub: Service {
     /// The maximum number of messages to read or return at a time.
     private static let page = 100
@@ -43,7 +43,7 @@ final class EventHub: Service {
         /// Streams whose member may have left the room, because the stream has just opened or another process has
         /// written.
         var unchecked: Set<EventStream> = []
-        /// Whether to check all streams again, after those in `unchecked`.
+        /// Whether to check all streams again, after the streams in `unchecked`.
         var mustCheckAll = false
         /// Streams whose members were absent in the last run of ``EventHub/maintain()``. The store may still report the
         /// reason. The next run ends these streams.

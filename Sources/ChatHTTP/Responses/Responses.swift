@@ -56,7 +56,7 @@ enum Responses {
         return Response(status: status, headers: headers, body: ResponseBody(byteBuffer: body))
     }
 
-    /// Whether the client asks for JSON.
+    /// Whether the client accepts JSON.
     static func wantsJSON(_ headers: HTTPFields) -> Bool {
         guard let accept = headers.first(.accept) else { return false }
         return HeaderText.contains(accept, "application/json")

@@ -21,6 +21,8 @@ package final class ServerCertificate: Sendable {
     private let keyPath: String
     private let pair: Mutex<Pair>
 
+    /// Reads the files.
+    ///
     /// - Parameters:
     ///   - certificate: The path of the certificate, followed by its issuers' certificates.
     ///   - key: The path of the key. `nil` if it is in the certificate's file.
