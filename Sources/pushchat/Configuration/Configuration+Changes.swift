@@ -2,15 +2,16 @@ import ChatDomain
 
 /// A setting that differs between two configurations.
 struct SettingChange: Sendable, Hashable {
-    /// `http.port`, `apps.default.topic`. `apps.news` for an app that was added or removed.
+    /// The setting's name, for example `http.port` or `apps.default.topic`. It is `apps.news` if the app `news` was
+    /// added or removed.
     let setting: String
     /// Whether the change takes effect only after a restart.
     let needsRestart: Bool
 }
 
 extension Configuration {
-    /// The settings that differ in `new`, in the order of the table. Does not compare the contents of files: a renewed
-    /// certificate under the same path is not a change.
+    /// Returns the settings that differ in `new`, in the order of ``SettingsTable``. Does not compare the contents of
+    /// files: a renewed certificate under the same path is not a change.
     func changes(to new: Configuration) -> [SettingChange] {
         var changes = Self.differences(SettingsTable.relay, self, new, app: nil)
         for app in apps {
@@ -27,8 +28,8 @@ extension Configuration {
         return changes
     }
 
-    /// This configuration with every setting of `new` that a running process can apply. Settings that need a restart
-    /// keep their value.
+    /// Returns this configuration with every setting of `new` that a running process can apply. Settings that need a
+    /// restart keep their value.
     func adopting(_ new: Configuration) -> Configuration {
         var result = self
         for setting in SettingsTable.relay where !setting.needsRestart { setting.copy(new, &result) }

@@ -61,7 +61,7 @@ struct Configuration: Sendable {
     }
 
     struct Admin: Sendable, Equatable {
-        /// Equally valid tokens. There are several while the operator exchanges one.
+        /// The valid tokens. There are several while the operator replaces one.
         var tokens: [Secret] = []
     }
 
@@ -134,7 +134,7 @@ struct Configuration: Sendable {
     var secretsInFile: [SettingKey] = []
     /// The files from which secrets were read.
     var secretFiles: [(setting: SettingKey, path: String)] = []
-    /// Sentences about a configuration file that was read although other users can write it.
+    /// Warnings about a configuration file that was read although other users can write it.
     var warnings: [String] = []
 
     /// The defaults, with one app named `default`.
@@ -144,7 +144,8 @@ struct Configuration: Sendable {
         case .development:
             http = HTTP(host: "127.0.0.1")
         case .production:
-            // High enough for people, even many behind one address. Too low for a script that floods a room.
+            // These limits are high enough for people, even many behind one address. They are too low for a script that
+            // floods a room.
             http = HTTP(
                 host: "0.0.0.0", ratePerAddress: RequestRate(count: 50, unit: .second, burst: 500),
                 ratePerMember: RequestRate(count: 5, unit: .second, burst: 50),
@@ -249,7 +250,7 @@ struct AppConfiguration: Sendable, Equatable {
     static let noCredentials =
         "no certificate and no key: messages are accepted and queued; they are sent when one is configured"
 
-    /// The first rule that a combination of settings breaks: the setting that the message is about, and the message.
+    /// The first rule that the combination of settings breaks, as the setting to report and the message about it.
     var contradiction: (setting: String, message: String)? {
         guard key != nil else { return nil }
         let message: String? =
@@ -300,7 +301,7 @@ extension Duration {
 }
 
 /// Every setting. The keys of the file, the names of the variables, the checks, the output of `pushchat config` and the
-/// table in docs/configuration.md are made from this table.
+/// table in docs/configuration.md are generated from this table.
 enum SettingsTable {
     private typealias Relay = Setting<Configuration>
     private typealias App = Setting<AppConfiguration>

@@ -11,6 +11,7 @@ struct ConfigurationFile {
     private(set) var blocks: [Configuration.Environment: SettingLayer] = [:]
     private(set) var problems: [ConfigurationError.Problem] = []
 
+    /// Reads the file, and records its problems.
     /// - Parameter trust: The trust that the file needs, because the user did not name it. `nil` if it needs none.
     init(name: String, path: String, trust: FileTrust?) {
         self.name = name
@@ -42,7 +43,8 @@ struct ConfigurationFile {
         return nil
     }
 
-    /// The map in a node. `nil` if the node is empty. `nil` if it is not a map, which is reported as a problem.
+    /// Returns the map in a node. `nil` if the node is empty or is not a map. Reports a node that is neither as a
+    /// problem.
     private mutating func section(_ node: Node, path: [String]) -> Node.Mapping? {
         if let map = node.mapping { return map }
         if !Self.isNull(node) {
@@ -52,6 +54,7 @@ struct ConfigurationFile {
         return nil
     }
 
+    /// Reads the settings and blocks of a map.
     /// - Parameter inBlock: Whether the map is the block of an environment or inside it.
     private mutating func readSection(
         _ map: Node.Mapping, path: [String], inBlock: Bool, into layer: inout SettingLayer

@@ -41,7 +41,7 @@ struct ConfigurationSources: Sendable {
 
 /// A setting from the command line.
 struct ConfigurationFlag: Sendable {
-    /// `http.port`, `apps.default.certificate`.
+    /// The setting's name, for example `http.port` or `apps.default.certificate`.
     let setting: String
     let value: String
     /// The flag as the user typed it, `--port`. For messages and for `pushchat config`.
@@ -65,9 +65,8 @@ struct ConfigurationFlag: Sendable {
 
 /// All problems of a configuration. The process does not start with such a configuration.
 struct ConfigurationError: Error, Sendable, Equatable, CustomStringConvertible {
-    /// One problem.
     struct Problem: Sendable, Equatable, CustomStringConvertible {
-        /// `pushchat.yaml:12:3`, `PUSHCHAT_HTTP_PORT`, `--port`. `nil` if no position is known.
+        /// The position, for example `pushchat.yaml:12:3`, `PUSHCHAT_HTTP_PORT` or `--port`. `nil` if none is known.
         let position: String?
         /// The setting, the value, the rule, and the remedy.
         let message: String
@@ -84,7 +83,7 @@ struct ConfigurationError: Error, Sendable, Equatable, CustomStringConvertible {
         var description: String { position.map { "\($0): \(message)" } ?? message }
     }
 
-    /// At least one, in the order in which the sources are read.
+    /// The problems, in the order in which the sources are read. There is at least one.
     let problems: [Problem]
 
     /// The problems, one on each line.
@@ -332,8 +331,8 @@ private struct ConfigurationLoader {
         }
     }
 
-    /// The value of an entry, read from the file if it is in one. If another entry overrides it, only its path is
-    /// checked.
+    /// Returns the value of an entry. If the entry names a file, the value is read from that file. If another entry
+    /// overrides this one, only the path is checked.
     private func value(of entry: SettingLayer.Entry, _ context: SettingContext) throws(InvalidValue) -> SettingValue? {
         guard entry.isFile, let value = entry.value else { return entry.value }
         let path = try SettingKind<String>.path.parse(value, context)
@@ -383,8 +382,9 @@ private struct ConfigurationLoader {
         }
     }
 
+    /// Reports a problem with a setting.
     /// - Parameter causes: Settings that would explain the problem. If one of them was refused, the problem is not
-    ///   reported, because that refusal already is.
+    ///   reported, because the refusal already is.
     private mutating func report(_ name: String, of app: AppName? = nil, _ message: String, unless causes: [String]) {
         guard !causes.contains(where: { refused.contains(SettingKey(app: app, name: $0)) }) else { return }
         let key = SettingKey(app: app, name: name)

@@ -1,8 +1,8 @@
 import Foundation
 import Synchronization
 
-/// Decides whether a command trusts a file that its user did not name. It does if only the user and root can write the
-/// file.
+/// Decides whether a command trusts a file that its user did not name. The command trusts a file that only the user and
+/// root can write.
 ///
 /// The configuration contains the address to which commands send the admin token. Another user who could write the file
 /// could direct the token to a listener under their control.
@@ -36,7 +36,7 @@ struct FileTrust: Sendable {
         /// Finds the C function by its name, because the module Glibc lacks <sys/xattr.h>.
         private static func hasAccessList(_ descriptor: Int32) -> Bool {
             typealias Call = @convention(c) (Int32, UnsafePointer<CChar>, UnsafeMutableRawPointer?, Int) -> Int
-            // A system without the function is treated as one with a list.
+            // A system without the function is treated as if there were a list.
             guard let symbol = dlsym(nil, "fgetxattr") else { return true }
             return unsafeBitCast(symbol, to: Call.self)(descriptor, "system.posix_acl_access", nil, 0) > 0
         }
@@ -82,15 +82,15 @@ struct FileTrust: Sendable {
     func objection(toFolder folder: Facts, entry: Facts?) -> String? {
         if !users.contains(folder.owner) { return "\(folder.description): it must belong to you or to root" }
         guard canOthersWrite(folder) else { return nil }
-        // In a folder such as /tmp others can make links, but no file that belongs to the caller.
+        // In a folder such as /tmp, others can create links, but no file that belongs to the caller.
         if folder.isSticky, entry?.links == 1 { return nil }
         return "\(folder.description): others can put files there (chmod go-w)"
     }
 
     // MARK: Groups
 
-    /// The maximum number of users to look at for one that shares the group. If there are more, the group counts as
-    /// shared.
+    /// The maximum number of users among which to search for one that shares the group. If there are more, the group
+    /// counts as shared.
     private static let userLimit = 100_000
     /// Serializes lookups, because the system's functions for users and groups share static memory.
     private static let lookups = Mutex(())

@@ -52,6 +52,7 @@ enum ReadableFile {
         return stat(path, &facts) == 0 && facts.st_mode & S_IROTH != 0
     }
 
+    /// Reads a whole file.
     /// - Parameters:
     ///   - limit: The maximum number of bytes.
     ///   - trust: Refuses a file that it does not trust. `nil` to read any file.
@@ -133,7 +134,7 @@ enum ReadableFile {
         return descriptor
     }
 
-    /// Checks that an open file is regular, and returns its size. Closes any other.
+    /// Checks that an open file is regular, and returns its size. Closes any other file and throws.
     private static func opened(_ descriptor: Int32) throws(Problem) -> (descriptor: Int32, size: Int) {
         guard descriptor >= 0 else { throw failure(errno) }
         var facts = stat()

@@ -6,20 +6,20 @@ import WebPushGateway
 /// One setting: its names, and how to read, check, show and compare its value. `Root` is the part of the configuration
 /// that holds it: ``Configuration`` or ``AppConfiguration``.
 struct Setting<Root: Sendable>: Sendable {
-    /// `http.port`. Inside an app only the last word, `topic`.
+    /// The name, for example `http.port`. A setting of an app has only the last word, for example `topic`.
     let name: String
-    /// Completes "must be …".
+    /// The text that completes "must be …".
     let rule: String
     let help: String
-    /// Whether the value is never shown. The user can then also name a file with the value, under the name with
-    /// `_file`.
+    /// Whether the value is never shown. The user can then also name a file with the value, under the setting's name
+    /// with the suffix `_file`.
     let isSecret: Bool
     /// Whether a change takes effect only after a restart. For other settings SIGHUP is enough.
     let needsRestart: Bool
 
     /// Checks a value and sets it. `nil` sets the value of `defaults`.
     let assign: @Sendable (SettingValue?, SettingContext, _ defaults: Root, inout Root) throws(InvalidValue) -> Void
-    /// The value in the form that the configuration file takes. `nil` if there is no value.
+    /// The value in the form that the configuration file accepts. `nil` if there is no value.
     let text: @Sendable (Root) -> String?
     /// Copies the value from one root to another.
     let copy: @Sendable (_ from: Root, _ to: inout Root) -> Void
@@ -66,7 +66,7 @@ struct SettingName: Sendable {
         (inApp ? app : relay).first { $0.text == text }
     }
 
-    /// `HTTP_RATE_PER_MEMBER` for `http.rate_per_member`.
+    /// The name in environment variables, for example `HTTP_RATE_PER_MEMBER` for `http.rate_per_member`.
     var variable: String { Self.variable(text) }
 
     static func variable(_ name: String) -> String {
@@ -106,7 +106,7 @@ struct SettingKey: Sendable, Hashable, CustomStringConvertible {
     var app: AppName?
     var name: String
 
-    /// `http.port`, `apps.default.topic`.
+    /// The name as users write it, for example `http.port` or `apps.default.topic`.
     var description: String {
         app.map { "apps.\($0).\(name)" } ?? name
     }
@@ -119,7 +119,8 @@ enum SettingOrigin: Sendable, Hashable, CustomStringConvertible {
     case variable(String)
     case flag(String)
 
-    /// `default`, `pushchat.yaml:12`, `PUSHCHAT_HTTP_PORT`, `--port`.
+    /// The source as `pushchat config` shows it, for example `default`, `pushchat.yaml:12`, `PUSHCHAT_HTTP_PORT` or
+    /// `--port`.
     var description: String {
         switch self {
         case .default: "default"
@@ -128,7 +129,7 @@ enum SettingOrigin: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// The same as ``description``, with the column in a file.
+    /// The ``description``, but with the column in a file.
     var position: String {
         if case .file(let name, let line, let column) = self { return "\(name):\(line):\(column)" }
         return description
@@ -162,7 +163,8 @@ struct SettingContext: Sendable {
 
 /// The reason for which a value was refused.
 struct InvalidValue: Error, Sendable {
-    /// Follows the setting's name: `is "80x", but must be …`, or `names /a/b.pem, which does not exist; …`.
+    /// The text that follows the setting's name: `is "80x", but must be …`, or `names /a/b.pem, which does not exist;
+    /// …`.
     let message: String
 }
 
@@ -184,9 +186,9 @@ enum SettingLimits {
     static let apps = 100
 }
 
-/// A kind of value: how to make a value from its text, and the text from a value.
+/// A kind of value: how to parse a value from text, and how to write it as text.
 struct SettingKind<Value: Sendable & Equatable>: Sendable {
-    /// Completes "must be …", with an example.
+    /// The text that completes "must be …", with an example.
     let rule: String
     let parse: @Sendable (SettingValue, SettingContext) throws(InvalidValue) -> Value
     /// The form that ``parse`` reads. `nil` if there is no value.
@@ -194,7 +196,7 @@ struct SettingKind<Value: Sendable & Equatable>: Sendable {
 }
 
 extension SettingKind {
-    /// Makes a kind whose rule explains every wrong value.
+    /// Creates a kind whose rule explains every wrong value.
     init(
         rule: String, read: @escaping @Sendable (String) -> Value?, text: @escaping @Sendable (Value) -> String?
     ) {
@@ -208,9 +210,9 @@ extension SettingKind {
             }, text: text)
     }
 
-    /// The same kind for a property that may be `nil`.
+    /// Returns this kind for a property that may be `nil`.
     ///
-    /// - Parameter none: The word in the file that stands for `nil`. `nil` if there is no such word.
+    /// - Parameter none: The word in the file that means `nil`. `nil` if there is no such word.
     func optional(none: String? = nil) -> SettingKind<Value?> {
         let (kind, alternative) = (self, none.map { ", or `\($0)`" } ?? "")
         return SettingKind<Value?>(

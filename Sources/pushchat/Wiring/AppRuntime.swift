@@ -52,7 +52,7 @@ final class AppRuntime: Sendable {
             answerLimit: max(app.answerTimeout, app.settleTime))
     }
 
-    /// The dispatcher and, for the binary gateway, the feedback reader.
+    /// Returns the dispatcher and, for the binary gateway, the feedback reader.
     ///
     /// - Parameters:
     ///   - startsInDoubt: Whether an earlier process may have sent some of the queued pushes.
@@ -81,7 +81,7 @@ final class AppRuntime: Sendable {
     }
 
     /// Uses the configuration and credentials for new connections. Open connections first finish their pushes in
-    /// flight. Does not wait for that.
+    /// flight, but this function does not wait for them.
     func reconfigure(_ app: AppConfiguration, credentials: AppCredentials) {
         current.withLock { $0 = (app, credentials) }
         gateway.reconfigure(app, credentials, tokens: stores.providerTokens)

@@ -9,7 +9,7 @@ import WebPushGateway
 import WebPushWire
 
 /// Pushes to browsers at run time: the gateway to their push services, and the key that identifies the relay to them.
-/// Every relay has it, besides the apps of its configuration.
+/// Every relay has one, in addition to the configured apps.
 final class BrowserRuntime: Sendable {
     private let key: VAPIDKey
     private let stores: Stores
@@ -18,6 +18,7 @@ final class BrowserRuntime: Sendable {
     private let current: Mutex<WebPushSubscriptions>
     private let logger: Logger
 
+    /// Reads the files that the configuration names.
     /// - Throws: ``Failure`` if a file cannot be read.
     init(
         _ configuration: Configuration, key: VAPIDKey, stores: Stores, connectionIDs: ConnectionIDs, logger: Logger
@@ -36,15 +37,15 @@ final class BrowserRuntime: Sendable {
             connectionIDs: connectionIDs, logger: logger)
     }
 
-    /// Reads subscriptions by the settings in force.
+    /// The reader of subscriptions, with the settings in force.
     var subscriptions: any SubscriptionReader { current.withLock { $0 } }
 
     /// The state of the gateway. `nil` until it has connected to a push service, because most relays have no browsers
     /// and their operators need not read about them.
     var status: AppStatus? {
         var dispatch = progress.metrics
-        // Ask the gateway, because the response to one push does not show it. If a service rejects all pushes, the
-        // gateway postpones them. If it rejects one push, the subscription is at fault.
+        // Query the gateway, because the response to one push does not show whether a service rejects the relay. If a
+        // service rejects all pushes, the gateway postpones them. If it rejects one push, the subscription is at fault.
         dispatch.areCredentialsRefused = gateway.areCredentialsRefused
         guard gateway.openConnections > 0 || !dispatch.answers.isEmpty else { return nil }
         return AppStatus(
@@ -60,6 +61,7 @@ final class BrowserRuntime: Sendable {
         ]
     }
 
+    /// Returns the sender for a configuration.
     /// - Throws: ``Failure`` if a file cannot be read.
     func sender(_ configuration: Configuration) throws -> WebPushGateway.Sender {
         try Self.sender(configuration, key)
@@ -70,7 +72,7 @@ final class BrowserRuntime: Sendable {
         gateway.reconfigure(sender: sender, format: configuration.browserFormat)
     }
 
-    /// The sender that pushes name, and the rules for the push services that they may go to.
+    /// Returns the sender that pushes name, and the rules for the push services that they may go to.
     static func sender(_ configuration: Configuration, _ key: VAPIDKey) throws -> WebPushGateway.Sender {
         var trust: [NIOSSLCertificate] = []
         if let path = configuration.webPush.trust {
@@ -87,12 +89,13 @@ final class BrowserRuntime: Sendable {
 }
 
 extension VAPIDKey {
-    /// The database's key. Creates one if the database has none.
+    /// Returns the database's key. Creates one if the database has none.
     static func load(from stores: Stores) async throws -> VAPIDKey {
         try VAPIDKey(text: try await stores.subscriptions.vapidKey { VAPIDKey().text })
     }
 
-    /// Names rooms to Apple, in the same way for every relay on the database. A backup and a migration keep the names.
+    /// The names by which Apple sees rooms. They are the same for every relay on the database, and a backup and a
+    /// migration keep them.
     ///
     /// The names are derived from the private key, because vendors see only its public key and signatures.
     /// `queue_state.id_key` is not a secret: the ids of pushes reveal it to Apple (``APNSIDs``).

@@ -4,10 +4,11 @@ import ChatDomain
 import Logging
 
 /// A kind of gateway, which an app's setting `gateway` selects. It reads the credentials, defines the requirements for
-/// pushes, and makes the connections.
+/// pushes, and creates the gateway.
 protocol GatewayKind: Sendable {
     /// Reads the app's files.
     func credentials() throws(CredentialsError) -> AppCredentials
+    /// Returns the format of the app's pushes.
     /// - Parameters:
     ///   - sound: The sound of chat messages.
     ///   - threads: Names the rooms of chat messages to Apple. `nil` if no chat messages are sent.
@@ -31,7 +32,7 @@ struct AppCredentials: Sendable {
 /// A gateway that a reload can change.
 protocol ConfiguredGateway: PushGateway {
     /// Uses the configuration and credentials for new connections. Open connections first finish their pushes in
-    /// flight. Does not wait for that.
+    /// flight, but this function does not wait for them.
     func reconfigure(_ app: AppConfiguration, _ credentials: AppCredentials, tokens: any ProviderTokenStore)
 }
 

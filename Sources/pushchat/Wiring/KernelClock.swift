@@ -2,11 +2,11 @@ import Foundation
 
 /// The kernel's wall clock.
 enum KernelClock {
-    /// Whether the kernel reports that a time service has set the clock. `false` also if the system does not let the
-    /// process ask.
+    /// Whether the kernel reports that a time service has set the clock. `false` also if the system does not permit the
+    /// query.
     ///
-    /// The state ends when the clock is set in another way, and after some hours without a time service (adjtimex(2):
-    /// STA_UNSYNC).
+    /// The kernel drops this state when the clock is set in another way, and after some hours without a time service
+    /// (adjtimex(2): STA_UNSYNC).
     static var isSynchronized: Bool {
         // Find the function by its name, because not every C library's module contains it.
         guard let symbol = dlsym(nil, "adjtimex") else { return false }

@@ -26,8 +26,8 @@ final class LiveConfiguration: Sendable {
     var apps: AppDirectory { values.withLock { $0.apps } }
     var sessions: (any SessionVerifier)? { values.withLock { $0.sessions } }
 
-    /// Names the rooms of chat messages from now on. Called after opening the database, because the database contains
-    /// the key and is opened with these settings.
+    /// Uses `threads` to name the rooms of chat messages from now on. Called after the database is opened: the key for
+    /// the names is in the database, but opening the database needs these settings.
     func nameRooms(by threads: RoomThreads) {
         values.withLock { values in
             values.threads = threads
@@ -35,6 +35,7 @@ final class LiveConfiguration: Sendable {
         }
     }
 
+    /// Replaces the configuration.
     /// - Parameters:
     ///   - topics: The topics in the apps' certificates.
     ///   - sessions: Verifies session tokens. `nil` if clients may register without one.
@@ -88,7 +89,7 @@ extension RateLimit {
 /// Finds the app that an `appid` means. An `appid` is an app's name in the configuration, its topic (the bundle id), or
 /// the topic behind a team id, as clients of the tutorials send it (`98Z3R5XU29.com.example.PushChat`).
 struct AppDirectory: Sendable {
-    /// The maximum bytes of an `appid`.
+    /// The maximum size of an `appid` in bytes.
     private static let maxSize = 255
 
     private let defaultApp: AppName

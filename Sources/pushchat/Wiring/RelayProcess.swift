@@ -24,12 +24,14 @@ struct RelayProcess: Sendable {
     let sources: ConfigurationSources
     let configuration: Configuration
     let log: LogSettings
-    /// Whether SIGHUP reloads. Otherwise it ends the process, for example when a terminal is closed.
+    /// Whether SIGHUP reloads the configuration. Otherwise, SIGHUP ends the process, for example when a terminal is
+    /// closed.
     var reloads = true
     /// Services that start first and stop last.
     var additionalServices: [any Service] = []
     var onListening: @Sendable (_ port: Int) -> Void = { _ in }
 
+    /// Runs the relay until a signal stops it.
     /// - Throws: ``Failure``.
     func run() async throws {
         do {
@@ -45,7 +47,7 @@ struct RelayProcess: Sendable {
         FileLimit.raise()
         let live = LiveConfiguration(configuration)
         let lock = try DatabaseLock(path: configuration.database.path)
-        // `pushchat reload` may call from now on. It gets its result when the relay listens.
+        // From now on, `pushchat reload` may send its signal. It gets the result when the relay listens.
         if reloads { try? ReloadReport(process: getpid()).write(for: configuration.database.path) }
         let (storage, key, backlog) = try await openStorage(live, logger)
         let stores = storage.ports
@@ -118,7 +120,7 @@ struct RelayProcess: Sendable {
         _ = consume lock
     }
 
-    /// Checks the conditions for readiness besides reading the database.
+    /// Checks all conditions for readiness except that the database can be read.
     private static func readiness(_ upkeep: any StoreUpkeep, _ watch: DispatchWatch) async -> [ReadinessCheck] {
         var cause: String?
         do throws(ChatError) {
@@ -196,7 +198,7 @@ private struct StoreMaintenance: Service {
     }
 }
 
-/// The number of files and connections that the process may have open.
+/// The limits on the files and connections that the process may have open.
 enum FileLimit {
     /// The maximum number of connections, whatever the limit on files. Each open event stream takes about twenty
     /// kilobytes.
@@ -212,15 +214,15 @@ enum FileLimit {
     /// The minimum number of connections, for limits below the reserve.
     static let fewestConnections = 8
 
-    /// The number of clients that may be connected.
+    /// The maximum number of clients that may be connected.
     static var connections: Int {
         connections(of: Int(clamping: current?.rlim_cur ?? 1024), eventLoops: NIOCore.System.coreCount)
     }
 
-    /// The number of connections under a limit on files. A quarter of the limit, and at least 40 files, are reserved
-    /// for the database, the log and the gateways. An idle relay with SQLite has about thirty files open, and three for
-    /// each of SwiftNIO's event loops. Clients must not get the last files, because libdispatch ends the process when
-    /// it cannot open one.
+    /// Returns the maximum number of connections for a limit on files. A quarter of the limit, and at least 40 files,
+    /// are reserved for the database, the log and the gateways. An idle relay with SQLite has about thirty files open,
+    /// and three for each of SwiftNIO's event loops. Clients must not get the last files, because libdispatch ends the
+    /// process when it cannot open one.
     static func connections(of limit: Int, eventLoops: Int) -> Int {
         let reserve = max(limit / 4, 40 + 4 * eventLoops)
         return min(maximumConnections, max(fewestConnections, limit - reserve))

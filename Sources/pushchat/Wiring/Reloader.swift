@@ -14,7 +14,8 @@ struct Reloader: Service {
     let browsers: BrowserRuntime
     let certificate: ServerCertificate?
     let log: LogSettings
-    /// SIGHUP. Kept as long as the process runs, because without a listener the signal would end the process.
+    /// The SIGHUP signals. Kept as long as the process runs, because without a listener the signal would end the
+    /// process.
     let signals: UnixSignalsSequence
     let logger: Logger
 

@@ -8,7 +8,8 @@ import Synchronization
 /// The configured apps at run time. A reload adds, changes and removes them.
 ///
 /// An app that is removed, or that needs another gateway, leases no more pushes, waits for its outcomes, and closes. No
-/// caller waits for that. Another app of the same name may run at the same time: each push is leased to one of them.
+/// caller waits for that. Another app of the same name may run at the same time, because each push is leased to only
+/// one of the two.
 final class RunningApps: Service {
     private struct Running: Sendable {
         let app: AppRuntime
@@ -45,8 +46,8 @@ final class RunningApps: Service {
         all.reduce(into: [:]) { topics, app in topics[app.name] = app.certificateTopic }
     }
 
-    /// Replaces the running apps with these. Before ``run()``, they are started when it is called. Must not be called
-    /// twice at the same time.
+    /// Replaces the running apps with these. If ``run()`` has not been called yet, they start when it is called. Must
+    /// not be called twice at the same time.
     func update(_ apps: [(configuration: AppConfiguration, credentials: AppCredentials)]) async {
         var earlier = running.withLock { $0 }
         let kept = apps.map { app in
@@ -57,7 +58,7 @@ final class RunningApps: Service {
             return kept ?? start(app.configuration, app.credentials)
         }
         running.withLock { $0 = all }
-        // Stop the others only now, so that their end counts as a removal.
+        // Stop the other apps only now, so that their end counts as a removal.
         for running in earlier { await running.services.triggerGracefulShutdown() }
     }
 
@@ -101,8 +102,8 @@ final class RunningApps: Service {
     }
 }
 
-/// Services that stop at the same moment, without waiting for each other. So no more pushes are leased while requests
-/// still get their responses.
+/// Services that stop at the same moment, without waiting for each other. For example, no more pushes are leased while
+/// requests still get their responses.
 struct ConcurrentServices: Service {
     let services: [any Service]
 

@@ -1,7 +1,7 @@
 import ChatSession
 
 extension TokenVerifier {
-    /// The verifier that a configuration requires. `nil` if clients may register without a session.
+    /// Returns the verifier that a configuration requires. `nil` if clients may register without a session.
     ///
     /// - Throws: ``Failure`` with the setting that cannot be used, and the reason.
     static func configured(_ configuration: Configuration) async throws(Failure) -> TokenVerifier? {
@@ -31,7 +31,7 @@ extension TokenVerifier {
 
     private static let limit = SettingLimits.keyFile
 
-    /// The source, if it has keys. Each source is checked alone, so that an error names its setting.
+    /// Returns the source if it has keys. Each source is checked alone, so that an error names its setting.
     private static func checked(_ name: String, _ source: () throws -> Source) async throws(Failure) -> Source {
         do {
             let source = try source()
