@@ -19,8 +19,8 @@ struct Chat: AsyncParsableCommand {
             responds; the line still arrives only once.
             """)
 
-    /// The longest silence on the stream before the connection counts as lost. Longer than the relay's own longest
-    /// pause in a stream, with a margin for slow networks.
+    /// The longest silence on the stream before the connection counts as lost. It is longer than the relay's own
+    /// longest pause in a stream, with a margin for slow networks.
     private static let silence = TimeAmount.seconds(45)
 
     @Argument(help: .value("code", "The room's secret code.")) var code: String

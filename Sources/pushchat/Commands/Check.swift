@@ -35,7 +35,8 @@ struct CheckReport {
         case failed = "FAIL"
     }
 
-    /// The number of days before its expiry from which a certificate gets a warning. Renewing one takes people time.
+    /// The number of days before its expiry at which a certificate gets a warning, because people need time to renew
+    /// it.
     private static let warningDays = 30
 
     /// Whether to prove the credentials of each app with a push to a token that no device has.
@@ -149,7 +150,7 @@ struct CheckReport {
         }
     }
 
-    /// Adds a line for a certificate that has no other fault, by its remaining days.
+    /// Adds a line for a certificate that has no other fault. The number of days left determines the result.
     private mutating func add(_ days: Int, _ subject: String, _ text: String) {
         if days < 0 {
             add(.failed, subject, text + ": it has expired")

@@ -30,5 +30,6 @@ enum CommandNameCheck {
     }
 }
 
-/// A command whose default subcommand takes an argument: the name of the room, or a prefix of names, to list.
+/// A command whose default subcommand takes an argument: a room's code, or the beginning of the codes of the rooms to
+/// list.
 protocol ListingCommands {}

@@ -56,7 +56,8 @@ struct DatabaseOptions: ParsableArguments {
         return path
     }
 
-    /// The path of the database file. A relay keeps its lock and its reload report beside it, also with PostgreSQL.
+    /// The path of the database file. A relay keeps its lock and its reload report next to this path, also with
+    /// PostgreSQL.
     ///
     /// - Throws: ``Failure``.
     func path() throws -> String { try resolved().path }

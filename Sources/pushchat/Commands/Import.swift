@@ -10,9 +10,9 @@ struct ImportOptions: ParsableArguments {
     @Flag(help: "Skip wrong rows, and import the others.") var skipWrong = false
     @OptionGroup(title: "The database") var options: DatabaseOptions
 
-    /// The number of wrong rows to name on standard error.
+    /// The maximum number of wrong rows to name on standard error.
     private static let maxNamed = 100
-    /// The number of rows to write together.
+    /// The maximum number of rows to write together.
     private static let batchSize = 500
 
     /// Imports a file, reading it twice.
@@ -52,7 +52,7 @@ struct ImportOptions: ParsableArguments {
         }
     }
 
-    /// The number of rows of each kind.
+    /// Counts the rows of a file by kind.
     private struct Counts {
         var members = 0
         var pushes = 0

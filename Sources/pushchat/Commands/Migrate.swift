@@ -55,7 +55,7 @@ struct Migrate: AsyncParsableCommand {
         case file(String)
         case postgres(url: Secret, schema: String?)
 
-        /// The size limit in bytes of a file that contains a URL. Far above any real one.
+        /// The size limit in bytes of a file that contains a URL. Real files are far smaller.
         private static let maxFileSize = 1 << 16
 
         init(_ text: String, schema: String?) throws {

@@ -33,7 +33,7 @@ struct Post: AsyncParsableCommand {
             Put -- before a text that begins with a hyphen: pushchat post ops -- '-5 °C'
             """)
 
-    /// The size limit in bytes of standard input. Above the longest message that a relay accepts.
+    /// The size limit in bytes of standard input. It is above the longest message that a relay accepts.
     private static let maximumInput = 64 * 1024
 
     @Argument(help: .value("code", "The room's secret code.")) var code: String

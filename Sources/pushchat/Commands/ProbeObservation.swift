@@ -11,11 +11,12 @@ struct ProbeObservation: Equatable {
     var peer: String
     /// Whether `http.trusted_proxies` contains ``peer``.
     var isTrusted: Bool
-    /// The values of the header `Forwarded`, and below of `X-Forwarded-For`, as the relay received them.
+    /// `forwarded` has the values of the header `Forwarded`, and `forwardedFor` the values of `X-Forwarded-For`, as the
+    /// relay received them.
     var forwarded: [String]
     var forwardedFor: [String]
 
-    /// Whether the relay knows its clients' addresses and they cannot be forged.
+    /// Judges whether the relay sees its clients' own addresses, and whether clients can forge them.
     ///
     /// - Parameter hasOwnTLS: Whether the relay serves HTTPS itself, so that there may be no proxy.
     /// - Returns: The result, and a text that says how to fix a problem.

@@ -11,8 +11,8 @@ import WebPushGateway
 /// Checks `http.public_url` as a browser or an app sees it, from this machine. It covers the name, each of its
 /// addresses, and the certificate.
 ///
-/// If the relay runs on this machine, it also checks that this relay is the one behind the address. The relay's pages
-/// must arrive unchanged and its streams without a delay, and the relay must know its clients' addresses.
+/// If the relay runs on this machine, the check also finds out whether this relay is the one behind the address. The
+/// relay's pages must arrive unchanged and its streams without a delay, and the relay must see its clients' addresses.
 ///
 /// Every request has the time limit ``limit`` (streams: ``streamLimit``), and every response the size limit
 /// ``maximumResponse``.
@@ -26,11 +26,11 @@ struct PublicAddressCheck {
     private static let limit = TimeAmount.seconds(15)
     /// The time limit for a stream, which itself takes two seconds.
     private static let streamLimit = TimeAmount.seconds(20)
-    /// The number of streams to try before the check reports buffering. A busy machine delays one now and then.
+    /// The number of streams to try before the check reports buffering. A busy machine sometimes delays a stream.
     private static let streamAttempts = 3
-    /// The size limit in bytes of a response. Far above the largest file of a page.
+    /// The size limit in bytes of a response. The largest file of a page is far smaller.
     private static let maximumResponse = 1 << 20
-    /// The number of the name's addresses to try.
+    /// The maximum number of the name's addresses to try.
     private static let maxAddresses = 8
     /// The files and headers to compare between the relay and the public address.
     private static let files = ["/", "/sw.js", "/manifest.webmanifest"]

@@ -47,7 +47,7 @@ struct Restore: ParsableCommand {
 }
 
 extension CarriedOver {
-    /// The number of items that a line names.
+    /// The maximum number of items that a line names.
     private static let maxNamed = 50
 
     fileprivate var lines: [String] {

@@ -100,7 +100,7 @@ struct SandboxCommand: AsyncParsableCommand {
             settings.inboxLimit = inboxLimit
             settings.clearFeedbackOnHandshake = clearFeedbackOnHandshake
             if printConfig {
-                // A wildcard address is not one to connect to.
+                // A wildcard address is for listening, not for connecting.
                 let host = ["0.0.0.0", "::"].contains(host) ? "127.0.0.1" : host
                 let addresses = SandboxAddresses(
                     binary: .init(host: host, port: settings.binaryPort),

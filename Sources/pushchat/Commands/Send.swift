@@ -230,7 +230,7 @@ struct ContentOptions: ParsableArguments {
         return fields
     }
 
-    /// The size limit in bytes of a file with a payload. Far above the limit of any gateway.
+    /// The size limit in bytes of a file with a payload. It is far above the limit of any gateway.
     private static let maximumFile = 1 << 20
 
     private static func json(_ text: String, _ flag: String, _ input: () throws -> [UInt8]) throws -> JSONValue {

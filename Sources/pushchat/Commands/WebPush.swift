@@ -50,7 +50,7 @@ struct WebPush: AsyncParsableCommand {
             print(export ? key.text : key.publicText)
         }
 
-        /// The size limit in bytes of a file that contains a key. Far above any real one.
+        /// The size limit in bytes of a file that contains a key. Real files are far smaller.
         private static let maxFileSize = 1 << 16
 
         private static func text(_ given: String) throws -> String {

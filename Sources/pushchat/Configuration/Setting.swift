@@ -377,7 +377,7 @@ extension SettingKind where Value == String {
         }.checked { ($0.hasPrefix("mailto:") && $0.contains("@")) || $0.hasPrefix("https://") }
     }
 
-    /// The same kind with one more rule.
+    /// Returns this kind with one more rule.
     private func checked(_ isValid: @escaping @Sendable (String) -> Bool) -> Self {
         let (kind, rule) = (self, rule)
         return Self(
@@ -451,7 +451,7 @@ extension SettingKind where Value == [String] {
         }
     }
 
-    /// A list, or a text with the items separated by commas.
+    /// Returns the kind of a list, which the user may also write as a text with the items separated by commas.
     private static func list(
         _ what: String, example: String, isValid: @escaping @Sendable (String) -> Bool
     ) -> Self {

@@ -2,24 +2,25 @@ import ChatDomain
 
 /// One line of `pushchat config`.
 struct SettingReport: Sendable, Equatable {
-    /// `http.port`, `apps.default.topic`.
+    /// The setting's name, for example `http.port` or `apps.default.topic`.
     let setting: String
-    /// The value in the form that the configuration file takes, `(secret)` for a secret. `nil` if there is no value.
+    /// The value in the form that the configuration file accepts, or `(secret)` for a secret. `nil` if there is no
+    /// value.
     let value: String?
-    /// `default`, `pushchat.yaml:12`, `PUSHCHAT_HTTP_PORT`, `--port`.
+    /// The source, for example `default`, `pushchat.yaml:12`, `PUSHCHAT_HTTP_PORT` or `--port`.
     let source: String
 
     static let header = ["SETTING", "VALUE", "FROM"]
     var row: [String] { [setting, value ?? "-", source] }
 
-    /// Every object has the same members.
+    /// The report as a JSON object. All reports have the same members.
     var json: JSONValue {
         .object(["setting": .string(setting), "value": .optional(value), "source": .string(source)])
     }
 }
 
 extension Configuration {
-    /// Every setting in force, in the order of the table. The apps are in the order of the file.
+    /// Returns every setting in force, in the order of ``SettingsTable``. The apps are in the order of the file.
     func describe() -> [SettingReport] {
         report(SettingsTable.relay, of: self, app: nil)
             + apps.flatMap { report(SettingsTable.app, of: $0, app: $0.name) }
@@ -36,7 +37,7 @@ extension Configuration {
 }
 
 extension SettingsTable {
-    /// The table of all settings in docs/configuration.md, without a line break at the end.
+    /// Returns the table of all settings in docs/configuration.md, without a line break at the end.
     static func markdown() -> String {
         let header = ["setting", "default", "description", "values", "after SIGHUP"]
         let relay = rows(relay, prefix: "") { Configuration(environment: $0) }

@@ -3,8 +3,8 @@ enum Suggestion {
     /// Longer words are not compared, because the time grows with the product of both lengths.
     private static let maximumLength = 100
 
-    /// The nearest known word. `nil` if none is near: one difference in three letters is a typing error, more is
-    /// another word.
+    /// Returns the nearest known word. `nil` if none is near: one difference per three letters counts as a typing
+    /// error, more as another word.
     static func nearest(to word: String, among known: some Sequence<String>) -> String? {
         let plain = normalised(word)
         guard plain.count <= maximumLength else { return nil }
@@ -20,7 +20,7 @@ enum Suggestion {
         return best?.word
     }
 
-    /// The number of letters to insert, remove, replace, or swap with their neighbor.
+    /// Returns the number of letters to insert, remove, replace, or swap with their neighbor.
     static func distance(_ left: [Character], _ right: [Character]) -> Int {
         var beforeLast: [Int] = []
         var last = Array(0...right.count)

@@ -16,7 +16,7 @@ enum TokenStrength {
         return Double(token.utf8.count) * log2(Double(alphabet(of: bytes)))
     }
 
-    /// The number of characters from which each one was drawn.
+    /// The number of characters from which each character of the token could have been drawn.
     private static func alphabet(of bytes: Set<UInt8>) -> Int {
         var (count, rest) = (0, bytes)
         for kind in [digits, smallLetters, capitals] where !bytes.isDisjoint(with: kind) {
