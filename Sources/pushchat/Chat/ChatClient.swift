@@ -3,8 +3,8 @@ import ChatDomain
 import Foundation
 import UnixSignals
 
-/// Runs `pushchat chat`: makes the calls that ``ChatClientState`` chooses, prints its reports, and passes typed lines
-/// to it.
+/// Runs `pushchat chat`: makes the calls that ``ChatClientState`` chooses, prints the state's reports, and passes typed
+/// lines to the state.
 actor ChatClient {
     private let calls: MemberCalls
     private let code: SecretCode
@@ -98,7 +98,7 @@ actor ChatClient {
         throw CallFailure.lost(calls.relay.base)
     }
 
-    /// The kind of failure that `error` means.
+    /// Returns the kind of failure that `error` means.
     ///
     /// - Throws: ``CancellationError`` if the chat has ended in the meantime.
     private func failure(_ error: any Error) throws -> CallFailure {
@@ -170,7 +170,8 @@ actor ChatClient {
         return false
     }
 
-    /// Runs outside the actor, because the actor may be blocked while it writes to a reader that has stopped reading.
+    /// Waits for the signal that ends the chat. Runs outside the actor, because the actor may be blocked while it
+    /// writes to a reader that has stopped reading.
     private nonisolated func wait(for signals: UnixSignalsSequence) async -> Bool {
         for await signal in signals {
             if signal == .sigcont {

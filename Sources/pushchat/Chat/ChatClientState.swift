@@ -54,7 +54,8 @@ struct ChatClientState {
 
     /// The reaction to a failure.
     enum Next: Equatable {
-        /// Wait, then make the calls that ``call`` and ``nextDraft`` then name: usually the same ones.
+        /// Wait, then make the calls that ``call`` and ``nextDraft`` name at that time. They are usually the ones that
+        /// failed.
         case again(after: Duration)
         case goOn
         /// The chat is over, for the reason in the text.
@@ -69,9 +70,9 @@ struct ChatClientState {
 
     /// The maximum number of messages in a page of the history. This is also the relay's limit.
     static let page = 500
-    /// The number of lines that may wait for the relay. The chat reads no more lines until there is room.
+    /// The maximum number of lines that may wait for the relay. The chat reads no more lines until there is room.
     private static let maximumDrafts = 100
-    /// The number of characters by which a note identifies a line.
+    /// The maximum number of characters by which a note identifies a line.
     private static let shownDraft = 40
 
     private(set) var call = Call.join
@@ -252,7 +253,7 @@ struct ChatClientState {
     static let removed = "you were removed from the room"
     static let gone = "you are no longer in the room: you were removed, or the room was closed"
 
-    /// The end of the chat, for rejections that no retry can change.
+    /// Returns the end of the chat, for rejections that no retry can change.
     private static func over(_ refusal: RelayRefusal) -> ([Report], Next) {
         switch (refusal.status, refusal.code) {
         case (404, "not_joined"):
@@ -335,7 +336,7 @@ struct ChatClientState {
         return [.note(text)]
     }
 
-    /// The beginning of a line.
+    /// Returns the beginning of a line.
     static func shown(_ text: String) -> String {
         text.count <= shownDraft ? text : text.prefix(shownDraft - 1) + "…"
     }

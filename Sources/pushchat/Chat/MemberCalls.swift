@@ -3,7 +3,7 @@ import ChatDomain
 import Foundation
 import NIOCore
 
-/// The calls that a member makes to the chat API. Each is made once, and throws an error that
+/// The calls that a member makes to the chat API. Each call is made once, and throws an error that
 /// ``RelayClient/failure(_:)`` classifies.
 struct MemberCalls: Sendable {
     let relay: RelayClient
@@ -36,7 +36,8 @@ struct MemberCalls: Sendable {
         _ = try await post("/api.php", [("cmd", "leave")], within: Self.lastCallLimit)
     }
 
-    /// The room's stream of events after a message. A ticket replaces the udid in the URL, because proxies log URLs.
+    /// Requests the room's stream of events after a message. A ticket replaces the udid in the URL, because proxies log
+    /// URLs.
     func stream(since: MessageID) async throws -> HTTPClientResponse.Body {
         guard let ticket = try await post("/events/ticket", []).object?["ticket"]?.text else { throw relay.isNoRelay }
         let request = relay.request(
@@ -64,7 +65,7 @@ struct MemberCalls: Sendable {
 }
 
 /// The file that keeps a member's udid between runs of `pushchat chat`, for each relay, room and name. Anyone who can
-/// read it can act as the member, so it has mode 0600 and is in the user's own folder.
+/// read the file can act as the member, so it has mode 0600 and is in the user's own folder.
 struct MemberFile {
     let folder: String
     /// The relay's URL. Each relay gets a different udid.
@@ -72,7 +73,8 @@ struct MemberFile {
     let code: SecretCode
     let name: Nickname
 
-    /// The folder according to the XDG Base Directory Specification. `nil` if neither variable is an absolute path.
+    /// Returns the folder according to the XDG Base Directory Specification. `nil` if neither variable is an absolute
+    /// path.
     static func folder(_ environment: [String: String]) -> String? {
         if let state = environment["XDG_STATE_HOME"], state.hasPrefix("/") { return state + "/pushchat" }
         return environment["HOME"].flatMap { $0.hasPrefix("/") ? $0 + "/.local/state/pushchat" : nil }
@@ -85,7 +87,7 @@ struct MemberFile {
         return "\(folder)/member-\(String(hash, radix: 16)).json"
     }
 
-    /// The udid in the file. Creates the file if it does not exist.
+    /// Returns the udid in the file. Creates the file if it does not exist.
     ///
     /// - Throws: A ``Failure`` if the file cannot be read or created.
     func udid() throws -> MemberID {

@@ -3,7 +3,7 @@ import ChatDomain
 /// An event of a stream of Server-Sent Events (WHATWG HTML, "Server-sent events").
 struct ServerSentEvent: Equatable {
     var name = "message"
-    /// The stream's position after the event. An event with nothing but an id tells where the stream begins.
+    /// The stream's position after the event. An event with only an id marks the position at which the stream begins.
     var id: String?
     var data = ""
 }
@@ -11,7 +11,7 @@ struct ServerSentEvent: Equatable {
 /// Parses the bytes of a stream into events, whatever pieces they arrive in. Lines end with a line feed; a carriage
 /// return before it is optional.
 struct EventStreamParser {
-    /// The size limit in bytes of one event. Far above the event of the longest message.
+    /// The size limit in bytes of one event. It is far above the event of the longest message.
     static let maximumEvent = 256 * 1024
 
     private var line: [UInt8] = []

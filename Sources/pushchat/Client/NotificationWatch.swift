@@ -13,7 +13,7 @@ struct NotificationWatch {
     /// The pauses between the first requests. They are short, because most notifications are done in a moment.
     private static let pauses: [Duration] = [.milliseconds(50), .milliseconds(100), .milliseconds(250)]
     private static let maximumPause = Duration.seconds(1)
-    /// The number of devices whose failure to print.
+    /// The maximum number of devices to print for each kind of failure.
     private static let maximumShown = 100
 
     /// Polls until all pushes are settled or `limit` has passed, and prints the result.

@@ -70,7 +70,7 @@ struct RelayClient: Sendable {
     static let timeout = TimeAmount.seconds(30)
     /// The size limit in bytes of a response. It has room for a page of the largest records.
     private static let maximumResponse = 16 << 20
-    /// The number of attempts of a call without a response, and the pause between them.
+    /// The maximum number of attempts of a call without a response, and the pause between them.
     private static let attempts = 4
     private static let pause = Duration.milliseconds(500)
 
@@ -107,7 +107,7 @@ struct RelayClient: Sendable {
         }
     }
 
-    /// A request that carries the token.
+    /// Returns a request that carries the token.
     func request(_ method: HTTPMethod, _ path: String, headers: [String: String] = [:]) -> HTTPClientRequest {
         var request = HTTPClientRequest(url: base + path)
         request.method = method
@@ -142,7 +142,7 @@ struct RelayClient: Sendable {
         return response
     }
 
-    /// The kind of failure that a thrown error means.
+    /// Returns the kind of failure that a thrown error means.
     func failure(_ error: any Error) -> CallFailure {
         switch error {
         case let refusal as RelayRefusal: .refused(refusal)
@@ -249,8 +249,8 @@ struct RelayAddress: ParsableArguments {
 
     @OptionGroup var source: ConfigurationChoice
 
-    /// The configuration that the flags select. With `--relay` and without `--config` it ignores configuration files,
-    /// because a file that it found would be another relay's.
+    /// Loads the configuration that the flags select. With `--relay` and without `--config` it ignores configuration
+    /// files, because a file that the search finds would belong to another relay.
     func configuration(_ flags: [ConfigurationFlag]) throws -> Configuration {
         try .loaded(
             relay != nil && source.config == nil

@@ -170,17 +170,17 @@ struct InvalidValue: Error, Sendable {
 
 /// Limits of values, and of the files that contain them.
 enum SettingLimits {
-    /// The maximum bytes of one value. No path is longer.
+    /// The maximum size of one value in bytes. No path is longer.
     static let value = 4096
-    /// The maximum bytes of a file with a secret.
+    /// The maximum size of a file with a secret, in bytes.
     static let secretFile = 4096
     /// The maximum number of tokens in one setting.
     static let tokens = 8
-    /// The maximum bytes of a file with keys.
+    /// The maximum size of a file with keys, in bytes.
     static let keyFile = 262_144
     /// The maximum number of items in a list, for example networks of proxies.
     static let list = 256
-    /// The maximum bytes of the configuration file.
+    /// The maximum size of the configuration file, in bytes.
     static let file = 262_144
     /// The maximum number of apps. Each has its own connections.
     static let apps = 100

@@ -1,11 +1,11 @@
 import Foundation
 
-/// An estimate of how hard a token is to guess. Only its strength protects a token, because the relay accepts right
-/// tokens at any rate.
+/// An estimate of how hard a token is to guess. Only its strength protects a token, because the relay always accepts a
+/// correct token, even after many wrong ones.
 ///
-/// The estimate is the token's length times the bits of one character, as if each had been drawn at random from the
-/// kinds that occur: 10 digits, 26 small letters, 26 capitals, 32 other characters. Hexadecimal digits in one case are
-/// 16 kinds, not 36. The estimate is an upper bound: known words are weaker.
+/// The estimate is the token's length times the bits of one character, as if each character had been drawn at random
+/// from the kinds that occur: 10 digits, 26 small letters, 26 capitals, 32 other characters. Hexadecimal digits in one
+/// case are 16 kinds, not 36. The estimate is an upper bound: known words are weaker.
 enum TokenStrength {
     /// The bits that put a token out of reach of any guessing.
     static let enough = 128.0

@@ -33,7 +33,7 @@ struct CredentialProof {
         return results.first.map(verdict) ?? .inconclusive("nothing was sent")
     }
 
-    /// The verdict on the credentials that follows from the outcome.
+    /// Returns the verdict on the credentials that follows from the outcome.
     func verdict(_ result: DirectResult) -> Verdict {
         let reason = result.reason ?? "no response"
         switch result.outcome {
@@ -54,7 +54,7 @@ struct CredentialProof {
         }
     }
 
-    /// The steps that fix a rejection. `nil` if none are known.
+    /// Returns the steps that fix a rejection. `nil` if none are known.
     private func advice(_ reason: String) -> String? {
         let known = ProviderReason(rawValue: reason)
         switch known {

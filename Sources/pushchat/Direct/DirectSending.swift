@@ -30,7 +30,7 @@ struct DirectSending {
         let deadline = clock.now.advanced(by: timeLimit)
         let queue = DirectQueue(content, composed, to: tokens)
         let (connectionIDs, keys) = (ConnectionIDs(), MemoryTokenStore())
-        // If a gateway closes with pushes that it did not accept, the next gateway sends them.
+        // A gateway may close while it has pushes that it did not accept. The next gateway then sends these pushes.
         while queue.hasWaiting, clock.now < deadline {
             let gateway = app.gatewayKind.gateway(
                 credentials, tokens: keys, connectionIDs: connectionIDs, logger: Self.warnings)
@@ -145,7 +145,8 @@ struct DirectOptions: ParsableArguments {
     /// The first of these flags that was given. `nil` if none was. They all require `--direct`.
     var given: String? { settings.first?.flag }
 
-    /// The settings of a configured app, overridden by the flags. If the flags contain credentials, the flags alone.
+    /// Returns the settings of a configured app, overridden by the flags. If the flags contain credentials, only the
+    /// flags count.
     ///
     /// - Parameter name: The app's name. `nil` selects the default app of the configuration.
     /// - Throws: ``Failure``, or a ``ValidationError`` for flags that contradict each other.

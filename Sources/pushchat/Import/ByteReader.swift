@@ -43,7 +43,7 @@ struct ByteReader {
 
     /// Consumes the next byte if it equals `byte`.
     ///
-    /// - Returns: Whether it did.
+    /// - Returns: Whether the byte was consumed.
     mutating func skip(_ byte: UInt8) throws -> Bool {
         guard try peek() == byte else { return false }
         _ = try next()

@@ -1,6 +1,6 @@
 /// Reads values separated by commas (RFC 4180) in UTF-8, record by record, and writes them.
 struct CSVReader {
-    /// The maximum bytes of a record, including quotes. Longer than a device with all its texts at their limits.
+    /// The maximum size of a record in bytes, including quotes. A device with all its texts at their limits is shorter.
     static let longestRecord = 1 << 16
 
     struct Record: Equatable {
@@ -16,7 +16,7 @@ struct CSVReader {
         self.bytes = bytes
     }
 
-    /// The next record, skipping empty lines. `nil` at the end.
+    /// Returns the next record. Skips empty lines. `nil` at the end.
     ///
     /// - Throws: ``UnreadableFile``.
     mutating func next() throws -> Record? {
@@ -70,7 +70,7 @@ struct CSVReader {
         byte == UInt8(ascii: ",") || byte == UInt8(ascii: "\n") || byte == UInt8(ascii: "\r")
     }
 
-    /// The line of a record, including its line feed.
+    /// Returns the line of a record, including its line feed.
     static func line(_ fields: [String]) -> String {
         fields.map { field in
             let isPlain = field.utf8.allSatisfy { !endsField($0) && $0 != UInt8(ascii: "\"") }

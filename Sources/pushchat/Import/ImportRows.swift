@@ -34,7 +34,7 @@ struct TutorialDump: ImportRows {
         "active_users": ["udid", "device_token", "nickname", "secret_code", "ip_address"],
         "push_queue": ["message_id", "device_token", "payload", "time_queued", "time_sent"],
     ]
-    /// The maximum bytes of an address: the longest IPv6 address.
+    /// The maximum size of an address in bytes: the longest IPv6 address.
     private static let maxAddressSize = 45
 
     private var dump: MySQLDump
@@ -55,7 +55,7 @@ struct TutorialDump: ImportRows {
     }
 
     private func member(_ row: MySQLDump.Row) throws(ChatError) -> ImportRow {
-        // Later editions of the tutorial's app call it user_id.
+        // Later editions of the tutorial's app call this column user_id.
         let name = row.values["udid"] == nil ? "user_id" : "udid"
         let text = try self.text(row, "device_token")
         let token = try text == "0" ? nil : DeviceToken(parsing: text, field: "device_token")
@@ -198,7 +198,7 @@ struct DeviceTable: ImportRows {
         return tags.filter { !FieldText.trimmed($0).isEmpty }
     }
 
-    /// The line of a device with all columns of ``names``.
+    /// Returns the line of a device with all columns of ``names``.
     static func line(_ device: Device) -> String {
         let tags = device.tags.map { CSVReader.text($0.text, putting: "\\", before: ["\\", ";"]) }
         let values = [
@@ -215,8 +215,7 @@ struct DeviceTable: ImportRows {
 /// Puts an apostrophe before a value that a spreadsheet would run as a formula. Clients choose the values, and an
 /// operator opens the table.
 ///
-/// Values that already have apostrophes before such a beginning get one more, so that removing the mark restores every
-/// value.
+/// A value that already has apostrophes before a formula gets one more, so that removing the mark restores every value.
 enum SpreadsheetMark {
     private static let mark = Unicode.Scalar("'")
     private static let formulas: Set<Unicode.Scalar> = ["=", "+", "-", "@", "\t", "\r"]
@@ -243,6 +242,7 @@ extension Timestamp {
 }
 
 extension WaitingPush {
+    /// Creates a push whose id is derived from its content, so that a second import recognizes the push.
     /// - Parameter number: The push's number in the other server's queue.
     init(number: String, token: DeviceToken, payload: String, queuedAt: Timestamp?) {
         self.init(

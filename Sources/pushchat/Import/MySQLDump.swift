@@ -3,7 +3,7 @@
 /// Understands INSERT and REPLACE with one row or many, with or without columns, and CREATE TABLE for the columns of
 /// statements that name none.
 struct MySQLDump {
-    /// The maximum bytes of a value. No column of the tables accepts more.
+    /// The maximum size of a value in bytes. No column of the tables accepts more.
     static let longestValue = 1 << 20
     private static let maxValues = 256
 
@@ -103,8 +103,8 @@ struct MySQLDump {
             values: Dictionary(zip(current.columns, values)) { $1 })
     }
 
-    /// Reads the columns of a wanted table. The definition of a column begins with a quoted name, that of a key with a
-    /// word.
+    /// Reads the columns of a wanted table. The definition of a column begins with a quoted name, and the definition of
+    /// a key with a word.
     private mutating func readCreate() throws {
         guard try word().uppercased() == "TABLE" else { return try skipStatement() }
         var name = try word()
@@ -214,7 +214,7 @@ struct MySQLDump {
         while let byte = try bytes.peek(), !Self.isBlank(byte), !Self.marks.contains(byte) {
             _ = try bytes.next()
             text.append(byte)
-            // A blob in hexadecimal digits counts as a word.
+            // A blob in hexadecimal digits counts as a word, and has two digits per byte.
             guard text.count <= 2 * Self.longestValue else { throw unreadable("a word has no end") }
         }
         if text.isEmpty, first != UInt8(ascii: "("), first != UInt8(ascii: ")"), first != UInt8(ascii: ";") {

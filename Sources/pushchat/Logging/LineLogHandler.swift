@@ -9,7 +9,7 @@ final class LogSettings: Sendable {
     private static let maximumWarnings = 100
     private static let levels = Logger.Level.allCases
 
-    /// Level and format in one number, because every log call reads it, even if its level is off.
+    /// Level and format in one number, because every log call reads them, even for a level that is off.
     private let values: Atomic<Int>
     private let warnings = Mutex<[[UInt8]]>([])
 
@@ -28,7 +28,7 @@ final class LogSettings: Sendable {
         (levels.firstIndex(of: level) ?? 0) << 1 | (format == .text ? 0 : 1)
     }
 
-    /// Makes these settings those of all loggers in the process. Call it once per process.
+    /// Uses these settings for all loggers in the process. Call it once per process.
     func bootstrap() {
         LoggingSystem.bootstrap(
             { label, provider in LineLogHandler(label: label, settings: self, metadataProvider: provider) },
@@ -44,7 +44,7 @@ final class LogSettings: Sendable {
     }
 
     /// The last warnings and errors in the JSON form of the log, oldest first, for the operator's page. They are in
-    /// memory only and end with the process.
+    /// memory only and are lost when the process ends.
     var recentWarnings: [JSONValue] {
         warnings.withLock { $0 }.compactMap { try? JSONValue(parsing: $0) }
     }

@@ -13,10 +13,10 @@ enum LogFormat: String, Sendable, CaseIterable {
 struct LogRecord: Sendable {
     /// The label of the relay's own loggers.
     static let relay = "relay"
-    /// The maximum bytes of a line, including its line feed. A pipe writes this number of bytes as a whole or not at
-    /// all (`PIPE_BUF`).
+    /// The maximum size of a line in bytes, including its line feed. A pipe writes this number of bytes as a whole or
+    /// not at all (`PIPE_BUF`).
     static let maximumLine = 4096
-    /// The maximum bytes of a label, a message or a value after escaping. Longer texts are cut.
+    /// The maximum size in bytes of a label, a message or a value after escaping. Longer texts are cut.
     static let maximumValue = 1024
     /// The maximum depth of nested metadata. Deeper values are left out.
     static let maxDepth = 4
@@ -27,7 +27,7 @@ struct LogRecord: Sendable {
     let message: String
     let metadata: Logger.Metadata
 
-    /// The line, including its line feed.
+    /// Returns the line, including its line feed.
     func line(_ format: LogFormat) -> [UInt8] {
         var line: [UInt8] = []
         line.reserveCapacity(256)
@@ -47,8 +47,8 @@ struct LogRecord: Sendable {
         lines += "\n".utf8
     }
 
-    /// The bytes of the record's texts. `nil` if the record must be formatted at once, because its texts are longer
-    /// than a line or the description of a value may change.
+    /// The size of the record's texts in bytes. `nil` if the record must be formatted at once, because its texts are
+    /// longer than a line or the description of a value may change.
     var keptSize: Int? {
         var size = message.utf8.count + label.utf8.count
         for (key, value) in metadata {

@@ -5,7 +5,7 @@ enum LogText {
         /// Escapes characters as `\n`, `\t`, `\r`, `\u{1b}`: control characters and line separators, which could forge
         /// lines or control a terminal, and marks that change the direction of writing.
         case plain
-        /// In quotation marks, with `"` and `\` escaped as well.
+        /// Encloses the text in quotation marks, and also escapes `"` and `\`.
         case quoted
         /// A JSON string (RFC 8259 §7). Also escapes all characters that ``plain`` escapes, although JSON does not
         /// require it.
@@ -15,12 +15,13 @@ enum LogText {
     /// Replaces the rest of a text that is cut.
     private static let ellipsis = "…"
 
-    /// The escaped text. If it is longer than `limit` bytes, it is cut and ends with `…`.
+    /// Returns the escaped text. If it is longer than `limit` bytes, it is cut and ends with `…`.
     static func cut(_ text: String, limit: Int) -> String {
         string(text, as: .plain, limit: limit)
     }
 
-    /// The escaped text in quotation marks, cut in the same way. The quotation marks do not count.
+    /// Returns the escaped text in quotation marks. It is cut as in ``cut(_:limit:)``, and the quotation marks do not
+    /// count against the limit.
     static func quoted(_ text: String, limit: Int) -> String {
         string(text, as: .quoted, limit: limit)
     }

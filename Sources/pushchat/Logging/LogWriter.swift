@@ -4,8 +4,9 @@ import Synchronization
 
 /// Writes the lines of the log to a file descriptor, from a separate thread. A caller only adds to a backlog.
 ///
-/// - A line is written at once when the log is quiet, otherwise within ``collectTime``. A caller waits for a record of
-///   level `error` or above, but not longer than ``waitLimit``, so that the record is in the log whatever happens next.
+/// - A line is written at once when the log is quiet, otherwise within ``collectTime``. A caller that logs a record of
+///   level `error` or above waits until the record is written, but not longer than ``waitLimit``. The record is then in
+///   the log whatever happens next.
 /// - Lines appear in the order of the calls and never mix: each `write(2)` contains whole lines.
 /// - If no process reads the other end, up to ``limit`` bytes wait. Then a line waits ``waitLimit`` for room, because a
 ///   slow reader makes room in less time. After that, lines are dropped at once until half of the room is free. The log
@@ -20,8 +21,8 @@ final class LogWriter: Sendable {
         return LogWriter(STDERR_FILENO)
     }()
 
-    /// The maximum bytes of lines that wait to be written: about 15,000 lines, a few seconds of a very busy relay while
-    /// the disk under the log is slow. They take two or three times as much memory.
+    /// The maximum size in bytes of the lines that wait to be written: about 15,000 lines, a few seconds of a very busy
+    /// relay while the disk under the log is slow. They take two or three times as much memory.
     static let limit = 4 << 20
     /// The time that a line waits for room, and that a caller waits for a record of level `error` or above.
     static let waitLimit = DispatchTimeInterval.milliseconds(100)
@@ -30,17 +31,17 @@ final class LogWriter: Sendable {
     static let collectTime = DispatchTimeInterval.milliseconds(20)
     /// The time that the end of the process waits for a log that no process reads.
     static let flushLimit = DispatchTimeInterval.seconds(2)
-    /// The bytes of lines to format before they are written.
+    /// The number of bytes of lines to format before they are written.
     private static let groupSize = 64 << 10
     /// The number of entries for which the thread keeps memory after it needed more.
     private static let keptEntries = 4096
 
     private enum Activity {
-        /// Takes all lines before it waits again.
+        /// The thread takes all lines before it waits again.
         case awake
-        /// Waits briefly for more lines.
+        /// The thread waits briefly for more lines.
         case collecting
-        /// Waits for a line.
+        /// The thread waits for a line.
         case idle
     }
 
@@ -58,13 +59,13 @@ final class LogWriter: Sendable {
 
     private let descriptor: Int32
     private let waitLimit: DispatchTimeInterval
-    /// The bytes at which the thread is woken while it collects.
+    /// The size of the backlog in bytes at which the thread is woken while it collects.
     private let wakeSize: Int
     private let state: Mutex<State>
     private let wake = MonotonicSignal()
     private let ended = MonotonicSignal()
 
-    /// Does not take over the descriptor. The caller closes it after ``close(within:)``.
+    /// Starts the thread. Does not take ownership of the descriptor: the caller closes it after ``close(within:)``.
     init(
         _ descriptor: Int32, limit: Int = LogWriter.limit, waitLimit: DispatchTimeInterval = LogWriter.waitLimit
     ) {
@@ -139,8 +140,8 @@ final class LogWriter: Sendable {
         }
     }
 
-    /// - Returns: `false` if there is no room and waiting did not help. The time that ``waitLimit`` allows begins when
-    ///   the room ends.
+    /// Waits for room in the backlog. The time that ``waitLimit`` allows begins when the backlog becomes full.
+    /// - Returns: `false` if there is no room and waiting did not help.
     private func waitForRoom() -> Bool {
         let signal = MonotonicSignal()
         let deadline: DispatchTime? = state.withLock { state in
@@ -273,18 +274,18 @@ struct LogBacklog: Sendable {
 
     struct Entry: Sendable {
         let content: Content
-        /// The bytes that count against the limit.
+        /// The number of bytes that count against the limit.
         let bytes: Int
     }
 
-    /// The bytes that an entry costs besides its text, so that even a flood of empty lines is limited.
+    /// The number of bytes that an entry costs besides its text, so that even a flood of empty lines is limited.
     static let overhead = 128
 
-    /// The maximum bytes, including the ``overhead``.
+    /// The maximum size in bytes, including the ``overhead``.
     private let limit: Int
     /// Entries that the thread has not taken yet, oldest first.
     private var entries: [Entry] = []
-    /// The bytes of the entries, and of those that the thread has taken and not finished.
+    /// The size in bytes of the entries, and of those that the thread has taken and not finished.
     private(set) var size = 0
     /// Whether the backlog is full: from the first line that did not fit until half of the room is free.
     private(set) var isFull = false
@@ -299,7 +300,8 @@ struct LogBacklog: Sendable {
         self.limit = limit
     }
 
-    /// - Parameter bytes: The bytes of the text.
+    /// Adds an entry.
+    /// - Parameter bytes: The size of the text in bytes.
     /// - Returns: `false` if there is no room. An empty backlog always has room for one entry.
     mutating func add(_ content: Content, bytes: Int) -> Bool {
         let entry = Entry(content: content, bytes: bytes + Self.overhead)

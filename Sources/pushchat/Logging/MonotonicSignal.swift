@@ -43,6 +43,7 @@ final class MonotonicSignal: @unchecked Sendable {
         pthread_mutex_unlock(mutex)
     }
 
+    /// Waits for a signal until a deadline.
     /// - Returns: `false` if there was no signal before `deadline`.
     func wait(until deadline: DispatchTime) -> Bool {
         // On Linux the uptime of `DispatchTime` is CLOCK_MONOTONIC.

@@ -38,8 +38,8 @@ enum Output {
         FileHandle.standardError.write(Data((text + "\n").utf8))
     }
 
-    /// Replaces control characters, which could end a line or control the terminal, with spaces. It does the same with
-    /// marks that change the direction of writing. Unlike the log's escapes, this keeps JSON valid.
+    /// Replaces with spaces all control characters, which could end a line or control the terminal, and all marks that
+    /// change the direction of writing. Unlike the log's escapes, this keeps JSON valid.
     static func oneLine(_ text: String) -> String {
         String(String.UnicodeScalarView(text.unicodeScalars.map { LogText.isUnsafe($0) ? " " : $0 }))
     }

@@ -11,7 +11,7 @@ final class StandardInput: Sendable {
         wake = Pipe()
     }
 
-    /// The next bytes. `nil` at the end of the input, or if the task was cancelled.
+    /// Returns the next bytes. `nil` at the end of the input, or if the task was cancelled.
     func next() async -> [UInt8]? {
         await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
