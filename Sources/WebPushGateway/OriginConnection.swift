@@ -6,7 +6,7 @@ import NIOSSL
 import NIOTLS
 import Synchronization
 
-/// One HTTP/2 connection to a push service, which carries many requests at once.
+/// One HTTP/2 connection to a push service, which carries many requests at the same time.
 final class OriginConnection: Sendable {
     static let tlsName = "h2"
 

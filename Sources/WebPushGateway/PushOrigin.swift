@@ -66,6 +66,7 @@ final class PushOrigin: Sendable {
         case returned([WebPushRequest])
     }
 
+    /// Creates an origin without connections.
     /// - Parameters:
     ///   - options: Contains the time limit of a request, which includes the wait for a connection.
     ///   - listener: Called with the results of pushes.

@@ -33,7 +33,7 @@ package final class WebPushGateway: PushGateway {
         /// it.
         package let subject: String?
         package let rules: EndpointRules
-        /// Authorities besides the system's, for services that the operator named.
+        /// Authorities in addition to the system's, for services that the operator named.
         package let trust: [NIOSSLCertificate]
         /// Returns the addresses of a host name.
         var addresses: @Sendable (String) async throws -> [IPAddress] = HostResolver.addresses

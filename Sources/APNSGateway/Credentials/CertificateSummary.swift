@@ -2,8 +2,8 @@ package import Foundation
 import SwiftASN1
 import X509
 
-/// The parts of a certificate that `check` and the log show. The certificate is either issued by Apple for an app or
-/// belongs to a server.
+/// The parts of a certificate that `check` and the log show. The certificate is an app's, in the form that Apple
+/// issues, or a server's.
 package struct CertificateSummary: Sendable, Hashable {
     package enum Environment: String, Sendable {
         case development, production, both, unstated

@@ -38,6 +38,7 @@ package struct ClientCredentials: Sendable {
     let key: NIOSSLPrivateKey
     package let summary: CertificateSummary
 
+    /// Reads the certificate and its key.
     /// - Parameters:
     ///   - certificate: A PEM or PKCS#12 file. Its content decides which.
     ///   - key: A PEM file, if the key is not in the certificate's file.

@@ -18,6 +18,7 @@ package struct APNSFormat: PushFormat {
     private let sound: String?
     private let threads: RoomThreads?
 
+    /// Creates the rules of one protocol.
     /// - Parameters:
     ///   - payloadLimit: The limit of a payload, in bytes.
     ///   - sound: The sound of chat messages. `nil` for none.

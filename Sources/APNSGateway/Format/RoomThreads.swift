@@ -11,6 +11,7 @@ package struct RoomThreads: Sendable {
     private static let size = 8
     private let key: SymmetricKey
 
+    /// Creates a namer of rooms.
     /// - Parameter secret: At least 32 random bytes that Apple does not know. A different secret changes the id of
     ///   every room.
     package init(secret: [UInt8]) {

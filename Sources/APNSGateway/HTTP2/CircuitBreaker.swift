@@ -10,7 +10,8 @@ final class CircuitBreaker: Sendable {
     /// The pushes that may be leased.
     enum Permission: Sendable, Hashable {
         case all, one
-        /// - Parameter until: `nil` while the probe is in flight.
+        /// No push may be leased.
+        /// - Parameter until: The end of the delay. `nil` while the probe is in flight.
         case none(until: NIODeadline?)
     }
 

@@ -52,8 +52,8 @@ final class HTTP2Connection: ChannelConnection {
     }
 }
 
-/// The number of pushes that a connection accepts. Its handler publishes it on the event loop; callers that lease
-/// pushes read it.
+/// The capacity of a connection for pushes. The connection's handler publishes it on the event loop, and callers that
+/// lease pushes read it.
 final class HTTP2Capacity: Sendable {
     /// The maximum number of pushes in a lease.
     static let leaseLimit = 1000
@@ -104,7 +104,7 @@ final class HTTP2Capacity: Sendable {
     /// Updates the capacity after outcomes.
     /// - Parameters:
     ///   - settled: The number of further pushes that have their outcome.
-    ///   - limit: The number of pushes that the connection may hold at once.
+    ///   - limit: The maximum number of pushes that the connection may hold.
     /// - Returns: Whether to serve the waiters, because there is capacity or another connection would help.
     func publish(settled: Int, limit: Int, canBeSaturated: Bool, isFirstResponseLate: Bool) -> Bool {
         state.withLock { state in

@@ -25,12 +25,12 @@ struct HTTP2Limits: Sendable {
     /// The number of responses in a row that reject the credentials, after which a connection that has accepted pushes
     /// is replaced.
     static let credentialRefusals = 3
-    /// The maximum number of streams that are open at once until the peer has accepted the credentials.
+    /// The maximum number of open streams until the peer has accepted the credentials.
     var unconfirmedStreams = 1
     /// The number of streams after which a connection is replaced, long before the stream ids run out at 2^30 streams.
     var streams: UInt32 = 1 << 28
 
-    /// The maximum number of streams that are open at once, even if the peer allows more.
+    /// The maximum number of open streams, even if the peer allows more.
     static let openStreams = 2000
     /// The limit of streams if the peer's SETTINGS do not name one. RFC 9113 §6.5.2 recommends that every peer allows
     /// at least this number.
@@ -167,7 +167,7 @@ struct HTTP2ConnectionState: Sendable {
     /// Whether every push has its outcome and every stream is closed.
     var isEmpty: Bool { streams.isEmpty && waiting.isEmpty }
 
-    /// The number of streams that may be open at once.
+    /// The maximum number of open streams.
     ///
     /// It is 0 before the peer's SETTINGS, with which every connection starts. Then it is 1 until the peer has accepted
     /// the credentials, so that rejected credentials concern only one push. With a provider token, APNs itself allows

@@ -27,6 +27,7 @@ struct HTTP2RequestTemplate: Sendable {
     private let prefix: HPACKHeaders
     private let authorization: HPACKHeaders
 
+    /// Creates the template for one connection.
     /// - Parameter token: `nil` if the certificate is the credential.
     init(host: String, bundleID: String?, token: String?) {
         self.bundleID = bundleID

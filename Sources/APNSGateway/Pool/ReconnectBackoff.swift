@@ -16,6 +16,7 @@ struct ReconnectBackoff: Sendable {
     private var failures = Backoff(first: .milliseconds(250), longest: .seconds(30))
     private var refusals = 0
 
+    /// Returns the delay after a connection with this result.
     /// - Parameters:
     ///   - hasSucceededRecently: Whether the connection was opened and the gateway has recently accepted pushes of the
     ///     app.

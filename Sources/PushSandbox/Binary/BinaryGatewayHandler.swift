@@ -264,7 +264,7 @@ private struct BinarySession {
                 return decision
             }
         }
-        // Empty the batch at once. Its payloads share the parser's storage, which could not be reused otherwise.
+        // Empty the batch now, because its payloads share the parser's storage. The parser can then reuse the storage.
         batch.removeAll(keepingCapacity: true)
         next = 0
         guard let malformed else { return .next }

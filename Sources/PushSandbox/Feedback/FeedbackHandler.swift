@@ -12,7 +12,7 @@ final class FeedbackHandler: ChannelInboundHandler {
     typealias InboundIn = ByteBuffer
     typealias OutboundOut = ByteBuffer
 
-    /// The number of bytes to write before waiting for the socket.
+    /// The number of bytes to write before the handler waits for the socket.
     static let pieceSize = 64 << 10
     /// The time limit for one piece, and after the last piece for the client's close.
     static let timeout = TimeAmount.seconds(10)

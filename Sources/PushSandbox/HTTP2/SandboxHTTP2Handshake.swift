@@ -25,7 +25,8 @@ final class SandboxHTTP2Handshake: ChannelInboundHandler {
     /// The number of frames of one kind in 30 seconds above which the library ends a connection. It is far more than a
     /// working client sends. The library stores a time for each such frame.
     private static let maxFrameRate = 20_000
-    /// The number of reset streams whose late frames are ignored. More than may be open at the same time.
+    /// The maximum number of reset streams whose late frames are ignored. It is above the default limit of open
+    /// streams.
     private static let maxResetStreams = 4096
     private static let maxEmptyFrames = 16
     /// The maximum size of a request's headers in bytes.

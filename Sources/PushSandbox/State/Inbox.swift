@@ -196,7 +196,7 @@ struct Inbox: Sendable {
     /// The default maximum size of all payloads and headers in bytes. A full inbox of notifications of ordinary size
     /// fits.
     static let byteLimit = 64 << 20
-    /// The number of vacant slots at the front of the storage that are tolerated before it is compacted.
+    /// The maximum number of vacant slots at the front of the storage before the storage is compacted.
     private static let slack = 1024
 
     private let limit: Int

@@ -455,7 +455,7 @@ struct SandboxState: Sendable {
 ///
 /// The lock is held for at most one batch of notifications, and never across a wait.
 final class SharedState: Sendable {
-    /// The number of clients that may wait for notifications at the same time.
+    /// The maximum number of clients that may wait for notifications at the same time.
     static let waitLimit = 100
 
     private struct Shared {

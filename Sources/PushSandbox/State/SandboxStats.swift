@@ -37,7 +37,7 @@ struct SandboxStats: Sendable, Hashable, Encodable {
         }
     }
 
-    /// The number of notifications by ``InboxEntry/Response/name``.
+    /// Counts notifications by ``InboxEntry/Response/name``.
     struct Responses: Sendable, Hashable, Encodable {
         /// Separate from ``others``, because this saves a dictionary look-up per accepted notification.
         private(set) var accepted = 0

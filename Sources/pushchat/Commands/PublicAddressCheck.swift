@@ -26,7 +26,7 @@ struct PublicAddressCheck {
     private static let limit = TimeAmount.seconds(15)
     /// The time limit for a stream, which itself takes two seconds.
     private static let streamLimit = TimeAmount.seconds(20)
-    /// The number of streams to try before the check reports buffering. A busy machine sometimes delays a stream.
+    /// The maximum number of streams to try before the check reports buffering. A busy machine may delay a stream.
     private static let streamAttempts = 3
     /// The size limit in bytes of a response. The largest file of a page is far smaller.
     private static let maximumResponse = 1 << 20

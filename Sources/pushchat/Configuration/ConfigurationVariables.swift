@@ -97,8 +97,8 @@ struct ConfigurationVariables {
         return AppName(name)
     }
 
-    /// Whether Kubernetes or Docker set the variable. They do so in every container that can reach a service whose name
-    /// begins with `pushchat`: `PUSHCHAT_SERVICE_HOST`, `PUSHCHAT_PORT=tcp://…`, `PUSHCHAT_RELAY_PORT_44447_TCP_ADDR`.
+    /// Whether Kubernetes or Docker set the variable. They do so in containers next to a service whose name begins
+    /// with `pushchat`: `PUSHCHAT_SERVICE_HOST`, `PUSHCHAT_PORT=tcp://…`, `PUSHCHAT_RELAY_PORT_44447_TCP_ADDR`.
     private static func isServiceLink(_ name: String, _ value: String) -> Bool {
         let parts = name.dropFirst(prefix.count).split(separator: "_")
         if parts.last == "PORT", value.contains("://") { return true }

@@ -24,6 +24,7 @@ struct FileTrust: Sendable {
             (self.links, self.hasAccessList) = (links, hasAccessList)
         }
 
+        /// Reads the facts. `nil` if the system returns none.
         /// - Parameter descriptor: An open file or folder.
         init?(descriptor: Int32) {
             var facts = stat()

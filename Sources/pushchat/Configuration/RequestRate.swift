@@ -1,4 +1,4 @@
-/// A limit for requests: the long-term rate per unit of time, and the burst that may come at once after a pause.
+/// A limit for requests: the long-term rate per unit of time, and the burst that is allowed after a pause.
 struct RequestRate: Sendable, Equatable, CustomStringConvertible {
     enum Unit: String, Sendable, CaseIterable {
         case second = "s"
@@ -19,12 +19,12 @@ struct RequestRate: Sendable, Equatable, CustomStringConvertible {
 
     let count: Int
     let unit: Unit
-    /// The number of requests that may come at once, at least 1.
+    /// The maximum number of requests in a burst, at least 1.
     let burst: Int
 
     var perSecond: Double { Double(count) / unit.seconds }
 
-    /// The form that ``init(parsing:)`` reads.
+    /// The limit in the form that ``init(parsing:)`` reads.
     var description: String { "\(count)/\(unit.rawValue) burst \(burst)" }
 }
 

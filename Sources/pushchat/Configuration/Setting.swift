@@ -331,6 +331,7 @@ extension SettingKind where Value == [Secret] {
 }
 
 extension SettingKind where Value == String {
+    /// Returns the kind of a text that is not empty.
     /// - Parameter limit: The maximum length in bytes.
     private static func text(
         _ rule: String, limit: Int, isAllowed: @escaping @Sendable (Unicode.Scalar) -> Bool

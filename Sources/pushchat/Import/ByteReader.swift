@@ -9,7 +9,8 @@ struct ByteReader {
     private var position = 0
     private(set) var line = 1
 
-    /// - Parameter more: Returns the next bytes. Returns none at the end.
+    /// Creates a reader.
+    /// - Parameter more: Returns the next bytes. Returns no bytes at the end.
     init(_ more: @escaping () throws -> [UInt8]) {
         self.more = more
     }

@@ -28,6 +28,7 @@ struct MySQLDump {
     private var columns: [String: [String]]
     private var insert: Insert?
 
+    /// Creates a reader of a dump.
     /// - Parameter tables: The wanted tables, with their columns unless the file defines others.
     init(_ bytes: ByteReader, tables: [String: [String]]) {
         self.bytes = bytes

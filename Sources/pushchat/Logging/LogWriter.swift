@@ -33,7 +33,7 @@ final class LogWriter: Sendable {
     static let flushLimit = DispatchTimeInterval.seconds(2)
     /// The number of bytes of lines to format before they are written.
     private static let groupSize = 64 << 10
-    /// The number of entries for which the thread keeps memory after it needed more.
+    /// The maximum number of entries for which the thread keeps memory after a batch.
     private static let keptEntries = 4096
 
     private enum Activity {
@@ -89,6 +89,7 @@ final class LogWriter: Sendable {
         if record.level >= .error, !state.withLock({ $0.isStalled }) { flush(within: waitLimit) }
     }
 
+    /// Writes a formatted line.
     /// - Parameter line: At most ``LogRecord/maximumLine`` bytes, including the line feed.
     func write(_ line: [UInt8]) {
         add(.line(line), bytes: line.count)

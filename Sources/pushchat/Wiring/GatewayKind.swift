@@ -37,7 +37,7 @@ protocol ConfiguredGateway: PushGateway {
 }
 
 extension AppConfiguration {
-    /// The kind of the app's gateway. To add a kind, add a line here.
+    /// The kind of the app's gateway. To add a kind, add a case here.
     var gatewayKind: any GatewayKind {
         switch gateway {
         case .binary: BinaryKind(app: self)
