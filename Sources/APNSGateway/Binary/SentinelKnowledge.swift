@@ -17,8 +17,8 @@ enum SentinelResult: Sendable, Hashable {
 /// with another sentinel, they would never be settled. So one failure is enough to switch to proof by silence.
 ///
 /// A trial then shows whether the gateway understands sentinels. It sends one sentinel alone on a connection, where no
-/// push can be in doubt. If pushes are lost before any sentinel was sent, a trial starts as well, because proof is
-/// needed from then on.
+/// push can be in doubt. The first loss of pushes on a connection without a sentinel starts a trial as well, because
+/// proof is needed from then on.
 struct SentinelKnowledge: Sendable {
     /// The number of failures in a row after which a gateway that has responded to sentinels is tested again. Such a
     /// gateway may also close for another reason while a sentinel is on its way.
