@@ -27,8 +27,8 @@ struct InFlightPushes: Sendable {
         /// The due time of the first push. The others' times are close to it, see ``joins(dueSince:)``.
         let dueSince: Timestamp?
 
-        /// Whether a push with this due time may join the block: its waiting time differs by at most 100 ms or an
-        /// eighth.
+        /// Whether a push with this due time may join the block. Its due time may differ from the first push's by
+        /// 100 ms, or by an eighth of the time for which the first push has waited, whichever is more.
         func joins(dueSince time: Timestamp?) -> Bool {
             guard let dueSince, let time else { return dueSince == time }
             return abs(time.milliseconds - dueSince.milliseconds)
@@ -344,8 +344,8 @@ extension DeliveryReport {
 }
 
 /// Decides which lanes the next lease serves. Usually it serves all lanes in order, so that bulk pushes and retries do
-/// not delay the others. A later lane gets a turn after a lease that did not reach it, so that this lane makes progress
-/// behind a queue that is never empty.
+/// not delay the others. If a lease does not reach a later lane, the next lease may serve only that lane. So every lane
+/// makes progress, even if the lanes before it are never empty.
 struct LaneTurn: Sendable {
     /// The only lane that the next lease serves. `nil` if it serves all lanes in order.
     private(set) var next: PushLane?

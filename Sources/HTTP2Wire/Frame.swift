@@ -19,8 +19,7 @@ struct FrameFlags: OptionSet, Sendable {
 /// The nine bytes before every frame's payload (RFC 9113 §4.1).
 struct FrameHeader: Sendable {
     static let size = 9
-    /// The maximum payload in bytes that every peer accepts. It also applies to the relay, which announces no other
-    /// limit.
+    /// The maximum size of a payload, in bytes, unless the receiver announces a larger one. The relay announces none.
     static let defaultPayload = 16_384
     /// The largest maximum that can be announced, in bytes.
     static let maxPayload = (1 << 24) - 1
@@ -130,8 +129,9 @@ package struct PeerSettings: Sendable, Hashable {
     /// The largest valid window, in bytes.
     static let maxWindow = (1 << 31) - 1
 
-    /// The size in bytes of the peer's table for header compression: the smallest value in the frame, and the last one.
+    /// The smallest size in the frame, in bytes, of the peer's table for header compression.
     private(set) var minHeaderTable: Int?
+    /// The last size in the frame, in bytes, of the peer's table for header compression.
     private(set) var headerTable: Int?
     package private(set) var maxStreams: Int?
     /// The number of body bytes that may be sent on a new stream before the peer grants more.

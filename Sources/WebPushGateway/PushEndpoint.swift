@@ -1,7 +1,8 @@
 package import ChatDomain
 package import WebPushWire
 
-/// The URL at which a push service accepts messages for one browser. A stranger chose it, so it is checked as text.
+/// The URL at which a push service accepts messages for one browser. A stranger chose it, so the initializer accepts
+/// only URLs in a strict form.
 ///
 /// Anyone who knows the URL can send to the browser, so it is never logged.
 package struct PushEndpoint: Sendable, Hashable {
@@ -81,9 +82,9 @@ package struct PushEndpoint: Sendable, Hashable {
     }
 }
 
-/// The push services that subscriptions may name, and the addresses that they may have. Strangers choose subscriptions,
-/// and the relay connects to the named hosts. Without these rules, a stranger could make the relay connect into the
-/// operator's own network.
+/// The rules for the push services that subscriptions name, and for the IP addresses of these services. Strangers
+/// choose subscriptions, and the relay connects to the named hosts. Without these rules, a stranger could make the
+/// relay connect into the operator's own network.
 package struct EndpointRules: Sendable, Hashable {
     /// The hosts of browser vendors. A leading dot matches every host below it.
     ///
@@ -138,8 +139,8 @@ package struct EndpointRules: Sendable, Hashable {
         isNamed(endpoint) || Self.isPublic(address)
     }
 
-    /// Whether an address is public: not of this machine or of a private or local network, and not one through which
-    /// those can be reached (NAT64, 6to4, Teredo).
+    /// Whether an address is public. Addresses of this machine and of private or local networks are not. Neither are
+    /// addresses that can lead to them through a translator or tunnel (NAT64, 6to4, Teredo).
     package static func isPublic(_ address: IPAddress) -> Bool {
         if address.isV4 { return !reservedV4.contains { $0.contains(address) } }
         // Global unicast. All other addresses are local, multicast, mapped or unassigned.

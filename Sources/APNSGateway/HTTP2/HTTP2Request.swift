@@ -90,7 +90,7 @@ struct OutcomeMapping: Sendable {
         switch refusal.action {
         case .giveUp: .rejected(reason: refusal.reason, hint: hint(refusal, type: type))
         case .deactivate:
-            // Not later than the push: a device that registered after it is not affected.
+            // The time is never later than the push, so that a device that has registered since then stays active.
             .unregistered(
                 since: Timestamp(milliseconds: max(0, min(refusal.timestamp ?? .max, writtenAt.milliseconds))),
                 reason: refusal.reason)
@@ -126,7 +126,7 @@ struct OutcomeMapping: Sendable {
 }
 
 extension ProviderReason {
-    /// The action by which an operator gets the credentials accepted. `nil` if the reason does not concern credentials.
+    /// Advice to the operator on how to correct the credentials. `nil` if the reason does not concern credentials.
     package var advice: String? {
         switch self {
         case .expiredProviderToken: "the provider token was too old; is this machine's clock right?"

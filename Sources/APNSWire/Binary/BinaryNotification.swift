@@ -41,8 +41,8 @@ package struct BinaryNotification: Sendable, Hashable {
 
     /// Appends the notification in the format of its command. All integers are big endian.
     ///
-    /// Every length of a token, payload or item takes two bytes: a 256-byte payload is `01 00`, not the `00` of many
-    /// old samples.
+    /// Every length of a token, payload or item takes two bytes. The length of a 256-byte payload is `01 00`, not the
+    /// `00` that many old samples write.
     /// - Precondition: Token and payload are shorter than 65,536 bytes.
     package func write(to buffer: inout ByteBuffer) {
         let tokenLength = UInt16(token.count)
@@ -79,8 +79,8 @@ package struct BinaryNotification: Sendable, Hashable {
     /// Returns a notification that is invalid on purpose: a frame whose token is empty.
     ///
     /// The gateway responds with ``BinaryStatus/missingDeviceToken`` and this identifier. The response proves that the
-    /// gateway has processed everything written before, and it ends the connection. Pushy 0.4.3 sends the same
-    /// notification before it disconnects. See `docs/binary-gateway.md`.
+    /// gateway has processed everything written before. The gateway then ends the connection. Pushy 0.4.3 sends the
+    /// same notification before it disconnects. See `docs/binary-gateway.md`.
     package static func sentinel(identifier: UInt32) -> BinaryNotification {
         BinaryNotification(token: [], payload: ByteBuffer(string: "{}"), identifier: identifier)
     }

@@ -116,8 +116,8 @@ package struct MigratedTable: Sendable {
         MigratedTable("vapid_key", key: "id", numbers: "id", texts: "private_key"),
     ]
 
-    /// Returns the columns that a user has added: columns that are neither copied nor left out on purpose, as `table`
-    /// or `table.column`.
+    /// Returns the tables and columns that a user has added, as `table` or `table.column`. They are neither copied nor
+    /// left out on purpose.
     ///
     /// - Parameter leftOut: The tables and columns that the store does not copy, in the same form.
     package static func unknown(
@@ -145,7 +145,7 @@ package protocol MigrationSource {
 
 /// An empty database that receives the rows.
 package protocol MigrationTarget: MigrationSource {
-    /// Writes rows. `rows` calls its argument with each row.
+    /// Writes the rows that `rows` supplies. `rows` calls the function that it receives once with each row.
     func write(
         _ table: MigratedTable, _ rows: (_ row: (UnsafeRawBufferPointer) throws -> Void) throws -> Void
     ) throws

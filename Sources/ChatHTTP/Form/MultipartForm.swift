@@ -48,8 +48,8 @@ struct MultipartForm {
         let isLast: Bool
     }
 
-    /// Returns the next line that consists of the delimiter and white space, or that begins with the closing delimiter,
-    /// which has `--` at its end. `nil` if there is none.
+    /// Returns the next delimiter line: the delimiter and optional white space, or a line that begins with the
+    /// delimiter and `--`, which closes the body. `nil` if there is none.
     private func delimiterLine(from position: Int) -> DelimiterLine? {
         var lineStart = position
         while lineStart < body.count {
@@ -94,7 +94,7 @@ struct MultipartForm {
             guard lines <= HTTPLimits.partHeaders else {
                 throw .malformed("A part of the multipart body has more than \(HTTPLimits.partHeaders) header lines")
             }
-            // All relevant header text is ASCII. Comparing other text costs the square of its length.
+            // All relevant header text is ASCII. Comparing other text takes quadratic time.
             let text = String(decoding: body[line].map { $0 < 128 ? $0 : UInt8(ascii: "?") }, as: UTF8.self)
             guard let colon = text.unicodeScalars.firstIndex(of: ":") else {
                 throw .malformed("A part of the multipart body has a header line without a colon")

@@ -8,8 +8,8 @@ import NIOHTTP1
 import NIOSSL
 import WebPushWire
 
-/// The push service for browsers, simulated and real (RFC 8030). It checks the messages for them as strictly as the
-/// browser vendors' services.
+/// The sandbox's push service (RFC 8030). It serves simulated browsers and real ones, and checks messages as strictly
+/// as the browser vendors' services.
 struct PushService: Sendable {
     /// The time after which an idle connection is closed.
     private static let idleTimeout = Duration.seconds(600)
@@ -95,7 +95,8 @@ struct PushService: Sendable {
 extension SandboxAddress {
     /// The origin of the push service at this address: scheme, host and port, as in endpoints and VAPID tokens.
     ///
-    /// On loopback, and on all addresses, the host is `localhost`, because push services have names.
+    /// The host is `localhost` if the service listens on loopback or on every address of the machine, because the
+    /// host of a push service must be a name.
     var pushOrigin: String {
         let isLocal = ["127.0.0.1", "::1", "0.0.0.0", "::"].contains(host)
         return "https://\(isLocal ? SandboxAddress(host: "localhost", port: port) : self)"
