@@ -1076,7 +1076,7 @@ def tokens_of_programs(driver, phone):
     until("when and from where it was used is listed", lambda: driver.execute_script("showTokens()") or texts(
         driver, "#token-list tr:first-child td:nth-child(7)") in (["127.0.0.1"], ["::1"]))
     row = texts(driver, "#token-list tr:first-child td")
-    check("with its rights", row[1:4] == ["post, read", "kitchen & co", "anybody"] and row[4] != "never", row)
+    check("with its rights", row[1:4] == ["post, read", "kitchen & co", "anyone"] and row[4] != "never", row)
     driver.execute_script("document.getElementById('tokens').scrollIntoView()")
     accessible(driver, "tokens")
     fits(driver, "tokens")
