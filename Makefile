@@ -16,12 +16,12 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # SQLite for the build. The others are for the unit tests and the tour in the README.
 NEEDS_build := libsqlite3-dev libssl-dev openssl sqlite3 gcc make curl nghttp2-client python3 python3-venv
 NEEDS_run := $(NEEDS_build)
-# Browsers, and a virtual screen for Firefox, which shows notifications only on a screen.
-NEEDS_test := $(NEEDS_build) libpq-dev chromium chromium-driver firefox-esr xvfb
+# PostgreSQL's client library. Browsers, and a virtual screen for Firefox, which shows notifications only on a screen.
+NEEDS_test := $(NEEDS_build) libpq5 chromium chromium-driver firefox-esr xvfb
 # `code-order` runs the relay under valgrind. `icu-data` needs binutils.
-NEEDS_release := $(NEEDS_build) libpq-dev binutils valgrind
-# A load generator, a reference server, and HTTP/2 for the benchmark's gateway.
-NEEDS_bench := $(NEEDS_release) nghttp2-client nghttp2-server libnghttp2-dev
+NEEDS_release := $(NEEDS_build) binutils valgrind
+# PostgreSQL's client library, a load generator, a reference server, and HTTP/2 for the benchmark's gateway.
+NEEDS_bench := $(NEEDS_release) libpq5 nghttp2-client nghttp2-server libnghttp2-dev
 NEEDS_deb := $(NEEDS_release) debhelper dpkg-dev iproute2 lintian mmdebstrap
 NEEDS_setup := $(sort $(NEEDS_run) $(NEEDS_test) $(NEEDS_release) $(NEEDS_bench) $(NEEDS_deb))
 
@@ -92,15 +92,11 @@ help: ## print this list
 
 ##@ Build
 
-# The store over PostgreSQL is built if libpq's header is installed. All builds of a tree use the same traits, because a
-# change of traits compiles everything again. `make TRAITS=` leaves the store out.
-TRAITS = $(if $(shell ls /usr/include/postgresql/libpq-fe.h 2>/dev/null),--traits PostgreSQL)
-
 build: ## build the relay for debugging (the default: plain `make`)
-	swift build --product pushchat $(TRAITS)
+	swift build --product pushchat
 
 build-tests: ## build the relay and the tests for debugging
-	swift build --build-tests $(TRAITS)
+	swift build --build-tests
 
 check: ## check formats and prose, in seconds
 	swift format lint --strict --recursive Sources Tests Package.swift
@@ -127,7 +123,7 @@ stress: need-test build-tests ## stress tests at full size
 
 sanitize: need-build ## unit tests with the thread sanitizer
 	TSAN_OPTIONS="halt_on_error=0 exitcode=66 suppressions=$(CURDIR)/Tests/thread-sanitizer.txt" \
-		swift test --sanitize=thread $(TRAITS) --no-parallel --scratch-path .build-thread --skip EndToEndTests
+		swift test --sanitize=thread --no-parallel --scratch-path .build-thread --skip EndToEndTests
 
 # SECONDS is per parser. PARSERS="form json" selects parsers.
 SECONDS ?= 60
@@ -143,7 +139,7 @@ bench: need-bench release ## measure the release build (PARTS="posts drain", QUI
 ##@ Release
 
 # Short relocations save 4 MB and need glibc 2.36 or later. Separate sections let the linker drop functions without callers.
-RELEASE = swift build -c release --product pushchat $(TRAITS) --static-swift-stdlib --scratch-path .build-release \
+RELEASE = swift build -c release --product pushchat --static-swift-stdlib --scratch-path .build-release \
 	-Xswiftc -Xfrontend -Xswiftc -function-sections -Xcc -ffunction-sections \
 	-Xlinker --no-export-dynamic -Xswiftc -use-ld=lld -Xlinker -z -Xlinker pack-relative-relocs
 # docs/size.md explains the trimmed ICU data and the order of functions.
