@@ -6,7 +6,7 @@
 .NOTPARALLEL:
 .PHONY: run test setup build check fmt build-tests test-quick test-postgres stress sanitize fuzz bench release install deb \
 	lintian package-test clean help install-run install-test install-setup unpacked \
-	need-build need-test need-release need-bench need-deb
+	need-build need-unit need-test need-release need-bench need-deb
 
 PREFIX ?= /usr/local
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -16,8 +16,10 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # SQLite for the build. The others are for the unit tests and the tour in the README.
 NEEDS_build := libsqlite3-dev libssl-dev openssl sqlite3 gcc make curl nghttp2-client python3 python3-venv
 NEEDS_run := $(NEEDS_build)
-# PostgreSQL's client library. Browsers, and a virtual screen for Firefox, which shows notifications only on a screen.
-NEEDS_test := $(NEEDS_build) libpq5 chromium chromium-driver firefox-esr xvfb
+# PostgreSQL's client library, which the store loads.
+NEEDS_unit := $(NEEDS_build) libpq5
+# Browsers, and a virtual screen for Firefox, which shows notifications only on a screen.
+NEEDS_test := $(NEEDS_unit) chromium chromium-driver firefox-esr xvfb
 # `code-order` runs the relay under valgrind. `icu-data` needs binutils.
 NEEDS_release := $(NEEDS_build) binutils valgrind
 # PostgreSQL's client library, a load generator, a reference server, and HTTP/2 for the benchmark's gateway.
@@ -64,6 +66,9 @@ install-run install-test install-setup: install-%:
 
 need-build need-release need-bench need-deb: need-%:
 	$(call require,$(NEEDS_$*))
+
+need-unit:
+	$(call require,$(NEEDS_unit),$(POSTGRES)/complete)
 
 need-test:
 	$(call require,$(NEEDS_test),$(PROMETHEUS)/complete $(POSTGRES)/complete $(PROXIES)/complete $(CLIENTS)/requirements.txt)
@@ -112,8 +117,8 @@ clean: ## remove everything that was built or unpacked
 
 ##@ More tests
 
-test-quick: need-build build-tests ## unit tests without PostgreSQL: no processes, browsers or load
-	Tests/run quick
+test-quick: need-unit build-tests ## unit tests: no browsers, no load
+	Tests/run unit
 
 test-postgres: need-test build-tests ## end-to-end and stress tests over PostgreSQL
 	Tests/run postgres postgres-stress
@@ -121,7 +126,7 @@ test-postgres: need-test build-tests ## end-to-end and stress tests over Postgre
 stress: need-test build-tests ## stress tests at full size
 	STRESS=full Tests/run stress
 
-sanitize: need-build ## unit tests with the thread sanitizer
+sanitize: need-unit ## unit tests with the thread sanitizer
 	TSAN_OPTIONS="halt_on_error=0 exitcode=66 suppressions=$(CURDIR)/Tests/thread-sanitizer.txt" \
 		swift test --sanitize=thread --no-parallel --scratch-path .build-thread --skip EndToEndTests
 

@@ -1,18 +1,12 @@
 import ChatDomain
-import Foundation
 import Testing
 
 @testable import ChatStore
 @testable import ChatStorePostgres
 
 /// A store to run the tests of the ports with. A new store is a new case.
-enum StoreKind: String, CaseIterable, Sendable {
+enum StoreKind: CaseIterable, Sendable {
     case sqlite, postgres
-
-    /// Both stores. If `STORE` names one of them, only that one.
-    static let allCases = [sqlite, postgres].filter {
-        ["", $0.rawValue].contains(ProcessInfo.processInfo.environment["STORE"] ?? "")
-    }
 
     func make() async throws -> TestedStore {
         switch self {
