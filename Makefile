@@ -6,7 +6,7 @@
 .NOTPARALLEL:
 .PHONY: run test setup build check fmt build-tests test-quick test-postgres stress sanitize fuzz bench release install deb \
 	lintian package-test clean help install-run install-test install-setup unpacked \
-	need-build need-test need-release need-bench need-deb
+	need-build need-unit need-test need-release need-bench need-deb
 
 PREFIX ?= /usr/local
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -16,12 +16,14 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # SQLite for the build. The others are for the unit tests and the tour in the README.
 NEEDS_build := libsqlite3-dev libssl-dev openssl sqlite3 gcc make curl nghttp2-client python3 python3-venv
 NEEDS_run := $(NEEDS_build)
+# PostgreSQL's client library, which the store loads.
+NEEDS_unit := $(NEEDS_build) libpq5
 # Browsers, and a virtual screen for Firefox, which shows notifications only on a screen.
-NEEDS_test := $(NEEDS_build) libpq-dev chromium chromium-driver firefox-esr xvfb
+NEEDS_test := $(NEEDS_unit) chromium chromium-driver firefox-esr xvfb
 # `code-order` runs the relay under valgrind. `icu-data` needs binutils.
-NEEDS_release := $(NEEDS_build) libpq-dev binutils valgrind
-# A load generator, a reference server, and HTTP/2 for the benchmark's gateway.
-NEEDS_bench := $(NEEDS_release) nghttp2-client nghttp2-server libnghttp2-dev
+NEEDS_release := $(NEEDS_build) binutils valgrind
+# PostgreSQL's client library, a load generator, a reference server, and HTTP/2 for the benchmark's gateway.
+NEEDS_bench := $(NEEDS_release) libpq5 nghttp2-client nghttp2-server libnghttp2-dev
 NEEDS_deb := $(NEEDS_release) debhelper dpkg-dev iproute2 lintian mmdebstrap
 NEEDS_setup := $(sort $(NEEDS_run) $(NEEDS_test) $(NEEDS_release) $(NEEDS_bench) $(NEEDS_deb))
 
@@ -65,6 +67,9 @@ install-run install-test install-setup: install-%:
 need-build need-release need-bench need-deb: need-%:
 	$(call require,$(NEEDS_$*))
 
+need-unit:
+	$(call require,$(NEEDS_unit),$(POSTGRES)/complete)
+
 need-test:
 	$(call require,$(NEEDS_test),$(PROMETHEUS)/complete $(POSTGRES)/complete $(PROXIES)/complete $(CLIENTS)/requirements.txt)
 
@@ -92,15 +97,11 @@ help: ## print this list
 
 ##@ Build
 
-# The store over PostgreSQL is built if libpq's header is installed. All builds of a tree use the same traits, because a
-# change of traits compiles everything again. `make TRAITS=` leaves the store out.
-TRAITS = $(if $(shell ls /usr/include/postgresql/libpq-fe.h 2>/dev/null),--traits PostgreSQL)
-
 build: ## build the relay for debugging (the default: plain `make`)
-	swift build --product pushchat $(TRAITS)
+	swift build --product pushchat
 
 build-tests: ## build the relay and the tests for debugging
-	swift build --build-tests $(TRAITS)
+	swift build --build-tests
 
 check: ## check formats and prose, in seconds
 	swift format lint --strict --recursive Sources Tests Package.swift
@@ -116,8 +117,8 @@ clean: ## remove everything that was built or unpacked
 
 ##@ More tests
 
-test-quick: need-build build-tests ## unit tests without PostgreSQL: no processes, browsers or load
-	Tests/run quick
+test-quick: need-unit build-tests ## unit tests: no browsers, no load
+	Tests/run unit
 
 test-postgres: need-test build-tests ## end-to-end and stress tests over PostgreSQL
 	Tests/run postgres postgres-stress
@@ -125,9 +126,9 @@ test-postgres: need-test build-tests ## end-to-end and stress tests over Postgre
 stress: need-test build-tests ## stress tests at full size
 	STRESS=full Tests/run stress
 
-sanitize: need-build ## unit tests with the thread sanitizer
+sanitize: need-unit ## unit tests with the thread sanitizer
 	TSAN_OPTIONS="halt_on_error=0 exitcode=66 suppressions=$(CURDIR)/Tests/thread-sanitizer.txt" \
-		swift test --sanitize=thread $(TRAITS) --no-parallel --scratch-path .build-thread --skip EndToEndTests
+		swift test --sanitize=thread --no-parallel --scratch-path .build-thread --skip EndToEndTests
 
 # SECONDS is per parser. PARSERS="form json" selects parsers.
 SECONDS ?= 60
@@ -143,7 +144,7 @@ bench: need-bench release ## measure the release build (PARTS="posts drain", QUI
 ##@ Release
 
 # Short relocations save 4 MB and need glibc 2.36 or later. Separate sections let the linker drop functions without callers.
-RELEASE = swift build -c release --product pushchat $(TRAITS) --static-swift-stdlib --scratch-path .build-release \
+RELEASE = swift build -c release --product pushchat --static-swift-stdlib --scratch-path .build-release \
 	-Xswiftc -Xfrontend -Xswiftc -function-sections -Xcc -ffunction-sections \
 	-Xlinker --no-export-dynamic -Xswiftc -use-ld=lld -Xlinker -z -Xlinker pack-relative-relocs
 # docs/size.md explains the trimmed ICU data and the order of functions.

@@ -19,9 +19,6 @@ if let order = Context.environment["PUSHCHAT_ORDER"], !order.isEmpty {
     release.append(.unsafeFlags(options.flatMap { ["-Xlinker", $0] }))
 }
 
-/// The trait that builds the store over PostgreSQL. It is off by default, because it needs libpq's header.
-let postgres = TargetDependencyCondition.when(traits: ["PostgreSQL"])
-
 /// The products that this package uses, by package.
 let productsByPackage: [String: [String]] = [
     "async-http-client": ["AsyncHTTPClient"],
@@ -60,7 +57,6 @@ let package = Package(
     name: "pushchat",
     platforms: [.macOS(.v15)],
     products: [.executable(name: "pushchat", targets: ["pushchat"])],
-    traits: [.trait(name: "PostgreSQL", description: "The store over PostgreSQL, for several relays on one database.")],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0"),
         .package(url: "https://github.com/apple/swift-certificates", from: "1.21.0"),
@@ -103,12 +99,12 @@ let package = Package(
             name: "ChatStore",
             dependencies: ["CLinux", "ChatDomain", "EmbeddedFiles"]
                 + products("Crypto", "GRDB", "GRDBSQLite", "Logging")),
-        // The same store over PostgreSQL, which several relays can share. Empty without the trait.
+        // The same store over PostgreSQL, which several relays can share.
         .target(
             name: "ChatStorePostgres",
-            dependencies: ["ChatDomain", "EmbeddedFiles", .target(name: "CPostgreSQL", condition: postgres)]
-                + products("Crypto", "Logging"),
+            dependencies: ["ChatDomain", "CPostgreSQL", "EmbeddedFiles"] + products("Crypto", "Logging"),
             exclude: ["schema.sql"]),
+        // PostgreSQL's client library, which is loaded on demand.
         .target(name: "CPostgreSQL"),
         // Linux system calls that Swift's Glibc module does not offer.
         .target(name: "CLinux"),
@@ -145,7 +141,7 @@ let package = Package(
             dependencies: ["EmbeddedFiles"] + products("HTTPTypes", "Hummingbird", "NIOCore", "NIOHTTPTypes"),
             exclude: ["base.css", "base.js"]),
         // The files that the executable contains: pages, the API description, the schemas.
-        .target(name: "EmbeddedFiles", cSettings: [.define("POSTGRESQL", .when(traits: ["PostgreSQL"]))]),
+        .target(name: "EmbeddedFiles"),
         // The commit of a build. In C, because Swift cannot take values from the command line.
         .target(
             name: "BuildInfo",
@@ -154,9 +150,8 @@ let package = Package(
         .executableTarget(
             name: "pushchat",
             dependencies: [
-                "ChatHTTP", "ChatDomain", "ChatSession", "ChatStore", "ChatDispatch", "APNSGateway", "APNSWire",
-                "PushSandbox", "WebPushGateway", "WebPushWire", "BuildInfo",
-                .target(name: "ChatStorePostgres", condition: postgres),
+                "ChatHTTP", "ChatDomain", "ChatSession", "ChatStore", "ChatStorePostgres", "ChatDispatch",
+                "APNSGateway", "APNSWire", "PushSandbox", "WebPushGateway", "WebPushWire", "BuildInfo",
             ]
                 + products(
                     "ArgumentParser", "AsyncHTTPClient", "Crypto", "Logging", "NIOCore", "NIOHTTP1", "NIOSSL",
@@ -175,9 +170,7 @@ let package = Package(
         .testTarget(
             name: "ChatStoreTests",
             dependencies: [
-                "ChatStore", "ChatDomain", "ChatDispatch", "APNSGateway",
-                .target(name: "ChatStorePostgres", condition: postgres),
-                .target(name: "TestPostgres", condition: postgres),
+                "ChatStore", "ChatStorePostgres", "ChatDomain", "ChatDispatch", "APNSGateway", "TestPostgres",
             ] + products("GRDB", "Logging"),
             exclude: [1, 2, 3, 8].map { "schema-\($0).sql" } + ["schema-postgres-1.sql"]),
         .testTarget(
@@ -203,14 +196,12 @@ let package = Package(
             name: "pushchatTests",
             dependencies: ["pushchat", "APNSGateway", "ChatDomain", "ChatHTTP"]
                 + products("ArgumentParser", "Logging")),
-        // A PostgreSQL server for the tests of the store and of the whole relay. Empty without the trait.
-        .target(
-            name: "TestPostgres", dependencies: [.target(name: "CPostgreSQL", condition: postgres)],
-            path: "Tests/TestPostgres"),
+        // A PostgreSQL server for the tests of the store and of the whole relay.
+        .target(name: "TestPostgres", dependencies: ["CPostgreSQL"], path: "Tests/TestPostgres"),
         // Tests of the whole relay, through the built executable and real sockets.
         .testTarget(
             name: "EndToEndTests",
-            dependencies: ["pushchat", "WebPushWire", .target(name: "TestPostgres", condition: postgres)]
+            dependencies: ["pushchat", "WebPushWire", "TestPostgres"]
                 + products("AsyncHTTPClient", "Crypto", "GRDB", "NIOCore", "NIOHTTP1")),
         // The examples of docs/sandbox.md. They are compiled here, and the end-to-end tests run them.
         .testTarget(name: "ExampleTests", path: "docs/examples", exclude: ["sandbox-test.sh", "test_push.py"]),

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 
 /// Old rows of one table that retention deletes or changes, a number of rows per statement, in the order of their ids.
@@ -43,4 +42,3 @@ struct AgedRows: Sendable {
         }
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import Crypto
 import Foundation
 import Synchronization
@@ -192,4 +191,3 @@ struct AnnouncementChannel: Sendable {
         return announcement
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import Synchronization
 
 /// Sends announcements to all listeners in this process.
@@ -40,4 +39,3 @@ final class AnnouncementStreams: Sendable {
         for listener in state.withLock({ Array($0.listeners.values) }) { listener.finish() }
     }
 }
-#endif

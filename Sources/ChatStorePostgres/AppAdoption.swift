@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 import Logging
 
@@ -113,4 +112,3 @@ struct AppAdoption: Sendable {
         transaction.pipeline("DELETE FROM devices WHERE device_id = $1::bigint", [.int(old)])
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 import Logging
 import Synchronization
@@ -147,4 +146,3 @@ final class BackgroundJobs: Sendable {
         }
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 import Dispatch
 import Foundation
@@ -189,4 +188,3 @@ final class ConnectionPool: Sendable {
         }
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 
 /// A device that was seen, because it registered, or because its member has written or fetched messages.
@@ -195,4 +194,3 @@ enum DeviceUsage {
         try await database.write(.upkeep, isRepeatable: true) { $0.pipeline("DELETE FROM device_days") }
     }
 }
-#endif

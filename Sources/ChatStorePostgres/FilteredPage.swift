@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 
 /// The parameters of a statement that is assembled from parts.
@@ -49,4 +48,3 @@ extension PostgresRow {
         return texts
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 import Synchronization
 
@@ -84,4 +83,3 @@ final class GroupCommit<Request: Sendable, Response: Sendable>: Sendable {
         }
     }
 }
-#endif

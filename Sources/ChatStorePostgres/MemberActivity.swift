@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 
 /// Records the messages that members have fetched, and the times at which they last wrote.
@@ -89,4 +88,3 @@ final class MemberActivity: Sendable {
         SELECT udid, secret_code, app, token, coalesce(has_fetched, false) FROM known
         """
 }
-#endif

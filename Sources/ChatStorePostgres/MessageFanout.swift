@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 
 /// Queues the pushes of messages: one push for each other member of the room that has a device.
@@ -189,4 +188,3 @@ struct ChatPushes {
         SELECT message_id, 0 FROM messages WHERE message_id = ANY ($10::bigint[])
         """
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 
 /// Queues the pushes of a notification: one push for each device of its audience.
@@ -372,4 +371,3 @@ extension AudienceItem {
         return Int(try transaction.row(sql, parameters.values)?.int(0) ?? 0)
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 
 /// Writes the posts of many callers in one transaction, with as many statements as for one post: locking the rooms,
@@ -226,4 +225,3 @@ extension PostgresError {
         PostgresError(kind: .refused, state: "40001", message: "\(what) has changed in the meantime")
     }
 }
-#endif

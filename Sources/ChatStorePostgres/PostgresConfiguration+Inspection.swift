@@ -1,4 +1,3 @@
-#if PostgreSQL
 package import ChatDomain
 import Foundation
 
@@ -88,4 +87,3 @@ extension PostgresConfiguration {
         return found
     }
 }
-#endif

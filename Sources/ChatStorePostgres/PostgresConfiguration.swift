@@ -1,4 +1,3 @@
-#if PostgreSQL
 /// The database of the stores.
 package struct PostgresConfiguration: Sendable, Hashable {
     /// The URL in libpq's format: `postgres://user:password@host:5432/database`. It may name several hosts.
@@ -21,4 +20,3 @@ package struct PostgresConfiguration: Sendable, Hashable {
         package let description: String
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import CPostgreSQL
 import Foundation
 
@@ -305,4 +304,3 @@ struct PostgresNotification: Sendable {
     /// proves nothing: the transaction happened to use the server connection that listens.
     let provesListening: Bool
 }
-#endif

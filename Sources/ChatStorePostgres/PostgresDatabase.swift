@@ -1,4 +1,3 @@
-#if PostgreSQL
 package import ChatDomain
 import Foundation
 package import Logging
@@ -232,4 +231,3 @@ package final class PostgresDatabase: Sendable {
         streams.end()
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 package import ChatDomain
 
 /// The registered devices, in PostgreSQL.
@@ -438,4 +437,3 @@ extension Device {
             deactivatedReason: row.optionalText(9))
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import CPostgreSQL
 import ChatDomain
 
@@ -121,4 +120,3 @@ extension ChatError {
         }
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 package import ChatDomain
 
 /// The reports of the feedback service, in PostgreSQL.
@@ -61,4 +60,3 @@ package struct PostgresFeedbackStore: FeedbackStore {
         UPDATE feedback f SET result = j.result FROM judged j WHERE f.feedback_id = j.feedback_id RETURNING f.result
         """
 }
-#endif

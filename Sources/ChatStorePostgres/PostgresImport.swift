@@ -1,4 +1,3 @@
-#if PostgreSQL
 package import ChatDomain
 
 /// Imports data of other servers and files into a PostgreSQL database.
@@ -245,4 +244,3 @@ private struct NewDevice: Sendable {
             """, values)
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 package import ChatDomain
 import Synchronization
 
@@ -145,4 +144,3 @@ private final class SharedCount<Value: Sendable>: Sendable {
         return try await task.value.get()
     }
 }
-#endif

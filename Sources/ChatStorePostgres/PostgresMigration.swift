@@ -1,4 +1,3 @@
-#if PostgreSQL
 package import ChatDomain
 
 /// A database that `pushchat migrate` reads or fills in one transaction. Use it only on the thread that runs `body`.
@@ -279,4 +278,3 @@ package final class PostgresMigration: MigrationTarget {
         return MigratedTable.unknown(among: columns, leftOut: Self.leftOut) + others
     }
 }
-#endif

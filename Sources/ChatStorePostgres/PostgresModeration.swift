@@ -1,4 +1,3 @@
-#if PostgreSQL
 package import ChatDomain
 import Synchronization
 
@@ -436,4 +435,3 @@ package struct PostgresModeration: Moderation {
         }
     }
 }
-#endif

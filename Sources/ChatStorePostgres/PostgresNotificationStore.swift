@@ -1,4 +1,3 @@
-#if PostgreSQL
 package import ChatDomain
 
 /// Requested notifications: the tables `notifications` and `notification_counts`.
@@ -361,4 +360,3 @@ extension NotificationRecord {
         return id
     }
 }
-#endif

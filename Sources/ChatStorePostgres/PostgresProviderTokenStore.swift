@@ -1,4 +1,3 @@
-#if PostgreSQL
 package import ChatDomain
 
 /// The signed provider tokens for Apple, in PostgreSQL. All relays share them.
@@ -53,4 +52,3 @@ package struct PostgresProviderTokenStore: ProviderTokenStore {
         return token.text == refused && token.mayBeReplaced(at: now) ? nil : token
     }
 }
-#endif

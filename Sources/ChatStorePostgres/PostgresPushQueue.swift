@@ -1,4 +1,3 @@
-#if PostgreSQL
 package import ChatDomain
 import Synchronization
 
@@ -142,4 +141,3 @@ package final class PostgresPushQueue: PushQueue {
     /// Signals that there may be pushes of the apps, or of any app if `apps` is `nil`.
     func signal(_ apps: Set<AppName>? = nil) { signals.send(apps) }
 }
-#endif

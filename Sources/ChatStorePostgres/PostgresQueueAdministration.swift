@@ -1,4 +1,3 @@
-#if PostgreSQL
 package import ChatDomain
 import Logging
 
@@ -264,4 +263,3 @@ extension QueueFilter {
         return conditions
     }
 }
-#endif

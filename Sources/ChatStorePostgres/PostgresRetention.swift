@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 
 /// Deletes old rows in steps, except for pushes: ``QueueUpkeep`` drops whole days of them.
@@ -137,4 +136,3 @@ struct PostgresRetention: Sendable {
         }
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 package import ChatDomain
 import Synchronization
 
@@ -185,4 +184,3 @@ extension Message {
             link: row.optionalText(first + 5), sentAt: try row.time(first + 6))
     }
 }
-#endif

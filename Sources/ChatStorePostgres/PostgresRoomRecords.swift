@@ -1,4 +1,3 @@
-#if PostgreSQL
 package import ChatDomain
 
 /// The operator's view of rooms.
@@ -220,4 +219,3 @@ extension Delivery {
             apnsID: row.optionalText(13) ?? (attempts > 0 ? ids.id(of: pushID) : nil))
     }
 }
-#endif

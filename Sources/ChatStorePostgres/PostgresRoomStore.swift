@@ -1,4 +1,3 @@
-#if PostgreSQL
 package import ChatDomain
 
 /// The store of members, rooms and messages: the tables `active_users` and `messages`.
@@ -265,4 +264,3 @@ package struct PostgresRoomStore: RoomStore {
         _ = try await database.read { try $0.row("SELECT 1").map { try $0.int(0) } }
     }
 }
-#endif

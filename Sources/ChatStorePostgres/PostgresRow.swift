@@ -1,4 +1,3 @@
-#if PostgreSQL
 import CPostgreSQL
 import ChatDomain
 
@@ -89,4 +88,3 @@ struct PostgresRow {
         try optionalInt(column).map(Timestamp.init(milliseconds:))
     }
 }
-#endif

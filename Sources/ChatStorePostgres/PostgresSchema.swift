@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 import EmbeddedFiles
 
@@ -208,4 +207,3 @@ struct PostgresSchema: Sendable {
         }
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 package import ChatDomain
 package import Logging
 
@@ -63,4 +62,3 @@ package struct PostgresStores: Sendable {
             moderation: moderation, metrics: metrics, upkeep: upkeep)
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 package import ChatDomain
 
 /// The subscriptions of browsers and the VAPID key, in PostgreSQL.
@@ -105,4 +104,3 @@ package struct PostgresSubscriptionStore: SubscriptionStore {
         try transaction.row("SELECT private_key FROM vapid_key")?.text(0)
     }
 }
-#endif

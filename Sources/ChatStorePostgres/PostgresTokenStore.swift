@@ -1,4 +1,3 @@
-#if PostgreSQL
 package import ChatDomain
 import Crypto
 import Foundation
@@ -100,4 +99,3 @@ package final class PostgresTokenStore: TokenStore {
         }
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 
 /// A transaction on one connection. Statements are queued and sent together when the caller reads a result. BEGIN goes
@@ -158,4 +157,3 @@ final class PostgresTransaction {
         _ = try? connection.run("ROLLBACK")
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 package import ChatDomain
 import Logging
 
@@ -115,4 +114,3 @@ package struct PostgresUpkeep: StoreUpkeep {
         try await retention.clockEvidence(upTo: limit)
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 
 /// A parameter of a statement. It is sent as text, and the statement casts it: `$1::bigint`, `at($2::bigint)`,
@@ -62,4 +61,3 @@ extension PostgresValue: ExpressibleByIntegerLiteral, ExpressibleByStringLiteral
     init(stringLiteral value: String) { self = .text(value) }
     init(booleanLiteral value: Bool) { self = .bool(value) }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 
 /// The state of a relay's leases that is not in the table `push_queue_due`. It consists of releases that are not
@@ -228,4 +227,3 @@ struct QueueLeases: Sendable {
         doubtfulSince = nil
     }
 }
-#endif

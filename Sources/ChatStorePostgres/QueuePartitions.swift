@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 import Synchronization
 
@@ -114,4 +113,3 @@ final class QueuePartitions: Sendable {
         }
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 
 /// A leased push, and its position in the lane.
@@ -204,4 +203,3 @@ extension String {
         return text.withUTF8 { body(UnsafeRawBufferPointer($0)) }
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 import Synchronization
 
@@ -434,4 +433,3 @@ final class QueueUpkeep: Sendable {
         }
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 
 /// The read state of messages: `fetched_to` of members, including those who have left their room. A member's stay in a
@@ -135,4 +134,3 @@ enum ReadState {
         WHERE history_from < a.message AND udid <> a.writer
         """
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 import Foundation
 import Logging
@@ -239,4 +238,3 @@ final class RelayHeartbeat: Sendable {
         for answer in waiting { answer(result) }
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 
 /// Advisory locks, which are not tied to a row. A transaction holds them until its end.
@@ -41,4 +40,3 @@ extension PostgresTransaction {
             """, [.texts(locks.map(\.1)), .ints(locks.map(\.0.rawValue))])
     }
 }
-#endif

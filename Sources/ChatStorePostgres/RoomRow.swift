@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 
 /// A room's row in the table `rooms`.
@@ -55,4 +54,3 @@ enum RoomRow {
         ORDER BY room_id LIMIT $2::bigint
         """
 }
-#endif

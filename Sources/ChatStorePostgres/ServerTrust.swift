@@ -1,4 +1,3 @@
-#if PostgreSQL
 import CPostgreSQL
 import Foundation
 
@@ -90,4 +89,3 @@ struct ServerTrust: Equatable {
         (isDefault ? [("sslmode", Self.full)] : []) + (rootCertificates.map { [("sslrootcert", $0)] } ?? [])
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 
 /// Records settlements in one transaction. All decisions have been made before; this type only applies them, with one
@@ -226,4 +225,3 @@ struct SettlementWriter {
             """, [.ints(counts.map(\.key)), added(.sent), added(.failed), added(.expired), added(.cancelled)])
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 import Synchronization
 
@@ -55,4 +54,3 @@ final class TransactionMeasures: Sendable {
         return work
     }
 }
-#endif

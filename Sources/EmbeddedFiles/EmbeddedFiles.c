@@ -92,10 +92,8 @@ struct EmbeddedFile embedded_file(const char *name) {
     FILE("schema.sql")
 #embed "../../schema.sql"
     END
-#ifdef POSTGRESQL
     FILE("schema-postgres.sql")
 #embed "../ChatStorePostgres/schema.sql"
     END
-#endif
     return (struct EmbeddedFile){NULL, 0};
 }

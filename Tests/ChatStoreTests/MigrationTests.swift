@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 import Foundation
 import GRDB
@@ -656,4 +655,3 @@ struct MigrationTests {
         #expect(try inServer() == ["messages.mood", "notes", "view recent"])
     }
 }
-#endif

@@ -1,8 +1,8 @@
-#if PostgreSQL
 import ChatDomain
-@testable import ChatStorePostgres
 import Synchronization
 import Testing
+
+@testable import ChatStorePostgres
 
 /// Tests the commands beside relays that store their leases in the rows, as only PostgreSQL's do.
 /// ``QueueAdministrationTests`` tests the commands on every store.
@@ -254,4 +254,3 @@ struct PostgresAdministrationTests {
         #expect(work.waitingCalls.map(\.kind) == ["answer", "read", "upkeep", "background"])
     }
 }
-#endif

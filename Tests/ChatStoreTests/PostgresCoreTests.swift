@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 import Foundation
 import Logging
@@ -404,4 +403,3 @@ struct PostgresCoreTests {
         }
     }
 }
-#endif

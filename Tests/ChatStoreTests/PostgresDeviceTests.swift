@@ -1,8 +1,8 @@
-#if PostgreSQL
 import ChatDomain
-@testable import ChatStorePostgres
 import Foundation
 import Testing
+
+@testable import ChatStorePostgres
 
 @Suite("PostgreSQL: devices", .timeLimit(.minutes(3)))
 struct PostgresDeviceTests {
@@ -229,4 +229,3 @@ struct PostgresDeviceTests {
         #expect(found.allSatisfy { $0.token == device.token.description && ($0.apnsID != nil) == ($0.state == .sent) })
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import APNSGateway
 import ChatDomain
 import ChatStorePostgres
@@ -57,4 +56,3 @@ final class PostgresFixture: Sendable {
 
     func value(_ sql: String) throws -> Int { Int(try query(sql)) ?? -1 }
 }
-#endif

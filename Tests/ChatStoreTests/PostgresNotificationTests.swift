@@ -1,9 +1,9 @@
-#if PostgreSQL
 import APNSGateway
 import ChatDomain
-@testable import ChatStorePostgres
 import Foundation
 import Testing
+
+@testable import ChatStorePostgres
 
 @Suite("PostgreSQL: notifications", .timeLimit(.minutes(3)))
 struct PostgresNotificationTests {
@@ -356,4 +356,3 @@ struct PostgresNotificationTests {
         #expect(try relays.fixture.value("SELECT count(*) FROM notification_counts") == 2)
     }
 }
-#endif

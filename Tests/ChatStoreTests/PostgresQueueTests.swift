@@ -1,10 +1,10 @@
-#if PostgreSQL
 import ChatDomain
-@testable import ChatStorePostgres
 import Foundation
 import Synchronization
 import TestPostgres
 import Testing
+
+@testable import ChatStorePostgres
 
 /// Tests the queue of PostgreSQL with several relays and other programs. ``StorePortTests`` tests the queue of every
 /// store.
@@ -549,4 +549,3 @@ extension PostgresStores {
     /// Does the watch's work of one round.
     func lookForPushes() async throws { try await upkeep.queue.look() }
 }
-#endif

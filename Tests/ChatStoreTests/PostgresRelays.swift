@@ -1,7 +1,7 @@
-#if PostgreSQL
 import ChatDomain
-@testable import ChatStorePostgres
 import Synchronization
+
+@testable import ChatStorePostgres
 
 /// A counter that several tasks share.
 final class Counter: Sendable {
@@ -99,4 +99,3 @@ final class Relays: Sendable {
         return pushes.count
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 import Foundation
 import Synchronization
@@ -583,4 +582,3 @@ private struct TextFormat: PushFormat {
 
     func push(_ row: QueuedPush, identifier: UInt32) throws(PushRefusal) -> Push { throw PushRefusal("NotSent") }
 }
-#endif

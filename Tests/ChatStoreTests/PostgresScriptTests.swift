@@ -1,9 +1,9 @@
-#if PostgreSQL
 import ChatDomain
-@testable import ChatStorePostgres
 import Synchronization
 import TestPostgres
 import Testing
+
+@testable import ChatStorePostgres
 
 /// Tests the queue beside programs that write many rows at once, choose their ids, or lock them.
 @Suite("PostgreSQL: many writes of other programs", .timeLimit(.minutes(2)))
@@ -149,4 +149,3 @@ struct PostgresScriptTests {
         #expect(try relays.fixture.value("SELECT count(*) FROM push_queue WHERE payload <> ''") == 0)
     }
 }
-#endif

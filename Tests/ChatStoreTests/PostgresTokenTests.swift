@@ -1,8 +1,8 @@
-#if PostgreSQL
 import ChatDomain
-@testable import ChatStorePostgres
 import Foundation
 import Testing
+
+@testable import ChatStorePostgres
 
 @Suite("PostgreSQL: tokens and keys", .timeLimit(.minutes(3)))
 struct PostgresTokenTests {
@@ -124,4 +124,3 @@ struct PostgresTokenTests {
         #expect(try await second.token(of: expiring) == nil)
     }
 }
-#endif

@@ -1,7 +1,7 @@
-#if PostgreSQL
 import ChatDomain
-@testable import ChatStorePostgres
 import Testing
+
+@testable import ChatStorePostgres
 
 @Suite("The leases that a relay remembers")
 struct QueueLeasesTests {
@@ -104,4 +104,3 @@ struct QueueLeasesTests {
         #expect(late && last && !over)
     }
 }
-#endif

@@ -73,7 +73,6 @@ struct QueuePropertyTests {
                 isIntact = { [query] in try query("PRAGMA integrity_check") == [["ok"]] }
                 advance = { fixture.advance($0) }
                 now = { fixture.time.withLock { $0 } }
-            #if PostgreSQL
             case .postgres:
                 let fixture = try PostgresFixture()
                 relays = 2
@@ -88,7 +87,6 @@ struct QueuePropertyTests {
                 isIntact = { true }
                 advance = { fixture.advance($0) }
                 now = { fixture.time.withLock { $0 } }
-            #endif
             }
         }
     }

@@ -1,28 +1,15 @@
 import ChatDomain
-import Foundation
 import Testing
 
 @testable import ChatStore
-
-#if PostgreSQL
 @testable import ChatStorePostgres
-#endif
 
 /// A store to run the tests of the ports with. A new store is a new case.
-enum StoreKind: String, CaseIterable, Sendable {
-    case sqlite
-    #if PostgreSQL
-    case postgres
-    #endif
-
-    /// The stores that are built. If `STORE` names one of them, only that one.
-    static let allCases = ["sqlite", "postgres"].compactMap(StoreKind.init).filter {
-        ["", $0.rawValue].contains(ProcessInfo.processInfo.environment["STORE"] ?? "")
-    }
+enum StoreKind: CaseIterable, Sendable {
+    case sqlite, postgres
 
     func make() async throws -> TestedStore {
         switch self {
-        #if PostgreSQL
         case .postgres:
             let fixture = try PostgresFixture()
             return try await TestedStore(
@@ -46,7 +33,6 @@ enum StoreKind: String, CaseIterable, Sendable {
                     row.split(separator: "|", omittingEmptySubsequences: false).map(String.init)
                 }
             }
-        #endif
         case .sqlite:
             let fixture = try StoreFixture()
             return try await TestedStore(

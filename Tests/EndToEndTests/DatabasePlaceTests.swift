@@ -126,5 +126,14 @@ extension Waiting {
             }
             #expect(try relay.count("SELECT count(*) FROM active_users WHERE app = 'news'") == 3)
         }
+
+        @Test("The relay loads PostgreSQL's library only if it stores in PostgreSQL")
+        func library() async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
+            try await relay.join()
+            #expect(try relay.process.hasLoaded("libpq.so") == (StoreKind.ofThisRun == .postgres))
+        }
     }
 }

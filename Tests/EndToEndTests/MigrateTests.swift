@@ -1,4 +1,3 @@
-#if PostgreSQL
 import Foundation
 import Testing
 
@@ -18,4 +17,3 @@ extension Databases {
         }
     }
 }
-#endif

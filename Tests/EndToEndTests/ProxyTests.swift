@@ -26,10 +26,8 @@ extension Waiting {
         @Test("check reports a proxy's mistakes")
         func findings() async throws { try await Self.play("findings", checks: 20) }
 
-        #if PostgreSQL
         @Test("With two relays on one PostgreSQL behind Caddy, streams continue when one relay dies and one hangs")
         func relays() async throws { try await Self.play("relays", checks: 55) }
-        #endif
 
         /// - Parameter checks: The minimum number of checks that the script must have made.
         private static func play(_ part: String, checks: Int) async throws {

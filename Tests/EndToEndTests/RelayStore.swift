@@ -1,10 +1,7 @@
 import Foundation
 import GRDB
-import Testing
-
-#if PostgreSQL
 import TestPostgres
-#endif
+import Testing
 
 /// The store of all relays of a run: SQLite files, or PostgreSQL with `STORE=postgres`.
 enum StoreKind: String {
@@ -20,12 +17,7 @@ enum StoreKind: String {
     func makeStore(path: String) throws -> any RelayStore {
         switch self {
         case .sqlite: return SQLiteFile(path: path)
-        case .postgres:
-            #if PostgreSQL
-            return try PostgresTestDatabase(path: path)
-            #else
-            throw Child.Failure(description: "STORE=postgres needs tests that were built with --traits PostgreSQL")
-            #endif
+        case .postgres: return try PostgresTestDatabase(path: path)
         }
     }
 }
@@ -172,7 +164,6 @@ struct SQLiteFile: RelayStore {
 
 // MARK: - PostgreSQL
 
-#if PostgreSQL
 /// A database on the PostgreSQL server of these tests. It is dropped with this object.
 final class PostgresTestDatabase: RelayStore {
     let path: String
@@ -230,4 +221,3 @@ final class PostgresTestDatabase: RelayStore {
         return "{" + quoted.joined(separator: ",") + "}"
     }
 }
-#endif

@@ -93,6 +93,11 @@ final class Running: Sendable {
         }
     }
 
+    /// Whether the process has loaded a library. `name` is the start of its file's name.
+    func hasLoaded(_ name: String) throws -> Bool {
+        try String(contentsOfFile: "/proc/\(child.identifier)/maps", encoding: .utf8).contains("/\(name)")
+    }
+
     /// Returns a field of the process's status file (proc(5)).
     private func status(_ name: String) throws -> String? {
         let status = try String(contentsOfFile: "/proc/\(child.identifier)/status", encoding: .utf8)

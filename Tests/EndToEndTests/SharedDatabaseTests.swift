@@ -1,4 +1,3 @@
-#if PostgreSQL
 import Foundation
 import Testing
 
@@ -23,4 +22,3 @@ extension Databases {
         }
     }
 }
-#endif

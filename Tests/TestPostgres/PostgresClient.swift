@@ -1,4 +1,3 @@
-#if PostgreSQL
 import CPostgreSQL
 import Foundation
 import Synchronization
@@ -99,4 +98,3 @@ package final class PostgresClient: Sendable {
         return handle
     }
 }
-#endif

@@ -1,4 +1,3 @@
-#if PostgreSQL
 import Foundation
 import Synchronization
 
@@ -118,4 +117,3 @@ package final class PostgresServer: Sendable {
             + ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c"]
     }
 }
-#endif

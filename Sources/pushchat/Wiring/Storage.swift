@@ -1,11 +1,8 @@
 import ChatDomain
 import ChatStore
+import ChatStorePostgres
 import Dispatch
 import Logging
-
-#if PostgreSQL
-import ChatStorePostgres
-#endif
 
 /// The configured store, opened: a SQLite file or a PostgreSQL database.
 struct Storage: Sendable {
@@ -23,16 +20,12 @@ struct Storage: Sendable {
             let stores = try SQLiteStores(file: DatabaseFile(path: database.path), settings: settings, logger: logger)
             return Storage(ports: stores.ports, imports: stores.imports, end: { try stores.close() })
         }
-        #if PostgreSQL
         let postgres = PostgresConfiguration(url: url.text, schema: database.schema, connections: database.connections)
         // This waits for the server.
         return try await withoutCooperation {
             let stores = try PostgresStores(configuration: postgres, settings: settings, logger: logger)
             return Storage(ports: stores.ports, imports: stores.imports, end: { stores.close() })
         }
-        #else
-        throw Failure("database.url needs a pushchat that was built with PostgreSQL: \(url)")
-        #endif
     }
 
     /// Calls `body` with the queue of an existing database. Does not create or upgrade the database.
@@ -42,7 +35,6 @@ struct Storage: Sendable {
         _ database: Configuration.Database, _ body: (any QueueAdministration) async throws -> Result
     ) async throws -> Result {
         guard let url = database.url else { return try await body(QueueFile(path: database.path)) }
-        #if PostgreSQL
         let postgres = PostgresConfiguration(url: url.text, schema: database.schema)
         let queue = try await withoutCooperation { try PostgresQueueAdministration(configuration: postgres) }
         let result: Result
@@ -54,9 +46,6 @@ struct Storage: Sendable {
         }
         try? await withoutCooperation { queue.close() }
         return result
-        #else
-        throw Failure("database.url needs a pushchat that was built with PostgreSQL: \(url)")
-        #endif
     }
 
     /// The report of `pushchat check` about the database.
@@ -75,15 +64,11 @@ struct Storage: Sendable {
             let found = try DatabaseFile(path: database.path).inspect()
             return Inspection(text: found.text, pushesToSend: found.pushesToSend, members: found.members)
         }
-        #if PostgreSQL
         let postgres = PostgresConfiguration(url: url.text, schema: database.schema)
         let found = try await withoutCooperation { try postgres.inspect() }
         return Inspection(
             text: "\(database.description), \(found.text)", problems: found.problems, pushesToSend: found.pushesToSend,
             members: found.members)
-        #else
-        throw Failure("database.url needs a pushchat that was built with PostgreSQL: \(url)")
-        #endif
     }
 
     /// Copies a SQLite file into a PostgreSQL database, or the reverse. The target must be empty or not exist.
@@ -96,7 +81,6 @@ struct Storage: Sendable {
         switch (from, to) {
         case (.file(let from), .file): throw Failure("two files: copy \(from) with `pushchat backup`")
         case (.postgres, .postgres): throw Failure("two PostgreSQL databases: use pg_dump and pg_restore")
-        #if PostgreSQL
         case (.file(let path), .postgres(let url, let schema)):
             let postgres = PostgresConfiguration(url: url.text, schema: schema)
             return try await withoutCooperation {
@@ -115,9 +99,6 @@ struct Storage: Sendable {
                         }, { try copy(from: source, to: $0, isStopped) })
                 }
             }
-        #else
-        default: throw Failure("this pushchat was built without PostgreSQL (docs/postgresql.md)")
-        #endif
         }
     }
 
