@@ -396,7 +396,10 @@ struct MigrationTests {
             ("UPDATE push_queue SET payload = x'7b00'", "table push_queue, message_id 1: payload has a zero byte"),
             ("UPDATE push_queue SET payload = x'ff'", "table push_queue, message_id 1: payload is not UTF-8"),
             ("UPDATE active_users SET nickname = 'a' || char(0)", "active_users, member_id 1: nickname has a zero"),
-            ("UPDATE active_users SET time_joined = 'today'", "active_users, member_id 1: time_joined is not a time like"),
+            (
+                "UPDATE active_users SET time_joined = 'today'",
+                "active_users, member_id 1: time_joined is not a time like"
+            ),
             (
                 "UPDATE device_tags SET tag = CAST(x'c0af' AS TEXT)",
                 "device_tags, tag \u{FFFD}\u{FFFD}, device_id 1: tag is no"
