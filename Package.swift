@@ -108,7 +108,7 @@ let package = Package(
             name: "ChatStorePostgres",
             dependencies: ["ChatDomain", "EmbeddedFiles", .target(name: "CPostgreSQL", condition: postgres)]
                 + products("Crypto", "Logging"),
-            exclude: ["schema.sql"]),
+            exclude: ["Server/schema.sql"]),
         .target(name: "CPostgreSQL"),
         // Linux system calls that Swift's Glibc module does not offer.
         .target(name: "CLinux"),

@@ -94,7 +94,7 @@ struct EmbeddedFile embedded_file(const char *name) {
     END
 #ifdef POSTGRESQL
     FILE("schema-postgres.sql")
-#embed "../ChatStorePostgres/schema.sql"
+#embed "../ChatStorePostgres/Server/schema.sql"
     END
 #endif
     return (struct EmbeddedFile){NULL, 0};
