@@ -31,7 +31,7 @@ struct ControlBody<Field: RawRepresentable<String> & CaseIterable> {
     /// Reads the whole body. An empty body counts as an empty object. An unknown field is an error, because it may be
     /// misspelled.
     init(of request: Request) async throws {
-        let bytes = try await request.body.collect(upTo: ControlAPI.bodyLimit)
+        let bytes = try await request.body.collect(upTo: ControlLimits.body)
         guard bytes.readableBytes > 0 else {
             values = [:]
             return
@@ -75,7 +75,7 @@ struct ControlBody<Field: RawRepresentable<String> & CaseIterable> {
 
     func token(_ field: Field) throws(ControlError) -> [UInt8]? {
         guard let text = try string(field) else { return nil }
-        return try ControlAPI.token(text, field: field.rawValue)
+        return try TokenText.bytes(checking: text, field: field.rawValue)
     }
 }
 
@@ -108,7 +108,7 @@ struct ControlErrorMiddleware<Context: RequestContext>: RouterMiddleware {
         } catch let error as LimitReached {
             refusal = ControlError(error.text)
         } catch is NIOTooManyBytesError {
-            refusal = ControlError(.contentTooLarge, "the body is longer than \(ControlAPI.bodyLimit) bytes")
+            refusal = ControlError(.contentTooLarge, "the body is longer than \(ControlLimits.body) bytes")
         } catch let error as any HTTPResponseError where error.status == .notFound {
             refusal = ControlError(
                 .notFound, "there is no \(request.method.rawValue) \(request.uri.path); GET / lists the calls")
@@ -135,5 +135,15 @@ extension Response {
                 .xContentTypeOptions: "nosniff",
             ],
             body: .init(byteBuffer: body))
+    }
+}
+
+extension TokenText {
+    /// - Throws: ``ControlError`` that names the field and the rule.
+    static func bytes(checking text: some StringProtocol, field: String) throws(ControlError) -> [UInt8] {
+        guard let token = bytes(of: text) else {
+            throw ControlError("\(field): must be 1 to \(maxSize) bytes in hexadecimal digits")
+        }
+        return token
     }
 }

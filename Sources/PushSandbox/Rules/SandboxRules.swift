@@ -15,7 +15,7 @@ struct SandboxRules {
     /// Whether the text can be a topic: the characters of a bundle id with its suffix, and `_` in addition to Apple's
     /// characters.
     private static func isTopic(_ text: String) -> Bool {
-        !text.isEmpty && text.utf8.count <= ControlAPI.topicLimit
+        !text.isEmpty && text.utf8.count <= ControlLimits.topic
             && text.utf8.allSatisfy { byte in
                 switch byte {
                 case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),

@@ -138,38 +138,6 @@ extension HTTPField.Name {
     static let topic = Self("Topic")!
 }
 
-/// The push service's reason for rejecting a message: a status, and the body that Mozilla's service would send.
-struct WebPushRefusal: Error, Sendable, Hashable {
-    let status: Int
-    /// Mozilla's number of the error (autopush-rs, `docs/src/errors.md`).
-    let errno: Int
-    let message: String
-    /// The number of seconds after which the sender may retry. `nil` if the response does not name it.
-    var retryAfter: Int?
-
-    init(_ status: Int, _ errno: Int, _ message: String) {
-        self.status = status
-        self.errno = errno
-        self.message = message
-    }
-
-    /// Creates the response of a fault.
-    init(fault status: Int, retryAfter: Int?) {
-        let errno =
-            switch status {
-            case 401, 403: 109
-            case 404: 102
-            case 410: 103
-            case 413: 104
-            // Mozilla's number for "retry, with increasing delays".
-            case 429, 503: 201
-            default: 999
-            }
-        self.init(status, errno, "a fault of the sandbox")
-        self.retryAfter = retryAfter
-    }
-}
-
 /// The push service's action for a request.
 enum WebPushDecision: Sendable, Hashable {
     /// Respond with 201. The service stores a message for a real browser for `ttl` seconds. A simulated browser needs
@@ -185,35 +153,4 @@ enum WebPushDecision: Sendable, Hashable {
     case ignore
     /// Close the connection without a response.
     case close
-}
-
-extension SandboxState {
-    /// Decides on a message for a browser, and records it.
-    /// - Parameter applies: Whether faults apply. `false` if a fault has postponed this message before.
-    mutating func decide(_ push: BrowserPush, at now: Date, faults applies: Bool = true) -> WebPushDecision {
-        if applies, case .webPush(let fault)? = faults.trigger(token: push.token, over: .webpush) {
-            switch fault {
-            case .status(let status, let retryAfter, let delay):
-                let refusal = WebPushRefusal(fault: status, retryAfter: retryAfter)
-                record(push, .denied(refusal), at: now)
-                return .refuse(refusal, delay: delay)
-            case .delay(let milliseconds):
-                return .postpone(milliseconds: milliseconds)
-            case .drop:
-                record(push, .dropped, at: now)
-                return .ignore
-            case .close:
-                record(push, .closed, at: now)
-                return .close
-            }
-        }
-        do {
-            let ttl = try push.check(browsers[push.secret], at: now)
-            record(push, .accepted, at: now)
-            return .accept(ttl: ttl, wakes: keep(push, ttl: ttl, at: now))
-        } catch {
-            record(push, .denied(error), at: now)
-            return .refuse(error)
-        }
-    }
 }
