@@ -117,7 +117,7 @@ struct SandboxCommand: AsyncParsableCommand {
             let addresses = try await sandbox.start()
             let text =
                 """
-                PushChat sandbox \(Pushchat.version)
+                PushChat sandbox \(Build.version)
                   binary   \(addresses.binary)      (TLS, client certificate)
                   feedback \(addresses.feedback)      (TLS, client certificate)
                   http2    \(addresses.http2)      (TLS, provider token or client certificate)
@@ -209,7 +209,7 @@ private struct SandboxReadiness: Service {
 
     private var json: JSONValue {
         .object([
-            "version": .string(Pushchat.version), "process": .number(Int(getpid())),
+            "version": .string(Build.version), "process": .number(Int(getpid())),
             "control": .string("http://\(addresses.control)"), "host": .string(addresses.http2.host),
             "ports": .object([
                 "binary": .number(addresses.binary.port), "feedback": .number(addresses.feedback.port),

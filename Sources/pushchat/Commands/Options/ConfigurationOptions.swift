@@ -5,30 +5,6 @@ import Foundation
 public import Logging
 import Synchronization
 
-extension ArgumentHelp {
-    /// The help of an option, with a name for its value.
-    static func value(_ name: String, _ abstract: String, discussion: String = "") -> ArgumentHelp {
-        ArgumentHelp(abstract, discussion: discussion, valueName: name)
-    }
-}
-
-/// The flags that select a configuration.
-struct ConfigurationChoice: ParsableArguments {
-    @Option(
-        help: .value(
-            "file", "The relay's configuration file.",
-            discussion: "Without it: ./pushchat.yaml, /etc/pushchat/pushchat.yaml, or the defaults."),
-        completion: .file(extensions: ["yaml", "yml"]))
-    var config: String?
-
-    @Option(help: .value("name", "development or production."), completion: .list(["development", "production"]))
-    var environment: String?
-
-    var flags: [ConfigurationFlag] {
-        environment.map { [ConfigurationFlag("environment", $0, name: "--environment")] } ?? []
-    }
-}
-
 /// The flags that select a configuration and a database, for commands that work on the database, whether a relay is
 /// running or not.
 struct DatabaseOptions: ParsableArguments {
@@ -218,23 +194,5 @@ extension Configuration {
             Output.note("warning: \(warning)")
         }
         return configuration
-    }
-}
-
-/// An error that ends a command with status 1 and its text on standard error.
-struct Failure: Error, CustomStringConvertible {
-    let description: String
-
-    init(_ description: String) {
-        self.description = description
-    }
-
-    /// Converts every error of `work` into a ``Failure`` with the same text.
-    static func catching<Result>(_ work: () throws -> Result) throws -> Result {
-        do {
-            return try work()
-        } catch {
-            throw Failure("\(error)")
-        }
     }
 }

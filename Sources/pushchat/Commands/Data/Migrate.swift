@@ -22,7 +22,7 @@ struct Migrate: AsyncParsableCommand {
     @Flag(help: "The result as JSON.") var json = false
 
     func run() async throws {
-        let (from, to) = (try Place(from, schema: schema), try Place(to, schema: schema))
+        let (from, to) = (try DatabasePlace(from, schema: schema), try DatabasePlace(to, schema: schema))
         Interruption.hold()
         let copied: [Migration.Copied]
         do {
@@ -48,42 +48,6 @@ struct Migrate: AsyncParsableCommand {
         for copied in copied { table.add([copied.table, String(copied.rows), String(copied.hash.prefix(16))]) }
         table.end()
         Output.note("\(to) has the same content, read back and compared")
-    }
-
-    /// The source or the destination of a migration.
-    enum Place: Sendable, CustomStringConvertible {
-        case file(String)
-        case postgres(url: Secret, schema: String?)
-
-        /// The size limit in bytes of a file that contains a URL. Real files are far smaller.
-        private static let maxFileSize = 1 << 16
-
-        init(_ text: String, schema: String?) throws {
-            var url = text
-            if text.hasPrefix("@") {
-                let path = String(text.dropFirst())
-                do throws(ReadableFile.Problem) {
-                    url = try ReadableFile.text(path, limit: Self.maxFileSize)
-                        .trimmingCharacters(in: .whitespacesAndNewlines)
-                } catch {
-                    throw Failure("\(text) names a file, \(error)")
-                }
-            }
-            if url.hasPrefix("postgres://") || url.hasPrefix("postgresql://") {
-                self = .postgres(url: Secret(url), schema: schema)
-            } else if text.hasPrefix("@") {
-                throw Failure("\(text) names a file without a URL like postgres://relay@db.example.org/pushchat")
-            } else {
-                self = .file(text)
-            }
-        }
-
-        var description: String {
-            switch self {
-            case .file(let path): path
-            case .postgres(let url, let schema): Configuration.Database(url: url, schema: schema).description
-            }
-        }
     }
 }
 

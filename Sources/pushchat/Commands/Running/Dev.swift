@@ -69,7 +69,7 @@ struct Dev: AsyncParsableCommand {
             let relay = listening.localAddress
             print(
                 """
-                PushChat Relay \(Pushchat.version)
+                PushChat Relay \(Build.version)
                   chat     \(relay)/         (for apps: POST /api.php)
                   operator \(relay)/admin    (queue, rooms, devices; for this machine only)
                   inbox    http://\(addresses.control)/          (what devices get, and what can go wrong)
