@@ -103,7 +103,7 @@ let package = Package(
         .target(
             name: "ChatStorePostgres",
             dependencies: ["ChatDomain", "CPostgreSQL", "EmbeddedFiles"] + products("Crypto", "Logging"),
-            exclude: ["schema.sql"]),
+            exclude: ["Server/schema.sql"]),
         // PostgreSQL's client library, which is loaded on demand.
         .target(name: "CPostgreSQL"),
         // Linux system calls that Swift's Glibc module does not offer.

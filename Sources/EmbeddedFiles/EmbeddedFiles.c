@@ -93,7 +93,7 @@ struct EmbeddedFile embedded_file(const char *name) {
 #embed "../../schema.sql"
     END
     FILE("schema-postgres.sql")
-#embed "../ChatStorePostgres/schema.sql"
+#embed "../ChatStorePostgres/Server/schema.sql"
     END
     return (struct EmbeddedFile){NULL, 0};
 }

@@ -1,16 +1,9 @@
 import ArgumentParser
-import BuildInfo
 import Foundation
 
 /// The executable: the relay, its commands, and the sandbox, which imitates the push services of Apple and of browsers.
 @main
 struct Pushchat: AsyncParsableCommand {
-    static let version = "0.4.0"
-    /// The commit of the build; empty if the build did not record one.
-    static let commit = String(cString: pushchat_commit())
-    /// The version, followed by the commit if it is known: `0.4.0 (1a2b3c4)`.
-    static let build = commit.isEmpty ? version : "\(version) (\(commit))"
-
     static let configuration = CommandConfiguration(
         commandName: "pushchat",
         abstract: "A chat relay that pushes every message to its room, and a local sandbox for Apple's push service.",
@@ -23,7 +16,7 @@ struct Pushchat: AsyncParsableCommand {
             Settings come from a YAML file, PUSHCHAT_… variables and flags.
             To see every setting in force and its source: pushchat config
             """,
-        version: "pushchat \(build)",
+        version: "pushchat \(Build.description)",
         subcommands: [
             Serve.self, Reload.self, Dev.self, SandboxCommand.self, Chat.self, Post.self, Send.self, Rooms.self,
             Members.self,

@@ -37,7 +37,7 @@ struct ImportTests {
 
     private static let inC: Set = ["BuildInfo", "CLinux", "CPostgreSQL", "EmbeddedFiles"]
 
-    private static let sources = URL(filePath: #filePath).deletingLastPathComponent()
+    static let sources = URL(filePath: #filePath).deletingLastPathComponent()
         .deletingLastPathComponent().deletingLastPathComponent().appending(path: "Sources")
 
     @Test("Every target is in the table")

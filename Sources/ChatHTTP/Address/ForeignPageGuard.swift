@@ -71,7 +71,7 @@ struct ForeignPageGuard: RouterMiddleware {
     ///
     /// A page of another site can send `Authorization` only if the relay, or a proxy in front of it, allows that site
     /// by CORS. The header therefore shows that the call is intended.
-    static func refusingForeignPages(_ handler: @escaping Routes.Handler) -> Routes.Handler {
+    static func refusingForeignPages(_ handler: @escaping ChatContext.Handler) -> ChatContext.Handler {
         { request, context in
             if request.headers.first(.secFetchSite) == "cross-site", !request.headers.contains(.authorization),
                 !isOfApp(request.headers.first(.origin) ?? "")

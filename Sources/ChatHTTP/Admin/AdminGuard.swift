@@ -4,57 +4,6 @@ import Hummingbird
 import Logging
 import Synchronization
 
-/// The caller of a protected route.
-enum Caller: Sendable, Hashable {
-    /// A caller with the configuration's token, or one from this machine in development.
-    case administrator
-    case token(AccessToken)
-
-    /// The name in records and log lines.
-    var name: String {
-        switch self {
-        case .administrator: "admin"
-        case .token(let token): token.name.text
-        }
-    }
-
-    /// The writer's id in the store.
-    var writer: MemberID {
-        switch self {
-        case .administrator: .administrator
-        case .token(let token): .program(token: token.id)
-        }
-    }
-
-    var token: AccessToken? {
-        switch self {
-        case .administrator: nil
-        case .token(let token): token
-        }
-    }
-
-    func require(_ scope: Scope) throws(ChatError) {
-        guard let grant = token?.grant, !grant.includes(scope) else { return }
-        let scopes = Scope.allCases.filter(grant.scopes.contains).map(\.rawValue).joined(separator: ", ")
-        throw ChatError(.forbidden, "This call needs a token with the scope \(scope.rawValue); this one has \(scopes)")
-    }
-
-    /// Returns the room of a call. A token for one room need not name it.
-    func room(_ named: SecretCode?) throws(ChatError) -> SecretCode {
-        guard let own = token?.grant.room else {
-            guard let named else { throw .missing("room") }
-            return named
-        }
-        guard named == nil || named == own else {
-            throw ChatError(.forbidden, "This token is for another room", field: "room")
-        }
-        return own
-    }
-
-    /// Returns the key under which the store keeps a caller's `Idempotency-Key`, so that callers' keys never collide.
-    func key(_ key: String?) -> String? { key.map { token == nil ? $0 : "\(writer):\($0)" } }
-}
-
 /// Authenticates and authorizes calls of the admin API.
 ///
 /// A caller with a token of the configuration may call everything. A program with a token of the database may call what
@@ -80,9 +29,9 @@ struct AdminGuard: Sendable {
     ///   - credential: Returns a request's token. Empty if the request has a credential of another form, `nil` if it
     ///     has none.
     func guarding(
-        _ handler: @escaping Routes.Handler, _ scope: Scope = .admin,
+        _ handler: @escaping ChatContext.Handler, _ scope: Scope = .admin,
         credential: @escaping @Sendable (Request) -> String? = { $0.headers.credential }
-    ) -> Routes.Handler {
+    ) -> ChatContext.Handler {
         { request, context in
             // The router treats `//v1` as `/v1`, but a proxy's rule does not.
             guard !request.uri.path.utf8.contains("//".utf8) else { throw ErrorResponse.notFound }

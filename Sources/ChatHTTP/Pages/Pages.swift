@@ -24,7 +24,7 @@ struct Pages: Sendable {
     }
 
     /// Returns the handler of one of the tutorial's pages, which are served in development only.
-    func test(_ page: ByteBuffer) -> Routes.Handler {
+    func test(_ page: ByteBuffer) -> ChatContext.Handler {
         { _, _ in
             try requireDevelopment()
             return Responses.html(page)

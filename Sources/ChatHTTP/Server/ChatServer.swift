@@ -27,45 +27,6 @@ package struct ChatServerConfiguration: Sendable {
     }
 }
 
-/// The settings that can change while the server runs. They are read for every request.
-package struct ChatHTTPSettings: Sendable {
-    /// Whether to serve the tutorial's test pages.
-    package var isDevelopment: Bool
-    /// Whether to refuse requests from other sites' web pages, because only this machine should reach the server.
-    package var refusesForeignPages: Bool
-    /// The maximum length of a message's text, in bytes.
-    package var textLimit: Int
-    /// The proxies whose `Forwarded` and `X-Forwarded-For` headers are trusted.
-    package var trustedProxies: [AddressRange]
-    /// The rate limit of chat API requests per address (for IPv6 per /64 network). `nil` for no limit.
-    package var addressRate: RateLimit?
-    /// The rate limit of chat API requests per member. `nil` for no limit.
-    package var memberRate: RateLimit?
-    /// The rate limit of joins per address to codes that no member uses. `nil` for no limit.
-    package var joinRate: RateLimit?
-    /// The HTTPS address at which browsers reach the relay, without a path. `nil` if unknown.
-    package var publicURL: String?
-    /// The administrator's bearer tokens for the admin API. All have the same rights. Empty if none is configured.
-    package var adminTokens: [String]
-
-    package init(
-        isDevelopment: Bool = false, refusesForeignPages: Bool = false, textLimit: Int = MessageText.defaultLimit,
-        trustedProxies: [AddressRange] = [],
-        addressRate: RateLimit? = nil, memberRate: RateLimit? = nil, joinRate: RateLimit? = nil,
-        publicURL: String? = nil, adminTokens: [String] = []
-    ) {
-        self.isDevelopment = isDevelopment
-        self.refusesForeignPages = refusesForeignPages
-        self.textLimit = textLimit
-        self.trustedProxies = trustedProxies
-        self.addressRate = addressRate
-        self.memberRate = memberRate
-        self.joinRate = joinRate
-        self.publicURL = publicURL
-        self.adminTokens = adminTokens
-    }
-}
-
 /// The relay's HTTP server, as a service.
 ///
 /// On graceful shutdown it accepts no new connections or requests, finishes the requests that it is reading or
@@ -246,50 +207,4 @@ struct ChatResponder: HTTPResponder {
         async let response = router.respond(to: request, context: context)
         return try await response
     }
-}
-
-/// The time since this value was created, and a way to wait. Works with any clock, so that tests can control it.
-struct MonotonicTime: Sendable {
-    let now: @Sendable () -> Duration
-    let sleep: @Sendable (Duration) async throws -> Void
-
-    init(_ clock: some Clock<Duration>) {
-        let start = clock.now
-        now = { start.duration(to: clock.now) }
-        sleep = { try await clock.sleep(for: $0) }
-    }
-}
-
-/// The context of one request.
-struct ChatContext: RequestContext {
-    var coreContext: CoreRequestContextStorage
-    /// The other end of the connection, which may be a proxy.
-    let peer: SocketAddress?
-    let channel: any Channel
-    var ids = RequestIDs()
-    /// The time at which the request's head was read, in ``MonotonicTime``.
-    var received = Duration.zero
-    /// The caller. `nil` until ``AdminGuard`` has identified it.
-    private var knownCaller: Caller?
-
-    init(source: ApplicationRequestContextSource) {
-        coreContext = CoreRequestContextStorage(source: source)
-        peer = source.channel.remoteAddress
-        channel = source.channel
-    }
-
-    /// Returns the caller. Only routes behind ``AdminGuard`` have one; other routes get an internal error.
-    func caller() throws(ChatError) -> Caller {
-        guard let knownCaller else { throw ChatError(.internalError, "the route has no guard") }
-        return knownCaller
-    }
-
-    func called(by caller: Caller) -> ChatContext {
-        var context = self
-        context.knownCaller = caller
-        return context
-    }
-
-    /// The address of ``peer``. `nil` for a Unix socket.
-    var peerAddress: IPAddress? { peer.flatMap { IPAddress($0) } }
 }

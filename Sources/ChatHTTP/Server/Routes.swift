@@ -21,7 +21,7 @@ struct Routes {
         routes.add("/push_chat_service.php", [.post: chat.register])
         routes.add("/admin/apns_devices.json", [.post: chat.registerAsJSON])
         let programStream = administrators.guarding(events.programStream, .read)
-        let stream: Handler = { request, context in
+        let stream: ChatContext.Handler = { request, context in
             EventsAPI.isOfProgram(request)
                 ? try await programStream(request, context) : try await events.stream(request, context)
         }
@@ -33,7 +33,8 @@ struct Routes {
         ///
         /// - Parameter scopes: The scope that a token needs, by method. Methods not listed need `admin`.
         func addAdmin(
-            _ path: String, _ handlers: [HTTPRequest.Method: Handler], _ scopes: [HTTPRequest.Method: Scope] = [:]
+            _ path: String, _ handlers: [HTTPRequest.Method: ChatContext.Handler],
+            _ scopes: [HTTPRequest.Method: Scope] = [:]
         ) {
             routes.add(path, handlers) { method, handler in
                 administrators.guarding(handler, scopes[method == .head ? .get : method] ?? .admin)
@@ -72,7 +73,7 @@ struct Routes {
         }
         routes.add("/gotify/version", [.get: gotify.version])
         routes.add("/gotify/health", [.get: gotify.health])
-        func addNtfy(_ path: String, _ handlers: [HTTPRequest.Method: Handler]) {
+        func addNtfy(_ path: String, _ handlers: [HTTPRequest.Method: ChatContext.Handler]) {
             routes.add(path, handlers) { _, handler in
                 administrators.guarding(handler, .post, credential: NtfyAPI.credential)
             }
@@ -108,8 +109,6 @@ struct Routes {
     /// The path of event streams.
     static let events = "/events"
 
-    typealias Handler = @Sendable (Request, ChatContext) async throws -> Response
-
     /// Adds a path with its handlers. The router matches path and method together, so every other method gets a handler
     /// that responds with 405.
     ///
@@ -117,8 +116,8 @@ struct Routes {
     ///   - servesHead: Whether the GET handler also serves HEAD.
     ///   - guarding: Wraps the handler of each method, known or not. By default, pages of other sites may only read.
     private func add(
-        _ path: String, _ handlers: [HTTPRequest.Method: Handler], servesHead: Bool = true,
-        guarding: (_ method: HTTPRequest.Method, _ handler: @escaping Handler) -> Handler = {
+        _ path: String, _ handlers: [HTTPRequest.Method: ChatContext.Handler], servesHead: Bool = true,
+        guarding: (_ method: HTTPRequest.Method, _ handler: @escaping ChatContext.Handler) -> ChatContext.Handler = {
             [.get, .head, .options].contains($0) ? $1 : ForeignPageGuard.refusingForeignPages($1)
         }
     ) {
@@ -126,7 +125,8 @@ struct Routes {
         if servesHead, handlers[.head] == nil { handlers[.head] = handlers[.get] }
         let allow = Self.methods.filter { handlers[$0] != nil }.map(\.rawValue).joined(separator: ", ")
         for method in Self.methods {
-            let handler: Handler = handlers[method] ?? { _, _ in throw ErrorResponse.methodNotAllowed(allow: allow) }
+            let handler: ChatContext.Handler =
+                handlers[method] ?? { _, _ in throw ErrorResponse.methodNotAllowed(allow: allow) }
             router.on(RouterPath(path), method: method, use: guarding(method, handler))
         }
     }

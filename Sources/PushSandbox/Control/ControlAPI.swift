@@ -9,10 +9,6 @@ import WebAssets
 /// The control API, with which tests and the inbox page read and change the sandbox's state (`docs/sandbox.md`, "The
 /// control API").
 struct ControlAPI: Sendable {
-    /// The maximum size of a request body in bytes.
-    static let bodyLimit = 64 << 10
-    /// The maximum size of a topic in bytes.
-    static let topicLimit = 255
     private static let defaultPageSize = 100
     private static let maxPageSize = 1000
     /// The maximum time for which a client may wait for notifications, in milliseconds.
@@ -86,7 +82,7 @@ struct ControlAPI: Sendable {
         let (since, limit) = try page(request)
         let parameters = request.uri.queryParameters
         let filter = InboxFilter(
-            token: try parameters["token"].map { try Self.token($0, field: "token") },
+            token: try parameters["token"].map { try TokenText.bytes(checking: $0, field: "token") },
             gateway: try parameters["protocol"].map { text in
                 guard let gateway = GatewayProtocol(rawValue: String(text)) else {
                     throw ControlError("protocol: \(GatewayProtocol.rule)")
@@ -162,8 +158,8 @@ struct ControlAPI: Sendable {
         let body = try await ControlBody<DeviceField>(of: request)
         let token = try body.token(.token) ?? randomBytes(DeviceRegistry.tokenSize)
         let topic = try body.string(.topic) ?? configuration.topic
-        guard !topic.isEmpty, topic.utf8.count <= Self.topicLimit else {
-            throw ControlError("topic: must be 1 to \(Self.topicLimit) bytes long")
+        guard !topic.isEmpty, topic.utf8.count <= ControlLimits.topic else {
+            throw ControlError("topic: must be 1 to \(ControlLimits.topic) bytes long")
         }
         let name = try body.string(.environment) ?? SandboxDevice.Environment.development.rawValue
         guard let environment = SandboxDevice.Environment(rawValue: name) else {
@@ -183,7 +179,7 @@ struct ControlAPI: Sendable {
     }
 
     private func removeDevice(_ text: String) throws -> Response {
-        let token = try Self.token(text.removingPercentEncoding ?? text, field: "token")
+        let token = try TokenText.bytes(checking: text.removingPercentEncoding ?? text, field: "token")
         let device = try state.withLock { state in
             try state.removeDevice(token: token, topic: configuration.topic, at: self.state.now())
         }
@@ -251,12 +247,5 @@ struct ControlAPI: Sendable {
             throw ControlError("\(name): must be a whole number from \(range.lowerBound)\(upper)")
         }
         return number
-    }
-
-    static func token(_ text: some StringProtocol, field: String) throws(ControlError) -> [UInt8] {
-        guard let token = TokenText.bytes(of: text) else {
-            throw ControlError("\(field): must be 1 to \(TokenText.maxSize) bytes in hexadecimal digits")
-        }
-        return token
     }
 }

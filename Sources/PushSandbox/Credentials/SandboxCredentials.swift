@@ -85,7 +85,7 @@ package struct SandboxCredentials: Sendable, Hashable {
         // A client has no host name to check. Its certificate is required nevertheless.
         configuration.certificateVerification =
             listener == .http2 ? .optionalVerification : .noHostnameVerification
-        if listener == .http2 { configuration.applicationProtocols = [SandboxHTTP2Handshake.protocolName] }
+        if listener == .http2 { configuration.applicationProtocols = [ListenerKind.http2Protocol] }
         return try NIOSSLContext(configuration: configuration)
     }
 

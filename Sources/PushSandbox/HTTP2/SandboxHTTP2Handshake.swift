@@ -20,8 +20,6 @@ final class SandboxHTTP2Handshake: ChannelInboundHandler {
         case refused
     }
 
-    /// The only protocol that is offered by ALPN.
-    static let protocolName = "h2"
     /// The number of frames of one kind in 30 seconds above which the library ends a connection. It is far more than a
     /// working client sends. The library stores a time for each such frame.
     private static let maxFrameRate = 20_000
@@ -65,7 +63,7 @@ final class SandboxHTTP2Handshake: ChannelInboundHandler {
         switch event {
         case let client as ClientIdentified:
             self.client = client
-            if client.applicationProtocol == Self.protocolName {
+            if client.applicationProtocol == ListenerKind.http2Protocol {
                 begin(context: context)
             } else if configuration.strict {
                 refuse(.noALPN, "The client does not offer h2 by ALPN, which --strict requires.", context: context)

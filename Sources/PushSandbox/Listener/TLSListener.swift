@@ -6,12 +6,6 @@ import NIOSSL
 import Synchronization
 import WebAssets
 
-enum ListenerKind: String, Sendable, CaseIterable, Encodable {
-    case binary
-    case feedback
-    case http2
-}
-
 /// The event that the sandbox stops. It is the last event of a connection before it is closed.
 struct SandboxStopping: Sendable {}
 

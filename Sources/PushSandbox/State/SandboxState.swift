@@ -564,11 +564,6 @@ final class SharedState: Sendable {
     }
 }
 
-/// The sandbox has reached a limit. The text names it.
-struct LimitReached: Error {
-    let text: String
-}
-
 extension BinaryNotificationParser.Malformed {
     /// Whether this is a probe: a notification with an empty token, in a format that has error responses.
     fileprivate var isProbe: Bool { status == .missingDeviceToken && command != .simple }

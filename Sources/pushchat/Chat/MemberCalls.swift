@@ -17,7 +17,7 @@ struct MemberCalls: Sendable {
             "/api.php",
             [
                 ("cmd", "join"), ("token", "0"), ("name", name.text), ("code", code.text),
-                ("app_version", Pushchat.version), ("device_model", "terminal"),
+                ("app_version", Build.version), ("device_model", "terminal"),
             ])
     }
 

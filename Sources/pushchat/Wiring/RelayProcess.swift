@@ -54,7 +54,7 @@ struct RelayProcess: Sendable {
         logger.info(
             "started",
             metadata: [
-                "version": "\(Pushchat.build)", "environment": "\(configuration.environment.rawValue)",
+                "version": "\(Build.description)", "environment": "\(configuration.environment.rawValue)",
                 "database": "\(configuration.database.description)",
                 "configuration": "\(configuration.file ?? "defaults")",
             ])
@@ -83,7 +83,7 @@ struct RelayProcess: Sendable {
             format: { live.storeSettings.format($0) },
             recentWarnings: { [log] in log.recentWarnings }, sessions: { live.sessions },
             browsers: { browsers.subscriptions }, readiness: { await Self.readiness(stores.upkeep, watch) },
-            version: Pushchat.version, commit: Pushchat.commit,
+            version: Build.version, commit: Build.commit,
             history: DatabaseFile.resolved(configuration.database.path) + ".figures", logger: logger,
             onListening: { [configuration, onListening] port in
                 var metadata: Logger.Metadata = ["host": "\(configuration.http.host)", "port": "\(port)"]

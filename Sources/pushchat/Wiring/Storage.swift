@@ -76,7 +76,7 @@ struct Storage: Sendable {
     /// - Parameter isStopped: Called repeatedly. When it returns `true`, the copy ends with an error.
     /// - Throws: An error that needs the operator. The target then keeps nothing.
     static func copy(
-        _ from: Migrate.Place, _ to: Migrate.Place, isStopped: @escaping @Sendable () -> Bool
+        _ from: DatabasePlace, _ to: DatabasePlace, isStopped: @escaping @Sendable () -> Bool
     ) async throws -> [Migration.Copied] {
         switch (from, to) {
         case (.file(let from), .file): throw Failure("two files: copy \(from) with `pushchat backup`")

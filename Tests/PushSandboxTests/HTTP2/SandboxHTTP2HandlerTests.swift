@@ -22,7 +22,7 @@ struct SandboxHTTP2HandlerTests {
 
         /// - Parameter negotiated: The protocol that the client agreed to in TLS.
         init(
-            negotiated: String? = SandboxHTTP2Handshake.protocolName,
+            negotiated: String? = ListenerKind.http2Protocol,
             _ change: (inout SandboxConfiguration) -> Void = { _ in }
         ) throws {
             var configuration = SandboxConfiguration.forTests(directory: "/nonexistent")

@@ -1,0 +1,40 @@
+package import ChatDomain
+
+/// The settings that can change while the server runs. They are read for every request.
+package struct ChatHTTPSettings: Sendable {
+    /// Whether to serve the tutorial's test pages.
+    package var isDevelopment: Bool
+    /// Whether to refuse requests from other sites' web pages, because only this machine should reach the server.
+    package var refusesForeignPages: Bool
+    /// The maximum length of a message's text, in bytes.
+    package var textLimit: Int
+    /// The proxies whose `Forwarded` and `X-Forwarded-For` headers are trusted.
+    package var trustedProxies: [AddressRange]
+    /// The rate limit of chat API requests per address (for IPv6 per /64 network). `nil` for no limit.
+    package var addressRate: RateLimit?
+    /// The rate limit of chat API requests per member. `nil` for no limit.
+    package var memberRate: RateLimit?
+    /// The rate limit of joins per address to codes that no member uses. `nil` for no limit.
+    package var joinRate: RateLimit?
+    /// The HTTPS address at which browsers reach the relay, without a path. `nil` if unknown.
+    package var publicURL: String?
+    /// The administrator's bearer tokens for the admin API. All have the same rights. Empty if none is configured.
+    package var adminTokens: [String]
+
+    package init(
+        isDevelopment: Bool = false, refusesForeignPages: Bool = false, textLimit: Int = MessageText.defaultLimit,
+        trustedProxies: [AddressRange] = [],
+        addressRate: RateLimit? = nil, memberRate: RateLimit? = nil, joinRate: RateLimit? = nil,
+        publicURL: String? = nil, adminTokens: [String] = []
+    ) {
+        self.isDevelopment = isDevelopment
+        self.refusesForeignPages = refusesForeignPages
+        self.textLimit = textLimit
+        self.trustedProxies = trustedProxies
+        self.addressRate = addressRate
+        self.memberRate = memberRate
+        self.joinRate = joinRate
+        self.publicURL = publicURL
+        self.adminTokens = adminTokens
+    }
+}

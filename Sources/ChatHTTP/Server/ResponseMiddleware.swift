@@ -1,0 +1,89 @@
+import ChatDomain
+import HTTPTypes
+import Hummingbird
+import Logging
+import NIOHTTP1
+import Synchronization
+
+/// Wraps every request: assigns its ids, turns errors into responses and logs them, and sets the headers that all
+/// responses share.
+struct ResponseMiddleware: RouterMiddleware {
+    typealias Context = ChatContext
+
+    let settings: @Sendable () -> ChatHTTPSettings
+    let unavailable: RepeatedRefusals
+    let metrics: HTTPMetrics
+    let logger: Logger
+
+    private static let noHost = ChatError(
+        .malformedRequest, "Host: a request must have this header once (RFC 9112, 3.2)", field: "Host")
+    private static let noSniff = HTTPField(name: .xContentTypeOptions, value: "nosniff")
+
+    func handle(
+        _ request: Request, context: ChatContext, next: (Request, ChatContext) async throws -> Response
+    ) async throws -> Response {
+        var context = context
+        context.ids = RequestIDs(request.headers, otherwise: context.id)
+        context.received = metrics.clock.now()
+        var response: Response
+        do {
+            guard request.head.authority != nil else { throw Self.noHost }
+            response = try await next(request.continued(on: context.channel), context)
+        } catch let error as HTTPParserError {
+            // The connection's handler responds with 400 and closes the connection.
+            metrics.record(context.endpointPath, request.method, 400)
+            throw error
+        } catch {
+            response = refuse(ErrorResponse(error), request, context)
+        }
+        metrics.record(context.endpointPath, request.method, response.status.code)
+        response.headers.append(HTTPField(name: .requestID, value: context.ids.request))
+        response.headers.append(Self.noSniff)
+        return request.method == .head ? response.createHeadResponse() : response
+    }
+
+    private func refuse(_ error: ErrorResponse, _ request: Request, _ context: ChatContext) -> Response {
+        let form = Self.form(request)
+        if error.status == .contentTooLarge { metrics.limits.hit(.body) }
+        var metadata = context.ids.metadata([
+            // Log the route's pattern, because the path may contain a whole token, and the query a udid.
+            LogKeys.route: "\(context.endpointPath ?? "")",
+            LogKeys.status: "\(error.status.code)",
+        ])
+        if error.status.code >= 500 {
+            metadata[LogKeys.code] = "\(error.code)"
+            metadata[LogKeys.cause] = "\(error.cause ?? error.message)"
+            // Log every internal error. Log temporary unavailability (503) once per interval, with the number of
+            // failures.
+            let count = error.status == .serviceUnavailable ? unavailable.count(error.message) : 1
+            if let count, count > 1 { metadata[LogKeys.count] = "\(count)" }
+            logger.log(level: count == nil ? .debug : .error, "request failed", metadata: metadata)
+        } else {
+            metadata[LogKeys.reason] = "\(error.message)"
+            if form != .text, form != .json, error.status == .unauthorized || error.status == .forbidden {
+                let client = ClientAddress.find(request, context, trusted: settings().trustedProxies)
+                metadata[LogKeys.address] = "\(client?.description ?? "unknown")"
+                logger.notice("call of the admin API refused", metadata: metadata)
+            } else {
+                logger.debug("request refused", metadata: metadata)
+            }
+        }
+        var error = error
+        error.isChallenge = request.headers.first(.authorization) == nil
+        return error.response(form)
+    }
+
+    /// Returns the error form of the request's API: RFC 9457 for the admin API, the server's own form for Gotify and
+    /// ntfy clients, JSON or text for the rest.
+    private static func form(_ request: Request) -> ErrorResponse.Form {
+        let parts = request.uri.path.split(separator: "/")
+        switch parts.first {
+        case "v1": return .problem
+        case "metrics" where parts.count == 1, "readyz" where parts.count == 1: return .problem
+        case "gotify": return .gotify
+        case "ntfy": return .ntfy
+        case nil where request.method == .post: return .ntfy
+        default: return Responses.wantsJSON(request.headers) ? .json : .text
+        }
+    }
+}

@@ -1,0 +1,156 @@
+import APNSWire
+import Foundation
+import HTTPTypes
+import WebPushWire
+
+/// A request to the push service with a message for a browser (RFC 8030 §5), and the rules for it.
+///
+/// The RFC does not give the order of the checks, so the sandbox has its own. `docs/sandbox.md` has the rules as a
+/// table.
+struct BrowserPush: Sendable {
+    /// The maximum TTL in seconds, as with Mozilla's service. A longer TTL is shortened to this.
+    static let maxTTL = 30 * 86_400
+    private static let maxTopicSize = 32
+    /// The maximum validity of a VAPID token in seconds (RFC 8292 §2).
+    private static let tokenLifetime: Int64 = 24 * 3600
+    /// The maximum number of characters of a header that the inbox keeps.
+    private static let maxHeaderLength = 200
+
+    /// The origin of the push service: scheme, host and port.
+    let origin: String
+    /// The last part of the path.
+    let secret: String
+    let headers: HTTPFields
+    /// The payload for the inbox (``SandboxBrowser/read(_:)``). `nil` if the body is too long, or if there is no such
+    /// browser.
+    let payload: Result<[UInt8], WebPushError>?
+
+    /// The SHA-256 of the endpoint that was called.
+    var token: [UInt8] { SandboxBrowser.token(of: origin + BrowserRegistry.path + secret) }
+
+    /// The headers that the inbox shows, as the sender wrote them.
+    var shownHeaders: [String: String] {
+        var shown: [String: String] = [:]
+        for name in [HTTPField.Name.ttl, .urgency, .topic] {
+            shown[name.canonicalName] = headers[name].map { String($0.prefix(Self.maxHeaderLength)) }
+        }
+        return shown
+    }
+
+    /// Checks the request.
+    /// - Parameter browser: The browser that is registered under ``secret``.
+    /// - Returns: The number of seconds for which the service would store the message.
+    func check(_ browser: SandboxBrowser?, at now: Date) throws(WebPushRefusal) -> Int {
+        guard let browser else { throw WebPushRefusal(404, 102, "there is no such subscription") }
+        guard browser.removedAt == nil else { throw WebPushRefusal(410, 103, "the subscription was removed") }
+        let ttl = try lifetime()
+        try checkHeaders()
+        try checkAuthorization(browser, at: now)
+        switch payload {
+        case nil:
+            throw WebPushRefusal(413, 104, "the body must have at most \(MessageEncryption.largestBody) bytes")
+        case .failure(let error): throw WebPushRefusal(400, 110, "\(error)")
+        case .success: return ttl
+        }
+    }
+
+    private func lifetime() throws(WebPushRefusal) -> Int {
+        let values = headers[values: .ttl]
+        guard let value = values.first else { throw WebPushRefusal(400, 111, "TTL: must be given") }
+        guard values.count == 1, !value.isEmpty, value.utf8.allSatisfy({ (0x30...0x39).contains($0) }) else {
+            throw WebPushRefusal(400, 112, "TTL: must be a whole number of seconds from 0")
+        }
+        // A number that does not fit counts as the maximum (RFC 8030 §5.2).
+        return min(Int(value) ?? Self.maxTTL, Self.maxTTL)
+    }
+
+    private func checkHeaders() throws(WebPushRefusal) {
+        let urgency = headers[values: .urgency]
+        guard urgency.count <= 1, urgency.allSatisfy(["very-low", "low", "normal", "high"].contains) else {
+            throw WebPushRefusal(400, 111, "Urgency: must be one of very-low, low, normal and high")
+        }
+        let topic = headers[values: .topic]
+        let isTopic = topic.allSatisfy {
+            (1...Self.maxTopicSize).contains($0.utf8.count) && $0.utf8.allSatisfy(\.isURLSafe)
+        }
+        guard topic.count <= 1, isTopic else {
+            throw WebPushRefusal(
+                400, 113, "Topic: must be 1 to \(Self.maxTopicSize) letters, digits, hyphens and underscores")
+        }
+        guard headers[values: .contentEncoding] == [MessageEncryption.coding] else {
+            throw WebPushRefusal(400, 110, "Content-Encoding: must be \(MessageEncryption.coding), and nothing else")
+        }
+    }
+
+    private func checkAuthorization(_ browser: SandboxBrowser, at now: Date) throws(WebPushRefusal) {
+        let values = headers[values: .authorization]
+        guard let value = values.first else {
+            throw WebPushRefusal(401, 109, "Authorization: must be vapid t=…, k=…")
+        }
+        func wrong(_ rule: String) -> WebPushRefusal { WebPushRefusal(403, 109, "Authorization: " + rule) }
+        guard values.count == 1 else { throw wrong("must be given once") }
+        let sender: VAPIDAuthorization
+        do {
+            sender = try VAPIDAuthorization(header: value)
+        } catch {
+            throw wrong(error.rule)
+        }
+        // Libraries that omit the port work with the vendors' services, because those use port 443.
+        guard [origin, Self.withoutPort(origin)].contains(sender.audience) else { throw wrong("aud must be \(origin)") }
+        let left = sender.expiresAt - Int64(now.timeIntervalSince1970)
+        guard left > 0 else { throw wrong("exp must not be past") }
+        guard left <= Self.tokenLifetime else { throw wrong("exp must be within 24 hours") }
+        if let subject = sender.subject {
+            guard subject.hasPrefix("mailto:") || subject.hasPrefix("https:") else {
+                throw wrong("sub must be a URL of mailto or https")
+            }
+        }
+        if let key = browser.applicationServerKey, Base64URL.bytes(sender.publicText) != key {
+            throw wrong("k must be the application server key of the subscription")
+        }
+    }
+}
+
+extension BrowserPush {
+    private static func withoutPort(_ origin: String) -> String {
+        guard let colon = origin.lastIndex(of: ":"), origin[colon...].dropFirst().allSatisfy(\.isNumber) else {
+            return origin
+        }
+        return String(origin[..<colon])
+    }
+}
+
+extension UInt8 {
+    /// Whether the byte belongs to the alphabet of base64url.
+    fileprivate var isURLSafe: Bool {
+        switch self {
+        case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+            UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"):
+            true
+        default: false
+        }
+    }
+}
+
+extension HTTPField.Name {
+    static let ttl = Self("TTL")!
+    static let urgency = Self("Urgency")!
+    static let topic = Self("Topic")!
+}
+
+/// The push service's action for a request.
+enum WebPushDecision: Sendable, Hashable {
+    /// Respond with 201. The service stores a message for a real browser for `ttl` seconds. A simulated browser needs
+    /// no storage.
+    ///
+    /// `wakes` is the connection over which a real browser gets the message at once.
+    case accept(ttl: Int, wakes: Int? = nil)
+    /// Respond with this error after the delay in milliseconds.
+    case refuse(WebPushRefusal, delay: Int = 0)
+    /// Decide on the request again after this time, without faults.
+    case postpone(milliseconds: Int)
+    /// Never respond.
+    case ignore
+    /// Close the connection without a response.
+    case close
+}

@@ -1,0 +1,33 @@
+import Foundation
+import WebPushWire
+
+extension SandboxState {
+    /// Decides on a message for a browser, and records it.
+    /// - Parameter applies: Whether faults apply. `false` if a fault has postponed this message before.
+    mutating func decide(_ push: BrowserPush, at now: Date, faults applies: Bool = true) -> WebPushDecision {
+        if applies, case .webPush(let fault)? = faults.trigger(token: push.token, over: .webpush) {
+            switch fault {
+            case .status(let status, let retryAfter, let delay):
+                let refusal = WebPushRefusal(fault: status, retryAfter: retryAfter)
+                record(push, .denied(refusal), at: now)
+                return .refuse(refusal, delay: delay)
+            case .delay(let milliseconds):
+                return .postpone(milliseconds: milliseconds)
+            case .drop:
+                record(push, .dropped, at: now)
+                return .ignore
+            case .close:
+                record(push, .closed, at: now)
+                return .close
+            }
+        }
+        do {
+            let ttl = try push.check(browsers[push.secret], at: now)
+            record(push, .accepted, at: now)
+            return .accept(ttl: ttl, wakes: keep(push, ttl: ttl, at: now))
+        } catch {
+            record(push, .denied(error), at: now)
+            return .refuse(error)
+        }
+    }
+}

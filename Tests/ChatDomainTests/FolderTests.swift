@@ -1,0 +1,221 @@
+import Foundation
+import Testing
+
+/// In each target, the values that the rest uses are below the subjects, and what knows them all is above. These tests
+/// read the code as text: a file uses another folder if it names a type that a file there declares.
+/// Members that an extension adds are not seen.
+@Suite("The floors of a target")
+struct FolderTests {
+    /// For each target, the folders that each of its folders may use. `.` has the files outside of folders.
+    private static let allowed: [String: [String: String]] = [
+        "APNSGateway": [
+            "Base": "",
+            "Format": "",
+            "Credentials": "Base",
+            "Pool": "Base Credentials",
+            "Binary": "Format Pool",
+            "HTTP2": "Base Format Pool",
+        ],
+        "APNSWire": [
+            ".": "",
+            "Binary": "",
+            "Provider": ".",
+        ],
+        "ChatDomain": [
+            "Base": "",
+            "Devices": "Base",
+            "JSON": "Base",
+            "Rooms": "Base Devices JSON",
+            "Push": "Base Devices JSON Rooms",
+            "Access": "Base JSON Rooms Push",
+            "Ports": "Base Devices Rooms Push Access",
+            "Store": "Base Devices JSON Rooms Push Ports",
+        ],
+        "ChatHTTP": [
+            "Base": "",
+            "Form": "Base",
+            "Responses": "Base",
+            "Address": "Base Responses",
+            "Monitoring": "Base Responses",
+            "Admin": "Base Form Responses Address Monitoring",
+            "Chat": "Base Form Responses Address",
+            "Pages": "Base Responses Monitoring",
+            "Events": "Base Responses Chat",
+            "Posting": "Base Form Responses Address Admin",
+            "Server": "Base Responses Address Monitoring Admin Chat Pages Events Posting",
+        ],
+        "ChatStore": [
+            "Devices": "File",
+            "Queue": "File",
+            "Fanout": "Queue File",
+            "Rooms": "Devices Queue Fanout File",
+            "Administration": "Fanout Rooms File",
+            "File": "Administration",
+            "Notifications": "Queue Fanout File",
+            "Records": "Queue Administration File",
+            "Upkeep": "Devices Queue Fanout Rooms File Records",
+            ".": "Devices Queue Fanout Rooms Administration File Notifications Records Upkeep",
+        ],
+        "ChatStorePostgres": [
+            "Connection": "",
+            "Relays": "Connection",
+            "Server": "Connection Relays",
+            "Devices": "Connection Server",
+            "Fanout": "Connection Server",
+            "Queue": "Connection Server",
+            "Records": "Connection Server",
+            "Administration": "Connection Relays Server Devices Fanout Queue",
+            "Notifications": "Connection Server Fanout",
+            "Rooms": "Connection Relays Server Devices Fanout",
+            "Upkeep": "Server Devices Fanout Queue Records Rooms",
+            ".": "Connection Server Devices Fanout Queue Records Administration Notifications Rooms Upkeep",
+        ],
+        "PushSandbox": [
+            "Base": "",
+            "Credentials": "Base",
+            "Rules": "Base Credentials",
+            "State": "Base Rules",
+            "Listener": "Base State",
+            "WebPush": "Base Rules State",
+            "Binary": "Base Rules State Listener",
+            "Control": "Base Rules State WebPush",
+            "Feedback": "Base State Listener",
+            "HTTP2": "Base Credentials Rules State Listener",
+            ".": "Base Credentials State Listener WebPush Binary Control Feedback HTTP2",
+        ],
+        "pushchat": [
+            "Base": "",
+            "Import": "",
+            "Logging": "",
+            "Process": "",
+            "Configuration": "Base Logging",
+            "Terminal": "Logging",
+            "Client": "Configuration Terminal",
+            "Wiring": "Base Logging Process Configuration Terminal",
+            "Chat": "Base Terminal Client",
+            "Commands/Options": "Base Logging Configuration Terminal Wiring",
+            "Direct": "Logging Configuration Terminal Client",
+            "Commands/Data": "Base Import Terminal Client Wiring Commands/Options",
+            "Commands/Messages": "Base Configuration Terminal Client Chat Commands/Options Direct",
+            "Commands/Running": "Base Logging Configuration Terminal Client Wiring Commands/Options Direct",
+            ".": "Base Process Commands/Options Commands/Data Commands/Messages Commands/Running",
+        ],
+    ]
+    /// The circles that are still there. The aim is to empty this list.
+    private static let knownCircles: [String: [Set<String>]] = [
+        // `DatabaseFile` has `DatabaseCopy` copy the file before an upgrade. The same type restores, which needs rooms.
+        "ChatStore": [["Administration", "Devices", "Fanout", "File", "Queue", "Rooms"]]
+    ]
+
+    @Test("Folders use what the table allows, and nothing in it is unused", arguments: allowed.keys.sorted())
+    func uses(target: String) throws {
+        let table = try #require(Self.allowed[target]).mapValues { Set($0.split(separator: " ").map(String.init)) }
+        let uses = try Target(target).uses
+        #expect(Set(uses.keys) == Set(table.keys), "the folders of \(target)")
+        for (folder, used) in uses {
+            for (other, example) in used where table[folder]?.contains(other) != true {
+                Issue.record("\(target)/\(folder) uses \(other): \(example)")
+            }
+            let unused = (table[folder] ?? []).subtracting(used.keys)
+            #expect(unused.isEmpty, "\(target)/\(folder) does not use \(unused.sorted()); remove that from the table")
+        }
+        #expect(Self.circles(table) == Set(Self.knownCircles[target] ?? []), "circles in \(target)")
+    }
+
+    @Test("Every target with folders is in the table")
+    func complete() throws {
+        let manager = FileManager.default
+        let targets = try manager.contentsOfDirectory(atPath: ImportTests.sources.path).filter { target in
+            let files = try manager.subpathsOfDirectory(atPath: ImportTests.sources.appending(path: target).path)
+            return files.contains { $0.contains("/") && $0.hasSuffix(".swift") }
+        }
+        #expect(Set(targets) == Set(Self.allowed.keys))
+    }
+
+    @Test("A name in a comment or a string is no use")
+    func comments() throws {
+        let text = "/// A\nlet b = B(\"C \\(D.e)\") // F\nlet g = #\"G\"#\nlet h = \"\"\"\n    H\n    \"\"\"\nK()"
+        #expect(try Target.names(in: Target.code(of: text)) == ["B", "D", "K"])
+    }
+
+    /// The groups of folders that use each other, directly or through others.
+    private static func circles(_ table: [String: Set<String>]) -> Set<Set<String>> {
+        var reached = table
+        for middle in table.keys {
+            for (folder, others) in reached where others.contains(middle) {
+                reached[folder] = others.union(reached[middle] ?? [])
+            }
+        }
+        let inCircle = reached.keys.filter { reached[$0]?.contains($0) == true }
+        return Set(
+            inCircle.map { folder in
+                Set(inCircle.filter { reached[folder]?.contains($0) == true && reached[$0]?.contains(folder) == true })
+            })
+    }
+}
+
+/// The Swift files of a target, read as text.
+private struct Target {
+    /// For each folder, the folders that it uses, with one file and name as an example.
+    private(set) var uses: [String: [String: String]] = [:]
+
+    init(_ target: String) throws {
+        let root = ImportTests.sources.appending(path: target)
+        var files: [(path: String, folder: String, names: Set<Substring>)] = []
+        var owners: [Substring: Set<Int>] = [:]
+        for path in try FileManager.default.subpathsOfDirectory(atPath: root.path) where path.hasSuffix(".swift") {
+            let code = try Self.code(of: String(contentsOf: root.appending(path: path), encoding: .utf8))
+            for name in try Self.found(Self.declaration, in: code) { owners[name, default: []].insert(files.count) }
+            let folder = (path as NSString).deletingLastPathComponent
+            let own = try Self.found("\\b\(Self.type)", in: code)
+            files.append((path, folder.isEmpty ? "." : folder, Self.names(in: code).subtracting(own)))
+        }
+        for (path, folder, names) in files {
+            uses[folder] = uses[folder] ?? [:]
+            // A name that several files declare says nothing.
+            for name in names where owners[name]?.count == 1 {
+                guard let other = owners[name]?.first.map({ files[$0].folder }), other != folder else { continue }
+                uses[folder]?[other] = "\(path) names \(name)"
+            }
+        }
+    }
+
+    private static let type = #"(?:struct|class|enum|actor|protocol|typealias) +(\w+)"#
+    private static let declaration = #"(?m)^(?:@\w+ +)*(?:(?:public|package|final|indirect) +)*"# + type
+    private static let comment = #"//[^\n]*"#
+    private static let string = #"(#*)"""[\s\S]*?"""\1|(#*)"(?:\\.|[^"\\\n])*"\2"#
+
+    /// Returns `text` without comments and strings. Code in interpolations stays.
+    static func code(of text: String) throws -> String {
+        let interpolation = try NSRegularExpression(pattern: ##"\\#*\(((?:[^()]|\([^()]*\))*)\)"##)
+        var (code, end) = ("", text.startIndex)
+        for match in try NSRegularExpression(pattern: "\(comment)|\(string)").matches(
+            in: text, range: NSRange(text.startIndex..., in: text))
+        {
+            guard let range = Range(match.range, in: text) else { continue }
+            code += text[end..<range.lowerBound] + " "
+            end = range.upperBound
+            guard !text[range].hasPrefix("//") else { continue }
+            for part in interpolation.matches(in: text, range: match.range) {
+                code += Range(part.range(at: 1), in: text).map { text[$0] + " " } ?? ""
+            }
+        }
+        return code + text[end...]
+    }
+
+    /// Returns the names that begin with a capital letter.
+    static func names(in code: String) -> Set<Substring> {
+        let words = code.utf8.split {
+            switch $0 {
+            case 48...57, 65...90, 95, 97...122: false
+            default: true
+            }
+        }
+        return Set(words.filter { (65...90).contains($0.first ?? 0) }.map { Substring($0) })
+    }
+
+    private static func found(_ pattern: String, in code: String) throws -> [Substring] {
+        try NSRegularExpression(pattern: pattern).matches(in: code, range: NSRange(code.startIndex..., in: code))
+            .compactMap { Range($0.range(at: 1), in: code).map { code[$0] } }
+    }
+}
