@@ -1,4 +1,3 @@
-#if PostgreSQL
 import ChatDomain
 
 /// Cancels the pushes of a cancelled notification, except for those that are leased.
@@ -102,4 +101,3 @@ enum NotificationWork: BackgroundStep {
         return progress
     }
 }
-#endif
