@@ -348,7 +348,7 @@ function showReceipt() {
 function receiptText({ reached, read, read_by: names }) {
   const rest = read - names.length;
   const readers = [...names, ...(rest > 0 ? [rest + " more"] : [])];
-  const list = new Intl.ListFormat("en", { style: "narrow", type: "unit" }).format(readers);
+  const list = new Intl.ListFormat("en", { style: "short", type: "unit" }).format(readers);
   return [
     reached > 0 && "Reached " + reached + (reached === 1 ? " device" : " devices"), read > 0 && "Read by " + list,
   ].filter(Boolean).join(" · ");
