@@ -95,7 +95,9 @@ final class Running: Sendable {
 
     /// Whether the process has loaded a library. `name` is the start of its file's name.
     func hasLoaded(_ name: String) throws -> Bool {
-        try String(contentsOfFile: "/proc/\(child.identifier)/maps", encoding: .utf8).contains("/\(name)")
+        // `String(contentsOfFile:)` reads only the first 4 KiB of a file in /proc.
+        let maps = try FileHandle(forReadingFrom: URL(filePath: "/proc/\(child.identifier)/maps")).readToEnd() ?? Data()
+        return String(decoding: maps, as: UTF8.self).contains("/\(name)")
     }
 
     /// Returns a field of the process's status file (proc(5)).
