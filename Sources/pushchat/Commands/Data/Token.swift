@@ -19,7 +19,7 @@ struct Token: AsyncParsableCommand {
                   post     write messages; only to --room, if given
                   read     read messages; only those of --room, if given
                   send     send notifications; only to --room, --user or --tag, if given
-                  metrics  read totals, the queue's depth and metrics
+                  figures  read totals, the queue's depth and metrics
                   admin    everything
 
                 For example: pushchat token create --name backup --room kitchen --may post

@@ -3,7 +3,7 @@ import Testing
 
 @testable import pushchat
 
-@Suite("Names of commands") struct CommandWordsTests {
+@Suite("Names of commands") struct CommandNameCheckTests {
     @Test(
         "An unknown command suggests the right one",
         arguments: [
