@@ -71,9 +71,9 @@ package struct Schema: Sendable {
         } else {
             let found = try Int.fetchOne(db, sql: "PRAGMA user_version") ?? 0
             try requireKnown(found, path: path)
-            let steps = upgrades.keys.filter { $0 >= found }.sorted()
-            for (step, next) in zip(steps, steps.dropFirst() + [version]) {
-                try upgrade(from: step, to: next, db, path: path)
+            let steps = upgrades.filter { $0.key >= found }.sorted { $0.key < $1.key }
+            for (step, next) in zip(steps, steps.dropFirst().map(\.key) + [version]) {
+                try upgrade(to: next, step.value, db, path: path)
             }
         }
         try db.execute(sql: "PRAGMA user_version = \(version)")
@@ -99,10 +99,9 @@ package struct Schema: Sendable {
         throw DatabaseFile.Unusable(description: "\(path) has schema version \(found), \(problem)")
     }
 
-    private func upgrade(from step: Int, to next: Int, _ db: Database, path: String) throws {
-        guard let upgrade = upgrades[step] else { return }
+    private func upgrade(to next: Int, _ sql: String, _ db: Database, path: String) throws {
         do {
-            try db.execute(sql: upgrade)
+            try db.execute(sql: sql)
         } catch let error as DatabaseError {
             guard let obstacle = Obstacle(error) else { throw error }
             throw DatabaseFile.Unusable(
