@@ -119,7 +119,7 @@ struct AdminRoomsTests {
         #expect(answer.text.hasPrefix(#"{"deliveries":[{"id":17,"#) && answer.text.hasSuffix(#""next":17}"#))
         #expect(calls == [.failures(AppName("second"), before: 20, limit: 100)])
         var relay = Relay(ScriptedStore())
-        relay.warnings = [.object(["level": .string("warning"), "message": .string("no progress")])]
+        relay.recentWarnings = [.object(["level": .string("warning"), "message": .string("no progress")])]
         let (warnings, _) = try await call("/v1/warnings", relay)
         #expect(warnings.text == #"{"warnings":[{"level":"warning","message":"no progress"}]}"#)
     }

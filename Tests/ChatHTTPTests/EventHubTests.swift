@@ -20,7 +20,7 @@ struct EventHubTests {
         feed.join(other, room)
         _ = feed.takeRoomChanges()
         return EventHub(
-            feed: feed, tokens: tokens, maxStreams: maxStreams, clock: MonotonicTime(clock),
+            feed: feed, tokens: tokens, maxStreams: maxStreams, clocks: Clocks(monotonic: clock),
             logger: LogRecorder().logger)
     }
 

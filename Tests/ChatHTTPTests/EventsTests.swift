@@ -439,7 +439,7 @@ struct EventsTests {
     @Test("An address has a limited number of streams for all its members together; loopback has no limit")
     func addressLimit() throws {
         let hub = EventHub(
-            feed: FakeFeed(), tokens: FakeTokens(), maxStreams: 10_000, clock: MonotonicTime(ContinuousClock()),
+            feed: FakeFeed(), tokens: FakeTokens(), maxStreams: 10_000, clocks: Clocks(),
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
         let position = RoomPosition(code: SecretCode(stored: "room"), historyFrom: 0, last: 0)
         func open(_ number: Int, from address: String) throws -> EventSubscription {

@@ -222,12 +222,7 @@ struct ServerTests {
     @Test("The error names an address that is in use and its settings")
     func taken() async throws {
         try await Relay().listening { port in
-            let second = ChatServer(
-                configuration: ChatServerConfiguration(host: "127.0.0.1", port: port),
-                stores: ScriptedStore().stores, settings: { ChatHTTPSettings() },
-                resolveApp: { (_) throws(ChatError) in .default },
-                format: { _ in APNSFormat(.http2, payloadLimit: 4096) },
-                logger: LogRecorder().logger)
+            let second = Relay().server(port: port)
             let error = await #expect(throws: ChatServer.CannotListen.self) { try await second.run() }
             #expect(error?.description.contains("cannot listen on 127.0.0.1:\(port)") == true)
         }

@@ -19,12 +19,12 @@ struct ForeignPageGuard: RouterMiddleware {
     /// Suffixes of names that belong to a machine or a local network (RFC 6761, RFC 6762, RFC 8375).
     private static let localEndings = [".localhost", ".local", ".test", ".home.arpa", ".internal", ".lan"]
 
-    let settings: @Sendable () -> ChatHTTPSettings
+    let environment: ChatEnvironment
 
     func handle(
         _ request: Request, context: ChatContext, next: (Request, ChatContext) async throws -> Response
     ) async throws -> Response {
-        if settings().refusesForeignPages { try Self.check(request) }
+        if environment.settings.refusesForeignPages { try Self.check(request) }
         return try await next(request, context)
     }
 

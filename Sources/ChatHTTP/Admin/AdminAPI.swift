@@ -7,19 +7,10 @@ import WebAssets
 
 /// The admin API for the operator's programs: devices, notifications, rooms. ``AdminGuard`` authenticates the caller.
 struct AdminAPI: Sendable {
-    let stores: Stores
-    /// The reader of browsers' subscriptions. `nil` if pushes to browsers are off.
-    let browsers: @Sendable () -> (any SubscriptionReader)?
-    /// Returns the app with a name or topic. Throws an error for the user if there is none.
-    let resolveApp: @Sendable (String?) throws(ChatError) -> AppName
-    /// The configured apps.
-    let apps: @Sendable () -> [AppStatus]
-    /// The requirements of an app's gateway on pushes.
-    let format: @Sendable (AppName) -> any PushFormat
-    /// The log's latest warnings and errors, oldest first.
-    let recentWarnings: @Sendable () -> [JSONValue]
-    let now: TimeSource
-    let logger: Logger
+    let environment: ChatEnvironment
+
+    private var stores: Stores { environment.stores }
+    private var logger: Logger { environment.logger }
 
     // MARK: - Devices
 
@@ -33,7 +24,8 @@ struct AdminAPI: Sendable {
         guard named == nil || asked == nil || named == asked else {
             throw ChatError.invalid("app", "differs from the one in the query")
         }
-        return try await register(token, app: named ?? asked ?? resolveApp(nil), Self.edit(body), context)
+        return try await register(
+            token, app: named ?? asked ?? environment.configuration.app(named: nil), Self.edit(body), context)
     }
 
     /// `POST /v1/devices`: registers a browser by its subscription.
@@ -45,7 +37,7 @@ struct AdminAPI: Sendable {
                 .missingField, "Missing subscription; a phone is registered with PUT /v1/devices/{token}",
                 field: "subscription")
         }
-        guard let browsers = browsers() else { throw ChatError.noPushesToBrowsers }
+        guard let browsers = environment.relay.browsers else { throw ChatError.noPushesToBrowsers }
         guard try body.text("app").map({ $0 == AppName.web.text }) ?? true else {
             throw ChatError.invalid("app", "must be \(AppName.web) for a browser")
         }
@@ -204,7 +196,10 @@ struct AdminAPI: Sendable {
 
     private func summary(of receipt: NotificationReceipt, for request: NotificationRequest?) -> JSONObject {
         var json = receipt.json
-        if let request, let warning = format(request.app ?? .default).warning(pushType: request.pushType) {
+        if let request,
+            let warning = environment.configuration.format(of: request.app ?? .default).warning(
+                pushType: request.pushType)
+        {
             json["warning"] = .string(warning)
         }
         return json
@@ -219,7 +214,7 @@ struct AdminAPI: Sendable {
             throw ChatError(.forbidden, "This token may not send to this audience", field: "to")
         }
         let app = try app(body.text("app"))
-        let content = try NotificationContent(body.object, now: now(), isRepeat: key != nil)
+        let content = try NotificationContent(body.object, now: environment.now(), isRepeat: key != nil)
         let composed = try compose(content, for: app)
         return NotificationRequest(
             audience: audience, app: app, payload: composed.payload, pushType: composed.pushType,
@@ -231,7 +226,7 @@ struct AdminAPI: Sendable {
     /// Returns the receipt of the original request, if this notification has expired and repeats one that was accepted
     /// earlier. `nil` if the notification has not expired. Throws an error if the notification has expired and is new.
     private func earlier(_ notification: NotificationRequest) async throws(ChatError) -> NotificationReceipt? {
-        guard let end = notification.expiration, end > 0, end <= now().seconds else { return nil }
+        guard let end = notification.expiration, end > 0, end <= environment.now().seconds else { return nil }
         guard let earlier = try await stores.notifications.earlier(notification) else {
             throw ChatError.invalid("expiration", NotificationContent.isPast)
         }
@@ -252,12 +247,12 @@ struct AdminAPI: Sendable {
     /// configured app except browsers. A payload that cannot be translated for browsers fails for browsers only.
     private func compose(_ content: NotificationContent, for app: AppName?) throws(ChatError) -> ComposedNotification {
         var composed: ComposedNotification?
-        for app in app.map({ [$0] }) ?? apps().map(\.app).filter({ $0 != .web }) {
-            let next = try format(app).compose(content, for: app)
+        for app in app.map({ [$0] }) ?? environment.relay.apps.map(\.app).filter({ $0 != .web }) {
+            let next = try environment.configuration.format(of: app).compose(content, for: app)
             composed = composed ?? next
         }
         if let composed { return composed }
-        return try format(.default).compose(content, for: .default)
+        return try environment.configuration.format(of: .default).compose(content, for: .default)
     }
 
     /// `GET /v1/notifications`: newest first. A token without the scope `admin` sees only notifications that were sent
@@ -404,7 +399,7 @@ struct AdminAPI: Sendable {
     /// `GET /v1/warnings`
     func warnings(_ request: Request, _ context: ChatContext) throws -> Response {
         _ = try AdminQuery(request, names: [])
-        return Responses.json(["warnings": .array(recentWarnings())])
+        return Responses.json(["warnings": .array(environment.relay.recentWarnings)])
     }
 
     private static let openAPI = Responses.response(
@@ -422,7 +417,7 @@ struct AdminAPI: Sendable {
         guard let name else { return nil }
         guard !name.isEmpty else { throw .invalid("app", "must not be empty") }
         do throws(ChatError) {
-            return try resolveApp(name)
+            return try environment.configuration.app(named: name)
         } catch {
             throw .invalid("app", "names no app of this relay")
         }

@@ -12,11 +12,9 @@ import Synchronization
 ///
 /// The guard wraps each handler rather than checking paths, so that no other spelling of an address avoids it.
 struct AdminGuard: Sendable {
-    let settings: @Sendable () -> ChatHTTPSettings
-    let tokens: any TokenStore
+    let environment: ChatEnvironment
     let calls: TokenCalls
     let limiter: RequestLimiter
-    let logger: Logger
 
     private static let unknownToken = "Unknown token: it was revoked, has expired, or never existed"
     /// The maximum length of a token to look up, in characters.
@@ -35,7 +33,7 @@ struct AdminGuard: Sendable {
         { request, context in
             // The router treats `//v1` as `/v1`, but a proxy's rule does not.
             guard !request.uri.path.utf8.contains("//".utf8) else { throw ErrorResponse.notFound }
-            let settings = settings()
+            let settings = environment.settings
             let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
             // ntfy's clients also post with GET.
             let changes = scope == .post || ![.get, .head].contains(request.method)
@@ -55,8 +53,8 @@ struct AdminGuard: Sendable {
         if let credential, credential.hasPrefix(AccessToken.prefix), credential.utf8.count <= Self.maxTokenLength {
             // The lookup is one indexed read by the token's hash, and each connection waits for one lookup at a time. A
             // lookup costs less than a chat request.
-            if let token = try await tokens.token(of: credential) {
-                tokens.used(token.id, from: client?.description)
+            if let token = try await environment.stores.tokens.token(of: credential) {
+                environment.stores.tokens.used(token.id, from: client?.description)
                 calls.count(token.name.text)
                 return .token(token)
             }
@@ -80,7 +78,7 @@ struct AdminGuard: Sendable {
         let isDetail =
             ["/metrics", "/readyz", "/v1/stats", "/v1/queue"].contains(route)
             || (caller.token != nil && request.method == .post)
-        logger.log(
+        environment.logger.log(
             level: isDetail ? .debug : .info, caller == .administrator ? "administrator's call" : "call with a token",
             metadata: context.ids.metadata([
                 LogKeys.address: "\(client?.description ?? "unknown")",

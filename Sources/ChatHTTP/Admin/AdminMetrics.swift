@@ -3,32 +3,22 @@ import Hummingbird
 
 /// The queue, totals and metrics, for the operator's programs and Prometheus.
 struct AdminMetrics: Sendable {
-    let store: any RelayMetrics
-    /// The configured apps.
-    let apps: @Sendable () -> [AppStatus]
+    let environment: ChatEnvironment
     let calls: TokenCalls
     let http: HTTPMetrics
     let history: MetricsHistory
-    let process: RelayStatus
-    let now: TimeSource
+    /// Returns the number of open event streams.
+    let streams: @Sendable () -> Int
+    /// Returns the expiry of the server's own certificate. `nil` if it has none.
+    let certificateExpiresAt: @Sendable () -> Timestamp?
 
-    /// The state of the process.
-    struct RelayStatus: Sendable {
-        let version: String
-        let commit: String
-        let started: Timestamp
-        /// The number of open event streams.
-        let streams: @Sendable () -> Int
-        let readiness: @Sendable () async -> [ReadinessCheck]
-        /// The expiry of the server's own certificate. `nil` if it has none.
-        let certificateExpiresAt: @Sendable () -> Timestamp?
-    }
+    private var store: any RelayMetrics { environment.stores.metrics }
 
     /// `GET /v1/queue`
     func queue(_ request: Request, _ context: ChatContext) async throws -> Response {
         _ = try AdminQuery(request, names: [])
         let parts = try await parts()
-        let now = self.now()
+        let now = environment.now()
         let oldest = parts.compactMap(\.depth.oldest).min()
         return Responses.json([
             "depth": .number(parts.reduce(0) { $0 + $1.depth.due + $1.depth.delayed + $1.depth.written }),
@@ -44,10 +34,10 @@ struct AdminMetrics: Sendable {
         let days = try query.number("days", 1...Int64(DeviceDay.kept)) ?? 1
         let minutes = try query.number("minutes", 0...Int64(MetricsHistory.kept)) ?? 0
         let (parts, totals, outcomes) = (try await parts(), try await store.totals(), store.outcomes())
-        let now = self.now()
+        let now = environment.now()
         let usage = try await usage(days: Int(days), now: now)
         return Responses.json([
-            "version": .string(process.version), "uptime_seconds": .number(uptime(now)),
+            "version": .string(environment.build.version), "uptime_seconds": .number(uptime(now)),
             "devices": .object(["total": .number(totals.devices), "active": .number(totals.activeDevices)]),
             "members": .number(totals.members), "rooms": .number(totals.rooms),
             "messages": .number(totals.messages), "notifications": .number(totals.notifications),
@@ -87,25 +77,25 @@ struct AdminMetrics: Sendable {
     /// `GET /metrics`. If the database cannot be read, it responds without the metrics from there, because monitoring
     /// matters most then.
     func metrics(_ request: Request, _ context: ChatContext) async throws -> Response {
-        async let readiness = process.readiness()
+        async let readiness = environment.relay.readiness()
         let read = try? await (parts: parts(), totals: store.totals())
-        let statuses = apps()
-        let now = self.now()
+        let statuses = environment.relay.apps
+        let now = environment.now()
         var text = MetricsText()
         text.family("pushchat_build_info", "gauge", "Always 1. The labels name the build.")
-        text.sample(1, [("version", process.version), ("commit", process.commit)])
+        text.sample(1, [("version", environment.build.version), ("commit", environment.build.commit)])
         text.single(
             "pushchat_uptime_seconds", "gauge", "Time since the start of the process.", uptime(now))
         text.single(
             "process_start_time_seconds", "gauge", "Start time of the process since the UNIX epoch in seconds.",
-            Double(process.started.milliseconds) / 1000)
+            Double(environment.started.milliseconds) / 1000)
         ProcessUsage().write(to: &text)
         text.family("pushchat_ready", "gauge", "Whether a check of /readyz passes: 1 or 0.")
         let checks = await readiness.map { ($0.name, $0.problem == nil) }
         for (name, passes) in [("database", read != nil)] + checks { text.sample(passes ? 1 : 0, [("check", name)]) }
         text.family(
             "pushchat_http_certificate_expiry_seconds", "gauge", "Time until the server's own certificate expires.")
-        if let end = process.certificateExpiresAt() { text.sample(Self.seconds(until: end, now)) }
+        if let end = certificateExpiresAt() { text.sample(Self.seconds(until: end, now)) }
         writeRequests(to: &text)
         writeGateways(statuses, now: now, to: &text)
         writeStore(to: &text)
@@ -127,7 +117,7 @@ struct AdminMetrics: Sendable {
         text.family(
             "pushchat_post_duration_seconds", "histogram", "Time from the head of a message's request to its response.")
         text.histogram(http.posts.snapshot)
-        text.single("pushchat_event_streams", "gauge", "Open event streams.", process.streams())
+        text.single("pushchat_event_streams", "gauge", "Open event streams.", streams())
         text.family("pushchat_limit_hits_total", "counter", "Requests and connections that hit a limit, by limit.")
         for limit in Limit.allCases { text.sample(http.limits.count(limit), [("limit", limit.rawValue)]) }
         text.sample(store.work().refusedOperations, [("limit", "waiting_writes")])
@@ -240,7 +230,7 @@ struct AdminMetrics: Sendable {
     /// Records the minute that has just ended. Skips it if the queue cannot be read.
     func recordMinute() async {
         guard let depths = try? await store.queueDepths() else { return }
-        let now = self.now()
+        let now = environment.now()
         func total(_ states: PushState...) -> Int {
             store.outcomes().filter { states.contains($0.state) }.reduce(0) { $0 + $1.total }
         }
@@ -249,13 +239,13 @@ struct AdminMetrics: Sendable {
                 queue: depths.reduce(0) { $0 + $1.due + $1.delayed + $1.written },
                 oldest: depths.compactMap(\.oldest).map { now.seconds(since: $0) }.max() ?? 0,
                 sent: total(.sent), failed: total(.failed, .expired), messages: http.posts.snapshot.count,
-                streams: process.streams()))
+                streams: streams()))
     }
 
     /// Returns one part for each configured app, and one for each other app with pushes in the queue.
     private func parts() async throws -> [AppMetrics] {
         let depths = try await store.queueDepths()
-        let statuses = apps()
+        let statuses = environment.relay.apps
         let configured = statuses.map { status in
             AppMetrics(depth: depths.first { $0.app == status.app } ?? QueueDepth(app: status.app), status: status)
         }
@@ -263,7 +253,7 @@ struct AdminMetrics: Sendable {
         return configured + others.map { AppMetrics(depth: $0, status: nil) }
     }
 
-    private func uptime(_ now: Timestamp) -> Int64 { max(0, now.seconds - process.started.seconds) }
+    private func uptime(_ now: Timestamp) -> Int64 { max(0, now.seconds - environment.started.seconds) }
 }
 
 /// An app's part of the queue, and its gateway. An app that is no longer configured has no gateway.

@@ -6,10 +6,10 @@ import Logging
 /// Moderates rooms: removes members, imposes and ends bans, deletes messages, and changes codes. The store records each
 /// action. ``AdminGuard`` authenticates the caller.
 struct ModerationAPI: Sendable {
-    let store: any Moderation
-    let settings: @Sendable () -> ChatHTTPSettings
-    let now: TimeSource
-    let logger: Logger
+    let environment: ChatEnvironment
+
+    private var store: any Moderation { environment.stores.moderation }
+    private var logger: Logger { environment.logger }
 
     /// `DELETE /v1/members/{id}`
     func remove(_ request: Request, _ context: ChatContext) async throws -> Response {
@@ -33,14 +33,14 @@ struct ModerationAPI: Sendable {
         let body = try await AdminBody.read(
             request,
             members: ["member", "udid", "token", "address", "closed", "room", "everywhere", "ends_at", "reason"])
-        let proxies = settings().trustedProxies
+        let proxies = environment.settings.trustedProxies
         // With a member, `true` means the address of the member's last request.
         let includesAddress = body.object["address"] == .bool(true)
         let ban = BanRequest(
             try Self.subject(body, includesAddress: includesAddress, proxies), includesAddress: includesAddress,
             proxies: proxies,
             endsAt: try body.text("ends_at").map { text throws(ChatError) in
-                try Timestamp(end: text, field: "ends_at", now: now())
+                try Timestamp(end: text, field: "ends_at", now: environment.now())
             },
             reason: try body.text("reason").map { text throws(ChatError) in try BanRequest.reason(text) })
         let moderator = try moderator(request, context)
@@ -157,7 +157,7 @@ struct ModerationAPI: Sendable {
     }
 
     private func moderator(_ request: Request, _ context: ChatContext) throws(ChatError) -> Moderator {
-        let client = ClientAddress.find(request, context, trusted: settings().trustedProxies)
+        let client = ClientAddress.find(request, context, trusted: environment.settings.trustedProxies)
         return Moderator(name: try context.caller().name, address: client?.description)
     }
 

@@ -5,9 +5,9 @@ import Logging
 
 /// Handles `/v1/tokens`, the access tokens of programs. ``AdminGuard`` authenticates the caller.
 struct TokensAPI: Sendable {
-    let store: any TokenStore
-    let now: TimeSource
-    let logger: Logger
+    let environment: ChatEnvironment
+
+    private var store: any TokenStore { environment.stores.tokens }
 
     /// `POST /v1/tokens`: returns the token, which cannot be retrieved again.
     func create(_ request: Request, _ context: ChatContext) async throws -> Response {
@@ -23,7 +23,7 @@ struct TokensAPI: Sendable {
             room: body.text("room").map { text throws(ChatError) in try SecretCode(parsing: text, field: "room") },
             audience: body.object["to"] == nil ? nil : Audience(body))
         let expiresAt = try body.text("expires_at").map { text throws(ChatError) in
-            try Timestamp(end: text, field: "expires_at", now: now())
+            try Timestamp(end: text, field: "expires_at", now: environment.now())
         }
         let (token, secret) = try await store.create(AccessToken.name(name), grant, expiresAt: expiresAt)
         log("token created", token.name, try context.caller(), context)
@@ -53,7 +53,7 @@ struct TokensAPI: Sendable {
     }
 
     private func log(_ message: Logger.Message, _ name: Nickname, _ caller: Caller, _ context: ChatContext) {
-        logger.notice(
+        environment.logger.notice(
             message,
             metadata: context.ids.metadata([
                 "name": "\(name.text)",

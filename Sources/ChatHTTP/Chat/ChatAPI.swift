@@ -6,21 +6,12 @@ import Logging
 /// The API for apps: `POST /api.php` with a command, and registration of a device without a room. Reads the form, calls
 /// the store, and returns the response.
 struct ChatAPI: Sendable {
-    let rooms: any RoomStore
-    let feed: any RoomFeed
-    let devices: any DeviceStore
-    let subscriptions: any SubscriptionStore
-    /// The reader of the subscriptions that browsers send instead of a token. `nil` if pushes to browsers are off.
-    let browsers: @Sendable () -> (any SubscriptionReader)?
-    let settings: @Sendable () -> ChatHTTPSettings
-    /// Returns the app that an `appid` names. The argument is `nil` if the request has none. Throws an error for the
-    /// user if there is no such app.
-    let resolveApp: @Sendable (String?) throws(ChatError) -> AppName
-    /// The verifier of sessions. `nil` if no session is required.
-    let sessions: @Sendable () -> (any SessionVerifier)?
+    let environment: ChatEnvironment
     let limiter: RequestLimiter
     let metrics: HTTPMetrics
-    let logger: Logger
+
+    private var stores: Stores { environment.stores }
+    private var logger: Logger { environment.logger }
 
     // MARK: - Commands
 
@@ -72,7 +63,7 @@ struct ChatAPI: Sendable {
         var wasEmpty = false
         defer { if let counted, !wasEmpty { limiter.refund(counted) } }
         try await keep(device)
-        wasEmpty = try await rooms.join(
+        wasEmpty = try await stores.rooms.join(
             JoinRequest(
                 member: member, app: app, token: device?.token, nickname: nickname, code: code, client: client,
                 user: user))
@@ -93,7 +84,7 @@ struct ChatAPI: Sendable {
             return try limiter.admitJoin(address, limit: limit)
         } catch {
             // A member of the room may join it again, and learns nothing from that.
-            if let position = try? await feed.position(of: member), position.code == code { return nil }
+            if let position = try? await stores.feed.position(of: member), position.code == code { return nil }
             if limiter.mayReportJoins() {
                 logger.warning(
                     "too many joins to unused room codes: joins are refused",
@@ -107,7 +98,7 @@ struct ChatAPI: Sendable {
         let member = try call.member()
         try limiter.admit(member, limit: call.settings.memberRate)
         _ = try await user(call.headers)
-        let wasJoined = try await rooms.leave(member)
+        let wasJoined = try await stores.rooms.leave(member)
         logger.info("member left", metadata: call.metadata(member, [LogKeys.wasJoined: "\(wasJoined)"]))
         return Responses.ok(asJSON: call.wantsJSON)
     }
@@ -119,7 +110,7 @@ struct ChatAPI: Sendable {
         try limiter.admit(member, limit: call.settings.memberRate)
         let user = try await user(call.headers)
         try await keep(device)
-        try await rooms.update(
+        try await stores.rooms.update(
             member, token: device.token, app: device.subscription == nil ? nil : .web, client: client, user: user)
         logger.info("token updated", metadata: call.metadata(member, [LogKeys.token: "\(device.token.shortened)"]))
         return Responses.ok(asJSON: call.wantsJSON)
@@ -132,7 +123,7 @@ struct ChatAPI: Sendable {
         let client = try call.client()
         try limiter.admit(member, limit: call.settings.memberRate)
         _ = try await user(call.headers)
-        let receipt = try await rooms.post(
+        let receipt = try await stores.rooms.post(
             PostRequest(member: member, text: text, idempotencyKey: key, client: client))
         logger.info(
             "message accepted",
@@ -159,7 +150,7 @@ struct ChatAPI: Sendable {
             "must be a whole number from \(limits.lowerBound) to \(limits.upperBound)")
         try limiter.admit(member, limit: call.settings.memberRate)
         _ = try await user(call.headers)
-        let page = try await rooms.messages(
+        let page = try await stores.rooms.messages(
             for: member, since: since, limit: limit.map { Int($0) } ?? HTTPLimits.defaultPage)
         var json = #"{"messages":["#
         for (index, message) in page.messages.enumerated() {
@@ -179,7 +170,7 @@ struct ChatAPI: Sendable {
         }
         try limiter.admit(member, limit: call.settings.memberRate)
         _ = try await user(call.headers)
-        return Responses.json(try await rooms.receipt(of: id, for: member).json)
+        return Responses.json(try await stores.rooms.receipt(of: id, for: member).json)
     }
 
     // MARK: - Registration without a room
@@ -223,14 +214,14 @@ struct ChatAPI: Sendable {
             let edit = DeviceEdit(
                 user: user.map { .set($0) } ?? .keep, clientInfo: note, client: client.withoutAddress)
             try await keep(device)
-            result = try await devices.register(RegistrationRequest(token: token, app: app, edit: edit)).rawValue
+            result = try await stores.devices.register(RegistrationRequest(token: token, app: app, edit: edit)).rawValue
         case .unregister:
             if let user { try await requireOwner(user, of: token, app) }
             let wasKnown =
                 if let browser = device.subscription {
-                    try await devices.unregister(browser)
+                    try await stores.devices.unregister(browser)
                 } else {
-                    try await devices.unregister(token, app: app)
+                    try await stores.devices.unregister(token, app: app)
                 }
             result = wasKnown ? "unregistered" : "unknown"
         }
@@ -248,7 +239,7 @@ struct ChatAPI: Sendable {
     private func requireOwner(_ user: UserReference, of token: DeviceToken, _ app: AppName) async throws(ChatError) {
         let owner: UserReference?
         do throws(ChatError) {
-            owner = try await devices.device(token, app: app).user
+            owner = try await stores.devices.device(token, app: app).user
         } catch  where error.code == .notFound {
             return
         }
@@ -271,7 +262,7 @@ struct ChatAPI: Sendable {
     ///   Only the operator's server may do so, under `/v1`.
     private func app(of device: Target?, _ call: Call) throws(ChatError) -> AppName {
         if device?.subscription != nil { return .web }
-        let app = try resolveApp(call.optional(.appID))
+        let app = try environment.configuration.app(named: call.optional(.appID))
         guard app != .web || device == nil else { throw .browserNeedsSubscription }
         return app
     }
@@ -280,7 +271,7 @@ struct ChatAPI: Sendable {
         guard call.form.hasValue(.subscription), let text = try call.form.text(.subscription) else {
             return Target(token: try DeviceToken(parsing: call.form.required(.token)))
         }
-        guard let browsers = browsers() else { throw .noPushesToBrowsers }
+        guard let browsers = environment.relay.browsers else { throw .noPushesToBrowsers }
         if let token = try call.form.text(.token),
             !["", "0"].contains(where: { FieldText.trimmed(token).utf8.elementsEqual($0.utf8) })
         {
@@ -292,7 +283,7 @@ struct ChatAPI: Sendable {
 
     /// Stores a browser's subscription before any record refers to it.
     private func keep(_ target: Target?) async throws(ChatError) {
-        if let subscription = target?.subscription { try await subscriptions.keep(subscription) }
+        if let subscription = target?.subscription { try await stores.subscriptions.keep(subscription) }
     }
 
     // MARK: - Reading
@@ -302,7 +293,7 @@ struct ChatAPI: Sendable {
     func admit(
         _ request: Request, _ context: ChatContext
     ) throws(ChatError) -> (settings: ChatHTTPSettings, address: IPAddress?) {
-        let settings = settings()
+        let settings = environment.settings
         let address = ClientAddress.find(request, context, trusted: settings.trustedProxies)
         if let address { try limiter.admit(address, limit: settings.addressRate) }
         return (settings, address)
@@ -331,7 +322,7 @@ struct ChatAPI: Sendable {
 
     /// Returns the session of a request. `nil` if none is required.
     func session(_ headers: HTTPFields) async throws(ChatError) -> UserSession? {
-        guard let sessions = sessions() else { return nil }
+        guard let sessions = environment.configuration.sessions else { return nil }
         guard let token = headers.bearerToken else {
             throw .unauthorized("This relay needs a session token: send Authorization: Bearer")
         }

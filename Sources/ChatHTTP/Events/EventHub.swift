@@ -73,8 +73,7 @@ final class EventHub: Service {
     private let feed: any RoomFeed
     private let tokens: any TokenStore
     private let maxStreams: Int
-    private let clock: MonotonicTime
-    private let now: TimeSource
+    private let clocks: Clocks
     private let metrics: LimitMetrics
     private let logger: Logger
     private let state = Mutex(State())
@@ -85,18 +84,15 @@ final class EventHub: Service {
     ///
     /// - Parameters:
     ///   - maxStreams: The maximum number of open streams, of all members.
-    ///   - now: The wall clock, for the end of sessions.
     init(
-        feed: any RoomFeed, tokens: any TokenStore, maxStreams: Int, clock: MonotonicTime,
-        now: @escaping TimeSource = Timestamp.now,
+        feed: any RoomFeed, tokens: any TokenStore, maxStreams: Int, clocks: Clocks,
         metrics: LimitMetrics = LimitMetrics(), logger: Logger
     ) {
         self.metrics = metrics
         self.feed = feed
         self.tokens = tokens
         self.maxStreams = maxStreams
-        self.clock = clock
-        self.now = now
+        self.clocks = clocks
         self.logger = logger
     }
 
@@ -118,7 +114,8 @@ final class EventHub: Service {
     ) throws(ChatError) -> EventSubscription {
         let address = address.flatMap { $0.isLoopback ? nil : $0.rateKey }
         let stream = EventStream(
-            member: member, admission: admission, address: address, room: position.code, clock: clock, close: close)
+            member: member, admission: admission, address: address, room: position.code, clock: clocks.monotonic,
+            close: close)
         let refusal = state.withLock { state -> ChatError? in
             guard state.count < maxStreams else {
                 metrics.hit(.streams)
@@ -199,7 +196,7 @@ final class EventHub: Service {
         if !events.isEmpty { return .events(events) }
         if let count, count != members { return .members(count) }
         if let receipt = stream.takeReceipt() { return .receipt(receipt) }
-        return clock.now() - stream.lastWrite.began >= Self.heartbeat ? .heartbeat : .nothing
+        return clocks.monotonic.now() - stream.lastWrite.began >= Self.heartbeat ? .heartbeat : .nothing
     }
 
     /// Returns the next messages for a stream that is behind.
@@ -220,7 +217,7 @@ final class EventHub: Service {
                     for await _ in self.signal.stream { await self.readChanges() }
                 }
                 group.addTask {
-                    while (try? await self.clock.sleep(Self.interval)) != nil { await self.maintain() }
+                    while (try? await self.clocks.monotonic.sleep(Self.interval)) != nil { await self.maintain() }
                 }
             }
         }
@@ -271,7 +268,7 @@ final class EventHub: Service {
                 last = newest
                 let streams = state.withLock { state in
                     state.rooms[code]?.append(events)
-                    if state.rooms[code] != nil { state.receipts.posted(in: code, at: clock.now()) }
+                    if state.rooms[code] != nil { state.receipts.posted(in: code, at: clocks.monotonic.now()) }
                     return state.rooms[code]?.streams ?? []
                 }
                 for stream in streams { stream.wake() }
@@ -289,7 +286,7 @@ final class EventHub: Service {
     /// session or token has ended. Closes the connections of streams that accept nothing, and wakes streams that need a
     /// comment.
     func maintain() async {
-        let now = clock.now()
+        let now = clocks.monotonic.now()
         let (hasUnread, uncounted, streams, gone, unchecked, receipts) = state.withLock { state in
             defer { (state.uncounted, state.gone) = ([], []) }
             if now >= state.nextForgetting {
@@ -305,7 +302,7 @@ final class EventHub: Service {
         await checkMembers(of: gone, .left)
         await checkMembers(of: unchecked, nil)
         await countMembers(of: uncounted)
-        let wallTime = self.now()
+        let wallTime = clocks.now()
         for stream in streams {
             let (began, isInProgress) = stream.lastWrite
             if case .member(let end?) = stream.admission, wallTime >= end {

@@ -16,13 +16,10 @@ import NIOCore
 /// - `left`: the stream ends. Has a `reason` if the member was removed.
 /// - `code`: the room's new code. The stream ends, and the client must reconnect.
 struct EventsAPI: Sendable {
-    let feed: any RoomFeed
-    let records: any RoomRecords
+    let environment: ChatEnvironment
     let hub: EventHub
     let chat: ChatAPI
     let tickets: EventTickets
-    let sleep: @Sendable (Duration) async throws -> Void
-    let logger: Logger
 
     /// The client's delay before it reconnects, in milliseconds.
     private static let retry = 2000
@@ -34,7 +31,7 @@ struct EventsAPI: Sendable {
         let holder = try await holder(request)
         if holder.member == Self.prober { return probeStream(request, context, settings, address) }
         let since = try Self.since(request)
-        let position = try await feed.position(of: holder.member)
+        let position = try await environment.stores.feed.position(of: holder.member)
         // An id after the last message comes from another database. The stream then begins with the member's whole
         // history.
         let start =
@@ -62,7 +59,8 @@ struct EventsAPI: Sendable {
         }
         let (caller, since) = (try context.caller(), try Self.since(request))
         let room = try caller.room(named)
-        let newest = try await records.messages(of: room, .newestFirst(before: nil), limit: 1).items.first
+        let newest = try await environment.stores.records.messages(of: room, .newestFirst(before: nil), limit: 1).items
+            .first
         let last = newest?.message.id ?? 0
         return try open(
             caller.writer, .program(secret: secret), at: RoomPosition(code: room, historyFrom: 0, last: last),
@@ -80,7 +78,7 @@ struct EventsAPI: Sendable {
             [channel = context.channel] in
             channel.close(promise: nil)
         }
-        logger.debug(
+        environment.logger.debug(
             "stream opened", metadata: context.ids.metadata([LogKeys.streams: "\(hub.count)"]))
         return Response(
             status: .ok, headers: Self.headers,
@@ -119,7 +117,7 @@ struct EventsAPI: Sendable {
             status: .ok, headers: Self.headers,
             body: ResponseBody { writer in
                 try await writer.write(ByteBuffer(string: "event: probe\ndata: \(JSONValue.object(seen))\n\n"))
-                try await sleep(HTTPLimits.probeTime)
+                try await environment.clocks.monotonic.sleep(HTTPLimits.probeTime)
                 try await writer.write(ByteBuffer(string: "event: end\ndata: {}\n\n"))
                 try await writer.finish(nil)
             })
@@ -132,7 +130,7 @@ struct EventsAPI: Sendable {
     /// stream request.
     func ticket(_ request: Request, _ context: ChatContext) async throws -> Response {
         let (member, session) = try await chat.member(of: request, context)
-        _ = try await feed.position(of: member)
+        _ = try await environment.stores.feed.position(of: member)
         return ticket(for: .init(member: member, sessionEnd: session?.end))
     }
 
@@ -225,7 +223,7 @@ struct EventsAPI: Sendable {
     ) async throws -> MessageID? {
         guard let (bytes, last) = MessageEvent.write(events, for: stream.member) else { return nil }
         try await write(bytes, of: stream, into: &writer)
-        if stream.isOfMember { feed.handedOut(last, to: stream.member) }
+        if stream.isOfMember { environment.stores.feed.handedOut(last, to: stream.member) }
         return last
     }
 

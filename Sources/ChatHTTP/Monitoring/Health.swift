@@ -2,37 +2,15 @@ import ChatDomain
 import Hummingbird
 import Logging
 
-/// The result of checking one part of the process that requests depend on.
-package struct ReadinessCheck: Sendable, Hashable {
-    package let name: String
-    /// The problem in a few words, safe for the public. `nil` if there is none.
-    package let problem: String?
-    /// The details of the problem, for the log and for callers with the scope `figures`.
-    package let cause: String?
-
-    package init(name: String, problem: String? = nil, cause: String? = nil) {
-        self.name = name
-        self.problem = problem
-        self.cause = cause
-    }
-}
-
 /// `/healthz` and `/readyz`.
 final class Health: Sendable {
-    private let store: any RoomStore
-    private let readiness: @Sendable () async -> [ReadinessCheck]
-    private let logger: Logger
+    private let environment: ChatEnvironment
     /// The checks that failed at the last request. Limits the log, because anyone may request `/readyz` at any rate.
     private let failures: RepeatedRefusals
 
-    init(
-        store: any RoomStore, readiness: @escaping @Sendable () async -> [ReadinessCheck],
-        clock: MonotonicTime, logger: Logger
-    ) {
-        self.store = store
-        self.readiness = readiness
-        self.logger = logger
-        failures = RepeatedRefusals(interval: HTTPLimits.readinessReports, clock: clock)
+    init(_ environment: ChatEnvironment) {
+        self.environment = environment
+        failures = RepeatedRefusals(interval: HTTPLimits.readinessReports, clock: environment.clocks.monotonic)
     }
 
     /// `/healthz`: the process responds.
@@ -51,7 +29,7 @@ final class Health: Sendable {
     }
 
     private func report(isDetailed: Bool) async -> Response {
-        let checks = [databaseCheck(await databaseFailure())] + (await readiness())
+        let checks = [databaseCheck(await databaseFailure())] + (await environment.relay.readiness())
         for check in checks { note(check) }
         let isReady = checks.allSatisfy { $0.problem == nil }
         var (results, details) = (JSONObject(), JSONObject())
@@ -68,13 +46,13 @@ final class Health: Sendable {
     private func note(_ check: ReadinessCheck) {
         var metadata: Logger.Metadata = [LogKeys.check: "\(check.name)"]
         guard let problem = check.problem else {
-            if failures.end(check.name) { logger.notice("ready again", metadata: metadata) }
+            if failures.end(check.name) { environment.logger.notice("ready again", metadata: metadata) }
             return
         }
         guard let count = failures.count(check.name) else { return }
         metadata[LogKeys.cause] = "\(check.cause ?? problem)"
         if count > 1 { metadata[LogKeys.count] = "\(count)" }
-        logger.error("not ready", metadata: metadata)
+        environment.logger.error("not ready", metadata: metadata)
     }
 
     /// Checks the database and logs the cause of a failure. Returns the text for the client, `nil` if the database
@@ -92,7 +70,7 @@ final class Health: Sendable {
 
     private func databaseFailure() async -> ChatError? {
         do throws(ChatError) {
-            try await store.ping()
+            try await environment.stores.rooms.ping()
             return nil
         } catch {
             return error

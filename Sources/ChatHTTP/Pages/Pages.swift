@@ -5,19 +5,17 @@ import WebAssets
 
 /// The chat page, the operator's page and the tutorial's test pages.
 struct Pages: Sendable {
-    let settings: @Sendable () -> ChatHTTPSettings
+    let environment: ChatEnvironment
     let health: Health
-    /// The reader of browsers' subscriptions. `nil` if pushes to browsers are off.
-    let browsers: @Sendable () -> (any SubscriptionReader)?
 
     func chat(_ request: Request, _ context: ChatContext) -> Response {
-        let settings = settings()
+        let settings = environment.settings
         return WebFiles.chat(textLimit: settings.textLimit, publicURL: settings.publicURL).response(to: request)
     }
 
     /// Returns the key with which pages subscribe to pushes (`applicationServerKey`).
     func pushKey(_ request: Request, _ context: ChatContext) -> Response {
-        guard let browsers = browsers() else {
+        guard let browsers = environment.relay.browsers else {
             return ErrorResponse(ChatError(.notFound, "This relay sends no pushes to browsers")).response(.json)
         }
         return Responses.json(["key": .string(browsers.publicKey)])
@@ -39,7 +37,7 @@ struct Pages: Sendable {
     }
 
     private func requireDevelopment() throws(ErrorResponse) {
-        guard settings().isDevelopment else { throw .notFound }
+        guard environment.settings.isDevelopment else { throw .notFound }
     }
 }
 

@@ -6,8 +6,6 @@ import Hummingbird
 /// of the relay that names the room (https://gotify.net/api-docs).
 struct GotifyAPI: Sendable {
     let posting: PostingAPI
-    let version: String
-    let now: TimeSource
 
     /// Returns the token from `X-Gotify-Key`, `?token=` or `Authorization: Bearer`, as Gotify does.
     @Sendable static func credential(_ request: Request) -> String? {
@@ -38,7 +36,7 @@ struct GotifyAPI: Sendable {
         return Responses.json([
             "id": .number(receipt.message), "appid": .number(token.id), "message": .string(text),
             "title": .string(title ?? token.name.text), "priority": .number(priority),
-            "extras": message.extras ?? .null, "date": .time(now()),
+            "extras": message.extras ?? .null, "date": .time(posting.environment.now()),
         ])
     }
 
@@ -84,13 +82,15 @@ struct GotifyAPI: Sendable {
 
     /// `GET /gotify/version`. Clients call it to check whether a server exists.
     func version(_ request: Request, _ context: ChatContext) -> Response {
-        Responses.json(["version": .string(version), "commit": .string(""), "buildDate": .string("")])
+        Responses.json([
+            "version": .string(posting.environment.build.version), "commit": .string(""), "buildDate": .string(""),
+        ])
     }
 
     /// `GET /gotify/health`
     func health(_ request: Request, _ context: ChatContext) async -> Response {
         do throws(ChatError) {
-            try await posting.rooms.ping()
+            try await posting.environment.stores.rooms.ping()
             return Responses.json(["health": .string("green"), "database": .string("green")])
         } catch {
             return Responses.json(

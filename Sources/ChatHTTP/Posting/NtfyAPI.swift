@@ -7,7 +7,6 @@ import Hummingbird
 /// code (https://docs.ntfy.sh/publish).
 struct NtfyAPI: Sendable {
     let posting: PostingAPI
-    let now: TimeSource
 
     /// The text with which ntfy replaces an empty message.
     private static let empty = "triggered"
@@ -73,7 +72,8 @@ struct NtfyAPI: Sendable {
             priority: priority.ofPushes, sound: priority.sound)
         let (receipt, room) = try await posting.post(draft, request, context)
         var response: JSONObject = [
-            "id": .string(String(receipt.message)), "time": .number(now().seconds), "event": .string("message"),
+            "id": .string(String(receipt.message)), "time": .number(posting.environment.now().seconds),
+            "event": .string("message"),
             "topic": .string(room.text), "message": .string(text), "priority": .number(priority.rawValue),
         ]
         if let title { response["title"] = .string(title) }
@@ -84,7 +84,7 @@ struct NtfyAPI: Sendable {
     /// `GET /ntfy/v1/health`
     func health(_ request: Request, _ context: ChatContext) async -> Response {
         do throws(ChatError) {
-            try await posting.rooms.ping()
+            try await posting.environment.stores.rooms.ping()
             return Responses.json(["healthy": .bool(true)])
         } catch {
             return Responses.json(["healthy": .bool(false)], status: .serviceUnavailable)

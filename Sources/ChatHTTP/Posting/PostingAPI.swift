@@ -6,11 +6,9 @@ import Logging
 /// The API with which programs post messages in a room: `POST /v1/messages`, and the calls of other servers' clients
 /// (``GotifyAPI``, ``NtfyAPI``). ``AdminGuard`` authenticates the caller.
 struct PostingAPI: Sendable {
-    let rooms: any RoomStore
-    let settings: @Sendable () -> ChatHTTPSettings
+    let environment: ChatEnvironment
     let limiter: RequestLimiter
     let metrics: HTTPMetrics
-    let logger: Logger
 
     /// The name on the administrator's messages if the request contains none.
     private static let administrator = "Relay"
@@ -100,14 +98,14 @@ struct PostingAPI: Sendable {
                 caller.token?.name ?? Nickname(stored: Self.administrator)
             }
         let key = try request.headers.idempotencyKey()
-        let settings = settings()
+        let settings = environment.settings
         if caller.token != nil { try limiter.admit(caller.writer, limit: settings.memberRate) }
         let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
-        let receipt = try await rooms.post(
+        let receipt = try await environment.stores.rooms.post(
             PostRequest(
                 member: caller.writer, program: PostRequest.Program(nickname: name, room: room, extras: extras),
                 text: text, idempotencyKey: key, client: ClientInfo(address: client?.description)))
-        logger.info(
+        environment.logger.info(
             "message accepted",
             metadata: context.ids.metadata([
                 LogKeys.message: "\(receipt.message)",

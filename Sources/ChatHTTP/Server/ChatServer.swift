@@ -1,14 +1,14 @@
-package import ChatDomain
+import ChatDomain
 import Hummingbird
 import HummingbirdCore
 import HummingbirdTLS
-package import Logging
+import Logging
 import NIOCore
 import ServiceLifecycle
 import Synchronization
 import WebAssets
 
-/// The server's address, certificate and connection limit.
+/// The server's address, certificate, connection limit and file of metrics.
 package struct ChatServerConfiguration: Sendable {
     package var host: String
     /// The port. 0 selects any free port.
@@ -18,12 +18,18 @@ package struct ChatServerConfiguration: Sendable {
     /// The maximum number of open connections. Further connections wait until an open one closes. Each connection needs
     /// a file descriptor.
     package var maximumConnections: Int
+    /// The file that keeps a day of metrics. `nil` to keep none.
+    package var history: String?
 
-    package init(host: String, port: Int, certificate: ServerCertificate? = nil, maximumConnections: Int = 4096) {
+    package init(
+        host: String, port: Int, certificate: ServerCertificate? = nil, maximumConnections: Int = 4096,
+        history: String? = nil
+    ) {
         self.host = host
         self.port = port
         self.certificate = certificate
         self.maximumConnections = maximumConnections
+        self.history = history
     }
 }
 
@@ -49,85 +55,46 @@ package struct ChatServer: Service {
 
     /// Creates the server. It listens once ``run()`` is called.
     ///
-    /// - Parameters:
-    ///   - settings: Returns the settings. Called once per request.
-    ///   - resolveApp: Returns the app that an `appid` names. Its argument is `nil` if the request has no `appid`.
-    ///   - apps: Returns the configured apps, with the state of their gateways.
-    ///   - format: Returns the requirements of an app's gateway on pushes.
-    ///   - recentWarnings: Returns the log's latest warnings and errors, oldest first.
-    ///   - sessions: Returns the verifier of sessions, if registration requires one. `nil` if anyone may register.
-    ///   - browsers: Returns the reader of browsers' subscriptions. `nil` if pushes to browsers are off.
-    ///   - readiness: Checks the parts of the relay that must work, except the database.
-    ///   - clock: The monotonic clock, for rates and event streams.
-    ///   - now: The wall clock, for times in responses and in the database.
-    ///   - history: The file that keeps a day of metrics. `nil` to keep none.
-    ///   - onListening: Called with the port once the server accepts requests.
+    /// - Parameter onListening: Called with the port once the server accepts requests.
     package init(
-        configuration: ChatServerConfiguration,
-        stores: Stores,
-        settings: @escaping @Sendable () -> ChatHTTPSettings,
-        resolveApp: @escaping @Sendable (String?) throws(ChatError) -> AppName,
-        apps: @escaping @Sendable () -> [AppStatus] = { [] },
-        format: @escaping @Sendable (AppName) -> any PushFormat,
-        recentWarnings: @escaping @Sendable () -> [JSONValue] = { [] },
-        sessions: @escaping @Sendable () -> (any SessionVerifier)? = { nil },
-        browsers: @escaping @Sendable () -> (any SubscriptionReader)? = { nil },
-        readiness: @escaping @Sendable () async -> [ReadinessCheck] = { [] },
-        clock: any Clock<Duration> = ContinuousClock(),
-        now: @escaping TimeSource = Timestamp.now, version: String = "", commit: String = "", history: String? = nil,
-        logger: Logger,
+        _ configuration: ChatServerConfiguration, _ environment: ChatEnvironment,
         onListening: @escaping @Sendable (_ port: Int) -> Void = { _ in }
     ) {
         self.configuration = configuration
         self.onListening = onListening
-        self.logger = logger
-        let elapsed = MonotonicTime(clock)
-        let metrics = HTTPMetrics(clock: elapsed)
-        connections = ConnectionCounter(metrics: metrics.limits, trustedProxies: { settings().trustedProxies })
-        shortage = ConnectionShortage(metrics: metrics.limits, clock: elapsed, logger: logger)
+        logger = environment.logger
+        let clock = environment.clocks.monotonic
+        let metrics = HTTPMetrics(clock: clock)
+        connections = ConnectionCounter(
+            metrics: metrics.limits, trustedProxies: { environment.settings.trustedProxies })
+        shortage = ConnectionShortage(metrics: metrics.limits, clock: clock, logger: logger)
         // One eighth of the connections is reserved for requests.
         let hub = EventHub(
-            feed: stores.feed, tokens: stores.tokens, maxStreams: configuration.maximumConnections / 8 * 7,
-            clock: elapsed, now: now, metrics: metrics.limits, logger: logger)
+            feed: environment.stores.feed, tokens: environment.stores.tokens,
+            maxStreams: configuration.maximumConnections / 8 * 7, clocks: environment.clocks, metrics: metrics.limits,
+            logger: logger)
         self.hub = hub
-        let health = Health(store: stores.rooms, readiness: readiness, clock: elapsed, logger: logger)
-        let limiter = RequestLimiter(metrics: metrics.limits, clock: elapsed)
-        let chat = ChatAPI(
-            rooms: stores.rooms, feed: stores.feed, devices: stores.devices, subscriptions: stores.subscriptions,
-            browsers: browsers, settings: settings, resolveApp: resolveApp, sessions: sessions, limiter: limiter,
-            metrics: metrics, logger: logger)
+        let health = Health(environment)
+        let limiter = RequestLimiter(metrics: metrics.limits, clock: clock)
+        let chat = ChatAPI(environment: environment, limiter: limiter, metrics: metrics)
         let calls = TokenCalls()
-        let posting = PostingAPI(
-            rooms: stores.rooms, settings: settings, limiter: limiter, metrics: metrics, logger: logger)
-        let day = MetricsHistory(file: history, now: now, logger: logger)
+        let posting = PostingAPI(environment: environment, limiter: limiter, metrics: metrics)
         let admin = AdminMetrics(
-            store: stores.metrics, apps: apps, calls: calls, http: metrics, history: day,
-            process: AdminMetrics.RelayStatus(
-                version: version, commit: commit, started: now(), streams: { hub.count }, readiness: readiness,
-                certificateExpiresAt: { configuration.certificate?.expiresAt }),
-            now: now)
-        recorder = history == nil ? nil : MetricsRecorder(metrics: admin, sleep: elapsed.sleep)
+            environment: environment, calls: calls, http: metrics,
+            history: MetricsHistory(file: configuration.history, now: environment.now, logger: logger),
+            streams: { hub.count }, certificateExpiresAt: { configuration.certificate?.expiresAt })
+        recorder = configuration.history == nil ? nil : MetricsRecorder(metrics: admin, clocks: environment.clocks)
         responder = Routes.build(
             chat: chat,
-            events: EventsAPI(
-                feed: stores.feed, records: stores.records, hub: hub, chat: chat,
-                tickets: EventTickets(clock: elapsed),
-                sleep: elapsed.sleep, logger: logger),
-            admin: AdminAPI(
-                stores: stores, browsers: browsers, resolveApp: resolveApp, apps: apps, format: format,
-                recentWarnings: recentWarnings,
-                now: now, logger: logger),
-            metrics: admin,
-            pages: Pages(settings: settings, health: health, browsers: browsers), health: health,
-            posting: posting, gotify: GotifyAPI(posting: posting, version: version, now: now),
-            ntfy: NtfyAPI(posting: posting, now: now),
-            tokens: TokensAPI(store: stores.tokens, now: now, logger: logger),
-            moderation: ModerationAPI(store: stores.moderation, settings: settings, now: now, logger: logger),
+            events: EventsAPI(environment: environment, hub: hub, chat: chat, tickets: EventTickets(clock: clock)),
+            admin: AdminAPI(environment: environment), metrics: admin,
+            pages: Pages(environment: environment, health: health), health: health,
+            posting: posting, gotify: GotifyAPI(posting: posting), ntfy: NtfyAPI(posting: posting),
+            tokens: TokensAPI(environment: environment), moderation: ModerationAPI(environment: environment),
             responses: ResponseMiddleware(
-                settings: settings, unavailable: RepeatedRefusals(clock: elapsed), metrics: metrics, logger: logger),
-            foreignPages: ForeignPageGuard(settings: settings),
-            administrators: AdminGuard(
-                settings: settings, tokens: stores.tokens, calls: calls, limiter: limiter, logger: logger))
+                environment: environment, unavailable: RepeatedRefusals(clock: clock), metrics: metrics),
+            foreignPages: ForeignPageGuard(environment: environment),
+            administrators: AdminGuard(environment: environment, calls: calls, limiter: limiter))
     }
 
     package func run() async throws {
@@ -181,13 +148,13 @@ package struct ChatServer: Service {
 /// Records the metrics once a minute, for the history of one day.
 private struct MetricsRecorder: Service {
     let metrics: AdminMetrics
-    let sleep: @Sendable (Duration) async throws -> Void
+    let clocks: Clocks
 
     func run() async throws {
         await cancelWhenGracefulShutdown {
             // The time until the next full minute of the wall clock, which may be set at any time.
-            func timeToMinute() -> Int64 { 60_000 - metrics.now().milliseconds % 60_000 }
-            while (try? await sleep(.milliseconds(timeToMinute()))) != nil {
+            func timeToMinute() -> Int64 { 60_000 - clocks.now().milliseconds % 60_000 }
+            while (try? await clocks.monotonic.sleep(.milliseconds(timeToMinute()))) != nil {
                 // The two clocks drift apart, so the wait may end just before the full minute.
                 if timeToMinute() < 1000 { continue }
                 await metrics.recordMinute()

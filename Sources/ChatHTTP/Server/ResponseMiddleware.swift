@@ -10,10 +10,9 @@ import Synchronization
 struct ResponseMiddleware: RouterMiddleware {
     typealias Context = ChatContext
 
-    let settings: @Sendable () -> ChatHTTPSettings
+    let environment: ChatEnvironment
     let unavailable: RepeatedRefusals
     let metrics: HTTPMetrics
-    let logger: Logger
 
     private static let noHost = ChatError(
         .malformedRequest, "Host: a request must have this header once (RFC 9112, 3.2)", field: "Host")
@@ -57,15 +56,15 @@ struct ResponseMiddleware: RouterMiddleware {
             // failures.
             let count = error.status == .serviceUnavailable ? unavailable.count(error.message) : 1
             if let count, count > 1 { metadata[LogKeys.count] = "\(count)" }
-            logger.log(level: count == nil ? .debug : .error, "request failed", metadata: metadata)
+            environment.logger.log(level: count == nil ? .debug : .error, "request failed", metadata: metadata)
         } else {
             metadata[LogKeys.reason] = "\(error.message)"
             if form != .text, form != .json, error.status == .unauthorized || error.status == .forbidden {
-                let client = ClientAddress.find(request, context, trusted: settings().trustedProxies)
+                let client = ClientAddress.find(request, context, trusted: environment.settings.trustedProxies)
                 metadata[LogKeys.address] = "\(client?.description ?? "unknown")"
-                logger.notice("call of the admin API refused", metadata: metadata)
+                environment.logger.notice("call of the admin API refused", metadata: metadata)
             } else {
-                logger.debug("request refused", metadata: metadata)
+                environment.logger.debug("request refused", metadata: metadata)
             }
         }
         var error = error

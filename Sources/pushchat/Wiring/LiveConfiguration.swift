@@ -4,7 +4,7 @@ import ChatHTTP
 import Synchronization
 
 /// The configuration in force, in the forms that other parts of the relay need. A reload replaces it.
-final class LiveConfiguration: Sendable {
+final class LiveConfiguration: ConfigurationInForce {
     private struct Values: Sendable {
         var configuration: Configuration
         var threads: RoomThreads?
@@ -21,10 +21,12 @@ final class LiveConfiguration: Sendable {
     }
 
     var current: Configuration { values.withLock { $0.configuration } }
-    var httpSettings: ChatHTTPSettings { values.withLock { $0.http } }
+    var settings: ChatHTTPSettings { values.withLock { $0.http } }
     var storeSettings: StoreSettings { values.withLock { $0.store } }
-    var apps: AppDirectory { values.withLock { $0.apps } }
     var sessions: (any SessionVerifier)? { values.withLock { $0.sessions } }
+
+    func app(named appID: String?) throws(ChatError) -> AppName { try values.withLock { $0.apps }.resolve(appID) }
+    func format(of app: AppName) -> any PushFormat { storeSettings.format(app) }
 
     /// Uses `threads` to name the rooms of chat messages from now on. Called after the database is opened: the key for
     /// the names is in the database, but opening the database needs these settings.

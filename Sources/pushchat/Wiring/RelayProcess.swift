@@ -73,24 +73,22 @@ struct RelayProcess: Sendable {
             try ServerCertificate(certificate: $0.certificate, key: $0.key)
         }
         let watch = DispatchWatch(apps: { apps.all.map(\.watched) }, metrics: stores.metrics)
+        let parts = RunningParts(
+            runningApps: apps, browserRuntime: browsers, log: log, upkeep: stores.upkeep, watch: watch)
         let server = ChatServer(
-            configuration: ChatServerConfiguration(
+            ChatServerConfiguration(
                 host: configuration.http.host, port: configuration.http.port, certificate: certificate,
-                maximumConnections: FileLimit.connections),
-            stores: stores, settings: { live.httpSettings },
-            resolveApp: { appid throws(ChatError) in try live.apps.resolve(appid) },
-            apps: { apps.all.map(\.status) + [browsers.status].compactMap(\.self) },
-            format: { live.storeSettings.format($0) },
-            recentWarnings: { [log] in log.recentWarnings }, sessions: { live.sessions },
-            browsers: { browsers.subscriptions }, readiness: { await Self.readiness(stores.upkeep, watch) },
-            version: Build.version, commit: Build.commit,
-            history: DatabaseFile.resolved(configuration.database.path) + ".figures", logger: logger,
-            onListening: { [configuration, onListening] port in
-                var metadata: Logger.Metadata = ["host": "\(configuration.http.host)", "port": "\(port)"]
-                metadata["public_url"] = configuration.http.publicURL.map { "\($0)" }
-                logger.info("listening", metadata: metadata)
-                onListening(port)
-            })
+                maximumConnections: FileLimit.connections,
+                history: DatabaseFile.resolved(configuration.database.path) + ".figures"),
+            ChatEnvironment(
+                stores: stores, configuration: live, relay: parts,
+                build: RelayBuild(version: Build.version, commit: Build.commit), logger: logger)
+        ) { [configuration, onListening] port in
+            var metadata: Logger.Metadata = ["host": "\(configuration.http.host)", "port": "\(port)"]
+            metadata["public_url"] = configuration.http.publicURL.map { "\($0)" }
+            logger.info("listening", metadata: metadata)
+            onListening(port)
+        }
         // The services are in the order of dependency. They start in this order and stop in reverse.
         var services = additionalServices
         services.append(StoreMaintenance(upkeep: stores.upkeep))
@@ -118,23 +116,6 @@ struct RelayProcess: Sendable {
         logger.info("stopped")
         if reloads { unlink(ReloadReport.file(of: configuration.database.path)) }
         _ = consume lock
-    }
-
-    /// Checks all conditions for readiness except that the database can be read.
-    private static func readiness(_ upkeep: any StoreUpkeep, _ watch: DispatchWatch) async -> [ReadinessCheck] {
-        var cause: String?
-        do throws(ChatError) {
-            try await upkeep.tryWriting()
-        } catch {
-            cause = "\(error)"
-        }
-        let stalled = watch.stalled.map { "app \($0.app) has not moved for \($0.time.components.seconds) s" }
-        return [
-            ReadinessCheck(name: "disk", problem: cause.map { _ in "takes no writes" }, cause: cause),
-            ReadinessCheck(
-                name: "dispatcher", problem: stalled.isEmpty ? nil : "does not move",
-                cause: stalled.isEmpty ? nil : stalled.joined(separator: ", ")),
-        ]
     }
 
     /// Opens the database. Waits while the database is locked, the disk is full or the server is unavailable, because

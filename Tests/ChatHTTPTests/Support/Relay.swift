@@ -24,7 +24,7 @@ enum Sample {
 }
 
 /// The server under test and its parts.
-struct Relay: Sendable {
+struct Relay: ConfigurationInForce, RelayState {
     let store: ScriptedStore
     let log = LogRecorder()
     var settings = ChatHTTPSettings()
@@ -36,7 +36,7 @@ struct Relay: Sendable {
     var apps: [AppStatus] = [AppStatus(app: .default, gateway: "http2", address: nil, topic: nil)]
     /// The formats of the apps' gateways. Other apps get the format of Apple's HTTP/2 gateway.
     var formats: [AppName: APNSFormat] = [:]
-    var warnings: [JSONValue] = []
+    var recentWarnings: [JSONValue] = []
     var sessions: (any SessionVerifier)?
     var browsers: (any SubscriptionReader)?
     /// The file that keeps a day of metrics.
@@ -47,25 +47,28 @@ struct Relay: Sendable {
         self.settings = settings
     }
 
-    func server(onListening: @escaping @Sendable (Int) -> Void = { _ in }) -> ChatServer {
+    func server(port: Int = 0, onListening: @escaping @Sendable (Int) -> Void = { _ in }) -> ChatServer {
         ChatServer(
-            configuration: ChatServerConfiguration(host: "127.0.0.1", port: 0, certificate: certificate),
-            stores: store.stores, settings: { [settings] in settings },
-            resolveApp: { (appID) throws(ChatError) in
-                switch appID {
-                case nil: return .default
-                case "98Z3R5XU29.com.51work6.PushChat": return AppName("second")
-                case AppName.web.text: return .web
-                default: throw .invalid("appid", "names no app of this server")
-                }
-            }, apps: { [apps] in apps },
-            format: { [formats] app in formats[app] ?? APNSFormat(.http2, payloadLimit: 4096) },
-            recentWarnings: { [warnings] in warnings },
-            sessions: { [sessions] in sessions }, browsers: { [browsers] in browsers },
-            readiness: { [checks] in checks },
-            clock: clock, now: now, version: "1.2.3", commit: "abc1234", history: history,
-            logger: log.logger, onListening: onListening)
+            ChatServerConfiguration(host: "127.0.0.1", port: port, certificate: certificate, history: history),
+            ChatEnvironment(
+                stores: store.stores, configuration: self, relay: self,
+                build: RelayBuild(version: "1.2.3", commit: "abc1234"), clocks: Clocks(monotonic: clock, now: now),
+                logger: log.logger),
+            onListening: onListening)
     }
+
+    func app(named appID: String?) throws(ChatError) -> AppName {
+        switch appID {
+        case nil: .default
+        case "98Z3R5XU29.com.51work6.PushChat": AppName("second")
+        case AppName.web.text: .web
+        default: throw .invalid("appid", "names no app of this server")
+        }
+    }
+
+    func format(of app: AppName) -> any PushFormat { formats[app] ?? APNSFormat(.http2, payloadLimit: 4096) }
+
+    func readiness() async -> [ReadinessCheck] { checks }
 
     /// Sends one request without a socket.
     func send(
