@@ -12,6 +12,30 @@ struct AdminAPI: Sendable {
     private var stores: Stores { environment.stores }
     private var logger: Logger { environment.logger }
 
+    var routes: [Route] {
+        [
+            Route(.put, "/v1/devices/{token}", .scope(.admin), register),
+            Route(.get, "/v1/devices/{token}", .scope(.admin), device),
+            Route(.patch, "/v1/devices/{token}", .scope(.admin), edit),
+            Route(.delete, "/v1/devices/{token}", .scope(.admin), unregister),
+            Route(.get, "/v1/devices", .scope(.admin), devices),
+            Route(.post, "/v1/devices", .scope(.admin), subscribe),
+            Route(.get, "/v1/notifications", .scope(.send), notifications),
+            Route(.post, "/v1/notifications", .scope(.send), send),
+            Route(.post, "/v1/notifications:batch", .scope(.send), sendBatch),
+            Route(.get, "/v1/notifications/{id}", .scope(.send), notification),
+            Route(.delete, "/v1/notifications/{id}", .scope(.send), cancel),
+            Route(.get, "/v1/rooms", .scope(.admin), rooms),
+            Route(.patch, "/v1/rooms", .scope(.admin), editRoom),
+            Route(.get, "/v1/members", .scope(.admin), members),
+            Route(.get, "/v1/messages", .scope(.read), messages),
+            Route(.get, "/v1/messages/{id}", .scope(.admin), message),
+            Route(.get, "/v1/failures", .scope(.admin), failures),
+            Route(.get, "/v1/warnings", .scope(.admin), warnings),
+            Route(.get, "/v1/openapi.json", .scope(.admin), description),
+        ]
+    }
+
     // MARK: - Devices
 
     /// `PUT /v1/devices/{token}`

@@ -27,8 +27,8 @@ struct AdminGuard: Sendable {
     ///   - credential: Returns a request's token. Empty if the request has a credential of another form, `nil` if it
     ///     has none.
     func guarding(
-        _ handler: @escaping ChatContext.Handler, _ scope: Scope = .admin,
-        credential: @escaping @Sendable (Request) -> String? = { $0.headers.credential }
+        _ handler: @escaping ChatContext.Handler, _ scope: Scope,
+        credential: @escaping @Sendable (Request) -> String?
     ) -> ChatContext.Handler {
         { request, context in
             // The router treats `//v1` as `/v1`, but a proxy's rule does not.

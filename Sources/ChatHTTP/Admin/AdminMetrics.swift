@@ -14,6 +14,14 @@ struct AdminMetrics: Sendable {
 
     private var store: any RelayMetrics { environment.stores.metrics }
 
+    var routes: [Route] {
+        [
+            Route(.get, "/v1/queue", .scope(.figures), queue),
+            Route(.get, "/v1/stats", .scope(.figures), stats),
+            Route(.get, "/metrics", .scope(.figures), metrics),
+        ]
+    }
+
     /// `GET /v1/queue`
     func queue(_ request: Request, _ context: ChatContext) async throws -> Response {
         _ = try AdminQuery(request, names: [])

@@ -11,6 +11,18 @@ struct ModerationAPI: Sendable {
     private var store: any Moderation { environment.stores.moderation }
     private var logger: Logger { environment.logger }
 
+    var routes: [Route] {
+        [
+            Route(.post, "/v1/rooms:recode", .scope(.admin), recode),
+            Route(.delete, "/v1/members/{id}", .scope(.admin), remove),
+            Route(.delete, "/v1/messages/{id}", .scope(.admin), deleteMessage),
+            Route(.get, "/v1/bans", .scope(.admin), bans),
+            Route(.post, "/v1/bans", .scope(.admin), ban),
+            Route(.delete, "/v1/bans/{id}", .scope(.admin), endBan),
+            Route(.get, "/v1/moderation", .scope(.admin), records),
+        ]
+    }
+
     /// `DELETE /v1/members/{id}`
     func remove(_ request: Request, _ context: ChatContext) async throws -> Response {
         let id = try Self.id(request, context)

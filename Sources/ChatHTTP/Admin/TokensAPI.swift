@@ -9,6 +9,14 @@ struct TokensAPI: Sendable {
 
     private var store: any TokenStore { environment.stores.tokens }
 
+    var routes: [Route] {
+        [
+            Route(.get, "/v1/tokens", .scope(.admin), list),
+            Route(.post, "/v1/tokens", .scope(.admin), create),
+            Route(.delete, "/v1/tokens/{id}", .scope(.admin), revoke),
+        ]
+    }
+
     /// `POST /v1/tokens`: returns the token, which cannot be retrieved again.
     func create(_ request: Request, _ context: ChatContext) async throws -> Response {
         _ = try AdminQuery(request, names: [])

@@ -13,6 +13,15 @@ struct ChatAPI: Sendable {
     private var stores: Stores { environment.stores }
     private var logger: Logger { environment.logger }
 
+    var routes: [Route] {
+        [
+            Route(.post, "/api.php", .anyone, execute),
+            Route(.post, "/api", .anyone, execute),
+            Route(.post, "/push_chat_service.php", .anyone, register),
+            Route(.post, "/admin/apns_devices.json", .anyone, registerAsJSON),
+        ]
+    }
+
     // MARK: - Commands
 
     private enum Command: String, CaseIterable {

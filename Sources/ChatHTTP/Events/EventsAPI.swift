@@ -21,6 +21,19 @@ struct EventsAPI: Sendable {
     let chat: ChatAPI
     let tickets: EventTickets
 
+    /// The path of event streams.
+    static let path = "/events"
+
+    var routes: [Route] {
+        [
+            // HEAD would open no stream but use up a ticket.
+            Route(.get, Self.path, .scope(.read), when: Self.isOfProgram, servesHead: false, programStream),
+            Route(.get, Self.path, .anyone, servesHead: false, stream),
+            Route(.post, "/events/ticket", .anyone, ticket),
+            Route(.post, "/v1/probes", .scope(.admin), probe),
+        ]
+    }
+
     /// The client's delay before it reconnects, in milliseconds.
     private static let retry = 2000
     /// The holder of probe tickets. No member has this id, because members' ids are hexadecimal digits.
@@ -42,7 +55,7 @@ struct EventsAPI: Sendable {
     }
 
     /// Whether a stream request names no member and carries a token of the relay.
-    static func isOfProgram(_ request: Request) -> Bool {
+    @Sendable static func isOfProgram(_ request: Request) -> Bool {
         let query = request.uri.queryParameters
         return request.headers.bearerToken?.hasPrefix(AccessToken.prefix) == true && request.headers.first(.udid) == nil
             && ["ticket", "udid", "user_id"].allSatisfy { query[$0[...]] == nil }

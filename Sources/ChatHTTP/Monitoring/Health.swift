@@ -13,6 +13,15 @@ final class Health: Sendable {
         failures = RepeatedRefusals(interval: HTTPLimits.readinessReports, clock: environment.clocks.monotonic)
     }
 
+    var routes: [Route] {
+        [
+            Route(.get, "/healthz", .anyone, alive),
+            // Only callers with the scope `figures` may read the causes.
+            Route(.get, "/readyz", .scope(.figures), when: { $0.headers.contains(.authorization) }, details),
+            Route(.get, "/readyz", .anyone, ready),
+        ]
+    }
+
     /// `/healthz`: the process responds.
     func alive(_ request: Request, _ context: ChatContext) -> Response {
         Responses.json(["healthy": .bool(true)])

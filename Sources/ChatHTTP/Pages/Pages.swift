@@ -8,6 +8,16 @@ struct Pages: Sendable {
     let environment: ChatEnvironment
     let health: Health
 
+    var routes: [Route] {
+        [
+            Route(.get, "/", .anyone, chat),
+            Route(.get, "/webpush/key", .anyone, pushKey),
+            Route(.get, "/test/database.php", .development, testDatabase),
+        ]
+            + TestPages.all.map { path, page in Route(.get, path, .development) { _, _ in Responses.html(page) } }
+            + WebFiles.all.map { file in Route(.get, file.path, .anyone) { request, _ in file.response(to: request) } }
+    }
+
     func chat(_ request: Request, _ context: ChatContext) -> Response {
         let settings = environment.settings
         return WebFiles.chat(textLimit: settings.textLimit, publicURL: settings.publicURL).response(to: request)
@@ -21,23 +31,10 @@ struct Pages: Sendable {
         return Responses.json(["key": .string(browsers.publicKey)])
     }
 
-    /// Returns the handler of one of the tutorial's pages, which are served in development only.
-    func test(_ page: ByteBuffer) -> ChatContext.Handler {
-        { _, _ in
-            try requireDevelopment()
-            return Responses.html(page)
-        }
-    }
-
     /// Serves the tutorial's test of the database.
-    func testDatabase(_ request: Request, _ context: ChatContext) async throws -> Response {
-        try requireDevelopment()
+    func testDatabase(_ request: Request, _ context: ChatContext) async -> Response {
         let problem = await health.databaseProblem()
         return Responses.html(TestPages.database(problem), status: problem == nil ? .ok : .serviceUnavailable)
-    }
-
-    private func requireDevelopment() throws(ErrorResponse) {
-        guard environment.settings.isDevelopment else { throw .notFound }
     }
 }
 

@@ -7,6 +7,14 @@ import Hummingbird
 struct GotifyAPI: Sendable {
     let posting: PostingAPI
 
+    var routes: [Route] {
+        [
+            Route(.post, "/gotify/message", .scope(.post), credential: Self.credential, message),
+            Route(.get, "/gotify/version", .anyone, version),
+            Route(.get, "/gotify/health", .anyone, health),
+        ]
+    }
+
     /// Returns the token from `X-Gotify-Key`, `?token=` or `Authorization: Bearer`, as Gotify does.
     @Sendable static func credential(_ request: Request) -> String? {
         request.headers.first(.gotifyKey) ?? request.uri.queryParameters["token"].map { String($0) }

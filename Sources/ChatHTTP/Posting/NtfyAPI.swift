@@ -8,6 +8,26 @@ import Hummingbird
 struct NtfyAPI: Sendable {
     let posting: PostingAPI
 
+    var routes: [Route] {
+        func route(
+            _ method: HTTPRequest.Method, _ path: String, _ handler: @escaping ChatContext.Handler
+        ) -> Route {
+            Route(method, path, .scope(.post), credential: Self.credential, handler)
+        }
+        return [
+            route(.post, "/ntfy", publishJSON),
+            route(.put, "/ntfy", publishJSON),
+            route(.post, "/ntfy/{topic}", publish),
+            route(.put, "/ntfy/{topic}", publish),
+            route(.get, "/ntfy/{topic}/publish", publish),
+            route(.get, "/ntfy/{topic}/send", publish),
+            route(.get, "/ntfy/{topic}/trigger", publish),
+            Route(.get, "/ntfy/v1/health", .anyone, health),
+            // Some ntfy clients support only a server without a path.
+            route(.post, "/", publishJSON),
+        ]
+    }
+
     /// The text with which ntfy replaces an empty message.
     private static let empty = "triggered"
 

@@ -10,6 +10,8 @@ struct PostingAPI: Sendable {
     let limiter: RequestLimiter
     let metrics: HTTPMetrics
 
+    var routes: [Route] { [Route(.post, "/v1/messages", .scope(.post), post)] }
+
     /// The name on the administrator's messages if the request contains none.
     private static let administrator = "Relay"
 

@@ -44,6 +44,8 @@ package struct ChatServer: Service {
     }
 
     private let configuration: ChatServerConfiguration
+    /// The routes of all APIs.
+    let routes: [Route]
     private let responder: RouterResponder<ChatContext>
     private let connections: ConnectionCounter
     private let shortage: ConnectionShortage
@@ -84,17 +86,21 @@ package struct ChatServer: Service {
             history: MetricsHistory(file: configuration.history, now: environment.now, logger: logger),
             streams: { hub.count }, certificateExpiresAt: { configuration.certificate?.expiresAt })
         recorder = configuration.history == nil ? nil : MetricsRecorder(metrics: admin, clocks: environment.clocks)
-        responder = Routes.build(
-            chat: chat,
-            events: EventsAPI(environment: environment, hub: hub, chat: chat, tickets: EventTickets(clock: clock)),
-            admin: AdminAPI(environment: environment), metrics: admin,
-            pages: Pages(environment: environment, health: health), health: health,
-            posting: posting, gotify: GotifyAPI(posting: posting), ntfy: NtfyAPI(posting: posting),
-            tokens: TokensAPI(environment: environment), moderation: ModerationAPI(environment: environment),
-            responses: ResponseMiddleware(
-                environment: environment, unavailable: RepeatedRefusals(clock: clock), metrics: metrics),
-            foreignPages: ForeignPageGuard(environment: environment),
-            administrators: AdminGuard(environment: environment, calls: calls, limiter: limiter))
+        let events = EventsAPI(environment: environment, hub: hub, chat: chat, tickets: EventTickets(clock: clock))
+        let pages = Pages(environment: environment, health: health)
+        routes =
+            chat.routes + events.routes + AdminAPI(environment: environment).routes + posting.routes
+            + ModerationAPI(environment: environment).routes + TokensAPI(environment: environment).routes
+            + admin.routes + GotifyAPI(posting: posting).routes + NtfyAPI(posting: posting).routes + health.routes
+            + pages.routes
+        let router = Router(context: ChatContext.self)
+        router.add(
+            middleware: ResponseMiddleware(
+                environment: environment, unavailable: RepeatedRefusals(clock: clock), metrics: metrics))
+        router.add(middleware: ForeignPageGuard(environment: environment))
+        let administrators = AdminGuard(environment: environment, calls: calls, limiter: limiter)
+        Routes(environment: environment, administrators: administrators).add(routes, to: router)
+        responder = router.buildResponder()
     }
 
     package func run() async throws {
@@ -168,7 +174,7 @@ struct ChatResponder: HTTPResponder {
     let router: RouterResponder<ChatContext>
 
     func respond(to request: Request, context: ChatContext) async throws -> Response {
-        guard request.uri.path == Routes.events else { return try await router.respond(to: request, context: context) }
+        guard request.uri.path == EventsAPI.path else { return try await router.respond(to: request, context: context) }
         // Use a separate task. A task keeps the memory of all calls made in it, and a stream's connection would hold
         // some ten kilobytes for hours.
         async let response = router.respond(to: request, context: context)

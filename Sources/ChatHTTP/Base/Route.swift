@@ -1,0 +1,42 @@
+import ChatDomain
+import HTTPTypes
+import Hummingbird
+
+/// One line of an API's table of routes.
+struct Route: Sendable {
+    /// The callers that a route admits.
+    enum Access: Sendable, Hashable {
+        /// Anyone. Pages of other sites may only read.
+        case anyone
+        /// Anyone, in development only.
+        case development
+        /// Callers whose token has the scope.
+        case scope(Scope)
+    }
+
+    let method: HTTPRequest.Method
+    let path: String
+    let access: Access
+    /// Returns a request's token. Empty if the request has a credential of another form. `nil` for a route that reads
+    /// the token from `Authorization`.
+    let credential: (@Sendable (Request) -> String?)?
+    /// Whether a request is for this route, or for the next one with the same method and path. `nil` if always.
+    let condition: (@Sendable (Request) -> Bool)?
+    /// Whether a GET route also serves HEAD.
+    let servesHead: Bool
+    let handler: ChatContext.Handler
+
+    init(
+        _ method: HTTPRequest.Method, _ path: String, _ access: Access,
+        credential: (@Sendable (Request) -> String?)? = nil, when condition: (@Sendable (Request) -> Bool)? = nil,
+        servesHead: Bool = true, _ handler: @escaping ChatContext.Handler
+    ) {
+        self.method = method
+        self.path = path
+        self.access = access
+        self.credential = credential
+        self.condition = condition
+        self.servesHead = servesHead
+        self.handler = handler
+    }
+}

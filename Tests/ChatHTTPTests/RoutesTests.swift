@@ -1,0 +1,88 @@
+import ChatDomain
+import Foundation
+import HTTPTypes
+import HummingbirdTesting
+import Testing
+
+@testable import ChatHTTP
+
+@Suite("Routes")
+struct RoutesTests {
+    /// All routes except the files of the pages and the tutorial's pages.
+    static let routes = Relay().server().routes.filter { !isFile($0) && !$0.path.hasPrefix("/test") }
+
+    private static func isFile(_ route: Route) -> Bool {
+        !route.path.hasPrefix("/v1") && WebFiles.all.contains { $0.path == route.path }
+    }
+
+    /// The methods in the order of the page's columns.
+    private static let methods: [HTTPRequest.Method] = [.get, .post, .put, .patch, .delete]
+
+    @Test("docs/security.md lists every path, and who may call each method")
+    func documented() throws {
+        var table = """
+            | path | \(Self.methods.map { "`\($0.rawValue)`" }.joined(separator: " | ")) |
+            |\(String(repeating: " --- |", count: Self.methods.count + 1))
+
+            """
+        var paths: [String] = []
+        for route in Self.routes where !paths.contains(route.path) { paths.append(route.path) }
+        for path in paths {
+            let cells = Self.methods.map { method in
+                let routes = Self.routes.filter { $0.path == path && $0.method == method }
+                return routes.map { Self.text($0.access) }.joined(separator: " or ")
+            }
+            table += "| `\(path)` |\(cells.map { $0.isEmpty ? " |" : " \($0) |" }.joined())\n"
+        }
+        #expect(Set(Self.routes.map(\.method)).isSubset(of: Self.methods))
+        let root = URL(filePath: #filePath).appending(path: "../../..").standardized
+        let page = try String(contentsOf: root.appending(path: "docs/security.md"), encoding: .utf8)
+        #expect(page.contains("\n\n\(table)\n"), "The table in docs/security.md must be:\n\(table)")
+    }
+
+    private static func text(_ access: Route.Access) -> String {
+        switch access {
+        case .anyone: "anyone"
+        case .development: "in development"
+        case .scope(let scope): "`\(scope.rawValue)`"
+        }
+    }
+
+    @Test("Anyone may read the files of the pages; the tutorial's pages are for development")
+    func pages() {
+        let routes = Relay().server().routes
+        #expect(
+            routes.filter(Self.isFile).allSatisfy { $0.method == .get && $0.access == .anyone })
+        let test = routes.filter { $0.path.hasPrefix("/test") }
+        #expect(!test.isEmpty && test.allSatisfy { $0.method == .get && $0.access == .development })
+    }
+
+    @Test("The OpenAPI document has each path and method, and no others, and names the scope of each")
+    func described() async throws {
+        let answer = try await AdminTests.call(.get, "/v1/openapi.json", to: Relay(ScriptedStore()))
+        let document = try #require(try JSONValue(parsing: answer.text).object)
+        let paths = try #require(document["paths"]?.object)
+        let known = Dictionary(grouping: Self.routes, by: \.path)
+        #expect(Set(paths.members.map(\.name)) == Set(known.keys))
+        for (path, routes) in known {
+            let described = paths[path]?.object?.members.filter { $0.name != "parameters" } ?? []
+            #expect(Set(described.map(\.name)) == Set(routes.map { $0.method.rawValue.lowercased() }), "\(path)")
+            for (method, operation) in described {
+                let accesses = Set(routes.filter { $0.method.rawValue.lowercased() == method }.map(\.access))
+                let (security, text) = (operation.object?["security"]?.array, operation.object?["description"]?.text)
+                // A call that anyone may make, with or without a token, allows to omit the token.
+                let isOpen = security.map { $0.isEmpty || $0.contains(.object([:])) } ?? false
+                #expect(isOpen == accesses.contains(.anyone), "\(method) \(path)")
+                for case .scope(let scope) in accesses where scope != .admin {
+                    #expect(text?.contains("`\(scope.rawValue)`") == true, "\(method) \(path): \(scope)")
+                }
+            }
+            // The server knows exactly these methods: it rejects any other method and names it.
+            let real = path.replacing("{token}", with: Sample.token).replacing("{id}", with: "5").replacing(
+                "{topic}", with: "room")
+            let refused = try await AdminTests.call(.options, real, to: Relay(ScriptedStore()))
+            let allow = refused.headers[.allow]?.lowercased().split(separator: ", ").filter { $0 != "head" } ?? []
+            #expect(Set(allow.map(String.init)) == Set(described.map(\.name)), "\(path)")
+        }
+    }
+}
