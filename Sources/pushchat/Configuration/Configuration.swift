@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatHTTP
 import Logging
 
 // This file declares every setting: its default at the property, and its name, kind, check and description in the
@@ -79,8 +80,6 @@ struct Configuration: Sendable {
     struct Push: Sendable, Equatable {
         /// `nil` for no sound.
         var sound: String? = "default"
-        /// The limit in bytes of UTF-8.
-        var textLimit = MessageText.roomyLimit
         /// `nil` if messages never expire.
         var expiration: Duration?
         /// `mailto:…` or `https://…`.
@@ -117,6 +116,8 @@ struct Configuration: Sendable {
     var registration = Registration.open
     var session = Session()
     var push = Push()
+    /// Settings that only the HTTP server uses. Those that depend on other settings are set by ``LiveConfiguration``.
+    var server = ChatHTTPSettings(textLimit: MessageText.roomyLimit)
     var webPush = WebPush()
     var messages = Messages()
     var queue = Retention(retention: .days(7))
@@ -384,7 +385,7 @@ enum SettingsTable {
                 .optional(none: "none"),
             "the sound of chat messages: a sound file in the app, or `default`"),
         Relay(
-            "push.text_limit", \.push.textLimit, .number(1...MessageText.highestLimit, unit: "bytes"),
+            "push.text_limit", \.server.textLimit, .number(1...MessageText.highestLimit, unit: "bytes"),
             "the maximum length of a chat message; unless set, 190 if an app uses `binary`"),
         Relay(
             "push.expiration", \.push.expiration,

@@ -269,7 +269,7 @@ private struct ConfigurationLoader {
         if origins[SettingKey(name: "push.text_limit")] == nil,
             configuration.apps.contains(where: { $0.gateway == .binary })
         {
-            configuration.push.textLimit = MessageText.defaultLimit
+            configuration.server.textLimit = MessageText.defaultLimit
         }
         configuration.origins = origins
         configuration.secretsInFile = secretsInFile

@@ -51,17 +51,17 @@ final class LiveConfiguration: ConfigurationInForce {
         _ configuration: Configuration, threads: RoomThreads?, topics: [AppName: String],
         sessions: (any SessionVerifier)?
     ) -> Values {
-        Values(
-            configuration: configuration, threads: threads,
-            http: ChatHTTPSettings(
-                isDevelopment: configuration.environment == .development,
-                refusesForeignPages: configuration.isLoopbackOnly, textLimit: configuration.push.textLimit,
-                trustedProxies: configuration.http.trustedProxies.compactMap { AddressRange($0) },
-                addressRate: configuration.http.ratePerAddress.flatMap(RateLimit.init),
-                memberRate: configuration.http.ratePerMember.flatMap(RateLimit.init),
-                joinRate: configuration.http.joinsPerAddress.flatMap(RateLimit.init),
-                publicURL: configuration.http.secureURL,
-                adminTokens: configuration.admin.tokens.map(\.text)),
+        var http = configuration.server
+        http.isDevelopment = configuration.environment == .development
+        http.refusesForeignPages = configuration.isLoopbackOnly
+        http.trustedProxies = configuration.http.trustedProxies.compactMap { AddressRange($0) }
+        http.addressRate = configuration.http.ratePerAddress.flatMap(RateLimit.init)
+        http.memberRate = configuration.http.ratePerMember.flatMap(RateLimit.init)
+        http.joinRate = configuration.http.joinsPerAddress.flatMap(RateLimit.init)
+        http.publicURL = configuration.http.secureURL
+        http.adminTokens = configuration.admin.tokens.map(\.text)
+        return Values(
+            configuration: configuration, threads: threads, http: http,
             store: storeSettings(configuration, threads),
             apps: AppDirectory(configuration, topics: topics), sessions: sessions)
     }

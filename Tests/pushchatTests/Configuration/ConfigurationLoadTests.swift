@@ -17,7 +17,8 @@ import Testing
         #expect(configuration.http.tls == nil)
         #expect(configuration.database.path == folder.path + "/pushchat.db")
         #expect(configuration.admin.tokens.isEmpty)
-        #expect(configuration.push == .init(sound: "default", textLimit: 1000, expiration: nil))
+        #expect(configuration.push == .init(sound: "default", expiration: nil))
+        #expect(configuration.server.textLimit == 1000)
         #expect(configuration.messages == .init(retention: .seconds(30 * 86_400), history: .joined))
         #expect(configuration.queue.retention == .seconds(7 * 86_400))
         #expect(configuration.moderation.retention == .seconds(365 * 86_400))
@@ -36,7 +37,7 @@ import Testing
             ("push: {text_limit: 300}\napps: {default: {gateway: binary}}", 300), ("push: {text_limit: 190}", 190),
         ])
     func textLimit(yaml: String, limit: Int) throws {
-        #expect(try folder.load(yaml).push.textLimit == limit)
+        #expect(try folder.load(yaml).server.textLimit == limit)
     }
 
     @Test("An app's defaults are Apple's for the environment", arguments: Configuration.Environment.allCases)
@@ -172,8 +173,8 @@ import Testing
         #expect(
             configuration.push
                 == .init(
-                    sound: "beep.caf", textLimit: 4000, expiration: .seconds(86_400), contact: "mailto:you@example.org")
-        )
+                    sound: "beep.caf", expiration: .seconds(86_400), contact: "mailto:you@example.org"))
+        #expect(configuration.server.textLimit == 4000)
         #expect(
             configuration.webPush == .init(hosts: ["up.example.org", "127.0.0.1:2199"], trust: folder.path + "/ca.pem"))
         #expect(configuration.registration == .session)
