@@ -173,4 +173,13 @@ struct ForeignPageGuardTests {
             ["Sec-Fetch-Site: cross-site", "Content-Type: application/x-www-form-urlencoded"], body: Self.join)
         #expect(status == 403 && calls == 0)
     }
+
+    @Test("A page of another site learns nothing from a method that a path without a token does not support")
+    func unsupported() async throws {
+        for path in ["/", "/api.php", "/healthz", "/test/"] {
+            let (status, _) = try await Self.status(
+                Self.production, "DELETE \(path)", ["Sec-Fetch-Site: cross-site"])
+            #expect(status == 403, "\(path)")
+        }
+    }
 }

@@ -111,7 +111,7 @@ struct AdminAPI: Sendable {
             user: try query.value("user_reference", UserReference.init(parsing:field:)),
             tag: try query.value("tag", Tag.init(parsing:field:)), isActive: try query.flag("active"))
         let page = try await stores.devices.devices(filter, after: query.cursor(), limit: query.limit())
-        return Self.page("devices", page.items.map(\.json), next: .optional(page.next))
+        return Responses.page("devices", page.items.map(\.json), next: .optional(page.next))
     }
 
     /// `GET /v1/devices/{token}`
@@ -121,7 +121,7 @@ struct AdminAPI: Sendable {
         let (app, limit, cursor) = (try app(query.text("app")), try query.limit(), try query.cursor())
         let device = try await stores.devices.device(token, app: app)
         let page = try await stores.devices.deliveries(to: device.id, before: cursor, limit: limit)
-        return Self.page("deliveries", page.items.map(\.json), next: .optional(page.next), of: device.json)
+        return Responses.page("deliveries", page.items.map(\.json), next: .optional(page.next), of: device.json)
     }
 
     /// `PATCH /v1/devices/{token}`
@@ -147,7 +147,7 @@ struct AdminAPI: Sendable {
         logger.info(
             "device unregistered",
             metadata: context.ids.metadata([LogKeys.token: "\(token.shortened)"]))
-        return Response(status: .noContent, headers: Responses.noStore)
+        return Responses.noContent
     }
 
     // MARK: - Notifications
@@ -290,12 +290,12 @@ struct AdminAPI: Sendable {
         }
         let page = try await stores.notifications.notifications(
             sentWith: Self.ownToken(context), before: query.cursor(), limit: limit)
-        return Self.page("notifications", page.items.map(\.json), next: .optional(page.next))
+        return Responses.page("notifications", page.items.map(\.json), next: .optional(page.next))
     }
 
     /// `GET /v1/notifications/{id}`
     func notification(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let id = try Self.id(context)
+        let id = try context.pathID()
         let query = try AdminQuery(request, names: ["state", "limit", "cursor"])
         let (limit, cursor) = (try query.limit(), try query.cursor())
         let state = try query.value("state") { text, field throws(ChatError) in
@@ -307,12 +307,12 @@ struct AdminAPI: Sendable {
         try await requireOwn(id, context)
         let status = try await stores.notifications.notification(id)
         let page = try await stores.notifications.deliveries(of: id, in: state, after: cursor, limit: limit)
-        return Self.page("deliveries", page.items.map(\.json), next: .optional(page.next), of: status.json)
+        return Responses.page("deliveries", page.items.map(\.json), next: .optional(page.next), of: status.json)
     }
 
     /// `DELETE /v1/notifications/{id}`
     func cancel(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let id = try Self.id(context)
+        let id = try context.pathID()
         _ = try AdminQuery(request, names: [])
         try await requireOwn(id, context)
         let status = try await stores.notifications.cancel(id)
@@ -345,15 +345,14 @@ struct AdminAPI: Sendable {
         let page = try await stores.records.rooms(
             startingWith: FieldText.composed(try query.code("prefix")?.text ?? ""), after: query.code("cursor"),
             limit: query.limit())
-        return Self.page("rooms", page.rooms.map(\.json), next: .optional(page.next?.text))
+        return Responses.page("rooms", page.rooms.map(\.json), next: .optional(page.next?.text))
     }
 
     /// `PATCH /v1/rooms`: changes the operator's settings for a room.
     func editRoom(_ request: Request, _ context: ChatContext) async throws -> Response {
         _ = try AdminQuery(request, names: [])
         let body = try await AdminBody.read(request, members: ["room", "history"])
-        guard let text = try body.text("room") else { throw ChatError.missing("room") }
-        let room = try SecretCode(parsing: text, field: "room")
+        guard let room = try body.room() else { throw ChatError.missing("room") }
         let history: RoomHistory?
         switch try body.change("history", RoomHistory.init(parsing:field:)) {
         case .keep: throw ChatError.missing("history")
@@ -371,7 +370,7 @@ struct AdminAPI: Sendable {
         let query = try AdminQuery(request, names: ["room", "limit", "cursor"])
         let page = try await stores.records.members(
             of: context.caller().room(query.room()), after: query.cursor(), limit: query.limit())
-        return Self.page("members", page.items.map(\.json), next: .optional(page.next))
+        return Responses.page("members", page.items.map(\.json), next: .optional(page.next))
     }
 
     /// `GET /v1/messages`: newest first, or oldest first after the message in `since`.
@@ -397,17 +396,17 @@ struct AdminAPI: Sendable {
                 items[index]["fetched"] = .number(reach.fetched)
             }
         }
-        return Self.page("messages", items, next: .optional(page.next))
+        return Responses.page("messages", items, next: .optional(page.next))
     }
 
     /// `GET /v1/messages/{id}`
     func message(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let id = try Self.id(context)
+        let id = try context.pathID()
         let query = try AdminQuery(request, names: ["limit", "cursor"])
         let (limit, cursor) = (try query.limit(), try query.cursor())
         let progress = try await stores.records.progress(of: id)
         let page = try await stores.records.deliveries(ofMessage: id, after: cursor, limit: limit)
-        return Self.page("deliveries", page.items.map(\.json), next: .optional(page.next), of: progress.json)
+        return Responses.page("deliveries", page.items.map(\.json), next: .optional(page.next), of: progress.json)
     }
 
     /// `GET /v1/failures`
@@ -415,7 +414,7 @@ struct AdminAPI: Sendable {
         let query = try AdminQuery(request, names: ["app", "limit", "cursor"])
         let page = try await stores.records.failures(
             of: app(query.text("app")), before: query.cursor(), limit: query.limit())
-        return Self.page("deliveries", page.items.map(\.json), next: .optional(page.next))
+        return Responses.page("deliveries", page.items.map(\.json), next: .optional(page.next))
     }
 
     // MARK: - Diagnostics
@@ -452,25 +451,6 @@ struct AdminAPI: Sendable {
         let text = Array(try context.parameters.require("token").utf8)
         return try DeviceToken(
             parsing: String(decoding: URLEncodedForm.unescaped(text[...], plusIsBlank: false), as: UTF8.self))
-    }
-
-    /// Returns the id in the path.
-    private static func id(_ context: ChatContext) throws -> Int64 {
-        guard let id = Int64(digits: try context.parameters.require("id")) else {
-            throw ChatError.invalid("id", "must be a whole number")
-        }
-        return id
-    }
-
-    /// Returns one page of a list with the cursor of the next page. The members of `head` come first, if the list
-    /// belongs to an object.
-    private static func page(
-        _ name: String, _ items: [JSONObject], next: JSONValue, of head: JSONObject = JSONObject()
-    ) -> Response {
-        var json = head
-        json[name] = .array(items.map { .object($0) })
-        json["next"] = next
-        return Responses.json(json)
     }
 }
 

@@ -55,6 +55,22 @@ struct AdminBody: Sendable {
         return text
     }
 
+    /// Returns a parsed string. `nil` if it is absent or null.
+    func value<Value>(
+        _ name: String, _ parse: (_ text: String, _ field: String) throws(ChatError) -> Value
+    ) throws(ChatError) -> Value? {
+        guard let text = try text(name) else { return nil }
+        return try parse(text, name)
+    }
+
+    /// Returns the room of a call. `nil` if it is absent or null.
+    func room() throws(ChatError) -> SecretCode? { try value("room", SecretCode.init(parsing:field:)) }
+
+    /// Returns the end of a token or a ban. `nil` if it is absent or null.
+    func end(_ name: String, now: Timestamp) throws(ChatError) -> Timestamp? {
+        try value(name) { text, field throws(ChatError) in try Timestamp(end: text, field: field, now: now) }
+    }
+
     /// Returns a device's description of itself. `nil` if it is absent, null or blank.
     func clientInfo(_ name: String) throws(ChatError) -> String? { try ClientInfo.text(text(name), field: name) }
 
@@ -186,6 +202,16 @@ struct AdminQuery: Sendable {
     func room() throws(ChatError) -> SecretCode? {
         // Compose the code's characters, as in the codes that members send.
         try code("room").map { SecretCode(stored: FieldText.composed($0.text)) }
+    }
+}
+
+extension ChatContext {
+    /// Returns the id in the path.
+    func pathID() throws -> Int64 {
+        guard let id = Int64(digits: try parameters.require("id")) else {
+            throw ChatError.invalid("id", "must be a whole number")
+        }
+        return id
     }
 }
 

@@ -25,7 +25,8 @@ struct ModerationAPI: Sendable {
 
     /// `DELETE /v1/members/{id}`
     func remove(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let id = try Self.id(request, context)
+        let id = try context.pathID()
+        _ = try AdminQuery(request, names: [])
         let moderator = try moderator(request, context)
         try await store.remove(id, by: moderator)
         return done("member removed", id, moderator, context)
@@ -33,7 +34,8 @@ struct ModerationAPI: Sendable {
 
     /// `DELETE /v1/messages/{id}`
     func deleteMessage(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let id = try Self.id(request, context)
+        let id = try context.pathID()
+        _ = try AdminQuery(request, names: [])
         let moderator = try moderator(request, context)
         try await store.delete(id, by: moderator)
         return done("message deleted", id, moderator, context)
@@ -51,9 +53,7 @@ struct ModerationAPI: Sendable {
         let ban = BanRequest(
             try Self.subject(body, includesAddress: includesAddress, proxies), includesAddress: includesAddress,
             proxies: proxies,
-            endsAt: try body.text("ends_at").map { text throws(ChatError) in
-                try Timestamp(end: text, field: "ends_at", now: environment.now())
-            },
+            endsAt: try body.end("ends_at", now: environment.now()),
             reason: try body.text("reason").map { text throws(ChatError) in try BanRequest.reason(text) })
         let moderator = try moderator(request, context)
         let made = try await store.ban(ban, by: moderator)
@@ -74,9 +74,7 @@ struct ModerationAPI: Sendable {
         default: address = try BannedAddress(parsing: try body.text("address") ?? "", proxies: proxies)
         }
         let (isClosed, isEverywhere) = (try body.flag("closed"), try body.flag("everywhere"))
-        let room = try body.text("room").map { text throws(ChatError) in
-            try SecretCode(parsing: text, field: "room")
-        }
+        let room = try body.room()
         var member: Int64?
         if let value = body.object["member"], value != .null {
             guard let id = value.integer else { throw .invalid("member", "must be a whole number") }
@@ -116,12 +114,13 @@ struct ModerationAPI: Sendable {
     func bans(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try AdminQuery(request, names: ["room", "limit", "cursor"])
         let page = try await store.bans(in: query.room(), before: query.cursor(), limit: query.limit())
-        return Responses.json(["bans": .array(page.items.map { .object($0.json) }), "next": .optional(page.next)])
+        return Responses.page("bans", page.items.map(\.json), next: .optional(page.next))
     }
 
     /// `DELETE /v1/bans/{id}`: ends the ban now. The ban remains as a record.
     func endBan(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let id = try Self.id(request, context)
+        let id = try context.pathID()
+        _ = try AdminQuery(request, names: [])
         let moderator = try moderator(request, context)
         try await store.endBan(id, by: moderator)
         return done("ban ended", id, moderator, context)
@@ -131,9 +130,8 @@ struct ModerationAPI: Sendable {
     func recode(_ request: Request, _ context: ChatContext) async throws -> Response {
         _ = try AdminQuery(request, names: [])
         let body = try await AdminBody.read(request, members: ["room", "code"])
-        guard let text = try body.text("room") else { throw ChatError.missing("room") }
-        let room = try SecretCode(parsing: text, field: "room")
-        let code = try body.text("code").map { text throws(ChatError) in try SecretCode(parsing: text) } ?? .random()
+        guard let room = try body.room() else { throw ChatError.missing("room") }
+        let code = try body.value("code", SecretCode.init(parsing:field:)) ?? .random()
         guard code != room else { throw ChatError.invalid("code", "must not be the room's current code") }
         let moderator = try moderator(request, context)
         let result = try await store.recode(room, to: code, by: moderator)
@@ -154,18 +152,7 @@ struct ModerationAPI: Sendable {
     func records(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try AdminQuery(request, names: ["limit", "cursor"])
         let page = try await store.records(before: query.cursor(), limit: query.limit())
-        return Responses.json([
-            "moderation": .array(page.items.map { .object($0.json) }), "next": .optional(page.next),
-        ])
-    }
-
-    /// Returns the id in the path. Rejects any query.
-    private static func id(_ request: Request, _ context: ChatContext) throws -> Int64 {
-        guard let id = Int64(digits: try context.parameters.require("id")) else {
-            throw ChatError.invalid("id", "must be a whole number")
-        }
-        _ = try AdminQuery(request, names: [])
-        return id
+        return Responses.page("moderation", page.items.map(\.json), next: .optional(page.next))
     }
 
     private func moderator(_ request: Request, _ context: ChatContext) throws(ChatError) -> Moderator {
@@ -177,7 +164,7 @@ struct ModerationAPI: Sendable {
         _ what: Logger.Message, _ id: Int64, _ moderator: Moderator, _ context: ChatContext
     ) -> Response {
         note(what, id, moderator, context)
-        return Response(status: .noContent, headers: Responses.noStore)
+        return Responses.noContent
     }
 
     private func note(_ what: Logger.Message, _ id: Int64, _ moderator: Moderator, _ context: ChatContext) {

@@ -28,11 +28,9 @@ struct TokensAPI: Sendable {
                 AdminBody.list(scopes, "scopes", max: Scope.allCases.count) { text, field throws(ChatError) in
                     try Scope(parsing: text, field: field)
                 }),
-            room: body.text("room").map { text throws(ChatError) in try SecretCode(parsing: text, field: "room") },
+            room: body.room(),
             audience: body.object["to"] == nil ? nil : Audience(body))
-        let expiresAt = try body.text("expires_at").map { text throws(ChatError) in
-            try Timestamp(end: text, field: "expires_at", now: environment.now())
-        }
+        let expiresAt = try body.end("expires_at", now: environment.now())
         let (token, secret) = try await store.create(AccessToken.name(name), grant, expiresAt: expiresAt)
         log("token created", token.name, try context.caller(), context)
         var json = token.json
@@ -44,20 +42,16 @@ struct TokensAPI: Sendable {
     func list(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try AdminQuery(request, names: ["limit", "cursor"])
         let page = try await store.tokens(after: query.cursor(), limit: query.limit())
-        return Responses.json([
-            "tokens": .array(page.items.map { .object($0.json) }), "next": .optional(page.next),
-        ])
+        return Responses.page("tokens", page.items.map(\.json), next: .optional(page.next))
     }
 
     /// `DELETE /v1/tokens/{id}`: revokes the token immediately.
     func revoke(_ request: Request, _ context: ChatContext) async throws -> Response {
-        guard let id = Int64(digits: try context.parameters.require("id")) else {
-            throw ChatError.invalid("id", "must be a whole number")
-        }
+        let id = try context.pathID()
         _ = try AdminQuery(request, names: [])
         guard let name = try await store.revoke(id) else { throw ChatError.notFound("token") }
         log("token revoked", name, try context.caller(), context)
-        return Response(status: .noContent, headers: Responses.noStore)
+        return Responses.noContent
     }
 
     private func log(_ message: Logger.Message, _ name: Nickname, _ caller: Caller, _ context: ChatContext) {

@@ -43,7 +43,7 @@ struct PostingAPI: Sendable {
     private static func json(_ request: Request) async throws -> Draft {
         let query = try AdminQuery(request, names: ["room"])
         let body = try await AdminBody.read(request, members: fields)
-        let (inQuery, room) = (try room(query.text("room")), try room(body.text("room")))
+        let (inQuery, room) = (try room(query), try body.room())
         guard inQuery == nil || room == nil || inQuery == room else {
             throw ChatError.invalid("room", "differs from the one in the query")
         }
@@ -53,9 +53,8 @@ struct PostingAPI: Sendable {
             link: try body.text("link"), priority: try body.priority(), sound: try body.text("sound"))
     }
 
-    private static func room(_ text: String?) throws(ChatError) -> SecretCode? {
-        guard let text else { return nil }
-        return try SecretCode(parsing: text, field: "room")
+    private static func room(_ query: AdminQuery) throws(ChatError) -> SecretCode? {
+        try query.value("room", SecretCode.init(parsing:field:))
     }
 
     /// Reads a draft whose text is the body. The query contains everything else. `curl -d` labels such a body as a
@@ -66,7 +65,7 @@ struct PostingAPI: Sendable {
             throw ChatError.unsupported("The body must be application/json or text/plain")
         }
         return Draft(
-            room: try room(query.text("room")), text: try await text(of: request), name: query.text("name"),
+            room: try room(query), text: try await text(of: request), name: query.text("name"),
             title: query.text("title"), link: query.text("link"),
             priority: try query.value("priority") { text, field throws(ChatError) in
                 guard let number = UInt8(text) else { throw .invalid(field, "must be 10, 5 or 1") }

@@ -33,6 +33,19 @@ enum Responses {
         text(JSONValue.object(object).description, type: "application/json", status: status, headers: headers)
     }
 
+    static let noContent = Response(status: .noContent, headers: noStore)
+
+    /// Returns one page of a list with the cursor of the next page. The members of `head` come first, if the list
+    /// belongs to an object.
+    static func page(
+        _ name: String, _ items: [JSONObject], next: JSONValue, of head: JSONObject = JSONObject()
+    ) -> Response {
+        var object = head
+        object[name] = .array(items.map { .object($0) })
+        object["next"] = next
+        return json(object)
+    }
+
     static func html(_ page: ByteBuffer, status: HTTPResponse.Status = .ok) -> Response {
         response(
             page, type: "text/html; charset=utf-8", status: status,
