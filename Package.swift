@@ -113,23 +113,21 @@ let package = Package(
         // Connections to Apple: pooled, paced, always reading.
         .target(
             name: "APNSGateway",
-            dependencies: ["ChatDomain", "APNSWire", "HTTP2Wire"] + sockets
+            dependencies: ["ChatDomain", "HTTP2Wire", "PushWire"] + sockets
                 + products("Crypto", "Logging", "SwiftASN1", "X509")),
-        // Encodes and decodes Apple's protocols. No sockets.
-        .target(name: "APNSWire", dependencies: products("Crypto", "NIOCore")),
+        // The bytes of Apple's protocols; encryption and keys of Web Push. No sockets.
+        .target(name: "PushWire", dependencies: products("Crypto", "NIOCore")),
         // The client side of HTTP/2: frames, windows and limits. No sockets.
         .target(name: "HTTP2Wire", dependencies: products("NIOCore", "NIOHPACK")),
-        // Web Push messages: encryption and keys. No sockets.
-        .target(name: "WebPushWire", dependencies: ["APNSWire"] + products("Crypto")),
         // Connections to browsers' push services, each isolated from the others.
         .target(
             name: "WebPushGateway",
-            dependencies: ["ChatDomain", "APNSWire", "HTTP2Wire", "WebPushWire"] + sockets
+            dependencies: ["ChatDomain", "HTTP2Wire", "PushWire"] + sockets
                 + products("AsyncHTTPClient", "Crypto", "Logging", "NIOHTTP1", "NIOTLS")),
         // Simulates Apple's and browsers' push services: listeners, responses, faults, inbox. Must not know the relay.
         .target(
             name: "PushSandbox",
-            dependencies: ["APNSWire", "WebAssets", "WebPushWire"] + sockets
+            dependencies: ["PushWire", "WebAssets"] + sockets
                 + products(
                     "Crypto", "CryptoExtras", "Hummingbird", "HummingbirdCore", "HummingbirdHTTP2", "Logging",
                     "NIOHTTP1", "NIOHTTP2", "NIOHTTPTypes", "NIOHTTPTypesHTTP1", "NIOWebSocket", "ServiceLifecycle",
@@ -151,7 +149,7 @@ let package = Package(
             name: "pushchat",
             dependencies: [
                 "ChatHTTP", "ChatDomain", "ChatSession", "ChatStore", "ChatStorePostgres", "ChatDispatch",
-                "APNSGateway", "APNSWire", "PushSandbox", "WebPushGateway", "WebPushWire", "BuildInfo",
+                "APNSGateway", "PushSandbox", "PushWire", "WebPushGateway", "BuildInfo",
             ]
                 + products(
                     "ArgumentParser", "AsyncHTTPClient", "Crypto", "Logging", "NIOCore", "NIOHTTP1", "NIOSSL",
@@ -178,19 +176,18 @@ let package = Package(
             dependencies: ["ChatDispatch", "ChatDomain"] + products("Logging", "ServiceLifecycle")),
         .testTarget(
             name: "APNSGatewayTests",
-            dependencies: ["APNSGateway", "APNSWire", "PushSandbox", "ChatDomain", "HTTP2Wire"] + sockets
+            dependencies: ["APNSGateway", "PushSandbox", "PushWire", "ChatDomain", "HTTP2Wire"] + sockets
                 + products("Logging", "NIOEmbedded", "NIOHTTP2")),
-        .testTarget(name: "APNSWireTests", dependencies: ["APNSWire"] + products("Crypto")),
-        .testTarget(name: "WebPushWireTests", dependencies: ["WebPushWire", "APNSWire"] + products("Crypto")),
+        .testTarget(name: "PushWireTests", dependencies: ["PushWire"] + products("Crypto")),
         .testTarget(
             name: "WebPushGatewayTests",
-            dependencies: ["WebPushGateway", "WebPushWire", "ChatDomain", "HTTP2Wire"] + sockets
+            dependencies: ["WebPushGateway", "PushWire", "ChatDomain", "HTTP2Wire"] + sockets
                 + products(
                     "Crypto", "Hummingbird", "HummingbirdTLS", "Logging", "NIOTLS", "ServiceLifecycle", "SwiftASN1",
                     "X509")),
         .testTarget(
             name: "PushSandboxTests",
-            dependencies: ["PushSandbox", "APNSWire", "WebPushWire"] + sockets
+            dependencies: ["PushSandbox", "PushWire"] + sockets
                 + products("Crypto", "HummingbirdTesting", "NIOHTTP1", "NIOHTTP2", "NIOWebSocket")),
         .testTarget(
             name: "pushchatTests",
@@ -201,7 +198,7 @@ let package = Package(
         // Tests of the whole relay, through the built executable and real sockets.
         .testTarget(
             name: "EndToEndTests",
-            dependencies: ["pushchat", "WebPushWire", "TestPostgres"]
+            dependencies: ["pushchat", "PushWire", "TestPostgres"]
                 + products("AsyncHTTPClient", "Crypto", "GRDB", "NIOCore", "NIOHTTP1")),
         // The examples of docs/sandbox.md. They are compiled here, and the end-to-end tests run them.
         .testTarget(name: "ExampleTests", path: "docs/examples", exclude: ["sandbox-test.sh", "test_push.py"]),
@@ -215,8 +212,7 @@ for target in package.targets where !["BuildInfo", "CLinux", "CPostgreSQL", "Emb
 // `make fuzz` builds only these tests. The parsers' targets report to libFuzzer which code an input reaches.
 if let fuzzer = Context.environment["FUZZ_RUNTIME"] {
     let parsers: Set = [
-        "APNSGateway", "APNSWire", "ChatDomain", "ChatHTTP", "ChatSession", "HTTP2Wire", "pushchat", "WebPushGateway",
-        "WebPushWire",
+        "APNSGateway", "ChatDomain", "ChatHTTP", "ChatSession", "HTTP2Wire", "PushWire", "pushchat", "WebPushGateway",
     ]
     let runtime: [LinkerSetting] = [.unsafeFlags([fuzzer, "-lstdc++"])]
     package.targets.removeAll { $0.isTest }

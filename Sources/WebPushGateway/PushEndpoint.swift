@@ -1,5 +1,5 @@
 package import ChatDomain
-package import WebPushWire
+package import PushWire
 
 /// The URL at which a push service accepts messages for one browser. A stranger chose it, so the initializer accepts
 /// only URLs in a strict form.

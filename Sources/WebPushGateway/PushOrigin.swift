@@ -5,8 +5,8 @@ import Logging
 import NIOCore
 import NIOPosix
 import NIOSSL
+import PushWire
 import Synchronization
-import WebPushWire
 
 /// One push service with its connections, its VAPID token, and its state (``OriginState``).
 ///

@@ -1,5 +1,5 @@
 package import ChatDomain
-import WebPushWire
+import PushWire
 
 /// The payload for browsers: a declarative push message (Push API §3.3). Safari shows it by itself; in other browsers
 /// the page's service worker shows it.

@@ -2,8 +2,8 @@ package import ChatDomain
 import Foundation
 package import Logging
 package import NIOSSL
+package import PushWire
 import Synchronization
-package import WebPushWire
 
 /// The push services of browsers (RFC 8030). Each push is encrypted for its browser and posted to the service that its
 /// subscription names.

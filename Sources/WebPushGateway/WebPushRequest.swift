@@ -4,8 +4,8 @@ import Crypto
 import Foundation
 import NIOCore
 import NIOHPACK
+import PushWire
 import Synchronization
-import WebPushWire
 
 /// An encrypted push on its way to a browser (RFC 8030 §5).
 final class WebPushRequest: Sendable {

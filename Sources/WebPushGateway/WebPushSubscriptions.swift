@@ -1,8 +1,7 @@
-import APNSWire
 package import ChatDomain
 import Crypto
 import Foundation
-package import WebPushWire
+package import PushWire
 
 /// Reads the result of `JSON.stringify(subscription)` in a browser: `{"endpoint", "expirationTime", "keys": {"p256dh",
 /// "auth"}}`.

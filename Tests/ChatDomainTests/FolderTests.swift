@@ -16,11 +16,6 @@ struct FolderTests {
             "Binary": "Format Pool",
             "HTTP2": "Base Format Pool",
         ],
-        "APNSWire": [
-            ".": "",
-            "Binary": "",
-            "Provider": ".",
-        ],
         "ChatDomain": [
             "Base": "",
             "Devices": "Base",
@@ -82,6 +77,12 @@ struct FolderTests {
             "Feedback": "Base State Listener",
             "HTTP2": "Base Credentials Rules State Listener",
             ".": "Base Credentials State Listener WebPush Binary Control Feedback HTTP2",
+        ],
+        "PushWire": [
+            ".": "",
+            "Apple/Binary": "",
+            "Apple/Provider": ".",
+            "WebPush": ". Apple/Provider",
         ],
         "pushchat": [
             "Base": "",

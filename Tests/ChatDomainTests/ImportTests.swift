@@ -7,7 +7,7 @@ struct ImportTests {
     /// The targets of this package that each target may import.
     private static let allowed: [String: Set<String>] = [
         "ChatDomain": [],
-        "APNSWire": [],
+        "PushWire": [],
         "WebAssets": ["EmbeddedFiles"],
         "ChatHTTP": ["ChatDomain", "WebAssets"],
         "ChatSession": ["ChatDomain"],
@@ -15,17 +15,16 @@ struct ImportTests {
         "ChatStorePostgres": ["ChatDomain", "EmbeddedFiles", "CPostgreSQL"],
         "ChatDispatch": ["ChatDomain"],
         "HTTP2Wire": [],
-        "APNSGateway": ["ChatDomain", "APNSWire", "HTTP2Wire"],
-        "WebPushWire": ["APNSWire"],
-        "WebPushGateway": ["ChatDomain", "APNSWire", "HTTP2Wire", "WebPushWire"],
-        "PushSandbox": ["APNSWire", "WebAssets", "WebPushWire"],
+        "APNSGateway": ["ChatDomain", "HTTP2Wire", "PushWire"],
+        "WebPushGateway": ["ChatDomain", "HTTP2Wire", "PushWire"],
+        "PushSandbox": ["PushWire", "WebAssets"],
         "EmbeddedFiles": [],
         "BuildInfo": [],
         "CLinux": [],
         "CPostgreSQL": [],
         "pushchat": [
             "BuildInfo", "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatStorePostgres", "ChatDispatch",
-            "APNSGateway", "APNSWire", "PushSandbox", "WebPushGateway", "WebPushWire",
+            "APNSGateway", "PushSandbox", "PushWire", "WebPushGateway",
         ],
     ]
     /// Packages that only the named targets may import.

@@ -2,8 +2,8 @@ import AsyncHTTPClient
 import Crypto
 import Foundation
 import NIOCore
+import PushWire
 import Testing
-import WebPushWire
 
 extension Clients {
     /// Tests messages to simulated browsers, from the relay and from third-party senders.

@@ -7,12 +7,11 @@ import Logging
 import NIOCore
 
 @testable import APNSGateway
-@testable import APNSWire
 @testable import ChatHTTP
 @testable import ChatSession
 @testable import HTTP2Wire
+@testable import PushWire
 @testable import WebPushGateway
-@testable import WebPushWire
 @testable import pushchat
 
 /// Ends the process with the message if the condition does not hold, even in an optimised build.

@@ -1,7 +1,7 @@
-import APNSWire
 import Foundation
 import Logging
 import NIOCore
+import PushWire
 import ServiceLifecycle
 import Testing
 

@@ -1,6 +1,6 @@
 import ChatDomain
+import PushWire
 import Testing
-import WebPushWire
 
 @testable import WebPushGateway
 

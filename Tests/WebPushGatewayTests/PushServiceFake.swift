@@ -5,9 +5,9 @@ import Hummingbird
 import HummingbirdTLS
 import Logging
 import NIOSSL
+import PushWire
 import ServiceLifecycle
 import Synchronization
-import WebPushWire
 import X509
 
 @testable import WebPushGateway

@@ -1,9 +1,9 @@
 import ChatDomain
 import Foundation
 import NIOCore
+import PushWire
 import Synchronization
 import Testing
-import WebPushWire
 
 @testable import HTTP2Wire
 @testable import WebPushGateway

@@ -1,9 +1,9 @@
 import ChatDomain
 import Foundation
 import Logging
+import PushWire
 import Synchronization
 import Testing
-import WebPushWire
 
 @testable import WebPushGateway
 

@@ -1,9 +1,8 @@
-import APNSWire
 import ChatDomain
 import Crypto
 import Foundation
+import PushWire
 import Testing
-import WebPushWire
 
 @testable import WebPushGateway
 

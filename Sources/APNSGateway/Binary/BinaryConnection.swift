@@ -1,7 +1,7 @@
-import APNSWire
 import ChatDomain
 import Logging
 import NIOCore
+import PushWire
 import Synchronization
 
 /// One open connection to the binary gateway, as the pool sees it. The handler does the work on the event loop.

@@ -1,6 +1,6 @@
-import APNSWire
 import ChatDomain
 import NIOCore
+import PushWire
 
 /// Decides the outcomes of the pushes on one connection of the binary protocol.
 ///

@@ -1,7 +1,7 @@
-import APNSWire
 package import ChatDomain
 import NIOCore
 import NIOPosix
+import PushWire
 
 /// The feedback service of the legacy protocol, which is read over a separate connection. Source: Apple, "Binary
 /// Provider API", section "The Feedback Service".

@@ -1,8 +1,8 @@
-package import APNSWire
 package import ChatDomain
 package import Logging
 import NIOCore
 import NIOPosix
+package import PushWire
 
 /// An app's connections to the legacy binary gateway. See `docs/binary-gateway.md`, and Apple, "Binary Provider API".
 ///

@@ -1,6 +1,6 @@
-package import APNSWire
 import Foundation
 import NIOSSL
+package import PushWire
 
 extension ProviderKey {
     /// The maximum size of a key file, in bytes. Apple's have about 260.

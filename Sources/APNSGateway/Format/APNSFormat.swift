@@ -1,5 +1,5 @@
-import APNSWire
 package import ChatDomain
+import PushWire
 
 /// The rules of Apple's gateways for pushes, over either protocol: `aps` payloads and their limits, push types, header
 /// values, and Apple's names for rejections.

@@ -1,9 +1,9 @@
-import APNSWire
 import ChatDomain
 import HTTP2Wire
 import Logging
 import NIOCore
 import NIOTLS
+import PushWire
 import Synchronization
 
 /// One open connection to Apple's HTTP/2 API, as the pool sees it. The handler does the work on the event loop.

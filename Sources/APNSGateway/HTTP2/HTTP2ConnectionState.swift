@@ -1,6 +1,6 @@
-import APNSWire
 import ChatDomain
 import NIOCore
+import PushWire
 
 /// The limits of one HTTP/2 connection.
 struct HTTP2Limits: Sendable {

@@ -1,8 +1,8 @@
-package import APNSWire
 package import ChatDomain
 package import Logging
 import NIOCore
 import NIOPosix
+package import PushWire
 import Synchronization
 
 /// An app's connections to Apple's HTTP/2 provider API. See `docs/http2-gateway.md`, and Apple, "Sending notification

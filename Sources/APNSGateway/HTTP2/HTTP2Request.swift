@@ -1,6 +1,6 @@
-package import APNSWire
 import ChatDomain
 import NIOHPACK
+package import PushWire
 
 /// One push as an HTTP/2 request: the headers and body of a stream, and the values that determine the outcome of its
 /// response.

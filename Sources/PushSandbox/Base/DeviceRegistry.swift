@@ -1,5 +1,5 @@
-import APNSWire
 import Foundation
+import PushWire
 
 /// A simulated device with one app, encoded as in the response to `GET /devices`.
 struct SandboxDevice: Sendable, Hashable, Encodable {

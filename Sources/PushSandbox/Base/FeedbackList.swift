@@ -1,4 +1,4 @@
-import APNSWire
+import PushWire
 
 /// The lists of the feedback service, by topic (Apple, "Binary Provider API", "The Feedback Service").
 struct FeedbackList: Sendable {

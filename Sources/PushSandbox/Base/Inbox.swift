@@ -1,5 +1,5 @@
-import APNSWire
 import Foundation
+import PushWire
 
 /// The protocols that accept notifications.
 enum GatewayProtocol: String, Sendable, Hashable, Encodable, CaseIterable {

@@ -1,5 +1,5 @@
-import APNSWire
 package import Foundation
+import PushWire
 
 /// The settings of the sandbox.
 package struct SandboxConfiguration: Sendable {

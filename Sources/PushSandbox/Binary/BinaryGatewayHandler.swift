@@ -1,8 +1,8 @@
-import APNSWire
 import Foundation
 import Logging
 import NIOCore
 import NIOSSL
+import PushWire
 
 /// Simulates the legacy gateway on one connection. It reads notifications, gets decisions from the shared state, and
 /// writes nothing but the one error packet.

@@ -1,8 +1,8 @@
-import APNSWire
 import Crypto
 import Foundation
 import Hummingbird
 import NIOCore
+import PushWire
 import ServiceLifecycle
 import WebAssets
 

@@ -1,7 +1,7 @@
-import APNSWire
 import Logging
 import NIOCore
 import NIOSSL
+import PushWire
 
 /// Simulates the feedback service on one connection: writes the topic's list as soon as TLS is up, then closes.
 ///

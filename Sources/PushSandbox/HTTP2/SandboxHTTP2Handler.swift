@@ -1,8 +1,8 @@
-import APNSWire
 import Logging
 import NIOCore
 import NIOHPACK
 import NIOHTTP2
+import PushWire
 
 /// Simulates the HTTP/2 provider API on one connection. It collects requests, gets decisions from the shared state, and
 /// writes the responses.

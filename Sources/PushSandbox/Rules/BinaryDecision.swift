@@ -1,4 +1,4 @@
-import APNSWire
+import PushWire
 
 /// The next action of a binary connection after a notification.
 enum BinaryDecision: Sendable, Hashable {

@@ -1,7 +1,6 @@
-import APNSWire
 import Foundation
 import HTTPTypes
-import WebPushWire
+import PushWire
 
 /// A request to the push service with a message for a browser (RFC 8030 §5), and the rules for it.
 ///

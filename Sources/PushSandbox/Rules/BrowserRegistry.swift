@@ -1,7 +1,6 @@
-import APNSWire
 import Crypto
 import Foundation
-import WebPushWire
+import PushWire
 
 /// The channel of Mozilla's push protocol on which a real browser receives its messages.
 struct PushChannel: Sendable, Hashable {

@@ -1,6 +1,5 @@
-import APNSWire
 import Foundation
-import WebPushWire
+import PushWire
 
 /// A browser's message in Mozilla's push protocol, in JSON.
 ///

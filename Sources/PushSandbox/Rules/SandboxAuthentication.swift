@@ -1,5 +1,5 @@
-import APNSWire
 import Foundation
+import PushWire
 
 /// The provider tokens that one connection may use, and those that it has used (Apple, "Establishing a token-based
 /// connection to APNs").

@@ -1,5 +1,5 @@
-import APNSWire
 import Foundation
+import PushWire
 
 /// The properties of an HTTP/2 connection that the rules need: the client's identity, and the tokens that it used.
 struct SandboxConnection: Sendable {

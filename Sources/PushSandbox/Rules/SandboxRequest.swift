@@ -1,6 +1,6 @@
-import APNSWire
 import NIOCore
 import NIOHPACK
+import PushWire
 
 /// A request as the client sent it, before the decision.
 struct SandboxRequest: Sendable {

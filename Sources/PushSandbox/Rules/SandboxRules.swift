@@ -1,5 +1,5 @@
-import APNSWire
 import Foundation
+import PushWire
 
 /// The rules of the HTTP/2 provider API, in the order in which they are checked.
 ///

@@ -1,5 +1,5 @@
-import APNSWire
 import Foundation
+import PushWire
 
 /// The real browsers of Mozilla's push protocol: their connections, and the messages that they have not acknowledged.
 ///

@@ -1,4 +1,4 @@
-import APNSWire
+import PushWire
 
 /// An error to simulate, once or several times (`docs/sandbox.md`, "Faults"). Its JSON is that of `POST /faults` and
 /// `GET /faults`.

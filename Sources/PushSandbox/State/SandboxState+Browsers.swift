@@ -1,5 +1,5 @@
 import Foundation
-import WebPushWire
+import PushWire
 
 extension SandboxState {
     /// Decides on a message for a browser, and records it.

@@ -1,5 +1,5 @@
-import APNSWire
 import Foundation
+import PushWire
 
 extension SandboxState {
     /// Random values for the response to a browser's message, which uses them only if it needs them.

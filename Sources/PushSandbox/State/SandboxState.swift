@@ -1,7 +1,7 @@
-import APNSWire
 import Foundation
 import Logging
 import NIOCore
+import PushWire
 import Synchronization
 
 /// The complete state of the sandbox as a value: inbox, devices, browsers, feedback, faults, counts, and the rules that

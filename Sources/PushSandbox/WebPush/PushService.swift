@@ -6,7 +6,7 @@ import Logging
 import NIOCore
 import NIOHTTP1
 import NIOSSL
-import WebPushWire
+import PushWire
 
 /// The sandbox's push service (RFC 8030). It serves simulated browsers and real ones, and checks messages as strictly
 /// as the browser vendors' services.

@@ -1,11 +1,10 @@
-import APNSWire
 import Crypto
 import Foundation
 import Logging
 import NIOCore
 import NIOWebSocket
+import PushWire
 import Synchronization
-import WebPushWire
 
 /// The WebSockets of real browsers.
 final class PushSockets: Sendable {

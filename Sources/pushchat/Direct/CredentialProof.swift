@@ -1,6 +1,6 @@
 import APNSGateway
-import APNSWire
 import ChatDomain
+import PushWire
 
 /// Tests an app's credentials with one push to a token that no device has. If the gateway rejects only the token, it
 /// accepts the key or certificate, and the topic.

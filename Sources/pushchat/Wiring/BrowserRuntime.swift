@@ -3,10 +3,10 @@ import ChatDispatch
 import ChatDomain
 import Logging
 import NIOSSL
+import PushWire
 import ServiceLifecycle
 import Synchronization
 import WebPushGateway
-import WebPushWire
 
 /// Pushes to browsers at run time: the gateway to their push services, and the key that identifies the relay to them.
 /// Every relay has one, in addition to the configured apps.

@@ -1,7 +1,7 @@
 import APNSGateway
-import APNSWire
 import ChatDomain
 import Logging
+import PushWire
 
 /// A kind of gateway, which an app's setting `gateway` selects. It reads the credentials, defines the requirements for
 /// pushes, and creates the gateway.

@@ -7,9 +7,9 @@ import ChatStore
 import Foundation
 import Logging
 import NIOCore
+import PushWire
 import ServiceLifecycle
 import UnixSignals
-import WebPushWire
 
 /// The relay as a process. Connects all parts, and runs until a signal stops it.
 struct RelayProcess: Sendable {

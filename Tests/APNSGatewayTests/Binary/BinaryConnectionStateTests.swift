@@ -1,6 +1,6 @@
-import APNSWire
 import ChatDomain
 import NIOCore
+import PushWire
 import Testing
 
 @testable import APNSGateway

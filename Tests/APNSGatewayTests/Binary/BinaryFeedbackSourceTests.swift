@@ -1,9 +1,9 @@
-import APNSWire
 import ChatDomain
 import NIOCore
 import NIOPosix
 import NIOSSL
 import PushSandbox
+import PushWire
 import Synchronization
 import Testing
 

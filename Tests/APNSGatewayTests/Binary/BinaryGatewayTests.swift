@@ -1,9 +1,9 @@
-import APNSWire
 import ChatDomain
 import Foundation
 import Logging
 import NIOCore
 import PushSandbox
+import PushWire
 import Synchronization
 import Testing
 

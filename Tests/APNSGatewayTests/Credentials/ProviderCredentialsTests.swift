@@ -1,6 +1,6 @@
-import APNSWire
 import Foundation
 import NIOHTTP2
+import PushWire
 import Testing
 
 @testable import APNSGateway

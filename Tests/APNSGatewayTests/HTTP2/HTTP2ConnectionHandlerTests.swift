@@ -1,8 +1,8 @@
-import APNSWire
 import ChatDomain
 import Logging
 import NIOCore
 import NIOEmbedded
+import PushWire
 import Testing
 
 @testable import APNSGateway

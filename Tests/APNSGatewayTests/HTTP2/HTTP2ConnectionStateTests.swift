@@ -1,7 +1,7 @@
-import APNSWire
 import ChatDomain
 import NIOCore
 import NIOHPACK
+import PushWire
 import Testing
 
 @testable import APNSGateway

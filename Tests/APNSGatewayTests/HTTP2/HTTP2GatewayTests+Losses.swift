@@ -1,7 +1,7 @@
-import APNSWire
 import ChatDomain
 import NIOCore
 import NIOHTTP2
+import PushWire
 import Synchronization
 import Testing
 

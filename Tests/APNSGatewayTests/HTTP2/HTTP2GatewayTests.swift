@@ -1,10 +1,10 @@
-import APNSWire
 import ChatDomain
 import Foundation
 import Logging
 import NIOCore
 import NIOHPACK
 import NIOHTTP2
+import PushWire
 import Synchronization
 import Testing
 

@@ -1,10 +1,10 @@
-import APNSWire
 import Foundation
 import NIOCore
 import NIOHPACK
 import NIOHTTP2
 import NIOPosix
 import NIOSSL
+import PushWire
 import Synchronization
 
 /// A server of the provider API that a test scripts, over real TLS on a free port.

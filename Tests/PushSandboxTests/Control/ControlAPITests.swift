@@ -1,8 +1,8 @@
-import APNSWire
 import Foundation
 import HTTPTypes
 import HummingbirdTesting
 import NIOCore
+import PushWire
 import Testing
 
 @testable import PushSandbox

@@ -1,7 +1,7 @@
-import APNSWire
 import Foundation
 import NIOCore
 import NIOEmbedded
+import PushWire
 import Testing
 
 @testable import PushSandbox

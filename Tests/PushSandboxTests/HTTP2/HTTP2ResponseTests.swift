@@ -1,6 +1,6 @@
-import APNSWire
 import Foundation
 import NIOCore
+import PushWire
 import Testing
 
 @testable import PushSandbox

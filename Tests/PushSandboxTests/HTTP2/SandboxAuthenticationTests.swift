@@ -1,6 +1,6 @@
-import APNSWire
 import Crypto
 import Foundation
+import PushWire
 import Testing
 
 @testable import PushSandbox

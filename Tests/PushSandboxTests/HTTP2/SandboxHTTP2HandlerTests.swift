@@ -1,9 +1,9 @@
-import APNSWire
 import Foundation
 import NIOCore
 import NIOEmbedded
 import NIOHPACK
 import NIOHTTP2
+import PushWire
 import Synchronization
 import Testing
 

@@ -1,4 +1,4 @@
-import APNSWire
+import PushWire
 import Testing
 
 @testable import PushSandbox

@@ -1,5 +1,5 @@
-import APNSWire
 import Foundation
+import PushWire
 import Testing
 
 @testable import PushSandbox

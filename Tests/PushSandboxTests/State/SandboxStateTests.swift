@@ -2,8 +2,8 @@ import Foundation
 import NIOCore
 import Testing
 
-@testable import APNSWire
 @testable import PushSandbox
+@testable import PushWire
 
 @Suite("The sandbox's decisions")
 struct SandboxStateTests {

@@ -1,9 +1,9 @@
-import APNSWire
 import Foundation
 import NIOCore
 import NIOHPACK
 import NIOPosix
 import NIOSSL
+import PushWire
 import Testing
 
 @testable import PushSandbox

@@ -1,4 +1,3 @@
-import APNSWire
 import Foundation
 import HTTPTypes
 import HummingbirdTesting
@@ -6,6 +5,7 @@ import Logging
 import NIOCore
 import NIOPosix
 import NIOSSL
+import PushWire
 import Testing
 import X509
 

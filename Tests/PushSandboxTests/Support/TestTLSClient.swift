@@ -1,8 +1,8 @@
-import APNSWire
 import NIOCore
 import NIOPosix
 import NIOSSL
 import NIOTLS
+import PushWire
 import Testing
 
 @testable import PushSandbox

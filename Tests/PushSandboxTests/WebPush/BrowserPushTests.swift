@@ -1,9 +1,8 @@
-import APNSWire
 import Crypto
 import Foundation
 import HTTPTypes
+import PushWire
 import Testing
-import WebPushWire
 
 @testable import PushSandbox
 

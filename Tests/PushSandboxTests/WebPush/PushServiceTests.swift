@@ -1,11 +1,10 @@
-import APNSWire
 import Foundation
 import HTTPTypes
 import HummingbirdTesting
 import NIOCore
 import NIOSSL
+import PushWire
 import Testing
-import WebPushWire
 
 @testable import PushSandbox
 

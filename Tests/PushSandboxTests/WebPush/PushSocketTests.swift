@@ -1,4 +1,3 @@
-import APNSWire
 import Crypto
 import Foundation
 import HTTPTypes
@@ -8,8 +7,8 @@ import NIOHTTP1
 import NIOPosix
 import NIOSSL
 import NIOWebSocket
+import PushWire
 import Testing
-import WebPushWire
 
 @testable import PushSandbox
 

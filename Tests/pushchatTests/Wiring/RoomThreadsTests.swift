@@ -1,7 +1,7 @@
 import APNSGateway
 import ChatDomain
+import PushWire
 import Testing
-import WebPushWire
 
 @testable import pushchat
 

@@ -1,8 +1,8 @@
 import APNSGateway
-import APNSWire
 import ArgumentParser
 import ChatDomain
 import Foundation
+import PushWire
 
 /// `pushchat send`
 struct Send: AsyncParsableCommand {

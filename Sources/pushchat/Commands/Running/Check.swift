@@ -4,7 +4,7 @@ import ChatDomain
 import ChatHTTP
 import ChatSession
 import Foundation
-import WebPushWire
+import PushWire
 
 /// `pushchat check`
 struct Check: AsyncParsableCommand {

@@ -1,7 +1,7 @@
 import ArgumentParser
 import ChatDomain
 import Foundation
-import WebPushWire
+import PushWire
 
 /// `pushchat webpush`
 struct WebPush: AsyncParsableCommand {

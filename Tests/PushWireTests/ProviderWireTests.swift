@@ -2,7 +2,7 @@ import Crypto
 import Foundation
 import Testing
 
-@testable import APNSWire
+@testable import PushWire
 
 /// Compares the values of the HTTP/2 provider API with Apple's pages "Sending notification requests to APNs" and
 /// "Handling notification responses from APNs".

@@ -1,7 +1,7 @@
 import NIOCore
 import Testing
 
-@testable import APNSWire
+@testable import PushWire
 
 /// Worked bytes of the formats in Apple's "Binary Provider API" and "Legacy Notification Format". They were computed
 /// apart from this code, and the commands' bytes equal those of PyAPNs' encoders. So the tests never compare only our

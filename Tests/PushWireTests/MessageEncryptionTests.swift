@@ -1,9 +1,8 @@
-import APNSWire
 import Crypto
 import Foundation
 import Testing
 
-@testable import WebPushWire
+@testable import PushWire
 
 @Suite("Messages for browsers (RFC 8291)")
 struct MessageEncryptionTests {

@@ -1,4 +1,3 @@
-import APNSWire
 import Crypto
 import Foundation
 
