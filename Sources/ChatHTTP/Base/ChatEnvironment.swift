@@ -2,7 +2,8 @@ package import ChatDomain
 package import Logging
 
 /// The parts of the relay that the server uses: stores, configuration, the state of the other parts, clocks and the log.
-package struct ChatEnvironment: Sendable {
+/// A class, so that an open stream holds one reference instead of a copy of everything.
+package final class ChatEnvironment: Sendable {
     let stores: Stores
     let configuration: any ConfigurationInForce
     let relay: any RelayState

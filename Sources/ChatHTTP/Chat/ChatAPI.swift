@@ -10,7 +10,6 @@ struct ChatAPI: Sendable {
     let limiter: RequestLimiter
     let metrics: HTTPMetrics
 
-    private var stores: Stores { environment.stores }
     private var logger: Logger { environment.logger }
 
     var routes: [Route] {
@@ -72,7 +71,7 @@ struct ChatAPI: Sendable {
         var wasEmpty = false
         defer { if let counted, !wasEmpty { limiter.refund(counted) } }
         try await keep(device)
-        wasEmpty = try await stores.rooms.join(
+        wasEmpty = try await environment.stores.rooms.join(
             JoinRequest(
                 member: member, app: app, token: device?.token, nickname: nickname, code: code, client: client,
                 user: user))
@@ -93,7 +92,9 @@ struct ChatAPI: Sendable {
             return try limiter.admitJoin(address, limit: limit)
         } catch {
             // A member of the room may join it again, and learns nothing from that.
-            if let position = try? await stores.feed.position(of: member), position.code == code { return nil }
+            if let position = try? await environment.stores.feed.position(of: member), position.code == code {
+                return nil
+            }
             if limiter.mayReportJoins() {
                 logger.warning(
                     "too many joins to unused room codes: joins are refused",
@@ -107,7 +108,7 @@ struct ChatAPI: Sendable {
         let member = try call.member()
         try limiter.admit(member, limit: call.settings.memberRate)
         _ = try await user(call.headers)
-        let wasJoined = try await stores.rooms.leave(member)
+        let wasJoined = try await environment.stores.rooms.leave(member)
         logger.info("member left", metadata: call.metadata(member, [LogKeys.wasJoined: "\(wasJoined)"]))
         return Responses.ok(asJSON: call.wantsJSON)
     }
@@ -119,7 +120,7 @@ struct ChatAPI: Sendable {
         try limiter.admit(member, limit: call.settings.memberRate)
         let user = try await user(call.headers)
         try await keep(device)
-        try await stores.rooms.update(
+        try await environment.stores.rooms.update(
             member, token: device.token, app: device.subscription == nil ? nil : .web, client: client, user: user)
         logger.info("token updated", metadata: call.metadata(member, [LogKeys.token: "\(device.token.shortened)"]))
         return Responses.ok(asJSON: call.wantsJSON)
@@ -132,7 +133,7 @@ struct ChatAPI: Sendable {
         let client = try call.client()
         try limiter.admit(member, limit: call.settings.memberRate)
         _ = try await user(call.headers)
-        let receipt = try await stores.rooms.post(
+        let receipt = try await environment.stores.rooms.post(
             PostRequest(member: member, text: text, idempotencyKey: key, client: client))
         logger.info(
             "message accepted",
@@ -159,7 +160,7 @@ struct ChatAPI: Sendable {
             "must be a whole number from \(limits.lowerBound) to \(limits.upperBound)")
         try limiter.admit(member, limit: call.settings.memberRate)
         _ = try await user(call.headers)
-        let page = try await stores.rooms.messages(
+        let page = try await environment.stores.rooms.messages(
             for: member, since: since, limit: limit.map { Int($0) } ?? HTTPLimits.defaultPage)
         var json = #"{"messages":["#
         for (index, message) in page.messages.enumerated() {
@@ -179,7 +180,7 @@ struct ChatAPI: Sendable {
         }
         try limiter.admit(member, limit: call.settings.memberRate)
         _ = try await user(call.headers)
-        return Responses.json(try await stores.rooms.receipt(of: id, for: member).json)
+        return Responses.json(try await environment.stores.rooms.receipt(of: id, for: member).json)
     }
 
     // MARK: - Registration without a room
@@ -223,14 +224,16 @@ struct ChatAPI: Sendable {
             let edit = DeviceEdit(
                 user: user.map { .set($0) } ?? .keep, clientInfo: note, client: client.withoutAddress)
             try await keep(device)
-            result = try await stores.devices.register(RegistrationRequest(token: token, app: app, edit: edit)).rawValue
+            result = try await environment.stores.devices.register(
+                RegistrationRequest(token: token, app: app, edit: edit)
+            ).rawValue
         case .unregister:
             if let user { try await requireOwner(user, of: token, app) }
             let wasKnown =
                 if let browser = device.subscription {
-                    try await stores.devices.unregister(browser)
+                    try await environment.stores.devices.unregister(browser)
                 } else {
-                    try await stores.devices.unregister(token, app: app)
+                    try await environment.stores.devices.unregister(token, app: app)
                 }
             result = wasKnown ? "unregistered" : "unknown"
         }
@@ -248,7 +251,7 @@ struct ChatAPI: Sendable {
     private func requireOwner(_ user: UserReference, of token: DeviceToken, _ app: AppName) async throws(ChatError) {
         let owner: UserReference?
         do throws(ChatError) {
-            owner = try await stores.devices.device(token, app: app).user
+            owner = try await environment.stores.devices.device(token, app: app).user
         } catch  where error.code == .notFound {
             return
         }
@@ -292,7 +295,7 @@ struct ChatAPI: Sendable {
 
     /// Stores a browser's subscription before any record refers to it.
     private func keep(_ target: Target?) async throws(ChatError) {
-        if let subscription = target?.subscription { try await stores.subscriptions.keep(subscription) }
+        if let subscription = target?.subscription { try await environment.stores.subscriptions.keep(subscription) }
     }
 
     // MARK: - Reading
