@@ -138,6 +138,10 @@ let package = Package(
             name: "WebAssets",
             dependencies: ["EmbeddedFiles"] + products("HTTPTypes", "Hummingbird", "NIOCore", "NIOHTTPTypes"),
             exclude: ["base.css", "base.js"]),
+        // Reads the rows of an import: MySQL dumps of the tutorial's server, and tables of devices.
+        .target(name: "ChatImport", dependencies: ["ChatDomain"] + products("Crypto")),
+        // Writes the log, one line per record.
+        .target(name: "ChatLog", dependencies: ["ChatDomain"] + products("Logging")),
         // The files that the executable contains: pages, the API description, the schemas.
         .target(name: "EmbeddedFiles"),
         // The commit of a build. In C, because Swift cannot take values from the command line.
@@ -149,7 +153,7 @@ let package = Package(
             name: "pushchat",
             dependencies: [
                 "ChatHTTP", "ChatDomain", "ChatSession", "ChatStore", "ChatStorePostgres", "ChatDispatch",
-                "APNSGateway", "PushSandbox", "PushWire", "WebPushGateway", "BuildInfo",
+                "APNSGateway", "ChatImport", "ChatLog", "PushSandbox", "PushWire", "WebPushGateway", "BuildInfo",
             ]
                 + products(
                     "ArgumentParser", "AsyncHTTPClient", "Crypto", "Logging", "NIOCore", "NIOHTTP1", "NIOSSL",
@@ -189,9 +193,11 @@ let package = Package(
             name: "PushSandboxTests",
             dependencies: ["PushSandbox", "PushWire"] + sockets
                 + products("Crypto", "HummingbirdTesting", "NIOHTTP1", "NIOHTTP2", "NIOWebSocket")),
+        .testTarget(name: "ChatImportTests", dependencies: ["ChatImport", "ChatDomain", "ChatStore"]),
+        .testTarget(name: "ChatLogTests", dependencies: ["ChatLog", "ChatDomain"] + products("Logging")),
         .testTarget(
             name: "pushchatTests",
-            dependencies: ["pushchat", "APNSGateway", "ChatDomain", "ChatHTTP"]
+            dependencies: ["pushchat", "ChatLog", "APNSGateway", "ChatDomain", "ChatHTTP"]
                 + products("ArgumentParser", "Logging")),
         // A PostgreSQL server for the tests of the store and of the whole relay.
         .target(name: "TestPostgres", dependencies: ["CPostgreSQL"], path: "Tests/TestPostgres"),
@@ -212,7 +218,8 @@ for target in package.targets where !["BuildInfo", "CLinux", "CPostgreSQL", "Emb
 // `make fuzz` builds only these tests. The parsers' targets report to libFuzzer which code an input reaches.
 if let fuzzer = Context.environment["FUZZ_RUNTIME"] {
     let parsers: Set = [
-        "APNSGateway", "ChatDomain", "ChatHTTP", "ChatSession", "HTTP2Wire", "PushWire", "pushchat", "WebPushGateway",
+        "APNSGateway", "ChatDomain", "ChatHTTP", "ChatImport", "ChatSession", "HTTP2Wire", "PushWire", "pushchat",
+        "WebPushGateway",
     ]
     let runtime: [LinkerSetting] = [.unsafeFlags([fuzzer, "-lstdc++"])]
     package.targets.removeAll { $0.isTest }

@@ -18,13 +18,15 @@ struct ImportTests {
         "APNSGateway": ["ChatDomain", "HTTP2Wire", "PushWire"],
         "WebPushGateway": ["ChatDomain", "HTTP2Wire", "PushWire"],
         "PushSandbox": ["PushWire", "WebAssets"],
+        "ChatImport": ["ChatDomain"],
+        "ChatLog": ["ChatDomain"],
         "EmbeddedFiles": [],
         "BuildInfo": [],
         "CLinux": [],
         "CPostgreSQL": [],
         "pushchat": [
             "BuildInfo", "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatStorePostgres", "ChatDispatch",
-            "APNSGateway", "PushSandbox", "PushWire", "WebPushGateway",
+            "APNSGateway", "ChatImport", "ChatLog", "PushSandbox", "PushWire", "WebPushGateway",
         ],
     ]
     /// Packages that only the named targets may import.

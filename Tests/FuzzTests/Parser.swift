@@ -8,6 +8,7 @@ import NIOCore
 
 @testable import APNSGateway
 @testable import ChatHTTP
+@testable import ChatImport
 @testable import ChatSession
 @testable import HTTP2Wire
 @testable import PushWire

@@ -1,5 +1,6 @@
 import ChatDomain
 import ChatHTTP
+import ChatLog
 import Logging
 
 // This file declares every setting: its default at the property, and its name, kind, check and description in the

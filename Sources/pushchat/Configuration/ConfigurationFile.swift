@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatLog
 import Yams
 
 /// The YAML file as layers: the settings at the top, and those in the blocks `development` and `production`.

@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatLog
 import Foundation
 
 /// The sources of a configuration. Each overrides those before it: the file, its block for the environment, the

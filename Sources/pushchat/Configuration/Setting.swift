@@ -1,5 +1,6 @@
 import ChatDomain
 import ChatHTTP
+import ChatLog
 import Foundation
 import WebPushGateway
 

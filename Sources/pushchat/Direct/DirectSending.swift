@@ -2,6 +2,7 @@ import APNSGateway
 import ArgumentParser
 import ChatDispatch
 import ChatDomain
+import ChatLog
 import Foundation
 import Logging
 import ServiceLifecycle

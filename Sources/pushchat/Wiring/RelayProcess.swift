@@ -2,6 +2,7 @@ import APNSGateway
 import ChatDispatch
 import ChatDomain
 import ChatHTTP
+import ChatLog
 import ChatSession
 import ChatStore
 import Foundation

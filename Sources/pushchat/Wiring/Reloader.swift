@@ -1,5 +1,6 @@
 import APNSGateway
 import ChatHTTP
+import ChatLog
 import ChatSession
 import Foundation
 import Logging

@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatLog
 import Testing
 
 @testable import pushchat

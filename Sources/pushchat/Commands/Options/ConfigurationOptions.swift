@@ -1,5 +1,6 @@
 public import ArgumentParser
 import ChatDomain
+import ChatLog
 import ChatStore
 import Foundation
 public import Logging

@@ -1,5 +1,6 @@
 import ArgumentParser
 import ChatDomain
+import ChatLog
 import Foundation
 import Logging
 import PushSandbox

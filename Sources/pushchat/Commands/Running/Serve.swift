@@ -1,4 +1,5 @@
 import ArgumentParser
+import ChatLog
 import Logging
 
 /// `pushchat serve`

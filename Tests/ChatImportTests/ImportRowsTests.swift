@@ -2,7 +2,7 @@ import ChatDomain
 import ChatStore
 import Testing
 
-@testable import pushchat
+@testable import ChatImport
 
 @Suite("Rows of imports")
 struct ImportRowsTests {

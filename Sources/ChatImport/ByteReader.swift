@@ -1,7 +1,7 @@
-import Foundation
+package import Foundation
 
 /// Reads a file as bytes, with one piece in memory, and counts lines.
-struct ByteReader {
+package struct ByteReader {
     private static let pieceSize = 1 << 16
 
     private let more: () throws -> [UInt8]
@@ -11,11 +11,11 @@ struct ByteReader {
 
     /// Creates a reader.
     /// - Parameter more: Returns the next bytes. Returns no bytes at the end.
-    init(_ more: @escaping () throws -> [UInt8]) {
+    package init(_ more: @escaping () throws -> [UInt8]) {
         self.more = more
     }
 
-    init(_ file: FileHandle) {
+    package init(_ file: FileHandle) {
         self.init { Array(try file.read(upToCount: Self.pieceSize) ?? Data()) }
     }
 
@@ -53,9 +53,9 @@ struct ByteReader {
 }
 
 /// The reason why a file cannot be read any further.
-struct UnreadableFile: Error, Equatable, CustomStringConvertible {
+package struct UnreadableFile: Error, Equatable, CustomStringConvertible {
     let line: Int
     let text: String
 
-    var description: String { "line \(line): \(text)" }
+    package var description: String { "line \(line): \(text)" }
 }

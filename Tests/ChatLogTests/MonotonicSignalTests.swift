@@ -3,7 +3,7 @@ import Foundation
 import Synchronization
 import Testing
 
-@testable import pushchat
+@testable import ChatLog
 
 @Suite("Signals on the monotonic clock", .timeLimit(.minutes(1)))
 struct MonotonicSignalTests {

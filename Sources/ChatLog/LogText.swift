@@ -1,5 +1,5 @@
 /// Makes text from outside safe for one line of a log or a terminal.
-enum LogText {
+package enum LogText {
     /// The form of a text in a line.
     enum Form {
         /// Escapes characters as `\n`, `\t`, `\r`, `\u{1b}`: control characters and line separators, which could forge
@@ -16,13 +16,13 @@ enum LogText {
     private static let ellipsis = "…"
 
     /// Returns the escaped text. If it is longer than `limit` bytes, it is cut and ends with `…`.
-    static func cut(_ text: String, limit: Int) -> String {
+    package static func cut(_ text: String, limit: Int) -> String {
         string(text, as: .plain, limit: limit)
     }
 
     /// Returns the escaped text in quotation marks. It is cut as in ``cut(_:limit:)``, and the quotation marks do not
     /// count against the limit.
-    static func quoted(_ text: String, limit: Int) -> String {
+    package static func quoted(_ text: String, limit: Int) -> String {
         string(text, as: .quoted, limit: limit)
     }
 
@@ -111,7 +111,7 @@ enum LogText {
         byte >= 0x20 && byte < 0x7F
     }
 
-    static func isUnsafe(_ scalar: Unicode.Scalar) -> Bool {
+    package static func isUnsafe(_ scalar: Unicode.Scalar) -> Bool {
         switch scalar.value {
         case 0..<0x20, 0x7F...0x9F: true
         case 0x2028, 0x2029: true

@@ -1,10 +1,10 @@
-import ChatDomain
-import Logging
+package import ChatDomain
+package import Logging
 import Synchronization
 
 /// The state that all loggers share: the level and the format, which SIGHUP may change at any time, and the last
 /// warnings.
-final class LogSettings: Sendable {
+package final class LogSettings: Sendable {
     /// The maximum number of warnings to keep. Each has at most ``LogRecord/maximumLine`` bytes.
     private static let maximumWarnings = 100
     private static let levels = Logger.Level.allCases
@@ -13,14 +13,14 @@ final class LogSettings: Sendable {
     private let values: Atomic<Int>
     private let warnings = Mutex<[[UInt8]]>([])
 
-    init(level: Logger.Level = .info, format: LogFormat = .text) {
+    package init(level: Logger.Level = .info, format: LogFormat = .text) {
         values = Atomic(Self.number(level, format))
     }
 
     var level: Logger.Level { Self.levels[values.load(ordering: .relaxed) >> 1] }
     var format: LogFormat { values.load(ordering: .relaxed) & 1 == 0 ? .text : .json }
 
-    func set(level: Logger.Level, format: LogFormat) {
+    package func set(level: Logger.Level, format: LogFormat) {
         values.store(Self.number(level, format), ordering: .relaxed)
     }
 
@@ -29,7 +29,7 @@ final class LogSettings: Sendable {
     }
 
     /// Uses these settings for all loggers in the process. Call it once per process.
-    func bootstrap() {
+    package func bootstrap() {
         LoggingSystem.bootstrap(
             { label, provider in LineLogHandler(label: label, settings: self, metadataProvider: provider) },
             metadataProvider: nil)
@@ -45,15 +45,15 @@ final class LogSettings: Sendable {
 
     /// The last warnings and errors in the JSON form of the log, oldest first, for the operator's page. They are in
     /// memory only and are lost when the process ends.
-    var recentWarnings: [JSONValue] {
+    package var recentWarnings: [JSONValue] {
         warnings.withLock { $0 }.compactMap { try? JSONValue(parsing: $0) }
     }
 }
 
 /// Writes one line per record.
-struct LineLogHandler: LogHandler {
-    var metadata: Logger.Metadata = [:]
-    var metadataProvider: Logger.MetadataProvider?
+package struct LineLogHandler: LogHandler {
+    package var metadata: Logger.Metadata = [:]
+    package var metadataProvider: Logger.MetadataProvider?
 
     private let label: String
     private let settings: LogSettings
@@ -62,7 +62,7 @@ struct LineLogHandler: LogHandler {
     /// The level that was set on this logger. `nil` for the level of ``settings``.
     private var ownLevel: Logger.Level?
 
-    init(
+    package init(
         label: String, settings: LogSettings, output: LogWriter = .standardError,
         metadataProvider: Logger.MetadataProvider? = nil, now: @escaping TimeSource = Timestamp.now
     ) {
@@ -73,18 +73,18 @@ struct LineLogHandler: LogHandler {
         self.now = now
     }
 
-    var logLevel: Logger.Level {
+    package var logLevel: Logger.Level {
         get { ownLevel ?? settings.level }
         set { ownLevel = newValue }
     }
 
-    subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+    package subscript(metadataKey key: String) -> Logger.Metadata.Value? {
         get { metadata[key] }
         set { metadata[key] = newValue }
     }
 
     /// Writes an event. The event's own metadata override those of the provider, which override those of the logger.
-    func log(event: LogEvent) {
+    package func log(event: LogEvent) {
         var all = metadata
         for new in [metadataProvider?.get(), event.metadata] {
             guard let new else { continue }

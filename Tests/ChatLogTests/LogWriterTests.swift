@@ -3,7 +3,7 @@ import Foundation
 import Logging
 import Testing
 
-@testable import pushchat
+@testable import ChatLog
 
 /// A log that writes into a pipe. Both are closed with this object.
 final class LogPipe {

@@ -1,6 +1,6 @@
 import Testing
 
-@testable import pushchat
+@testable import ChatLog
 
 @Suite struct LogBacklogTests {
     /// Returns the numbers of lines, and for gaps the negated counts of lost lines.
