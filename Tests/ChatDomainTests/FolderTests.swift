@@ -82,7 +82,7 @@ struct FolderTests {
             ".": "",
             "Apple/Binary": "",
             "Apple/Provider": ".",
-            "WebPush": ". Apple/Provider",
+            "WebPush": ".",
         ],
         "pushchat": [
             "Base": "",
