@@ -94,15 +94,17 @@ let package = Package(
         .target(name: "ChatDomain"),
         // Finds the user of a session from a bearer token that the operator's own system issued.
         .target(name: "ChatSession", dependencies: ["ChatDomain"] + products("JWTKit")),
+        // The statements that both databases share, and the stores that consist of them.
+        .target(name: "ChatSQL", dependencies: ["ChatDomain"] + products("Crypto")),
         // Stores members, devices, messages and the durable push queue in SQLite, in one transaction.
         .target(
             name: "ChatStore",
-            dependencies: ["CLinux", "ChatDomain", "EmbeddedFiles"]
+            dependencies: ["CLinux", "ChatDomain", "ChatSQL", "EmbeddedFiles"]
                 + products("Crypto", "GRDB", "GRDBSQLite", "Logging")),
         // The same store over PostgreSQL, which several relays can share.
         .target(
             name: "ChatStorePostgres",
-            dependencies: ["ChatDomain", "CPostgreSQL", "EmbeddedFiles"] + products("Crypto", "Logging"),
+            dependencies: ["ChatDomain", "ChatSQL", "CPostgreSQL", "EmbeddedFiles"] + products("Crypto", "Logging"),
             exclude: ["Server/schema.sql"]),
         // PostgreSQL's client library, which is loaded on demand.
         .target(name: "CPostgreSQL"),
@@ -172,7 +174,8 @@ let package = Package(
         .testTarget(
             name: "ChatStoreTests",
             dependencies: [
-                "ChatStore", "ChatStorePostgres", "ChatDomain", "ChatDispatch", "APNSGateway", "TestPostgres",
+                "ChatSQL", "ChatStore", "ChatStorePostgres", "ChatDomain", "ChatDispatch", "APNSGateway",
+                "TestPostgres",
             ] + products("GRDB", "Logging"),
             exclude: [1, 2, 3, 8].map { "schema-\($0).sql" } + ["schema-postgres-1.sql"]),
         .testTarget(

@@ -1,4 +1,5 @@
 package import ChatDomain
+package import ChatSQL
 package import Logging
 
 /// All stores of one SQLite file. They are created and connected only here.
@@ -10,10 +11,10 @@ package struct SQLiteStores: Sendable {
     package let devices: SQLiteDeviceStore
     package let notifications: SQLiteNotificationStore
     package let queue: SQLitePushQueue
-    package let feedback: SQLiteFeedbackStore
-    package let providerTokens: SQLiteProviderTokenStore
-    package let subscriptions: SQLiteSubscriptionStore
-    package let tokens: SQLiteTokenStore
+    package let feedback: SQLFeedbackStore<SQLiteDatabase>
+    package let providerTokens: SQLProviderTokenStore<SQLiteDatabase>
+    package let subscriptions: SQLSubscriptionStore<SQLiteDatabase>
+    package let tokens: SQLTokenStore<SQLiteDatabase>
     package let moderation: SQLiteModeration
     package let metrics: SQLiteMetrics
     package let upkeep: SQLiteUpkeep
@@ -42,10 +43,10 @@ package struct SQLiteStores: Sendable {
         records = SQLiteRoomRecords(database: database, ids: ids)
         devices = SQLiteDeviceStore(database: database, outcomes: outcomes, ids: ids, settings: settings)
         notifications = SQLiteNotificationStore(database: database, queue: queue, jobs: jobs, settings: settings)
-        feedback = SQLiteFeedbackStore(database: database)
-        providerTokens = SQLiteProviderTokenStore(database: database)
-        subscriptions = SQLiteSubscriptionStore(database: database)
-        tokens = SQLiteTokenStore(database: database)
+        feedback = SQLFeedbackStore(database: database)
+        providerTokens = SQLProviderTokenStore(database: database)
+        subscriptions = SQLSubscriptionStore(database: database)
+        tokens = SQLTokenStore(database: database)
         moderation = SQLiteModeration(database: database, queue: queue, feed: feed, outcomes: outcomes)
         metrics = SQLiteMetrics(database: database, memory: memory, outcomeCounter: outcomes, settings: settings)
         upkeep = SQLiteUpkeep(

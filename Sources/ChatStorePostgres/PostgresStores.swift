@@ -1,4 +1,5 @@
 package import ChatDomain
+package import ChatSQL
 package import Logging
 
 /// All stores of one PostgreSQL database. They are created and connected only here.
@@ -10,10 +11,10 @@ package struct PostgresStores: Sendable {
     package let devices: PostgresDeviceStore
     package let notifications: PostgresNotificationStore
     package let queue: PostgresPushQueue
-    package let feedback: PostgresFeedbackStore
-    package let providerTokens: PostgresProviderTokenStore
-    package let subscriptions: PostgresSubscriptionStore
-    package let tokens: PostgresTokenStore
+    package let feedback: SQLFeedbackStore<PostgresDatabase>
+    package let providerTokens: SQLProviderTokenStore<PostgresDatabase>
+    package let subscriptions: SQLSubscriptionStore<PostgresDatabase>
+    package let tokens: SQLTokenStore<PostgresDatabase>
     package let moderation: PostgresModeration
     package let metrics: PostgresMetrics
     package let upkeep: PostgresUpkeep
@@ -37,10 +38,10 @@ package struct PostgresStores: Sendable {
         records = PostgresRoomRecords(database: database)
         devices = PostgresDeviceStore(database: database, outcomes: outcomes, settings: settings)
         notifications = PostgresNotificationStore(database: database, jobs: jobs, settings: settings)
-        feedback = PostgresFeedbackStore(database: database)
-        providerTokens = PostgresProviderTokenStore(database: database)
-        subscriptions = PostgresSubscriptionStore(database: database)
-        tokens = PostgresTokenStore(database: database)
+        feedback = SQLFeedbackStore(database: database)
+        providerTokens = SQLProviderTokenStore(database: database)
+        subscriptions = SQLSubscriptionStore(database: database)
+        tokens = SQLTokenStore(database: database)
         moderation = PostgresModeration(database: database, outcomes: outcomes)
         metrics = PostgresMetrics(database: database, outcomeCounter: outcomes, settings: settings)
         upkeep = PostgresUpkeep(

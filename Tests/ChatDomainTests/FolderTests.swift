@@ -39,6 +39,11 @@ struct FolderTests {
             "Posting": "Base Form Responses Address Admin",
             "Server": "Base Responses Address Monitoring Admin Chat Pages Events Posting",
         ],
+        "ChatSQL": [
+            ".": "",
+            "Devices": ".",
+            "Records": ".",
+        ],
         "ChatStore": [
             "Devices": "File",
             "Queue": "File",

@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 import Foundation
 import Testing
 
@@ -170,7 +171,7 @@ struct PostgresDeviceTests {
     @Test("A page looks at a bounded number of devices, and the next continues where it ended")
     func window() async throws {
         let relays = try await Relays()
-        try relays.fill(PostgresTransaction.pageWindow + 10)
+        try relays.fill(SQLPage.window + 10)
         try relays.fixture.query("UPDATE devices SET time_deactivated = now(), deactivated_reason = 'x'")
         try await relays.register(1)
         let filter = DeviceFilter(isActive: true)

@@ -1,5 +1,6 @@
 import APNSGateway
 import ChatDomain
+import ChatSQL
 import Foundation
 import Testing
 
@@ -298,7 +299,7 @@ struct PostgresNotificationTests {
         _ = try connection.run("BEGIN")
         // The planner then uses an index wherever there is one, however few rows the tables have.
         _ = try connection.run("SET LOCAL enable_seqscan = off")
-        func check(_ sql: String, _ values: [PostgresValue]) throws {
+        func check(_ sql: String, _ values: [SQLValue]) throws {
             let plan = try connection.run("EXPLAIN " + sql, values).map { try $0.text(0) }
             let bad = plan.filter { $0.contains("Seq Scan") && !$0.contains("notification_counts") }
             #expect(bad.isEmpty, "\(plan.joined(separator: "\n"))")

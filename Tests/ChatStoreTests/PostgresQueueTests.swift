@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 import Foundation
 import Synchronization
 import TestPostgres
@@ -518,8 +519,8 @@ struct PostgresQueueTests {
         try relays.fixture.query("ALTER TABLE push_queue_due SET (autovacuum_enabled = off)")
         try relays.fixture.query("VACUUM ANALYZE push_queue_due")
         try relays.insert(20_000)
-        let floors = PostgresValue.ints([.min, .min, .min])
-        func plan(_ sql: String, _ values: [PostgresValue]) async throws -> String {
+        let floors = SQLValue.ints([.min, .min, .min])
+        func plan(_ sql: String, _ values: [SQLValue]) async throws -> String {
             try await relays.first.database.write { transaction in
                 transaction.pipeline("SET LOCAL enable_seqscan = off")
                 return try transaction.rows("EXPLAIN \(sql)", values).map { try $0.text(0) }.joined(separator: "\n")

@@ -1,4 +1,5 @@
 package import ChatDomain
+import ChatSQL
 import GRDB
 
 /// The registered devices, in the SQLite file.
@@ -50,7 +51,7 @@ package struct SQLiteDeviceStore: DeviceStore {
     }
 
     package func unregister(_ browser: Subscription) async throws(ChatError) -> Bool {
-        try await unregister(browser.address, app: .web) { db in try SQLiteSubscriptionStore.isKnown(browser, db) }
+        try await unregister(browser.address, app: .web) { db in try SQLiteTransaction(db).isKnown(browser) }
     }
 
     /// - Parameter isAdmitted: Returns, in the same transaction, whether the device may be deleted.
@@ -147,7 +148,7 @@ package struct SQLiteDeviceStore: DeviceStore {
                 Self.candidates(filter),
                 [
                     "after": cursor ?? 0, "user": filter.user?.text, "tag": filter.tag?.text, "app": filter.app?.text,
-                    "most": Database.pageWindow + 1,
+                    "most": SQLPage.window + 1,
                 ], limit: limit
             ) { row in
                 if let app = filter.app, row[2] as String != app.text { return false }
@@ -190,7 +191,7 @@ package struct SQLiteDeviceStore: DeviceStore {
     }
 
     /// Finds chat pushes through the room of the device's current member. Those of a room that it has left are not
-    /// listed. A page examines ``Database/pageWindow`` messages of the room.
+    /// listed. A page examines ``SQLPage/window`` messages of the room.
     package func deliveries(
         to device: Int64, before cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Delivery> {
@@ -198,8 +199,8 @@ package struct SQLiteDeviceStore: DeviceStore {
             let page = try db.page(
                 Self.historySQL,
                 [
-                    "device": device, "before": cursor ?? Int64.max, "window": Database.pageWindow,
-                    "limit": min(limit, Database.pageWindow) + 1,
+                    "device": device, "before": cursor ?? Int64.max, "window": SQLPage.window,
+                    "limit": min(limit, SQLPage.window) + 1,
                 ], limit: limit)
             return Page(items: page.rows.map { Delivery($0, ids) }, next: page.next)
         }

@@ -122,6 +122,7 @@ package struct DatabaseFile: Sendable {
         configuration.label = label
         configuration.busyMode = .timeout(busyTimeout)
         configuration.prepareDatabase { db in
+            db.addTimeFunctions()
             try db.execute(sql: "PRAGMA temp_store = MEMORY")
             // Overwrites deleted content with zeros. Debian's SQLite does so by default.
             try db.execute(sql: "PRAGMA secure_delete = ON")

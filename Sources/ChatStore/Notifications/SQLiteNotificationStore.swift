@@ -1,4 +1,5 @@
 package import ChatDomain
+import ChatSQL
 import GRDB
 
 /// Requested notifications: the tables `notifications` and `notification_counts`.
@@ -98,7 +99,7 @@ package struct SQLiteNotificationStore: NotificationStore {
                 """
                 SELECT notification_id, token FROM notifications WHERE notification_id < ?
                 ORDER BY notification_id DESC LIMIT ?
-                """, [cursor ?? Int64.max, token == nil ? limit + 1 : Database.pageWindow + 1], limit: limit
+                """, [cursor ?? Int64.max, token == nil ? limit + 1 : SQLPage.window + 1], limit: limit
             ) { row in token == nil || row[1] as Int64? == token }
             let now = database.now()
             return Page(
@@ -115,7 +116,7 @@ package struct SQLiteNotificationStore: NotificationStore {
     ) async throws(ChatError) -> Page<Delivery> {
         try await database.read { db in
             let page = try db.page(
-                Self.deliveriesSQL, [notification, cursor ?? Int64.min, Database.pageWindow + 1], limit: limit
+                Self.deliveriesSQL, [notification, cursor ?? Int64.min, SQLPage.window + 1], limit: limit
             ) { row in
                 guard row[1] as Int64? == notification else { return false }
                 return state.map { row[5] as String == $0.rawValue } != false

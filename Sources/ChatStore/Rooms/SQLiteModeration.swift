@@ -1,4 +1,5 @@
 package import ChatDomain
+import ChatSQL
 import GRDB
 
 /// Moderation of rooms: the tables `bans` and `moderation`.
@@ -232,7 +233,7 @@ package struct SQLiteModeration: Moderation {
             let now = database.now()
             let page = try db.page(
                 "SELECT \(Self.columns) FROM bans WHERE ban_id < ? ORDER BY ban_id DESC LIMIT ?",
-                [cursor ?? Int64.max, Database.pageWindow + 1], limit: limit
+                [cursor ?? Int64.max, SQLPage.window + 1], limit: limit
             ) { row in room.map { row[1] as String? == $0.text } ?? true }
             return Page(items: page.rows.map { Self.ban($0, now: now) }, next: page.next)
         }

@@ -1,4 +1,5 @@
 package import ChatDomain
+import ChatSQL
 import GRDB
 
 /// The operator's view of rooms, from the SQLite file.
@@ -176,7 +177,7 @@ package struct SQLiteRoomRecords: RoomRecords {
             }
             let page = try db.page(
                 Self.failuresSQL,
-                [end ?? "9999", cursor ?? 0, app == nil ? limit + 1 : Database.pageWindow + 1], limit: limit
+                [end ?? "9999", cursor ?? 0, app == nil ? limit + 1 : SQLPage.window + 1], limit: limit
             ) { row in app.map { row[4] as String == $0.text } ?? true }
             return Page(items: page.rows.map { Delivery($0, ids) }, next: page.next)
         }

@@ -1,4 +1,5 @@
 package import ChatDomain
+import ChatSQL
 import Foundation
 import GRDB
 import Logging
@@ -27,7 +28,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
     let metrics: SQLiteMetrics
     let feed: SQLiteRoomFeed
     let activity: MemberActivity
-    let tokens: SQLiteTokenStore
+    let tokens: SQLTokenStore<SQLiteDatabase>
     let jobs: BackgroundJobs
     let probe: WriteProbe
     let retention: SQLiteRetention

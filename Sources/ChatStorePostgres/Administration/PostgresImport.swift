@@ -1,4 +1,5 @@
 package import ChatDomain
+import ChatSQL
 
 /// Imports data of other servers and files into a PostgreSQL database.
 package struct PostgresImport: StoreImport {
@@ -206,9 +207,9 @@ private struct NewDevice: Sendable {
         """
 
     /// The parameters of ``source``.
-    private static func parameters(_ devices: [NewDevice], ids: [Int64]) -> [PostgresValue] {
+    private static func parameters(_ devices: [NewDevice], ids: [Int64]) -> [SQLValue] {
         let values = devices.map(\.values)
-        func flags(_ isSet: (Set<DeviceRecord.Column>) -> Bool) -> PostgresValue {
+        func flags(_ isSet: (Set<DeviceRecord.Column>) -> Bool) -> SQLValue {
             .ints(devices.map { isSet($0.columns) ? 1 : 0 })
         }
         let described: Set<DeviceRecord.Column> = [.appVersion, .osVersion, .deviceModel, .seen]
@@ -230,7 +231,7 @@ private struct NewDevice: Sendable {
     ) {
         guard !devices.isEmpty else { return }
         let tags = devices.flatMap { id, device in device.record.tags.map { (id: id, tag: $0.text) } }
-        let values: [PostgresValue] = [.ints(tags.map(\.id)), .texts(tags.map(\.tag))]
+        let values: [SQLValue] = [.ints(tags.map(\.id)), .texts(tags.map(\.tag))]
         transaction.pipeline(
             """
             DELETE FROM device_tags t WHERE t.device_id = ANY ($3::bigint[]) AND NOT EXISTS (

@@ -1,4 +1,5 @@
 package import ChatDomain
+import ChatSQL
 import Logging
 
 /// The queue in a PostgreSQL database, for the command line. Works with or without running relays.
@@ -94,7 +95,7 @@ package struct PostgresQueueAdministration: QueueAdministration {
         /// Changes the rows `q` with the push ids `$1`; the condition follows. Another program may have used an id
         /// twice.
         let sql: String
-        let values: [PostgresValue]
+        let values: [SQLValue]
         /// Returns the change to a notification's counts for a push that had a state: the name of the count and the
         /// difference.
         let counting: @Sendable (PushState) -> (count: PushState, by: Int)?

@@ -1,4 +1,5 @@
 import CPostgreSQL
+import ChatSQL
 import Foundation
 
 /// A connection that is always in pipeline mode: statements are sent without waiting, and a sync returns all their
@@ -76,7 +77,7 @@ final class PostgresConnection {
     // MARK: - Statements
 
     /// Sends a statement, or buffers it.
-    func send(_ sql: String, _ values: [PostgresValue]) throws(PostgresError) {
+    func send(_ sql: String, _ values: [SQLValue]) throws(PostgresError) {
         guard isUsable else { throw .lost("the connection was lost") }
         let texts = values.map(\.sent)
         // PostgreSQL does not allow a NUL in a text, and libpq would cut the text there.
@@ -179,7 +180,7 @@ final class PostgresConnection {
 
     /// Runs one statement in a transaction of its own.
     @discardableResult
-    func run(_ sql: String, _ values: [PostgresValue] = []) throws(PostgresError) -> [PostgresRow] {
+    func run(_ sql: String, _ values: [SQLValue] = []) throws(PostgresError) -> [PostgresRow] {
         try send(sql, values)
         try sync()
         return try answers().last?.rows ?? []

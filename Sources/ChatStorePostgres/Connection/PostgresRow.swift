@@ -1,5 +1,6 @@
 import CPostgreSQL
 import ChatDomain
+import ChatSQL
 
 /// The result of a statement.
 final class PostgresResult {
@@ -29,7 +30,7 @@ final class PostgresResult {
 
 /// A row of a result. Columns count from 0. Reading a column throws ``PostgresError`` if it is NULL or has another
 /// type.
-struct PostgresRow {
+package struct PostgresRow: SQLRow {
     fileprivate let result: PostgresResult
     fileprivate let row: Int32
 
@@ -52,28 +53,28 @@ struct PostgresRow {
 
     func isNull(_ column: Int) -> Bool { bytes(column) == nil }
 
-    func optionalInt(_ column: Int) throws -> Int64? { try bytes(column).map { try Self.number($0, column) } }
+    package func optionalInt(_ column: Int) throws -> Int64? { try bytes(column).map { try Self.number($0, column) } }
 
-    func int(_ column: Int) throws -> Int64 {
+    package func int(_ column: Int) throws -> Int64 {
         guard let number = try optionalInt(column) else { throw PostgresError.column(column, "whole number") }
         return number
     }
 
-    func optionalText(_ column: Int) -> String? { bytes(column).map { String(decoding: $0, as: UTF8.self) } }
+    package func optionalText(_ column: Int) -> String? { bytes(column).map { String(decoding: $0, as: UTF8.self) } }
 
-    func text(_ column: Int) throws -> String {
+    package func text(_ column: Int) throws -> String {
         guard let text = optionalText(column) else { throw PostgresError.column(column, "text") }
         return text
     }
 
-    func bytes(_ column: Int) throws -> [UInt8] {
+    package func bytes(_ column: Int) throws -> [UInt8] {
         guard let text = bytes(column), text.starts(with: "\\x".utf8),
             let bytes = Hex.bytes(UnsafeRawBufferPointer(rebasing: text.dropFirst(2)))
         else { throw PostgresError.column(column, "bytea") }
         return bytes
     }
 
-    func bool(_ column: Int) throws -> Bool {
+    package func bool(_ column: Int) throws -> Bool {
         switch bytes(column)?.first {
         case UInt8(ascii: "t"): return true
         case UInt8(ascii: "f"): return false
@@ -81,10 +82,5 @@ struct PostgresRow {
         }
     }
 
-    /// The time in a column made by `ms(time)`.
-    func time(_ column: Int) throws -> Timestamp { try Timestamp(milliseconds: int(column)) }
-
-    func optionalTime(_ column: Int) throws -> Timestamp? {
-        try optionalInt(column).map(Timestamp.init(milliseconds:))
-    }
+    package func copy() -> Self { self }
 }

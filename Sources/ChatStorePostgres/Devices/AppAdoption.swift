@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 import Logging
 
 /// Assigns rows of the app named `default` to the configured default app, if it has another name. The app was renamed
@@ -89,7 +90,7 @@ struct AppAdoption: Sendable {
     /// Merges a device into the one that has registered again under the new name. The state of the new one counts. It
     /// takes over the values that only the old one has.
     private static func merge(_ old: Int64, into new: Int64, _ transaction: PostgresTransaction) {
-        let devices: [PostgresValue] = [.int(old), .int(new)]
+        let devices: [SQLValue] = [.int(old), .int(new)]
         transaction.pipeline(
             """
             UPDATE devices d SET time_created = least(d.time_created, o.time_created),

@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 
 /// A device that was seen, because it registered, or because its member has written or fetched messages.
 struct SeenDevice: Sendable {
@@ -158,7 +159,7 @@ enum DeviceUsage {
                 """, Self.values(rows.map(\.key)) + [.ints(rows.map(\.value))])
         }
 
-        private static func values(_ keys: [Key]) -> [PostgresValue] {
+        private static func values(_ keys: [Key]) -> [SQLValue] {
             [.texts(keys.map(\.day)), .texts(keys.map(\.app)), .texts(keys.map(\.kind)), .texts(keys.map(\.value))]
         }
     }

@@ -1,4 +1,5 @@
 package import ChatDomain
+import ChatSQL
 
 /// The registered devices, in PostgreSQL.
 package struct PostgresDeviceStore: DeviceStore {
@@ -72,7 +73,7 @@ package struct PostgresDeviceStore: DeviceStore {
 
     package func unregister(_ browser: Subscription) async throws(ChatError) -> Bool {
         try await unregister(browser.address, app: .web) { transaction in
-            try PostgresSubscriptionStore.isKnown(browser, transaction)
+            try transaction.isKnown(browser)
         }
     }
 
@@ -230,8 +231,8 @@ package struct PostgresDeviceStore: DeviceStore {
         to device: Int64, before cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Delivery> {
         try await database.read { [ids] transaction in
-            let limit = min(limit, PostgresTransaction.pageWindow)
-            let values: [PostgresValue] = [.int(device), .int(cursor ?? .max), .int(Int64(limit + 1))]
+            let limit = min(limit, SQLPage.window)
+            let values: [SQLValue] = [.int(device), .int(cursor ?? .max), .int(Int64(limit + 1))]
             let rows =
                 try transaction.rows(Self.historySQL, values)
                 + transaction.rows(Self.chatHistorySQL, values + [.int(Self.messageWindow)])

@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 
 /// Queues the pushes of messages: one push for each other member of the room that has a device.
 ///
@@ -156,7 +157,7 @@ struct ChatPushes {
         return try Dictionary(rows.map { (try $0.int(0), Int(try $0.int(1))) }, uniquingKeysWith: +)
     }
 
-    private var values: [PostgresValue] {
+    private var values: [SQLValue] {
         [
             .ints(messages), .texts(storedApps), .texts(currentApps), .texts(payloads), .ints(bulk), .ints(after),
             .ints(upTo), .time(now), .optional(settings.expiration(at: now)),

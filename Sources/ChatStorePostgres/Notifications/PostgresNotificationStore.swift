@@ -1,4 +1,5 @@
 package import ChatDomain
+import ChatSQL
 
 /// Requested notifications: the tables `notifications` and `notification_counts`.
 package struct PostgresNotificationStore: NotificationStore {
@@ -102,7 +103,7 @@ package struct PostgresNotificationStore: NotificationStore {
         sentWith token: Int64?, before cursor: NotificationID?, limit: Int
     ) async throws(ChatError) -> Page<NotificationStatus> {
         try await database.read { [database] transaction in
-            let most = token == nil ? limit + 1 : PostgresTransaction.pageWindow + 1
+            let most = token == nil ? limit + 1 : SQLPage.window + 1
             let page = try transaction.page(
                 """
                 SELECT notification_id, token FROM notifications WHERE notification_id < $1::bigint

@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 
 /// A leased push, and its position in the lane.
 struct LeasedRow: Sendable {
@@ -120,7 +121,7 @@ struct QueueReader {
 
     // MARK: - Leasing
 
-    private func places(limit: Int, due: [QueueLeases.Floor], waiting: [QueueLeases.Floor]) -> [PostgresValue] {
+    private func places(limit: Int, due: [QueueLeases.Floor], waiting: [QueueLeases.Floor]) -> [SQLValue] {
         [
             .text(app.text), .int(start), .int(limit), .time(now), .ints(due.map(\.id)), .ints(waiting.map(\.time)),
             .ints(waiting.map(\.id)),

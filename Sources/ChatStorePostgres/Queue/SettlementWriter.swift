@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 
 /// Records settlements in one transaction. All decisions have been made before; this type only applies them, with one
 /// statement for all pushes with the same transition. Changes only pushes that this start has leased, or was the last
@@ -132,8 +133,8 @@ struct SettlementWriter {
         let added = transition.added
         // The attempt was counted when the push became sent.
         var attempts = state == .sent ? 0 : added.attempts
-        let reason = PostgresValue.optional(transition.result == .sent ? nil : transition.reason)
-        let rest: [PostgresValue]
+        let reason = SQLValue.optional(transition.result == .sent ? nil : transition.reason)
+        let rest: [SQLValue]
         switch transition.result {
         case .sent: rest = [.time(now), .text(now.day)]
         case .failed(_, let hint): rest = [.time(now), .text(now.day), .optional(hint)]
@@ -169,7 +170,7 @@ struct SettlementWriter {
             case .countRefusal(let reason, let limit): refused.append((row, limit, reason))
             }
         }
-        func of(_ rows: [ChangedRow]) -> [PostgresValue] {
+        func of(_ rows: [ChangedRow]) -> [SQLValue] {
             [.texts(rows.map(\.token)), .texts(rows.map(\.app)), .optionalInts(rows.map(\.device))]
         }
         if !gone.isEmpty {
@@ -210,7 +211,7 @@ struct SettlementWriter {
     static func add(_ counts: [NotificationID: [PushState: Int]], _ transaction: PostgresTransaction) {
         let counts = counts.sorted { $0.key < $1.key }
         guard !counts.isEmpty else { return }
-        func added(_ state: PushState) -> PostgresValue { .ints(counts.map { Int64($0.value[state] ?? 0) }) }
+        func added(_ state: PushState) -> SQLValue { .ints(counts.map { Int64($0.value[state] ?? 0) }) }
         transaction.pipeline(
             """
             WITH locked AS (

@@ -1,3 +1,4 @@
+import ChatSQL
 import Crypto
 import Foundation
 import Synchronization
@@ -119,7 +120,7 @@ struct AnnouncementChannel: Sendable {
     func forgetOwn() { sender.change() }
 
     /// The parameters of ``sql``, one list per execution.
-    func values(_ announcement: Announcement) -> [[PostgresValue]] {
+    func values(_ announcement: Announcement) -> [[SQLValue]] {
         var (payloads, rest) = ([String](), [announcement])
         while let next = rest.popLast() {
             let text = payload(next)

@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 import Foundation
 import Logging
 import Synchronization
@@ -145,7 +146,7 @@ final class RelayHeartbeat: Sendable {
     /// Runs one statement in one transaction, and returns its rows.
     @discardableResult
     private func inTransaction(
-        _ connection: PostgresConnection, _ sql: String, _ values: [PostgresValue]
+        _ connection: PostgresConnection, _ sql: String, _ values: [SQLValue]
     ) throws(PostgresError) -> [PostgresRow] {
         let milliseconds = Self.statementLimit.milliseconds
         try connection.send("BEGIN READ WRITE", [])

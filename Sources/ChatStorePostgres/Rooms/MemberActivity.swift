@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 
 /// Records the messages that members have fetched, and the times at which they last wrote.
 final class MemberActivity: Sendable {
@@ -55,7 +56,7 @@ final class MemberActivity: Sendable {
         }
     }
 
-    private static func values(_ notes: [(member: MemberID, note: PendingMemberUpdates.Note)]) -> [PostgresValue] {
+    private static func values(_ notes: [(member: MemberID, note: PendingMemberUpdates.Note)]) -> [SQLValue] {
         [
             .texts(notes.map(\.member.text)), .optionalInts(notes.map { $0.note.fetch?.message }),
             .optionalInts(notes.map { $0.note.fetch?.time.milliseconds }),

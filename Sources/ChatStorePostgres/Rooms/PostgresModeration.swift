@@ -1,4 +1,5 @@
 package import ChatDomain
+import ChatSQL
 import Synchronization
 
 /// Moderation of rooms: the tables `bans` and `moderation`.
@@ -134,7 +135,7 @@ package struct PostgresModeration: Moderation {
             """
         }
         let addresses = try address.map { try Self.addresses([$0], in: room, transaction) } ?? []
-        let values: [PostgresValue] = [.optional(udid), .optional(token), .optional(room), .texts(addresses)]
+        let values: [SQLValue] = [.optional(udid), .optional(token), .optional(room), .texts(addresses)]
         let found = try transaction.rows(
             "SELECT secret_code FROM active_users WHERE \(condition(from: 1))", values)
         let rooms = Set(try found.map { try $0.text(0) })
@@ -271,7 +272,7 @@ package struct PostgresModeration: Moderation {
             let now = database.now()
             let page = try transaction.page(
                 "SELECT \(Self.columns) FROM bans WHERE ban_id < $1::bigint ORDER BY ban_id DESC LIMIT $2::bigint",
-                [.int(cursor ?? Int64.max), .int(PostgresTransaction.pageWindow + 1)], limit: limit
+                [.int(cursor ?? Int64.max), .int(SQLPage.window + 1)], limit: limit
             ) { row in room.map { row.optionalText(1) == $0.text } ?? true }
             return Page(items: try page.rows.map { try Self.ban($0, now: now) }, next: page.next)
         }

@@ -1,4 +1,5 @@
 package import ChatDomain
+import ChatSQL
 
 /// The operator's view of rooms.
 package struct PostgresRoomRecords: RoomRecords {
@@ -176,7 +177,7 @@ package struct PostgresRoomRecords: RoomRecords {
                 }
                 end = try row.time(0)
             }
-            let window = app == nil ? limit + 1 : PostgresTransaction.pageWindow + 1
+            let window = app == nil ? limit + 1 : SQLPage.window + 1
             let page = try transaction.page(
                 Self.failuresSQL, [.optional(end), .int(cursor ?? Int64(0)), .int(window)], limit: limit
             ) { row in app.map { row.optionalText(4) == $0.text } ?? true }

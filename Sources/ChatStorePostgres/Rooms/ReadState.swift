@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 
 /// The read state of messages: `fetched_to` of members, including those who have left their room. A member's stay in a
 /// room is one row: first in `active_users`, then in `past_members`, with the same id. During the stay, the member
@@ -29,7 +30,7 @@ enum ReadState {
     ///   - condition: A condition on `active_users`, with parameters from `$4` on.
     ///   - pending: The latest fetch of a single member that is not recorded yet.
     static func remove(
-        where condition: String, _ values: [PostgresValue], pending: (message: MessageID, time: Timestamp)? = nil,
+        where condition: String, _ values: [SQLValue], pending: (message: MessageID, time: Timestamp)? = nil,
         now: Timestamp, _ transaction: PostgresTransaction
     ) throws -> [Removed] {
         try transaction.rows(
@@ -93,7 +94,7 @@ enum ReadState {
         }
     }
 
-    private static func values(_ subjects: [Subject], _ most: Int?) -> [PostgresValue] {
+    private static func values(_ subjects: [Subject], _ most: Int?) -> [SQLValue] {
         [
             .ints(subjects.map(\.message)), .texts(subjects.map(\.writer.text)), .texts(subjects.map(\.room.text)),
             .int(most),

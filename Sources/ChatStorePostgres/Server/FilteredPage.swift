@@ -1,11 +1,12 @@
 import ChatDomain
+import ChatSQL
 
 /// The parameters of a statement that is assembled from parts.
 struct PostgresParameters {
-    private(set) var values: [PostgresValue] = []
+    private(set) var values: [SQLValue] = []
 
     /// - Returns: The placeholder of the value for the statement.
-    mutating func add(_ value: PostgresValue, _ type: String = "bigint") -> String {
+    mutating func add(_ value: SQLValue, _ type: String = "bigint") -> String {
         values.append(value)
         return "$\(values.count)::\(type)"
     }
@@ -15,7 +16,7 @@ struct PostgresParameters {
 
 extension PostgresTransaction {
     /// The matching rows of a page, and the cursor of the next page. The cursor is `nil` on the last page. The server
-    /// applies the condition, so that only matching rows are sent. Examines at most ``pageWindow`` candidates.
+    /// applies the condition, so that only matching rows are sent. Examines at most ``SQLPage/window`` candidates.
     /// - Parameters:
     ///   - columns: The columns to select. The first one has to be `key`.
     ///   - key: The column that defines the order, and serves as the cursor.
@@ -23,11 +24,11 @@ extension PostgresTransaction {
     ///     `key`.
     ///   - condition: A condition for the candidates. `nil` for all. Its parameters follow those of the candidates.
     func page(
-        _ columns: String, key: String, of candidates: String, _ values: [PostgresValue], where condition: String?,
-        _ more: [PostgresValue], limit: Int
+        _ columns: String, key: String, of candidates: String, _ values: [SQLValue], where condition: String?,
+        _ more: [SQLValue], limit: Int
     ) throws -> (rows: [PostgresRow], next: Int64?) {
-        let limit = max(1, min(limit, Self.pageWindow))
-        let end = "SELECT \(key) FROM \(candidates) ORDER BY \(key) OFFSET \(Self.pageWindow - 1) LIMIT 1"
+        let limit = max(1, min(limit, SQLPage.window))
+        let end = "SELECT \(key) FROM \(candidates) ORDER BY \(key) OFFSET \(SQLPage.window - 1) LIMIT 1"
         let last = try condition == nil ? nil : row(end, values)?.int(0)
         let wanted = condition.map { "AND \($0) AND \(key) <= \(last ?? .max)" } ?? ""
         let rows = try rows(

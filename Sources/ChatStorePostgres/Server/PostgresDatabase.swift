@@ -1,11 +1,12 @@
 package import ChatDomain
+package import ChatSQL
 import Foundation
 package import Logging
 import Synchronization
 
 /// The server as the stores use it: connections, a clock, this relay's start. It knows only the relay's own table
 /// `relay_starts`.
-package final class PostgresDatabase: Sendable {
+package final class PostgresDatabase: SQLDatabase {
     /// The priority of a call that writes. Each priority has connections of its own.
     enum Kind: Int, Sendable, CaseIterable {
         case answer
@@ -42,7 +43,7 @@ package final class PostgresDatabase: Sendable {
 
     let configuration: PostgresConfiguration
     /// The wall clock for all stored times except those of ``RelayHeartbeat``.
-    let now: TimeSource
+    package let now: TimeSource
     let logger: Logger
     /// The key from which the `apns-id`s of pushes are derived.
     let idKey: [UInt8]
@@ -72,7 +73,7 @@ package final class PostgresDatabase: Sendable {
     // MARK: - Calls
 
     /// Reads in one transaction, on a connection that writers do not use. `body` may run several times.
-    func read<Value: Sendable>(
+    package func read<Value: Sendable>(
         _ body: @escaping @Sendable (PostgresTransaction) throws -> Value
     ) async throws(ChatError) -> Value {
         try await perform(Call(kind: nil, operations: 1, isRepeatable: true), body)
@@ -90,6 +91,13 @@ package final class PostgresDatabase: Sendable {
         _ body: @escaping @Sendable (PostgresTransaction) throws -> Value
     ) async throws(ChatError) -> Value {
         try await perform(Call(kind: kind, operations: operations, isRepeatable: isRepeatable), body)
+    }
+
+    package func write<Value: Sendable>(
+        as terms: WriteTerms, _ body: @escaping @Sendable (PostgresTransaction) throws -> Value
+    ) async throws(ChatError) -> Value {
+        let kind: Kind = terms.priority == .answer ? .answer : .upkeep
+        return try await write(kind, isRepeatable: terms.isRepeatable, body)
     }
 
     private func perform<Value: Sendable>(

@@ -1,8 +1,9 @@
 import ChatDomain
+package import ChatSQL
 
 /// A transaction on one connection. Statements are queued and sent together when the caller reads a result. BEGIN goes
 /// with the first one. Use it only on the connection's thread.
-final class PostgresTransaction {
+package final class PostgresTransaction: SQLTransaction {
     /// The mode and the time limit of a transaction.
     struct Terms: Sendable {
         let isReading: Bool
@@ -11,10 +12,7 @@ final class PostgresTransaction {
         let schema: String?
     }
 
-    /// The number of candidates to examine for one page, which takes a few milliseconds. It bounds the cost of a page,
-    /// even if the table has many rows and few of them match.
-    static let pageWindow = 5000
-
+    package var dialect: SQLDialect { .postgres }
     private let connection: PostgresConnection
     private let terms: Terms
     private let channel: AnnouncementChannel
@@ -33,25 +31,29 @@ final class PostgresTransaction {
 
     // MARK: - Statements
 
+    package func each(_ sql: String, _ values: [SQLValue], _ body: (PostgresRow) throws -> Bool) throws {
+        for row in try rows(sql, values) where try !body(row) { return }
+    }
+
     /// Sends the queued statements and this one, and returns its rows.
-    func rows(_ sql: String, _ values: [PostgresValue] = []) throws -> [PostgresRow] {
+    package func rows(_ sql: String, _ values: [SQLValue] = []) throws -> [PostgresRow] {
         try result(sql, values).rows
     }
 
     /// Returns the first row of ``rows(_:_:)``. `nil` if there is none.
-    func row(_ sql: String, _ values: [PostgresValue] = []) throws -> PostgresRow? {
+    package func row(_ sql: String, _ values: [SQLValue] = []) throws -> PostgresRow? {
         try result(sql, values).rows.first
     }
 
     /// - Returns: The number of rows that it changed.
     @discardableResult
-    func run(_ sql: String, _ values: [PostgresValue] = []) throws -> Int {
+    package func run(_ sql: String, _ values: [SQLValue] = []) throws -> Int {
         try result(sql, values).count
     }
 
     /// Queues a statement whose result is not needed. It is sent with the next statement whose result is read, or with
     /// COMMIT. Its error fails the transaction.
-    func pipeline(_ sql: String, _ values: [PostgresValue] = []) {
+    package func pipeline(_ sql: String, _ values: [SQLValue] = []) {
         do throws(PostgresError) {
             try begin()
             try connection.send(sql, values)
@@ -60,23 +62,18 @@ final class PostgresTransaction {
         }
     }
 
-    /// The matching rows of a page, and the cursor of the next page. The cursor is `nil` on the last page.
-    /// - Parameter sql: Selects candidates in the order of the list. It has to return at least one more than `limit` or
-    ///   ``pageWindow``, if the table has that many. The first column is the cursor.
-    func page(
-        _ sql: String, _ values: [PostgresValue], limit: Int, where isWanted: (PostgresRow) -> Bool = { _ in true }
-    ) throws -> (rows: [PostgresRow], next: Int64?) {
-        var (rows, looked, last) = ([PostgresRow](), 0, Int64?.none)
-        for row in try self.rows(sql, values) {
-            guard rows.count < limit, looked < Self.pageWindow else { return (rows, last) }
-            looked += 1
-            last = try row.int(0)
-            if isWanted(row) { rows.append(row) }
-        }
-        return (rows, nil)
+    /// Holds the lock until the transaction ends.
+    package func lock(_ name: String) {
+        pipeline("SELECT pg_advisory_xact_lock(hashtextextended($1::text, 0))", [.text(name)])
     }
 
-    private func result(_ sql: String, _ values: [PostgresValue]) throws(PostgresError) -> PostgresResult {
+    package func announce(_ change: SharedChange) {
+        switch change {
+        case .tokens: announcement.tokens = true
+        }
+    }
+
+    private func result(_ sql: String, _ values: [SQLValue]) throws(PostgresError) -> PostgresResult {
         try begin()
         try connection.send(sql, values)
         return try answer()

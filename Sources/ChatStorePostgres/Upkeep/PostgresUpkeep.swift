@@ -1,4 +1,5 @@
 package import ChatDomain
+import ChatSQL
 import Logging
 
 /// Background work of the store: heartbeats, changes by others, work after responses, deletion by age. Every relay does
@@ -13,7 +14,7 @@ package struct PostgresUpkeep: StoreUpkeep {
     let queue: QueueUpkeep
     let adoption: AppAdoption
     let activity: MemberActivity
-    let tokens: PostgresTokenStore
+    let tokens: SQLTokenStore<PostgresDatabase>
     let jobs: BackgroundJobs
     let settings: @Sendable () -> StoreSettings
     let retention: PostgresRetention
@@ -21,7 +22,7 @@ package struct PostgresUpkeep: StoreUpkeep {
 
     init(
         database: PostgresDatabase, queue: QueueUpkeep, adoption: AppAdoption, activity: MemberActivity,
-        tokens: PostgresTokenStore, jobs: BackgroundJobs,
+        tokens: SQLTokenStore<PostgresDatabase>, jobs: BackgroundJobs,
         settings: @escaping @Sendable () -> StoreSettings
     ) {
         self.database = database

@@ -1,25 +1,8 @@
 import ChatDomain
+import ChatSQL
 
-/// A parameter of a statement. It is sent as text, and the statement casts it: `$1::bigint`, `at($2::bigint)`,
-/// `$3::text[]`.
-enum PostgresValue: Sendable, Hashable {
-    case null
-    case int(Int64)
-    case text(String)
-    case bytes([UInt8])
-    case bool(Bool)
-    case ints([Int64])
-    case texts([String])
-    case optionalInts([Int64?])
-    case optionalTexts([String?])
-    /// Milliseconds. The statement converts them with `at($1::bigint)`.
-    case time(Timestamp)
-
-    static func int(_ value: Int?) -> PostgresValue { value.map { .int(Int64($0)) } ?? .null }
-    static func optional(_ value: Int64?) -> PostgresValue { value.map { .int($0) } ?? .null }
-    static func optional(_ text: String?) -> PostgresValue { text.map { .text($0) } ?? .null }
-    static func optional(_ time: Timestamp?) -> PostgresValue { time.map { .time($0) } ?? .null }
-
+/// A parameter is sent as text. The statement casts it where the server cannot infer its type: `$1::bigint`.
+extension SQLValue {
     /// The text in the server's format. `nil` for NULL.
     var sent: String? {
         switch self {
@@ -54,10 +37,4 @@ enum PostgresValue: Sendable, Hashable {
         }
         return array + "}"
     }
-}
-
-extension PostgresValue: ExpressibleByIntegerLiteral, ExpressibleByStringLiteral, ExpressibleByBooleanLiteral {
-    init(integerLiteral value: Int64) { self = .int(value) }
-    init(stringLiteral value: String) { self = .text(value) }
-    init(booleanLiteral value: Bool) { self = .bool(value) }
 }

@@ -1,0 +1,44 @@
+package import ChatDomain
+
+/// Either database, as the stores of this target use it.
+package protocol SQLDatabase: Sendable {
+    associatedtype Transaction: SQLTransaction
+    /// The wall clock.
+    var now: TimeSource { get }
+
+    /// Reads the state of the last commit. `body` may run several times.
+    func read<Value: Sendable>(
+        _ body: @escaping @Sendable (Transaction) throws -> Value
+    ) async throws(ChatError) -> Value
+
+    /// Writes in one transaction. `body` may run several times, so it must have no effects outside the database. A
+    /// ``ChatError`` has to be thrown before the first write.
+    func write<Value: Sendable>(
+        as terms: WriteTerms, _ body: @escaping @Sendable (Transaction) throws -> Value
+    ) async throws(ChatError) -> Value
+}
+
+/// How a transaction writes.
+package struct WriteTerms: Sendable {
+    /// The work that waits together, and does not delay other work.
+    package enum Priority: Sendable {
+        /// A client waits for the response.
+        case answer
+        /// The store's own work.
+        case upkeep
+    }
+
+    package let priority: Priority
+    /// Whether to repeat the transaction even if it is unknown whether the commit succeeded. For PostgreSQL.
+    package var isRepeatable = true
+    /// False if a power cut may undo the writes. For SQLite.
+    package var isDurable = true
+
+    package static let answer = WriteTerms(priority: .answer)
+    package static let upkeep = WriteTerms(priority: .upkeep)
+    /// For writes that must not happen twice, like an insert without a key.
+    package static let answerOnce = WriteTerms(priority: .answer, isRepeatable: false)
+    package static let upkeepOnce = WriteTerms(priority: .upkeep, isRepeatable: false)
+    /// For notes that the next notes replace.
+    package static let notes = WriteTerms(priority: .upkeep, isDurable: false)
+}

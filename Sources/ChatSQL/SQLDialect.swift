@@ -1,0 +1,28 @@
+/// The words in which the two databases differ. Statements are the same text otherwise:
+///
+/// - `$1`, `$2` are the parameters. A parameter that is only compared with NULL needs `CAST($1 AS text)`.
+/// - `at($1)` makes a time from milliseconds, and `ms(column)` milliseconds from a time. Compare a column with `at($1)`,
+///   so that an index serves. These functions never stand in SQLite's schema, because scripts open the file without
+///   them.
+package enum SQLDialect: Sendable {
+    case sqlite
+    case postgres
+
+    /// The values of a list parameter, as a subquery with one column. `type` is the type of PostgreSQL.
+    package func each(_ parameter: String, _ type: String) -> String {
+        self == .sqlite ? "SELECT value FROM json_each(\(parameter))" : "SELECT unnest(\(parameter)::\(type)[])"
+    }
+
+    /// Locks the selected rows of a table until the transaction ends. SQLite has one writer and needs no locks.
+    package func locked(_ table: String) -> String { self == .sqlite ? "" : "FOR NO KEY UPDATE OF \(table)" }
+
+    /// Locks like ``locked(_:)``, and leaves out rows that another transaction has locked.
+    package func lockedOrSkipped(_ table: String) -> String {
+        self == .sqlite ? "" : "FOR UPDATE OF \(table) SKIP LOCKED"
+    }
+
+    /// A time without its fraction of a second.
+    package func second(_ time: String) -> String {
+        self == .sqlite ? "substr(\(time), 1, 19)" : "date_trunc('second', \(time))"
+    }
+}

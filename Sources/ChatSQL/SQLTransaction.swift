@@ -1,0 +1,57 @@
+/// A transaction of either database. Use it only inside the call that received it.
+package protocol SQLTransaction {
+    associatedtype Row: SQLRow
+    var dialect: SQLDialect { get }
+
+    /// Passes the rows to `body`, one after another, until it returns false. A row is valid until the next one.
+    func each(_ sql: String, _ values: [SQLValue], _ body: (Row) throws -> Bool) throws
+    func rows(_ sql: String, _ values: [SQLValue]) throws -> [Row]
+    /// The first row. `nil` if there is none.
+    func row(_ sql: String, _ values: [SQLValue]) throws -> Row?
+    /// - Returns: The number of rows that the statement changed.
+    @discardableResult
+    func run(_ sql: String, _ values: [SQLValue]) throws -> Int
+    /// Runs a statement whose result is not needed. PostgreSQL gets it together with the next statement.
+    func pipeline(_ sql: String, _ values: [SQLValue]) throws
+    /// Waits until no other transaction holds the lock with this name, and holds it until the end.
+    func lock(_ name: String) throws
+    /// Tells all relays about a change, after the commit. SQLite has one relay, which knows.
+    func announce(_ change: SharedChange)
+}
+
+/// A change that other relays of the same database have to know.
+package enum SharedChange: Sendable {
+    /// An API token was revoked.
+    case tokens
+}
+
+extension SQLTransaction {
+    package func rows(_ sql: String) throws -> [Row] { try rows(sql, []) }
+    package func row(_ sql: String) throws -> Row? { try row(sql, []) }
+
+    /// The matching rows of a page, and the cursor of the next page. The cursor is `nil` on the last page.
+    /// - Parameter sql: Selects candidates in the order of the list. It has to return at least one more than `limit` or
+    ///   ``SQLPage/window``, if the table has that many. The first column is the cursor.
+    package func page(
+        _ sql: String, _ values: [SQLValue], limit: Int, where isWanted: (Row) throws -> Bool = { _ in true }
+    ) throws -> (rows: [Row], next: Int64?) {
+        var (rows, looked, last, next) = ([Row](), 0, Int64?.none, Int64?.none)
+        try each(sql, values) { row in
+            guard rows.count < limit, looked < SQLPage.window else {
+                next = last
+                return false
+            }
+            looked += 1
+            last = try row.int(0)
+            if try isWanted(row) { rows.append(row.copy()) }
+            return true
+        }
+        return (rows, next)
+    }
+}
+
+package enum SQLPage {
+    /// The number of candidates to examine for one page, which takes a few milliseconds. It bounds the cost of a page,
+    /// even if the table has many rows and few of them match.
+    package static let window = 5000
+}
