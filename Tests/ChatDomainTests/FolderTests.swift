@@ -52,7 +52,7 @@ struct FolderTests {
             "Administration": "Fanout Rooms File",
             "File": "Administration",
             "Notifications": "Queue Fanout File",
-            "Records": "Queue Administration File",
+            "Records": "Queue File",
             "Upkeep": "Devices Queue Fanout Rooms File Records",
             ".": "Devices Queue Fanout Rooms Administration File Notifications Records Upkeep",
         ],
