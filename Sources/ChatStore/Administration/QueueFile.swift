@@ -6,8 +6,6 @@ import GRDB
 package struct QueueFile: QueueAdministration {
     /// The maximum number of pushes that one transaction changes.
     static let step = 1000
-    /// The number of seconds to wait for other processes' writes.
-    private static let busyTimeout: TimeInterval = 10
 
     let queue: DatabaseQueue
     private let ids: APNSIDs
@@ -20,31 +18,11 @@ package struct QueueFile: QueueAdministration {
     }
 
     init(path: String, now: @escaping TimeSource) throws {
-        self.queue = try Self.open(path)
+        let file = DatabaseFile(path: path)
+        self.queue = try file.openExisting()
         self.now = now
-        try queue.read(DatabaseFile(path: path).requireCurrent)
+        try queue.read(file.requireCurrent)
         ids = try queue.read(APNSIDs.load)
-    }
-
-    /// Opens a connection to a file of the relay, of any schema version.
-    static func open(_ path: String) throws -> DatabaseQueue {
-        guard access(path, F_OK) == 0 else {
-            throw DatabaseFile.Unusable(description: "\(path) does not exist; name the file with database.path")
-        }
-        try DatabaseFile(path: path).requireNotForeign()
-        do {
-            return try connect(path)
-        } catch let error as DatabaseError {
-            throw DatabaseFile.Unusable(description: "\(path) cannot be opened as a database: \(error)")
-        }
-    }
-
-    /// - Throws: ``DatabaseFile/Unusable``, and SQLite's own errors.
-    static func connect(_ path: String) throws -> DatabaseQueue {
-        let queue = try DatabaseQueue(
-            path: path, configuration: DatabaseFile.configuration("pushchat queue", busyTimeout: busyTimeout))
-        try queue.read(DatabaseFile(path: path).requireOurs)
-        return queue
     }
 
     package func pushes(_ filter: QueueFilter, after cursor: Int64?, limit: Int) throws -> Page<Delivery> {

@@ -26,8 +26,9 @@ package struct SQLiteMigration: MigrationTarget {
         return try FileRights(reading: path).perform {
             let lock = try DatabaseLock(path: path)
             let result = try describingErrors(of: path) {
-                let queue = try QueueFile.open(path)
-                try queue.read(DatabaseFile(path: path).requireCurrent)
+                let file = DatabaseFile(path: path)
+                let queue = try file.openExisting()
+                try queue.read(file.requireCurrent)
                 // Other writers wait, and then get an error that the file is busy.
                 return try transaction(queue, .immediate) { try body(SQLiteMigration(db: $0, path: path)) }
             }

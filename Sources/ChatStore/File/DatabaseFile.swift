@@ -6,6 +6,8 @@ import GRDB
 package struct DatabaseFile: Sendable {
     /// The number of seconds that a statement waits for another process's lock. After that the client has to retry.
     static let busyTimeout: TimeInterval = 3
+    /// The number of seconds that a command waits for other processes' writes.
+    private static let commandTimeout: TimeInterval = 10
     /// The number of connections for reading history pages and lists. They never wait for the writer.
     static let readers = 4
     /// The page cache of the connection that scans the queue, in kilobytes. It can be small, because a scan goes
@@ -114,6 +116,28 @@ package struct DatabaseFile: Sendable {
         configuration.readonly = true
         configuration.prepareDatabase { db in try db.execute(sql: "PRAGMA cache_size = -\(Self.scannerCache)") }
         return try DatabaseQueue(path: path, configuration: configuration)
+    }
+
+    /// Opens a connection for a command, to a file that exists, of any schema version.
+    func openExisting() throws -> DatabaseQueue {
+        guard access(path, F_OK) == 0 else {
+            throw Unusable(description: "\(path) does not exist; name the file with database.path")
+        }
+        try requireNotForeign()
+        do {
+            return try connect()
+        } catch let error as DatabaseError {
+            throw Unusable(description: "\(path) cannot be opened as a database: \(error)")
+        }
+    }
+
+    /// Opens a connection for a command.
+    /// - Throws: ``Unusable``, and SQLite's own errors.
+    func connect() throws -> DatabaseQueue {
+        let queue = try DatabaseQueue(
+            path: path, configuration: Self.configuration("pushchat queue", busyTimeout: Self.commandTimeout))
+        try queue.read(requireOurs)
+        return queue
     }
 
     /// The settings that all connections share.
