@@ -119,8 +119,8 @@ let package = Package(
                 + products("Crypto", "Logging", "SwiftASN1", "X509")),
         // The bytes of Apple's protocols; encryption and keys of Web Push. No sockets.
         .target(name: "PushWire", dependencies: products("Crypto", "NIOCore")),
-        // The client side of HTTP/2: frames, windows and limits. No sockets.
-        .target(name: "HTTP2Wire", dependencies: products("NIOCore", "NIOHPACK")),
+        // The client side of HTTP/2: frames, windows and limits, and the channel handler of all gateways. No sockets.
+        .target(name: "HTTP2Wire", dependencies: products("NIOCore", "NIOHPACK", "NIOTLS")),
         // Connections to browsers' push services, each isolated from the others.
         .target(
             name: "WebPushGateway",
@@ -184,7 +184,7 @@ let package = Package(
         .testTarget(
             name: "APNSGatewayTests",
             dependencies: ["APNSGateway", "PushSandbox", "PushWire", "ChatDomain", "HTTP2Wire"] + sockets
-                + products("Logging", "NIOEmbedded", "NIOHTTP2")),
+                + products("Logging", "NIOEmbedded", "NIOHTTP2", "NIOTLS")),
         .testTarget(name: "PushWireTests", dependencies: ["PushWire"] + products("Crypto")),
         .testTarget(
             name: "WebPushGatewayTests",

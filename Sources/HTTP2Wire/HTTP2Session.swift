@@ -7,6 +7,9 @@ package import NIOHPACK
 /// keeps track of the open streams, and also gets the frames for closed ones. The session enforces the connection's
 /// receive window but not those of streams, because the owner limits response bodies as it reads them.
 package struct HTTP2Session: Sendable {
+    /// The name of HTTP/2 in TLS (ALPN).
+    package static let tlsName = "h2"
+
     /// The limits of frames from the peer.
     struct Limits: Sendable {
         /// The maximum number of frames of any type in each ``interval``. SETTINGS may be among them at any time,

@@ -1,6 +1,7 @@
 import AsyncHTTPClient
 package import ChatDomain
 import Foundation
+import HTTP2Wire
 import Logging
 import NIOCore
 import NIOPosix
@@ -274,7 +275,7 @@ final class PushOrigin: Sendable {
         // Do not wait for a service that does not respond to the TLS close.
         tls.shutdownTimeout = .milliseconds(500)
         var offer = tls
-        offer.applicationProtocols = [OriginConnection.tlsName, "http/1.1"]
+        offer.applicationProtocols = [HTTP2Session.tlsName, "http/1.1"]
         let connection = try await OriginConnection.connect(
             to: SocketAddress(ipAddress: address.description, port: endpoint.port),
             serverName: IPAddress(endpoint.host) == nil ? endpoint.host : nil, tls: NIOSSLContext(configuration: offer),

@@ -1,4 +1,5 @@
 import ChatDomain
+import HTTP2Wire
 import NIOCore
 import PushWire
 
@@ -36,11 +37,8 @@ struct HTTP2Limits: Sendable {
     /// at least this number.
     static let defaultStreams = 100
 
-    /// The interval at which deadlines are checked.
-    var tick: TimeAmount {
-        let shortest = min(min(response, silence), min(idleSilence, min(ping, drain)))
-        return max(.milliseconds(10), min(.seconds(1), .nanoseconds(shortest.nanoseconds / 4)))
-    }
+    /// The shortest time limit, which decides how often the limits are checked.
+    var shortest: TimeAmount { min(min(response, silence), min(idleSilence, min(ping, drain))) }
 }
 
 /// Decides the outcomes of the pushes on one HTTP/2 connection: streams and their pushes, when to open the next stream,
@@ -62,12 +60,6 @@ struct HTTP2ConnectionState: Sendable {
         case unresponsive
         case idle
         case drained
-    }
-
-    enum TickAction: Sendable, Hashable {
-        case ping
-        /// The peer sends nothing any more, or a drain has taken too long.
-        case close(reason: String)
     }
 
     /// The health of the push service, according to the responses since the last report.
@@ -378,8 +370,8 @@ struct HTTP2ConnectionState: Sendable {
 
     // MARK: Time
 
-    /// Checks the deadlines. Called every ``HTTP2Limits/tick``.
-    mutating func tick(now: NIODeadline) -> TickAction? {
+    /// Checks the deadlines. Closes the connection if the peer sends nothing any more, or a drain has taken too long.
+    mutating func tick(now: NIODeadline) -> HTTP2TickAction? {
         concludeUnanswered(now: now)
         if !hasSettings, now - createdAt >= limits.silence + limits.ping { return .close(reason: "ConnectionLost") }
         if let tokenEnd, now >= tokenEnd { retire(.tokenAge) }

@@ -1,4 +1,5 @@
 package import ChatDomain
+import HTTP2Wire
 package import Logging
 import NIOCore
 import NIOPosix
@@ -108,7 +109,7 @@ package final class HTTP2Gateway: PushGateway {
         var limits = options.limits
         limits.response = TimeAmount(options.answerLimit)
         let idleLimit = attempt.isPermanent ? nil : TimeAmount(options.idleLimit)
-        let listeners = HTTP2ConnectionHandler.Listeners(
+        let listeners = HTTP2Pushes.Listeners(
             changed: { [weak pool] in pool?.changed() }, credentialsRefused: { target.note($0, token: token) })
         let (_, connection) = try await target.endpoint.connect(on: MultiThreadedEventLoopGroup.singleton) {
             [limits, wallClock = now, breaker, clock = options.clock, reports = pool.reports] channel in
@@ -116,9 +117,10 @@ package final class HTTP2Gateway: PushGateway {
             let state = HTTP2ConnectionState(
                 limits: limits, mapping: OutcomeMapping(host: target.endpoint.host, bundleID: target.bundleID),
                 tokenEnd: token.map { now + TimeAmount($0.lifeLeft(at: wallClock())) }, idleLimit: idleLimit, now: now)
-            let handler = HTTP2ConnectionHandler(
+            let pushes = HTTP2Pushes(
                 connectionID: connectionID, state: state, retirement: channel.eventLoop.makePromise(), reports: reports,
                 breaker: breaker, now: wallClock, clock: clock, listeners: listeners, logger: logger)
+            let handler = HTTP2ClientHandler(pushes)
             try channel.pipeline.syncOperations.addHandler(handler)
             return HTTP2Connection(
                 id: connectionID, channel: channel, handler: handler, template: template, breaker: breaker)

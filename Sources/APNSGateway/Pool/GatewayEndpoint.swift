@@ -20,7 +20,7 @@ package struct GatewayEndpoint: Sendable {
     private let applicationProtocols: [String]
 
     /// The name of HTTP/2 in TLS.
-    package static let http2 = "h2"
+    package static let http2 = HTTP2Session.tlsName
 
     /// Creates an endpoint and its TLS configuration. Opens no connection.
     ///

@@ -2,6 +2,7 @@ import ChatDomain
 import Logging
 import NIOCore
 import NIOEmbedded
+import NIOTLS
 import PushWire
 import Testing
 
@@ -15,9 +16,9 @@ struct HTTP2ConnectionHandlerTests {
     /// - Parameter tokenEnd: The time after which the provider token is too old.
     private func connection(
         streams: Int = 100, tokenEnd: TimeAmount? = nil
-    ) throws -> (EmbeddedChannel, HTTP2ConnectionHandler) {
+    ) throws -> (EmbeddedChannel, HTTP2ClientHandler<HTTP2Pushes>) {
         let loop = EmbeddedEventLoop()
-        let handler = HTTP2ConnectionHandler(
+        let pushes = HTTP2Pushes(
             connectionID: ConnectionID(1),
             state: HTTP2ConnectionState(
                 limits: HTTP2Limits(), mapping: OutcomeMapping(host: "host", bundleID: nil), isConfirmed: true,
@@ -25,17 +26,20 @@ struct HTTP2ConnectionHandlerTests {
             retirement: loop.makePromise(), reports: buffer, breaker: CircuitBreaker(), now: Timestamp.now,
             clock: MonotonicClock(), listeners: .init(changed: {}, credentialsRefused: { _ in }),
             logger: HTTP2GatewayFixture.silent)
+        let handler = HTTP2ClientHandler(pushes)
         let channel = EmbeddedChannel(handler: handler, loop: loop)
         try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
+        channel.pipeline.fireUserInboundEventTriggered(TLSUserEvent.handshakeCompleted(negotiatedProtocol: "h2"))
         try channel.writeInbound(ServerFrames.settings([(3, streams)]))
         return (channel, handler)
     }
 
     /// Writes pushes without a bundle id to the connection.
-    private func write(_ handler: HTTP2ConnectionHandler, _ identifiers: ClosedRange<UInt32>) throws {
+    private func write(_ handler: HTTP2ClientHandler<HTTP2Pushes>, _ identifiers: ClosedRange<UInt32>) throws {
         let template = HTTP2RequestTemplate(host: "host", bundleID: nil, token: nil)
-        handler.capacity.noteLeased(through: identifiers.upperBound, isProbe: false)
-        handler.write(try identifiers.map { template.request(for: try HTTP2GatewayFixture.push($0)) })
+        handler.requests.capacity.noteLeased(through: identifiers.upperBound, isProbe: false)
+        let requests = try identifiers.map { template.request(for: try HTTP2GatewayFixture.push($0)) }
+        handler.update { $0.enqueue(requests, now: $1) }
     }
 
     /// Returns the outcomes of each push so far. No report may follow.
@@ -52,9 +56,9 @@ struct HTTP2ConnectionHandlerTests {
         var hasCome = false
     }
 
-    private func retirement(of handler: HTTP2ConnectionHandler) -> Retirement {
+    private func retirement(of handler: HTTP2ClientHandler<HTTP2Pushes>) -> Retirement {
         let retirement = Retirement()
-        handler.retirement.futureResult.assumeIsolated().whenSuccess { retirement.hasCome = true }
+        handler.requests.retirement.futureResult.assumeIsolated().whenSuccess { retirement.hasCome = true }
         return retirement
     }
 
@@ -93,12 +97,13 @@ struct HTTP2ConnectionHandlerTests {
         var next: UInt32 = 1
         var seen = 0
         while seen < 5_000 {
-            let slot = handler.capacity.slot(on: ConnectionID(1))
+            let slot = handler.requests.capacity.slot(on: ConnectionID(1))
             if let slot, next <= 5_000 {
                 #expect(slot.firstIdentifier == next)
                 let last = min(5_000, next + UInt32(slot.capacity) - 1)
-                handler.capacity.noteLeased(through: last, isProbe: false)
-                handler.write(try (next...last).map { template.request(for: try HTTP2GatewayFixture.push($0)) })
+                handler.requests.capacity.noteLeased(through: last, isProbe: false)
+                let requests = try (next...last).map { template.request(for: try HTTP2GatewayFixture.push($0)) }
+                handler.update { $0.enqueue(requests, now: $1) }
                 next = last + 1
             }
             let streams = try opened(channel)
@@ -124,8 +129,8 @@ struct HTTP2ConnectionHandlerTests {
             let push = try HTTP2GatewayFixture.push($0)
             return template.request(for: Push(id: 1, identifier: $0, address: push.address, payload: body))
         }
-        handler.capacity.noteLeased(through: 20, isProbe: false)
-        handler.write(requests)
+        handler.requests.capacity.noteLeased(through: 20, isProbe: false)
+        handler.update { $0.enqueue(requests, now: $1) }
         // The window holds 13 bodies and a part of the next.
         #expect(try opened(channel) == Array(stride(from: 1, through: 27, by: 2)))
         try channel.writeInbound(ServerFrames.windowUpdate(20_000))
@@ -157,7 +162,7 @@ struct HTTP2ConnectionHandlerTests {
         #expect(try written(channel).last?.flags == [])
         try answer(channel, [1])
         #expect(try written(channel).last?.type == .reset)
-        #expect(handler.capacity.slot(on: ConnectionID(1))?.isFresh == true)
+        #expect(handler.requests.capacity.slot(on: ConnectionID(1))?.isFresh == true)
         #expect(await outcomes() == [1: [.accepted]])
         _ = try? channel.finish()
     }
@@ -177,7 +182,7 @@ struct HTTP2ConnectionHandlerTests {
         try pass(3, on: channel)
         #expect(try written(channel).map(\.type) == [.reset])
         #expect(channel.isActive)
-        #expect(handler.capacity.slot(on: ConnectionID(1))?.isFresh == true)
+        #expect(handler.requests.capacity.slot(on: ConnectionID(1))?.isFresh == true)
         #expect(await outcomes() == [1: [.unanswered(reason: "NoResponse")], 2: [.accepted]])
         _ = try? channel.finish()
     }
@@ -192,7 +197,7 @@ struct HTTP2ConnectionHandlerTests {
         try pass(3, on: channel)
         #expect(retirement.hasCome)
         #expect(!channel.isActive)
-        #expect(handler.result == .nothing)
+        #expect(handler.requests.result == .nothing)
         let doubtful = [Outcome.unanswered(reason: "NoResponse")]
         #expect(await outcomes() == [1: doubtful, 2: doubtful, 3: [.notProcessed]])
     }
@@ -221,7 +226,7 @@ struct HTTP2ConnectionHandlerTests {
         try channel.writeInbound(ServerFrames.frame(.ping, .ack, on: 0, ServerFrames.bytes(0, 8)))
         try pass(30, on: channel, isAlive: false)
         #expect(channel.isActive)
-        #expect(handler.capacity.slot(on: ConnectionID(1)) != nil)
+        #expect(handler.requests.capacity.slot(on: ConnectionID(1)) != nil)
         _ = try? channel.finish()
     }
 
@@ -233,7 +238,7 @@ struct HTTP2ConnectionHandlerTests {
         try answer(channel, [3, 5, 7])
         try pass(7, on: channel)
         #expect(channel.isActive)
-        #expect(handler.capacity.slot(on: ConnectionID(1)) == nil)
+        #expect(handler.requests.capacity.slot(on: ConnectionID(1)) == nil)
         try pass(2, on: channel)
         #expect(!channel.isActive)
         var expected = Dictionary(uniqueKeysWithValues: (UInt32(5)...8).map { ($0, [Outcome.notProcessed]) })
@@ -247,7 +252,7 @@ struct HTTP2ConnectionHandlerTests {
         let (channel, handler) = try connection(tokenEnd: .seconds(10))
         try write(handler, 1...1)
         try pass(11, on: channel)
-        #expect(handler.capacity.slot(on: ConnectionID(1)) == nil)
+        #expect(handler.requests.capacity.slot(on: ConnectionID(1)) == nil)
         #expect(channel.isActive)
         try answer(channel, [1])
         #expect(!channel.isActive)
