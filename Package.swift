@@ -95,7 +95,7 @@ let package = Package(
         // Finds the user of a session from a bearer token that the operator's own system issued.
         .target(name: "ChatSession", dependencies: ["ChatDomain"] + products("JWTKit")),
         // The statements that both databases share, and the stores that consist of them.
-        .target(name: "ChatSQL", dependencies: ["ChatDomain"] + products("Crypto")),
+        .target(name: "ChatSQL", dependencies: ["ChatDomain"] + products("Crypto", "Logging")),
         // Stores members, devices, messages and the durable push queue in SQLite, in one transaction.
         .target(
             name: "ChatStore",

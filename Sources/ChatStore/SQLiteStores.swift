@@ -51,7 +51,8 @@ package struct SQLiteStores: Sendable {
         metrics = SQLiteMetrics(database: database, memory: memory, outcomeCounter: outcomes, settings: settings)
         upkeep = SQLiteUpkeep(
             database: database, queue: queue, repair: repair,
-            adoption: AppAdoption(database: database, settings: settings), metrics: metrics, feed: feed,
+            adoption: SQLAppAdoption(database: database, settings: settings, logger: logger), metrics: metrics,
+            feed: feed,
             activity: activity, tokens: tokens, jobs: jobs, probe: .writing(database.writer),
             retention: SQLiteRetention(database: database))
         imports = SQLiteImport(database: database, settings: settings)

@@ -46,7 +46,7 @@ package struct PostgresStores: Sendable {
         metrics = PostgresMetrics(database: database, outcomeCounter: outcomes, settings: settings)
         upkeep = PostgresUpkeep(
             database: database, queue: QueueUpkeep(database: database, queue: queue, settings: settings),
-            adoption: AppAdoption(database: database, settings: settings), activity: activity,
+            adoption: SQLAppAdoption(database: database, settings: settings, logger: logger), activity: activity,
             tokens: tokens, jobs: jobs, settings: settings)
         imports = PostgresImport(database: database, settings: settings)
     }

@@ -24,7 +24,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
     let database: SQLiteDatabase
     let queue: SQLitePushQueue
     let repair: QueueRepair
-    let adoption: AppAdoption
+    let adoption: SQLAppAdoption<SQLiteDatabase>
     let metrics: SQLiteMetrics
     let feed: SQLiteRoomFeed
     let activity: MemberActivity

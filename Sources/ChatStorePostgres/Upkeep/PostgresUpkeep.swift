@@ -12,7 +12,7 @@ package struct PostgresUpkeep: StoreUpkeep {
 
     let database: PostgresDatabase
     let queue: QueueUpkeep
-    let adoption: AppAdoption
+    let adoption: SQLAppAdoption<PostgresDatabase>
     let activity: MemberActivity
     let tokens: SQLTokenStore<PostgresDatabase>
     let jobs: BackgroundJobs
@@ -21,7 +21,8 @@ package struct PostgresUpkeep: StoreUpkeep {
     private let probe: WriteProbe
 
     init(
-        database: PostgresDatabase, queue: QueueUpkeep, adoption: AppAdoption, activity: MemberActivity,
+        database: PostgresDatabase, queue: QueueUpkeep, adoption: SQLAppAdoption<PostgresDatabase>,
+        activity: MemberActivity,
         tokens: SQLTokenStore<PostgresDatabase>, jobs: BackgroundJobs,
         settings: @escaping @Sendable () -> StoreSettings
     ) {
