@@ -16,10 +16,28 @@ package enum SQLDialect: Sendable {
     /// Locks the selected rows of a table until the transaction ends. SQLite has one writer and needs no locks.
     package func locked(_ table: String) -> String { self == .sqlite ? "" : "FOR NO KEY UPDATE OF \(table)" }
 
+    /// Locks rows that the transaction will delete.
+    package func lockedToDelete(_ table: String) -> String { self == .sqlite ? "" : "FOR UPDATE OF \(table)" }
+
     /// Locks like ``locked(_:)``, and leaves out rows that another transaction has locked.
     package func lockedOrSkipped(_ table: String) -> String {
         self == .sqlite ? "" : "FOR UPDATE OF \(table) SKIP LOCKED"
     }
+
+    /// Makes SQLite use an index. PostgreSQL chooses by its statistics. Empty for the primary key.
+    package func indexed(by index: String) -> String { self == .sqlite && !index.isEmpty ? "INDEXED BY \(index)" : "" }
+
+    /// Joins in this order in SQLite.
+    package var orderedJoin: String { self == .sqlite ? "CROSS JOIN" : "JOIN" }
+
+    /// The values that a subquery selects, as a JSON array of texts. ``SQLRow/texts(_:)`` reads it.
+    package func texts(_ column: String, _ rest: String) -> String {
+        self == .sqlite
+            ? "(SELECT json_group_array(\(column)) \(rest))" : "array_to_json(ARRAY(SELECT \(column) \(rest)))::text"
+    }
+
+    /// The table with all pushes that are not settled.
+    package var unsettled: String { self == .sqlite ? "push_queue" : "push_queue_due" }
 
     /// A time without its fraction of a second.
     package func second(_ time: String) -> String {

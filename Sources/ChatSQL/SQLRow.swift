@@ -12,6 +12,15 @@ package protocol SQLRow {
     func copy() -> Self
 }
 
+/// A column of another type than the statement expects.
+package struct UnexpectedColumn: Error {
+    let column: Int
+
+    package init(column: Int) {
+        self.column = column
+    }
+}
+
 extension SQLRow {
     /// The time in a column made by `ms(time)`.
     package func time(_ column: Int) throws -> Timestamp { try Timestamp(milliseconds: int(column)) }

@@ -42,6 +42,7 @@ struct FolderTests {
         "ChatSQL": [
             ".": "",
             "Devices": ".",
+            "Notifications": ".",
             "Records": ".",
         ],
         "ChatStore": [
@@ -53,7 +54,7 @@ struct FolderTests {
             "File": "",
             "Notifications": "Queue Fanout File",
             "Records": "Queue File",
-            "Upkeep": "Devices Queue Fanout Rooms File Records",
+            "Upkeep": "Queue Fanout Rooms File Records",
             ".": "Devices Queue Fanout Rooms Administration File Notifications Records Upkeep",
         ],
         "ChatStorePostgres": [
@@ -63,11 +64,11 @@ struct FolderTests {
             "Devices": "Connection Server",
             "Fanout": "Connection Server",
             "Queue": "Connection Server",
-            "Records": "Connection Server",
-            "Administration": "Connection Relays Server Devices Fanout Queue",
-            "Notifications": "Connection Server Fanout",
+            "Records": "Server",
+            "Administration": "Connection Relays Server Fanout Queue",
+            "Notifications": "Server Fanout",
             "Rooms": "Connection Relays Server Devices Fanout",
-            "Upkeep": "Server Devices Fanout Queue Records Rooms",
+            "Upkeep": "Server Fanout Queue Rooms",
             ".": "Connection Server Devices Fanout Queue Records Administration Notifications Rooms Upkeep",
         ],
         "PushSandbox": [

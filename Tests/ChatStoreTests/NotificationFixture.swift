@@ -1,6 +1,8 @@
 import APNSGateway
 import ChatDomain
+import ChatSQL
 import GRDB
+import Testing
 
 @testable import ChatStore
 
@@ -95,8 +97,9 @@ extension SQLiteStores {
         let settings = StoreSettings(format: { _ in APNSFormat(.binary, payloadLimit: 2048) })
         return try await database.writer.perform { [database] db in
             let now = database.now()
-            let id = try NotificationRecord.insert(
-                request, devices: 0, until: NotificationFanout.end(of: request.audience, db), now: now, db)
+            let until = try NotificationFanout.end(of: request.audience, db)
+            let new = try SQLiteTransaction(db).insert(request, devices: 0, until: until, now: now)
+            let id = try #require(new)
             for _ in 0..<steps { _ = try BackgroundJob.notification(id).step(now: now, settings, db) }
             return id
         }

@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 import GRDB
 import Synchronization
 import Testing
@@ -25,7 +26,7 @@ struct PlanTests {
                 ["devices_user (user_reference=?", "SEARCH t USING PRIMARY KEY (tag=? AND device_id=?)"]
             ),
             (DeviceFilter(app: .default, isActive: false), ["devices_inactive (device_id>?)"]),
-        ].map { (SQLiteDeviceStore.candidates($0.0), $0.1) } + [
+        ].map { (listSQL($0.0), $0.1) } + [
             (
                 SQLitePushQueue.unreadSQL,
                 [
@@ -62,11 +63,12 @@ struct PlanTests {
                 ]
             ),
             (
-                SQLiteNotificationStore.deliveriesSQL,
-                ["SEARCH n USING INTEGER PRIMARY KEY", "SEARCH q USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
+                "SELECT * FROM \(NotificationRecord.between) AND \(NotificationRecord.isOfNotification) AND q.state = $4"
+                    + " ORDER BY q.message_id",
+                ["SEARCH q USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
             ),
             (
-                SQLiteNotificationStore.pendingSQL,
+                NotificationRecord.statusSQL(.sqlite),
                 ["SEARCH n USING INTEGER PRIMARY KEY", "SEARCH q USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
             ),
             (
@@ -92,8 +94,15 @@ struct PlanTests {
                 ["active_users_room (secret_code=?)", "past_members_room (secret_code=? AND fetched_to>?)"]
             ),
             (DeviceUsage.addSQL, ["PRIMARY KEY (day=? AND app=? AND kind=? AND value=?)"]),
-            (SQLiteDeviceStore.cancelSQL, ["push_queue_device (device=?)"]),
+            (Device.cancelSQL(.sqlite), ["push_queue_device (device=?)"]),
         ]
+
+    private static func listSQL(_ filter: DeviceFilter) -> String {
+        var parameters = SQLParameters()
+        let (candidates, key) = filter.candidates(after: 1, .sqlite, &parameters)
+        let rest = filter.rest(&parameters).map { "AND " + $0 } ?? ""
+        return "SELECT * FROM \(candidates) \(rest) ORDER BY \(key) LIMIT 9"
+    }
 
     @Test("Hot queries use their indexes and never sort", arguments: 0..<statements.count)
     func plans(index: Int) throws {
@@ -152,7 +161,7 @@ struct PlanTests {
         ("count(*) FROM devices WHERE time_deactivated IS NOT NULL", "COVERING INDEX devices_inactive"),
         ("count(*) FROM devices", "COVERING INDEX"),
         ("FROM notifications WHERE work IS NOT NULL", "notifications_work"),
-        ("FROM notifications WHERE idempotency_key = ?", "(idempotency_key=?)"),
+        ("FROM notifications WHERE idempotency_key = $1", "(idempotency_key=?)"),
         ("FROM active_users WHERE secret_code = ? AND member_id > ? AND member_id <= ?\nORDER BY", "active_users_room"),
         ("FROM messages WHERE secret_code = ? AND message_id > ?", "messages_room"),
         ("FROM messages WHERE udid = ? AND idempotency_key = ?", "messages_idempotency"),

@@ -81,7 +81,7 @@ struct PostgresDeviceTests {
                 == "v2|1")
         let days = try #require(try await relays.first.metrics.usage(since: "2027-01-16"))
         #expect(days.map(\.devices) == [1, 1, 1, 1])
-        try await DeviceUsage.forget(relays.first.database)
+        try await relays.first.database.forgetUsage()
         #expect(
             try relays.fixture.value(
                 "SELECT count(*) FROM devices WHERE app_version IS NOT NULL OR time_seen IS NOT NULL") == 0)

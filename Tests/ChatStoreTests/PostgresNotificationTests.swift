@@ -315,25 +315,25 @@ struct PostgresNotificationTests {
             for (app, skips) in [(nil, false), (AppName.default, true)] {
                 let request = NotificationRequest(audience: audience, app: app, payload: "{}", skipsUnchanged: skips)
                 let fanout = NotificationFanout(id: 1, request: request, devices: 2, until: 9)
-                var parameters = PostgresParameters()
+                var parameters = SQLParameters()
                 let sql = fanout.insertSQL(fanout.items[...], 500, now: now, settings, &parameters)
                 try check(sql, parameters.values)
             }
         }
         for user in [nil, users[0]] {
             for (tag, isActive) in [(nil, nil), (tags[0], true), (nil, false)] as [(ChatDomain.Tag?, Bool?)] {
-                var parameters = PostgresParameters()
+                var parameters = SQLParameters()
                 let filter = DeviceFilter(user: user, tag: tag, isActive: isActive)
-                let candidates = PostgresDeviceStore.candidates(filter, after: 1, &parameters)
-                let rest = PostgresDeviceStore.rest(filter, &parameters).map { "AND " + $0 } ?? ""
+                let (candidates, key) = filter.candidates(after: 1, .postgres, &parameters)
+                let rest = filter.rest(&parameters).map { "AND " + $0 } ?? ""
                 try check(
-                    "SELECT * FROM \(candidates) \(rest) ORDER BY d.device_id LIMIT 9", parameters.values)
+                    "SELECT * FROM \(candidates) \(rest) ORDER BY \(key) LIMIT 9", parameters.values)
             }
         }
         try check(PostgresDeviceStore.historySQL, [1, 9, 9])
         try check(PostgresDeviceStore.chatHistorySQL, [1, 9, 9, 9])
-        try check(PostgresDeviceStore.cancelSQL, ["x", .time(now), 1])
-        try check(PostgresNotificationStore.statusSQL, [1])
+        try check(Device.cancelSQL(.postgres), ["x", .time(now), 1])
+        try check(NotificationRecord.statusSQL(.postgres), [1])
         try check(NotificationCancellation.cancelSQL, [0, 1, 500, "x", .time(now)])
         try check(NotificationWork.claimSQL, [0, 20])
         try check(PostgresRetention(database: relays.first.database).notifications.sql, [0, 500, .time(now)])

@@ -1,4 +1,5 @@
 package import ChatDomain
+import ChatSQL
 import Foundation
 import GRDB
 
@@ -33,7 +34,7 @@ package struct QueueFile: QueueAdministration {
                 WHERE \(cursor == nil ? "TRUE" : "q.message_id > :after") AND \(filter.condition)
                 ORDER BY q.message_id LIMIT :limit
                 """, filter.arguments + ["after": cursor ?? Int64.min, "limit": limit + 1])
-            let items = rows.prefix(limit).map { Delivery($0, ids) }
+            let items = try rows.prefix(limit).map { try Delivery(SQLiteRow(row: $0), ids) }
             return Page(items: items, next: rows.count > limit ? items.last?.id : nil)
         }
     }
@@ -49,7 +50,7 @@ package struct QueueFile: QueueAdministration {
                 """, [id]
             ).map { row in
                 PushRecord(
-                    delivery: Delivery(row, ids),
+                    delivery: try Delivery(SQLiteRow(row: row), ids),
                     payload: String(decoding: (row[14] as Data?) ?? Data(), as: UTF8.self), pushType: row[15],
                     expiration: row[16], priority: (row[17] as Int64?).map { UInt8(clamping: $0) }, collapseID: row[18])
             }

@@ -2,13 +2,8 @@ import ChatDomain
 import GRDB
 
 /// Usage data: the details that devices send, the time at which each was last seen, and the number of devices per day.
-/// It is written along with other writes. With `analytics: off`, ``forget(_:)`` deletes it.
+/// It is written along with other writes. With `analytics: off`, ``SQLDatabase/forgetUsage()`` deletes it.
 struct DeviceUsage: Sendable {
-    /// The number of devices or members whose data one transaction deletes.
-    private static let window: Int64 = 2000
-
-    // MARK: - Recording
-
     /// Records that a device was seen: immediately if it sends new details, otherwise at most every few minutes. Its
     /// row must exist.
     static func saw(_ token: String, app: String, _ client: ClientInfo, now: Timestamp, _ db: Database) throws {
@@ -46,32 +41,6 @@ struct DeviceUsage: Sendable {
     static let addSQL = """
         UPDATE device_days SET devices = max(devices + ?, 0) WHERE day = ? AND app = ? AND kind = ? AND value = ?
         """
-
-    // MARK: - Deleting
-
-    /// Deletes all usage data in steps. Must be called after the setting has changed, so that no new data is written.
-    static func forget(_ database: SQLiteDatabase) async throws(ChatError) {
-        for (table, id, columns) in [
-            ("devices", "device_id", ["app_version", "os_version", "device_model", "time_seen"]),
-            ("active_users", "member_id", ["app_version", "os_version", "device_model"]),
-        ] {
-            let changes = columns.map { "\($0) = NULL" }.joined(separator: ", ")
-            let isKept = columns.map { "\($0) IS NOT NULL" }.joined(separator: " OR ")
-            var after: Int64? = 0
-            while let start = after {
-                after = try await database.writer.perform(durably: false, .upkeep) { db in
-                    let end: Int64? = try db.value(
-                        "SELECT max(\(id)) FROM (SELECT \(id) FROM \(table) WHERE \(id) > ? ORDER BY \(id) LIMIT ?)",
-                        [start, window])
-                    guard let end else { return nil }
-                    try db.run(
-                        "UPDATE \(table) SET \(changes) WHERE \(id) > ? AND \(id) <= ? AND (\(isKept))", [start, end])
-                    return end
-                }
-            }
-        }
-        _ = try await database.writer.perform(.upkeep) { db in try db.run("DELETE FROM device_days") }
-    }
 }
 
 extension DeviceDay {

@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 import GRDB
 
 /// Queues the pushes of a notification: one push for each device of its audience.
@@ -30,11 +31,15 @@ struct NotificationFanout {
 
     /// Returns `nil` if the notification has no pushes left to queue.
     static func unfinished(_ id: NotificationID, _ db: Database) throws -> NotificationFanout? {
-        let row = try db.row(
-            "SELECT work_item, work_after, work_until FROM notifications WHERE notification_id = ? AND work = 'queue'",
-            [id])
-        guard let row, let record = try NotificationRecord.find(id, db) else { return nil }
-        return NotificationFanout(id: id, request: record.request, item: row[0], after: row[1], until: row[2])
+        let row = try SQLiteTransaction(db).row(
+            """
+            SELECT work_item, work_after, work_until, \(NotificationRecord.columns)
+            FROM notifications WHERE notification_id = $1 AND work = 'queue'
+            """, [.int(id)])
+        guard let row else { return nil }
+        return NotificationFanout(
+            id: id, request: try NotificationRecord(row, from: 3).request, item: Int(try row.int(0)),
+            after: try row.int(1), until: try row.int(2))
     }
 
     /// The last id of a fan-out that begins now.

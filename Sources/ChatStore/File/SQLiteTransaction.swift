@@ -83,13 +83,8 @@ extension SQLValue {
     }
 }
 
-/// A column of another type than the statement expects.
-struct UnexpectedColumn: Error {
-    let column: Int
-}
-
 package struct SQLiteRow: SQLRow {
-    fileprivate let row: GRDB.Row
+    let row: GRDB.Row
 
     package func optionalInt(_ column: Int) throws -> Int64? {
         let value: DatabaseValue = row[column]

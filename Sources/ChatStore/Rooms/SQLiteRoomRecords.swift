@@ -133,8 +133,8 @@ package struct SQLiteRoomRecords: RoomRecords {
         try await database.read { db in
             let page = try db.page(
                 Self.messageDeliveriesSQL, [message, cursor ?? Int64.min, limit + 1], limit: limit)
-            let deliveries = page.rows.map { row in
-                MessageDelivery(delivery: Delivery(row, ids), isFetched: row[14])
+            let deliveries = try page.rows.map { row in
+                MessageDelivery(delivery: try Delivery(SQLiteRow(row: row), ids), isFetched: row[14])
             }
             return Page(items: deliveries, next: page.next)
         }
@@ -179,7 +179,7 @@ package struct SQLiteRoomRecords: RoomRecords {
                 Self.failuresSQL,
                 [end ?? "9999", cursor ?? 0, app == nil ? limit + 1 : SQLPage.window + 1], limit: limit
             ) { row in app.map { row[4] as String == $0.text } ?? true }
-            return Page(items: page.rows.map { Delivery($0, ids) }, next: page.next)
+            return Page(items: try page.rows.map { try Delivery(SQLiteRow(row: $0), ids) }, next: page.next)
         }
     }
 
@@ -190,23 +190,4 @@ package struct SQLiteRoomRecords: RoomRecords {
         WHERE (q.state = 'failed' OR q.state = 'expired') AND (q.time_settled, q.message_id) < (?, ?)
         ORDER BY q.time_settled DESC, q.message_id DESC LIMIT ?
         """
-}
-
-extension Delivery {
-    /// The columns of the table `push_queue` as `q`.
-    static let columns = """
-        q.message_id, q.notification, q.chat_message, q.device_token, q.app, q.state, q.reason, q.hint, q.attempts,
-        q.time_queued, q.not_before, q.time_sent, q.time_settled, q.apns_id
-        """
-
-    /// - Parameter row: Begins with ``columns``.
-    init(_ row: Row, _ ids: APNSIDs) {
-        let attempts: Int = row[8]
-        self.init(
-            id: row[0], notification: row[1], message: row[2], token: row[3], app: AppName(row[4]),
-            state: PushState(rawValue: row[5]) ?? .pending, reason: row[6], hint: row[7], attempts: attempts,
-            queuedAt: row.time(9), notBefore: (row[10] as Int64?).map(Timestamp.init(milliseconds:)),
-            sentAt: row.optionalTime(11), settledAt: row.optionalTime(12),
-            apnsID: row[13] ?? (attempts > 0 ? ids.id(of: row[0]) : nil))
-    }
 }

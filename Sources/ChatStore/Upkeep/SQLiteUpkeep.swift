@@ -141,7 +141,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
     /// is stored.
     private func forgetUsage(_ watch: inout Watch) async throws(ChatError) {
         let isKept = repair.settings().keepsUsage
-        if !isKept, !watch.isUsageForgotten { try await DeviceUsage.forget(database) }
+        if !isKept, !watch.isUsageForgotten { try await database.forgetUsage() }
         watch.isUsageForgotten = !isKept
     }
 

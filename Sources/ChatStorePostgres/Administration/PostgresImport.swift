@@ -70,7 +70,7 @@ package struct PostgresImport: StoreImport {
             var (result, rest) = (DeviceImportResult(), all)
             while !rest.isEmpty {
                 // Several records of the same device are written one after the other.
-                var names: Set<SeenDevice.Name> = []
+                var names: Set<DeviceName> = []
                 let round = rest.filter { names.insert($0.name).inserted }
                 names = []
                 rest.removeAll { names.insert($0.name).inserted }
@@ -88,13 +88,13 @@ private struct NewDevice: Sendable {
     /// The columns that the file sets.
     let columns: Set<DeviceRecord.Column>
     let values: DeviceRecord.Values
-    let name: SeenDevice.Name
+    let name: DeviceName
 
     init(_ record: DeviceRecord, _ columns: Set<DeviceRecord.Column>, _ values: DeviceRecord.Values) {
         self.record = record
         self.columns = columns
         self.values = values
-        name = SeenDevice.Name(token: record.token.description, app: record.app.text)
+        name = DeviceName(token: record.token.description, app: record.app.text)
     }
 
     /// Writes different devices. Locks their rows in the order in which all transactions lock them.
@@ -128,7 +128,7 @@ private struct NewDevice: Sendable {
 
     private static func known(
         _ devices: [NewDevice], _ transaction: PostgresTransaction
-    ) throws -> [SeenDevice.Name: (id: Int64, times: KnownDeviceTimes)] {
+    ) throws -> [DeviceName: (id: Int64, times: KnownDeviceTimes)] {
         let rows = try transaction.rows(
             """
             SELECT d.device_token, d.app, d.device_id, ms(d.time_registered), ms(d.time_deactivated), ms(d.time_seen)
@@ -140,7 +140,7 @@ private struct NewDevice: Sendable {
             try rows.map { row in
                 let times = KnownDeviceTimes(
                     registered: try row.time(3), deactivated: try row.optionalTime(4), seen: try row.optionalTime(5))
-                return (SeenDevice.Name(token: try row.text(0), app: try row.text(1)), (try row.int(2), times))
+                return (DeviceName(token: try row.text(0), app: try row.text(1)), (try row.int(2), times))
             }
         ) { first, _ in first }
     }
@@ -148,7 +148,7 @@ private struct NewDevice: Sendable {
     /// - Returns: The ids of the devices that did not exist.
     private static func insert(
         _ devices: [NewDevice], _ transaction: PostgresTransaction
-    ) throws -> [SeenDevice.Name: Int64] {
+    ) throws -> [DeviceName: Int64] {
         guard !devices.isEmpty else { return [:] }
         let rows = try transaction.rows(
             """
@@ -159,7 +159,7 @@ private struct NewDevice: Sendable {
             """, parameters(devices, ids: []))
         return Dictionary(
             try rows.map { row in
-                (SeenDevice.Name(token: try row.text(0), app: try row.text(1)), try row.int(2))
+                (DeviceName(token: try row.text(0), app: try row.text(1)), try row.int(2))
             }
         ) { first, _ in first }
     }

@@ -55,7 +55,7 @@ package struct PostgresQueueAdministration: QueueAdministration {
             guard let first = try ends?.optionalInt(0), let end = try ends?.optionalInt(1) else { return ([], nil) }
             (after, last) = (max(after, first - 1), min(last, end))
         }
-        var parameters = PostgresParameters()
+        var parameters = SQLParameters()
         let candidates = """
             push_queue q WHERE q.message_id > \(parameters.add(.int(after)))
                 AND q.message_id <= \(parameters.add(.int(last)))
@@ -249,7 +249,7 @@ package struct PostgresQueueAdministration: QueueAdministration {
 
 extension QueueFilter {
     /// Conditions on a row `q` of `push_queue`, in addition to the range of ids.
-    fileprivate func conditions(_ parameters: inout PostgresParameters) -> [String] {
+    fileprivate func conditions(_ parameters: inout SQLParameters) -> [String] {
         var conditions: [String] = []
         // The additions to columns keep PostgreSQL from using their indexes. Rows then come in the order of the queue,
         // and no page has to be sorted.

@@ -10,15 +10,7 @@ struct SeenDevice: Sendable {
     let client: ClientInfo
     let time: Timestamp
 
-    /// The key of a row.
-    struct Name: Hashable, Comparable {
-        let token: String
-        let app: String
-
-        static func < (left: Name, right: Name) -> Bool { (left.token, left.app) < (right.token, right.app) }
-    }
-
-    var name: Name { Name(token: token, app: app) }
+    var name: DeviceName { DeviceName(token: token, app: app) }
 
     /// The latest sighting of each device, in the order in which all transactions lock the rows.
     static func distinct(_ devices: [SeenDevice]) -> [SeenDevice] {
@@ -28,13 +20,8 @@ struct SeenDevice: Sendable {
 }
 
 /// Usage data: the details that devices send, the time at which each was last seen, and the number of devices per day.
-/// It is written along with other writes. With `analytics: off`, ``forget(_:)`` deletes it.
+/// It is written along with other writes. With `analytics: off`, ``SQLDatabase/forgetUsage()`` deletes it.
 enum DeviceUsage {
-    /// The number of devices or members whose data one transaction deletes.
-    private static let window: Int64 = 2000
-
-    // MARK: - Recording
-
     /// Records that devices were seen: immediately if they send new details, otherwise at most every few minutes. Skips
     /// devices without a row. Call it near the end of a transaction, because other transactions wait for the day's
     /// counts.
@@ -70,7 +57,7 @@ enum DeviceUsage {
         var (ids, times): ([Int64], [Int64]) = ([], [])
         var clients: [ClientInfo] = []
         for row in rows {
-            guard let device = devices[SeenDevice.Name(token: try row.text(0), app: try row.text(1))] else { continue }
+            guard let device = devices[DeviceName(token: try row.text(0), app: try row.text(1))] else { continue }
             let old = ClientInfo(
                 appVersion: row.optionalText(4), osVersion: row.optionalText(5), deviceModel: row.optionalText(6))
             let last = try row.optionalTime(3)
@@ -162,36 +149,5 @@ enum DeviceUsage {
         private static func values(_ keys: [Key]) -> [SQLValue] {
             [.texts(keys.map(\.day)), .texts(keys.map(\.app)), .texts(keys.map(\.kind)), .texts(keys.map(\.value))]
         }
-    }
-
-    // MARK: - Deleting
-
-    /// Deletes all usage data in steps. Must be called after the setting has changed, so that no new data is written.
-    static func forget(_ database: PostgresDatabase) async throws(ChatError) {
-        for (table, id, columns) in [
-            ("devices", "device_id", ["app_version", "os_version", "device_model", "time_seen"]),
-            ("active_users", "member_id", ["app_version", "os_version", "device_model"]),
-        ] {
-            let changes = columns.map { "\($0) = NULL" }.joined(separator: ", ")
-            let isKept = columns.map { "\($0) IS NOT NULL" }.joined(separator: " OR ")
-            var after: Int64? = 0
-            while let start = after {
-                after = try await database.write(.upkeep, isRepeatable: true) { transaction in
-                    let end = try transaction.row(
-                        """
-                        SELECT max(\(id)) FROM (
-                            SELECT \(id) FROM \(table) WHERE \(id) > $1::bigint ORDER BY \(id) LIMIT $2::bigint) w
-                        """, [.int(start), .int(window)])?.optionalInt(0)
-                    guard let end else { return nil }
-                    transaction.pipeline(
-                        """
-                        UPDATE \(table) SET \(changes)
-                        WHERE \(id) > $1::bigint AND \(id) <= $2::bigint AND (\(isKept))
-                        """, [.int(start), .int(end)])
-                    return end
-                }
-            }
-        }
-        try await database.write(.upkeep, isRepeatable: true) { $0.pipeline("DELETE FROM device_days") }
     }
 }

@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 
 /// Queues the pushes of a notification: one push for each device of its audience.
 ///
@@ -102,7 +103,7 @@ struct NotificationFanout {
         _ transaction: PostgresTransaction
     ) throws {
         let names = items[item..<min(items.count, item + min(budget, items[item].mostTogether(Self.mostNames)))]
-        var parameters = PostgresParameters()
+        var parameters = SQLParameters()
         let sql = insertSQL(names, budget, now: now, settings, &parameters)
         guard let row = try transaction.row(sql, parameters.values) else { return }
         // If a push was not inserted, another program's push has its id.
@@ -143,7 +144,7 @@ struct NotificationFanout {
     /// and is inactive gets a failed push as a record. It is not sent.
     func insertSQL(
         _ names: ArraySlice<AudienceItem>, _ budget: Int, now: Timestamp, _ settings: StoreSettings,
-        _ parameters: inout PostgresParameters
+        _ parameters: inout SQLParameters
     ) -> String {
         let candidates = candidatesSQL(names, budget, settings, &parameters)
         let (id, time) = (parameters.add(.int(self.id)), "at(\(parameters.add(.time(now))))")
@@ -210,7 +211,7 @@ struct NotificationFanout {
     /// not considered. A push that is scheduled for later is not on its way. A notification with nothing but a badge is
     /// compared with the last badge. Any other notification is compared as a whole with the last one that had more than
     /// a badge.
-    private func unchangedSQL(_ id: String, now: Timestamp, _ parameters: inout PostgresParameters) -> String {
+    private func unchangedSQL(_ id: String, now: Timestamp, _ parameters: inout SQLParameters) -> String {
         let payload = "coalesce(n.payload, p.payload)"
         let badge = "json_part(\(payload), '{aps,badge}')"
         let (says, isOfKind): (String, String)
@@ -231,7 +232,7 @@ struct NotificationFanout {
     }
 
     /// Counts each skipped device with the first tag that leads to it.
-    private func isFirst(_ names: ArraySlice<AudienceItem>, _ parameters: inout PostgresParameters) -> String {
+    private func isFirst(_ names: ArraySlice<AudienceItem>, _ parameters: inout SQLParameters) -> String {
         guard request.skipsUnchanged, case .tag = items[item] else { return "" }
         let tags = parameters.add(.texts(items.compactMap(\.value)), "text[]")
         return """
@@ -245,7 +246,7 @@ struct NotificationFanout {
     /// that were named by their token.
     private func candidatesSQL(
         _ names: ArraySlice<AudienceItem>, _ budget: Int, _ settings: StoreSettings,
-        _ parameters: inout PostgresParameters
+        _ parameters: inout SQLParameters
     ) -> String {
         let values = names.compactMap(\.value)
         let unnest =
@@ -330,7 +331,7 @@ extension AudienceItem {
     /// The current number of devices of the audience, for the response to a request that is too large to finish
     /// immediately. Where there can be many devices, the count only reads indexes.
     static func count(of request: NotificationRequest, _ transaction: PostgresTransaction) throws -> Int {
-        var parameters = PostgresParameters()
+        var parameters = SQLParameters()
         let app = request.app.map { parameters.text($0.text) }
         func ofApp(_ name: String) -> String { app.map { "AND \(name) = \($0)" } ?? "" }
         let sql: String

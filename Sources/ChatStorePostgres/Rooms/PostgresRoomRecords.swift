@@ -199,24 +199,3 @@ extension ReadState.Subject {
         self.init(message: record.message.id, writer: record.message.sender, room: record.room)
     }
 }
-
-extension Delivery {
-    /// The columns of the table `push_queue` as `q`.
-    static let columns = """
-        q.message_id, q.notification, q.chat_message, q.device_token, q.app, q.state, q.reason, q.hint, q.attempts,
-        ms(q.time_queued), q.not_before, ms(q.time_sent), ms(q.time_settled), q.apns_id
-        """
-
-    /// - Parameter row: Begins with ``columns``.
-    init(_ row: PostgresRow, _ ids: APNSIDs) throws {
-        let (pushID, attempts) = (try row.int(0), Int(try row.int(8)))
-        self.init(
-            id: pushID, notification: try row.optionalInt(1), message: try row.optionalInt(2),
-            token: try row.text(3), app: AppName(try row.text(4)),
-            state: PushState(rawValue: try row.text(5)) ?? .pending, reason: row.optionalText(6),
-            hint: row.optionalText(7), attempts: attempts, queuedAt: try row.time(9),
-            notBefore: try row.optionalTime(10), sentAt: try row.optionalTime(11),
-            settledAt: try row.optionalTime(12),
-            apnsID: row.optionalText(13) ?? (attempts > 0 ? ids.id(of: pushID) : nil))
-    }
-}

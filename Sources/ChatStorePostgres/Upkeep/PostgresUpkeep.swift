@@ -89,7 +89,7 @@ package struct PostgresUpkeep: StoreUpkeep {
             do throws(ChatError) {
                 // Once is enough, because no new data is stored.
                 let isKept = settings().keepsUsage
-                if !isKept, !isUsageForgotten { try await DeviceUsage.forget(database) }
+                if !isKept, !isUsageForgotten { try await database.forgetUsage() }
                 isUsageForgotten = !isKept
                 try await warnOfUnconfiguredApps(&unconfigured)
             } catch {
