@@ -18,7 +18,7 @@ package protocol SQLDatabase: Sendable {
     ) async throws(ChatError) -> Value
 }
 
-/// How a transaction writes.
+/// The conditions under which a transaction writes.
 package struct WriteTerms: Sendable {
     /// The work that waits together, and does not delay other work.
     package enum Priority: Sendable {

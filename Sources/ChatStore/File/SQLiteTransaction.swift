@@ -117,7 +117,7 @@ package struct SQLiteRow: SQLRow {
 
 extension Database {
     /// Adds the functions that PostgreSQL's schema has: `at` makes a time from milliseconds, and `ms` milliseconds from
-    /// a time. A time in another program's format is 0. They never stand in the schema, because scripts open the file
+    /// a time. A time in another program's format is 0. The schema must not use them, because scripts open the file
     /// without them.
     func addTimeFunctions() {
         add(
