@@ -39,6 +39,6 @@ package struct WriteTerms: Sendable {
     /// For writes that must not happen twice, like an insert without a key.
     package static let answerOnce = WriteTerms(priority: .answer, isRepeatable: false)
     package static let upkeepOnce = WriteTerms(priority: .upkeep, isRepeatable: false)
-    /// For notes that the next notes replace.
+    /// For writes that are repeated or replaced later, so that a power cut may undo them.
     package static let notes = WriteTerms(priority: .upkeep, isDurable: false)
 }

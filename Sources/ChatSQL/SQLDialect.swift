@@ -2,8 +2,7 @@
 ///
 /// - `$1`, `$2` are the parameters. A parameter that is only compared with NULL needs `CAST($1 AS text)`.
 /// - `at($1)` makes a time from milliseconds, and `ms(column)` milliseconds from a time. Compare a column with `at($1)`,
-///   so that an index serves. SQLite's schema must not use them, because scripts open the file without
-///   them.
+///   so that an index serves. SQLite's schema must not use them, because scripts open the file without them.
 package enum SQLDialect: Sendable {
     case sqlite
     case postgres

@@ -2,7 +2,7 @@ package import NIOCore
 package import NIOHPACK
 import NIOTLS
 
-/// The requests of one HTTP/2 connection. Decides which requests are sent, and what the peer's frames mean for them.
+/// The requests of one HTTP/2 connection. Decides which requests are sent, and interprets the peer's frames.
 ///
 /// ``HTTP2ClientHandler`` calls it on the connection's event loop.
 package protocol HTTP2Requests: AnyObject {

@@ -35,7 +35,7 @@ extension SQLNotificationStore {
         try await database.read { [database] transaction in try transaction.status(of: id, now: database.now()) }
     }
 
-    /// Reads the pushes between a notification's first and last one. Pushes of others are among them.
+    /// Reads the pushes between a notification's first and last one. Other notifications have pushes in this range as well.
     package func deliveries(
         of notification: NotificationID, in state: PushState?, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Delivery> {
