@@ -26,7 +26,6 @@ package enum SharedChange: Sendable {
 }
 
 extension SQLTransaction {
-    package func rows(_ sql: String) throws -> [Row] { try rows(sql, []) }
     package func row(_ sql: String) throws -> Row? { try row(sql, []) }
 
     /// The matching rows of a page, and the cursor of the next page. The cursor is `nil` on the last page.
@@ -35,23 +34,43 @@ extension SQLTransaction {
     package func page(
         _ sql: String, _ values: [SQLValue], limit: Int, where isWanted: (Row) throws -> Bool = { _ in true }
     ) throws -> (rows: [Row], next: Int64?) {
-        var (rows, looked, last, next) = ([Row](), 0, Int64?.none, Int64?.none)
+        var (page, rows) = (SQLPage(limit: limit), [Row]())
         try each(sql, values) { row in
-            guard rows.count < limit, looked < SQLPage.window else {
-                next = last
-                return false
-            }
-            looked += 1
-            last = try row.int(0)
+            guard try page.examines(row.int(0), found: rows.count) else { return false }
             if try isWanted(row) { rows.append(row.copy()) }
             return true
         }
-        return (rows, next)
+        return (rows, page.next)
     }
 }
 
-package enum SQLPage {
+/// Decides where a page of a list ends.
+package struct SQLPage {
     /// The number of candidates to examine for one page, which takes a few milliseconds. It bounds the cost of a page,
     /// even if the table has many rows and few of them match.
     package static let window = 5000
+
+    private let limit: Int
+    private var examined = 0
+    private var last: Int64?
+    /// The cursor of the next page. `nil` if the candidates ended before the page was full.
+    package private(set) var next: Int64?
+
+    package init(limit: Int) {
+        self.limit = limit
+    }
+
+    /// - Parameters:
+    ///   - cursor: The cursor of the next candidate.
+    ///   - found: The number of rows on the page so far.
+    /// - Returns: Whether the candidate belongs to this page. Otherwise the page is over.
+    package mutating func examines(_ cursor: Int64, found: Int) -> Bool {
+        guard found < limit, examined < Self.window else {
+            next = last
+            return false
+        }
+        examined += 1
+        last = cursor
+        return true
+    }
 }

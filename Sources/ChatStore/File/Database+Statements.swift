@@ -41,14 +41,11 @@ extension Database {
         _ sql: String, _ arguments: StatementArguments, limit: Int, where isWanted: (Row) -> Bool = { _ in true }
     ) throws -> (rows: [Row], next: Int64?) {
         let candidates = try Row.fetchCursor(cachedStatement(sql: sql), arguments: arguments)
-        var (rows, looked, last) = ([Row](), 0, Int64?.none)
-        while let row = try candidates.next() {
-            guard rows.count < limit, looked < SQLPage.window else { return (rows, last) }
-            looked += 1
-            last = row[0]
+        var (page, rows) = (SQLPage(limit: limit), [Row]())
+        while let row = try candidates.next(), page.examines(row[0], found: rows.count) {
             if isWanted(row) { rows.append(row.copy()) }
         }
-        return (rows, nil)
+        return (rows, page.next)
     }
 }
 
