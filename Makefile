@@ -182,5 +182,5 @@ lintian: need-deb build-tests ## run Debian's package checker, without a release
 	lintian --fail-on error,warning $(LINTED)/packages/*.deb
 
 package-test: need-test deb ## install, upgrade, remove and purge the package in a chroot; reach it through Caddy
-	$(SUDO) packaging/test-package $(PACKAGED)/pushchat_*.deb Tests/ChatStoreTests/schema-3.sql
+	$(SUDO) packaging/test-package $(PACKAGED)/pushchat_*.deb Tests/TestStores/Schemas/schema-3.sql
 	$(SUDO) packaging/test-https $(PACKAGED)/pushchat_*.deb

@@ -170,14 +170,19 @@ let package = Package(
                     "NIOHTTP1", "NIOHTTPTypes", "NIOHTTPTypesHTTP1", "NIOPosix", "NIOSSL", "ServiceLifecycle", "X509")),
         .testTarget(name: "ChatDomainTests", dependencies: ["ChatDomain"]),
         .testTarget(name: "ChatSessionTests", dependencies: ["ChatSession", "ChatDomain"] + products("JWTKit")),
-        // The excluded files are the schemas of earlier versions. Tests upgrade them.
+        // Tests that run over every store, mostly through the ports alone.
+        .testTarget(
+            name: "StorePortTests",
+            dependencies: ["ChatStore", "ChatStorePostgres", "ChatDomain", "ChatDispatch", "APNSGateway", "TestStores"]
+                + products("GRDB", "Logging")),
         .testTarget(
             name: "ChatStoreTests",
-            dependencies: [
-                "ChatSQL", "ChatStore", "ChatStorePostgres", "ChatDomain", "ChatDispatch", "APNSGateway",
-                "TestPostgres",
-            ] + products("GRDB", "Logging"),
-            exclude: [1, 2, 3, 8].map { "schema-\($0).sql" } + ["schema-postgres-1.sql"]),
+            dependencies: ["ChatSQL", "ChatStore", "ChatDomain", "APNSGateway", "TestStores"]
+                + products("GRDB", "Logging")),
+        .testTarget(
+            name: "ChatStorePostgresTests",
+            dependencies: ["ChatSQL", "ChatStorePostgres", "ChatDomain", "APNSGateway", "TestStores"]
+                + products("Logging")),
         .testTarget(
             name: "ChatDispatchTests",
             dependencies: ["ChatDispatch", "ChatDomain"] + products("Logging", "ServiceLifecycle")),
@@ -202,12 +207,18 @@ let package = Package(
             name: "pushchatTests",
             dependencies: ["pushchat", "ChatLog", "APNSGateway", "ChatDomain", "ChatHTTP"]
                 + products("ArgumentParser", "Logging")),
-        // A PostgreSQL server for the tests of the store and of the whole relay.
-        .target(name: "TestPostgres", dependencies: ["CPostgreSQL"], path: "Tests/TestPostgres"),
+        // A PostgreSQL server, and stores for tests. The excluded files are the schemas of earlier versions.
+        .target(
+            name: "TestStores",
+            dependencies: [
+                "APNSGateway", "ChatDispatch", "ChatDomain", "ChatStore", "ChatStorePostgres", "CPostgreSQL",
+            ]
+                + products("GRDB", "Logging"),
+            path: "Tests/TestStores", exclude: ["Schemas"]),
         // Tests of the whole relay, through the built executable and real sockets.
         .testTarget(
             name: "EndToEndTests",
-            dependencies: ["pushchat", "PushWire", "TestPostgres"]
+            dependencies: ["pushchat", "PushWire", "TestStores"]
                 + products("AsyncHTTPClient", "Crypto", "GRDB", "NIOCore", "NIOHTTP1")),
         // The examples of docs/sandbox.md. They are compiled here, and the end-to-end tests run them.
         .testTarget(name: "ExampleTests", path: "docs/examples", exclude: ["sandbox-test.sh", "test_push.py"]),

@@ -4,6 +4,7 @@ import GRDB
 import Testing
 
 @testable import ChatStore
+@testable import TestStores
 
 /// Tests that members, devices and open work of the app `default` move to the default app when that gets a name.
 @Suite("An app that is renamed", .timeLimit(.minutes(1)))

@@ -5,6 +5,7 @@ import Synchronization
 import Testing
 
 @testable import ChatStore
+@testable import TestStores
 
 @Suite("Copies of the database") struct DatabaseCopyTests {
     private let fixture: StoreFixture

@@ -5,6 +5,8 @@ import GRDB
 import Logging
 import Testing
 
+@testable import TestStores
+
 @Suite("The database file")
 struct DatabaseFileTests {
     let fixture: StoreFixture

@@ -3,6 +3,8 @@ import ChatStore
 import GRDB
 import Testing
 
+@testable import TestStores
+
 @Suite("The registry of devices", .timeLimit(.minutes(1)))
 struct DeviceRegistryTests {
     let bench: NotificationFixture
@@ -113,7 +115,7 @@ struct DeviceRegistryTests {
         let first = try await bench.store.devices.devices(byUser, after: nil, limit: 10)
         #expect(first.items.isEmpty)
         #expect(first.next == 5000)
-        let found = try await NotificationFixture.all {
+        let found = try await Page.all {
             try await bench.store.devices.devices(byUser, after: $0, limit: 10)
         }
         #expect(found.map(\.id) == [11_000])
@@ -127,7 +129,7 @@ struct DeviceRegistryTests {
         _ = try await bench.store.rooms.post(StoreFixture.post(1, "hi"))
         _ = try await bench.send(.tokens([StoreFixture.token(1), StoreFixture.token(2)]))
         let device = try await device(2).id
-        let history = try await NotificationFixture.all {
+        let history = try await Page.all {
             try await bench.store.devices.deliveries(to: device, before: $0, limit: 1)
         }
         #expect(history.map(\.id) == [5, 3, 2])

@@ -3,6 +3,8 @@ import ChatStore
 import Foundation
 import Testing
 
+@testable import TestStores
+
 @Suite("Devices that register without a room")
 struct DeviceTests {
     let fixture: StoreFixture

@@ -4,6 +4,7 @@ import Synchronization
 import Testing
 
 @testable import ChatStore
+@testable import TestStores
 
 @Suite("Analytics of app usage")
 struct DeviceUsageTests {

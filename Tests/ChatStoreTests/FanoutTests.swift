@@ -4,6 +4,7 @@ import GRDB
 import Testing
 
 @testable import ChatStore
+@testable import TestStores
 
 @Suite("Fan-outs of notifications", .timeLimit(.minutes(1)))
 struct FanoutTests {

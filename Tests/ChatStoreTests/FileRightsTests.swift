@@ -3,6 +3,7 @@ import GRDB
 import Testing
 
 @testable import ChatStore
+@testable import TestStores
 
 /// Tests commands that root runs in a folder of the user who runs the relay. An attacker may control that user.
 @Suite("Root in another user's folder", .enabled(if: geteuid() == 0, "only root has other users' rights"))

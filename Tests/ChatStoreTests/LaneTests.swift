@@ -3,6 +3,7 @@ import Foundation
 import Testing
 
 @testable import ChatStore
+@testable import TestStores
 
 @Suite("Bulk pushes let other pushes pass")
 struct LaneTests {

@@ -4,6 +4,7 @@ import GRDB
 import Testing
 
 @testable import ChatStore
+@testable import TestStores
 
 @Suite("Moderation of rooms", .timeLimit(.minutes(1)))
 struct ModerationTests {

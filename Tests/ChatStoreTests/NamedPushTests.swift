@@ -4,6 +4,8 @@ import Foundation
 import GRDB
 import Testing
 
+@testable import TestStores
+
 @Suite("Pushes of the HTTP/2 provider API in the queue")
 struct NamedPushTests {
     let bench: QueueFixture

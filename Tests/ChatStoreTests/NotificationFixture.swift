@@ -5,6 +5,7 @@ import GRDB
 import Testing
 
 @testable import ChatStore
+@testable import TestStores
 
 /// A store, with shortcuts for tests of notifications.
 struct NotificationFixture: Sendable {
@@ -76,18 +77,6 @@ struct NotificationFixture: Sendable {
         try fixture.query(
             "SELECT ltrim(device_token, 'a') FROM push_queue WHERE \(condition) ORDER BY message_id"
         ).map { $0[0] }
-    }
-
-    /// Returns the items of all pages of a list.
-    static func all<Item>(_ page: (Int64?) async throws -> Page<Item>) async throws -> [Item] {
-        var items: [Item] = []
-        var cursor: Int64?
-        repeat {
-            let page = try await page(cursor)
-            items += page.items
-            cursor = page.next
-        } while cursor != nil
-        return items
     }
 }
 

@@ -4,6 +4,7 @@ import GRDB
 import Testing
 
 @testable import ChatStore
+@testable import TestStores
 
 @Suite("Notifications", .timeLimit(.minutes(1)))
 struct NotificationTests {
@@ -269,7 +270,7 @@ struct NotificationTests {
         _ = try await bench.send(.all)
         _ = try await bench.queue.lease(StoreFixture.slot(room: 3))
         func ids(_ state: PushState?) async throws -> [Int64] {
-            try await NotificationFixture.all {
+            try await Page.all {
                 try await bench.store.notifications.deliveries(of: id, in: state, after: $0, limit: 2)
             }.map(\.id)
         }

@@ -5,6 +5,7 @@ import Synchronization
 import Testing
 
 @testable import ChatStore
+@testable import TestStores
 
 @Suite("Query plans")
 struct PlanTests {

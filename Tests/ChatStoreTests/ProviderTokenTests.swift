@@ -4,6 +4,8 @@ import Foundation
 import Synchronization
 import Testing
 
+@testable import TestStores
+
 @Suite("The storage of provider tokens")
 struct ProviderTokenTests {
     let fixture: StoreFixture

@@ -5,6 +5,7 @@ import Synchronization
 import Testing
 
 @testable import ChatStore
+@testable import TestStores
 
 /// Tests the queue in a file. ``QueueAdministrationTests`` tests the commands on the queue of every store.
 @Suite("The queue's file, for the command line", .timeLimit(.minutes(1)))

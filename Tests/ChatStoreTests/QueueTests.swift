@@ -4,6 +4,8 @@ import Foundation
 import GRDB
 import Testing
 
+@testable import TestStores
+
 @Suite("The durable queue")
 struct QueueTests {
     let bench: QueueFixture

@@ -4,6 +4,7 @@ import GRDB
 import Testing
 
 @testable import ChatStore
+@testable import TestStores
 
 @Suite("The queue beside other programs, devices and feedback")
 struct QueueUpkeepTests {

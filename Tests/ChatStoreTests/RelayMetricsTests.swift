@@ -3,6 +3,7 @@ import Synchronization
 import Testing
 
 @testable import ChatStore
+@testable import TestStores
 
 @Suite("Metrics of the relay")
 struct RelayMetricsTests {

@@ -4,6 +4,7 @@ import GRDB
 import Testing
 
 @testable import ChatStore
+@testable import TestStores
 
 /// The records that a restore takes over from the replaced database. ``DatabaseCopyTests`` tests the files.
 @Suite("Restore: revoked tokens and bans") struct RestoreTests {

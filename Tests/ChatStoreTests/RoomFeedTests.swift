@@ -2,6 +2,7 @@ import ChatDomain
 import Testing
 
 @testable import ChatStore
+@testable import TestStores
 
 @Suite("The feed of changes in rooms", .timeLimit(.minutes(1)))
 struct RoomFeedTests {

@@ -2,6 +2,7 @@ import ChatDomain
 import Testing
 
 @testable import ChatStore
+@testable import TestStores
 
 @Suite("The operator's records of rooms")
 struct RoomRecordsTests {

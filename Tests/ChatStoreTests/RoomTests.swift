@@ -2,6 +2,7 @@ import ChatDomain
 import Testing
 
 @testable import ChatStore
+@testable import TestStores
 
 @Suite("Rooms in the store")
 struct RoomTests {

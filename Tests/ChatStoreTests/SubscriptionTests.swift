@@ -3,6 +3,8 @@ import ChatStore
 import Foundation
 import Testing
 
+@testable import TestStores
+
 @Suite("The storage of browser subscriptions")
 struct SubscriptionTests {
     let fixture: StoreFixture

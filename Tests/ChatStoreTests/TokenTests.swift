@@ -3,6 +3,7 @@ import Foundation
 import Testing
 
 @testable import ChatStore
+@testable import TestStores
 
 @Suite("Programs' tokens in the store")
 struct TokenTests {

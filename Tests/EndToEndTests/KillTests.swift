@@ -171,7 +171,7 @@ extension Surroundings.KillTests {
 
     /// Creates a file of schema version 3 with pushes in every state.
     private static func fill(_ path: String, rows: Int) throws {
-        let schema = Page.root.appending(path: "Tests/ChatStoreTests/schema-3.sql")
+        let schema = Page.root.appending(path: "Tests/TestStores/Schemas/schema-3.sql")
         try DatabaseQueue(path: path).writeWithoutTransaction { db in
             try db.execute(sql: "PRAGMA journal_mode = WAL")
             try db.execute(sql: String(contentsOf: schema, encoding: .utf8))

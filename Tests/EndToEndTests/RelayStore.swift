@@ -1,6 +1,6 @@
 import Foundation
 import GRDB
-import TestPostgres
+import TestStores
 import Testing
 
 /// The store of all relays of a run: SQLite files, or PostgreSQL with `STORE=postgres`.

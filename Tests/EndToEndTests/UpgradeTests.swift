@@ -103,7 +103,7 @@ extension Databases {
 
         private func fill(_ database: String) throws {
             let schema = URL(filePath: #filePath).deletingLastPathComponent()
-                .appending(path: "../ChatStoreTests/schema-3.sql")
+                .appending(path: "../TestStores/Schemas/schema-3.sql")
             let sql = try String(contentsOf: schema, encoding: .utf8)
             let queue = try DatabaseQueue(path: database)
             try queue.writeWithoutTransaction { db in

@@ -5,6 +5,7 @@ import Foundation
 import Testing
 
 @testable import ChatStorePostgres
+@testable import TestStores
 
 @Suite("PostgreSQL: notifications", .timeLimit(.minutes(3)))
 struct PostgresNotificationTests {

@@ -39,7 +39,7 @@ final class StoreFixture: Sendable {
     /// Creates the file as the release with this schema version created it.
     func createFile(ofVersion version: Int) throws {
         let folder = URL(filePath: #filePath).deletingLastPathComponent()
-        let sql = try String(contentsOf: folder.appending(path: "schema-\(version).sql"), encoding: .utf8)
+        let sql = try String(contentsOf: folder.appending(path: "Schemas/schema-\(version).sql"), encoding: .utf8)
         _ = try query("PRAGMA journal_mode = WAL")
         var configuration = GRDB.Configuration()
         configuration.foreignKeysEnabled = false

@@ -4,6 +4,7 @@ import Synchronization
 import Testing
 
 @testable import ChatStorePostgres
+@testable import TestStores
 
 /// Tests rooms that several relays share in one database.
 @Suite("Rooms of several relays on one PostgreSQL database", .timeLimit(.minutes(3)))

@@ -3,6 +3,7 @@ import Synchronization
 import Testing
 
 @testable import ChatStorePostgres
+@testable import TestStores
 
 /// Tests the commands beside relays that store their leases in the rows, as only PostgreSQL's do.
 /// ``QueueAdministrationTests`` tests the commands on every store.

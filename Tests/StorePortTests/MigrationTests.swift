@@ -5,6 +5,7 @@ import Testing
 
 @testable import ChatStore
 @testable import ChatStorePostgres
+@testable import TestStores
 
 /// `pushchat migrate` between a file and a server's database, both filled through the ports.
 @Suite("Moves from one store to the other", .timeLimit(.minutes(2)))

@@ -1,18 +1,7 @@
 import ChatDomain
-import Synchronization
 
 @testable import ChatStorePostgres
-
-/// A counter that several tasks share.
-final class Counter: Sendable {
-    private let count = Atomic(0)
-
-    var value: Int { count.load(ordering: .relaxed) }
-
-    /// - Returns: The new count.
-    @discardableResult
-    func add(_ more: Int = 1) -> Int { count.add(more, ordering: .relaxed).newValue }
-}
+@testable import TestStores
 
 /// Relays on one PostgreSQL database.
 final class Relays: Sendable {

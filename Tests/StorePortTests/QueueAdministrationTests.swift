@@ -2,6 +2,8 @@ import ChatDomain
 import Synchronization
 import Testing
 
+@testable import TestStores
+
 /// Tests the commands on the queue of every store, beside a relay that has it open.
 @Suite("The queue, for the command line", .timeLimit(.minutes(2)))
 struct QueueAdministrationTests {
@@ -59,7 +61,7 @@ struct QueueAdministrationTests {
         let store = try await populated(kind)
         let queue = try store.queue()
         func all(_ filter: QueueFilter) async throws -> [Int64] {
-            try await NotificationFixture.all { try await queue.pushes(filter, after: $0, limit: 2) }.map(\.id)
+            try await Page.all { try await queue.pushes(filter, after: $0, limit: 2) }.map(\.id)
         }
         #expect(try await all(QueueFilter()) == Array(1...10))
         #expect(try await all(QueueFilter(app: AppName("other"))) == [2, 4, 6, 8])
@@ -234,7 +236,7 @@ struct QueueAdministrationTests {
             """)
         let queue = try store.queue()
         let rare = QueueFilter(app: AppName("rare"))
-        let found = try await NotificationFixture.all { try await queue.pushes(rare, after: $0, limit: 2) }
+        let found = try await Page.all { try await queue.pushes(rare, after: $0, limit: 2) }
         #expect(found.map(\.id) == [1, 7000, 12_000])
         #expect(try await queue.cancel(.matching(rare), progress: Self.nobody) == 3)
         #expect(try store.query("SELECT count(*) FROM push_queue WHERE state = 'cancelled'") == [["3"]])

@@ -4,6 +4,7 @@ import Foundation
 import Testing
 
 @testable import ChatStorePostgres
+@testable import TestStores
 
 @Suite("PostgreSQL: devices", .timeLimit(.minutes(3)))
 struct PostgresDeviceTests {

@@ -3,6 +3,7 @@ import Foundation
 import Testing
 
 @testable import ChatStorePostgres
+@testable import TestStores
 
 @Suite("PostgreSQL: tokens and keys", .timeLimit(.minutes(3)))
 struct PostgresTokenTests {

@@ -1,6 +1,8 @@
 import ChatDomain
 import Testing
 
+@testable import TestStores
+
 /// Tests imports into every store.
 @Suite("Imports", .timeLimit(.minutes(2)))
 struct StoreImportTests {

@@ -2,6 +2,8 @@ import ChatDomain
 import Synchronization
 import Testing
 
+@testable import TestStores
+
 /// Tests the requirements of `docs/stores.md` for devices and notifications in every store, through the ports alone.
 @Suite("Devices and notifications in every store", .timeLimit(.minutes(2)))
 struct DevicePortTests {
@@ -49,21 +51,10 @@ struct DevicePortTests {
             audience: audience, app: app.map { AppName($0) }, payload: payload, idempotencyKey: key)
     }
 
-    /// Returns the items of all pages of a list.
-    private func all<Item>(_ page: (Int64?) async throws -> Page<Item>) async throws -> [Item] {
-        var (items, cursor): ([Item], Int64?) = ([], nil)
-        repeat {
-            let page = try await page(cursor)
-            items += page.items
-            cursor = page.next
-        } while cursor != nil
-        return items
-    }
-
     private func deliveries(
         of id: NotificationID, in state: PushState? = nil, _ store: TestedStore
     ) async throws -> [Delivery] {
-        try await all { try await store.stores.notifications.deliveries(of: id, in: state, after: $0, limit: 2) }
+        try await Page.all { try await store.stores.notifications.deliveries(of: id, in: state, after: $0, limit: 2) }
     }
 
     /// Returns the digits at the end of the tokens.
@@ -171,7 +162,9 @@ struct DevicePortTests {
             (DeviceFilter(user: user("nobody")), []),
         ] {
             for limit in [1, 2, 5, 500] {
-                let found = try await all { try await store.stores.devices.devices(filter, after: $0, limit: limit) }
+                let found = try await Page.all {
+                    try await store.stores.devices.devices(filter, after: $0, limit: limit)
+                }
                 #expect(found.map(\.id) == found.map(\.id).sorted())
                 #expect(try found.map(\.token) == expected.map(StoreFixture.token), "\(filter)")
             }
@@ -275,7 +268,7 @@ struct DevicePortTests {
             }
             let status = try await store.stores.notifications.notification(id)
             #expect(status.counts[.pending] == 1203)
-            let tokens = try await all {
+            let tokens = try await Page.all {
                 try await store.stores.notifications.deliveries(of: id, in: nil, after: $0, limit: 500)
             }.map(\.token)
             #expect(tokens.count == 1203 && Set(tokens).count == 1203)
@@ -484,7 +477,7 @@ struct DevicePortTests {
         #expect(first.grant == grant && short.secret != secret)
         #expect(try await tokens.token(of: secret.dropLast() + "!") == nil)
         #expect(await refusal { _ = try await tokens.create(first.name, grant, expiresAt: nil) } == .conflict)
-        #expect(try await all { try await tokens.tokens(after: $0, limit: 1) } == [first, short.token])
+        #expect(try await Page.all { try await tokens.tokens(after: $0, limit: 1) } == [first, short.token])
         store.advance(.seconds(60))
         #expect(try await tokens.token(of: short.secret) == nil)
         #expect(try await tokens.revoke(first.id) == first.name)

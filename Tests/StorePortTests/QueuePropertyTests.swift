@@ -5,6 +5,7 @@ import Testing
 
 @testable import ChatDispatch
 @testable import ChatStore
+@testable import TestStores
 
 /// Compares the queue with a model that only counts, under random pushes, outcomes, crashes and scripts.
 @Suite("The queue under random outcomes, crashes and other programs' writes", .timeLimit(.minutes(5)))
@@ -58,10 +59,10 @@ struct QueuePropertyTests {
                 let otherProgram = try fixture.connection()
                 relays = 1
                 open = {
-                    let bench = try QueueFixture(fixture, fixture.open())
-                    _ = try await bench.store.upkeep.prepare()
+                    let store = try fixture.open()
+                    _ = try await store.upkeep.prepare()
                     return Relay(
-                        queue: bench.store.queue, notice: bench.notice, close: { try bench.store.close() })
+                        queue: store.queue, notice: { try await store.lookForPushes() }, close: { try store.close() })
                 }
                 query = { sql in
                     try otherProgram.write { db in

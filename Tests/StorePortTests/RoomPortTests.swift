@@ -2,6 +2,8 @@ import ChatDomain
 import Foundation
 import Testing
 
+@testable import TestStores
+
 /// Tests the requirements of `docs/stores.md` for rooms and moderation in every store, through the ports alone.
 @Suite("Rooms in every store", .timeLimit(.minutes(2)))
 struct RoomPortTests {

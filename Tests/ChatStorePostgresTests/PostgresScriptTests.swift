@@ -1,9 +1,9 @@
 import ChatDomain
 import Synchronization
-import TestPostgres
 import Testing
 
 @testable import ChatStorePostgres
+@testable import TestStores
 
 /// Tests the queue beside programs that write many rows at once, choose their ids, or lock them.
 @Suite("PostgreSQL: many writes of other programs", .timeLimit(.minutes(2)))

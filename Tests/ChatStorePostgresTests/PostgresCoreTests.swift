@@ -5,6 +5,7 @@ import Synchronization
 import Testing
 
 @testable import ChatStorePostgres
+@testable import TestStores
 
 /// Tests the foundation of the stores on PostgreSQL: connections, transactions, announcements and starts.
 @Suite("PostgreSQL: connections, group commit, announcements, starts", .timeLimit(.minutes(2)))
@@ -261,7 +262,8 @@ struct PostgresCoreTests {
     @Test("An upgrade from version 1 gives the tables of a new database, with its rooms")
     func upgraded() async throws {
         let (fixture, new) = (try PostgresFixture(), try PostgresFixture())
-        let file = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "schema-postgres-1.sql")
+        let file = URL(filePath: #filePath).appending(path: "../../TestStores/Schemas/schema-postgres-1.sql")
+            .standardized
         try fixture.query(try String(contentsOf: file, encoding: .utf8))
         try fixture.query(
             """

@@ -2,10 +2,10 @@ import ChatDomain
 import ChatSQL
 import Foundation
 import Synchronization
-import TestPostgres
 import Testing
 
 @testable import ChatStorePostgres
+@testable import TestStores
 
 /// Tests the queue of PostgreSQL with several relays and other programs. ``StorePortTests`` tests the queue of every
 /// store.
@@ -544,9 +544,4 @@ struct PostgresQueueTests {
             [.ints(Array(1...1000)), 1, 1, 0, 0, .null, 1, "2027-01-15"])
         #expect(!settle.contains("Seq Scan on push_queue") && !settle.contains("Nested Loop"), "\(settle)")
     }
-}
-
-extension PostgresStores {
-    /// Does the watch's work of one round.
-    func lookForPushes() async throws { try await upkeep.queue.look() }
 }

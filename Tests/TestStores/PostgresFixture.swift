@@ -1,10 +1,10 @@
 import APNSGateway
 import ChatDomain
-import ChatStorePostgres
 import Foundation
 import Logging
 import Synchronization
-import TestPostgres
+
+@testable import ChatStorePostgres
 
 /// A PostgreSQL database for one test, which is dropped after the test. Each store that is opened on it belongs to one
 /// relay.
@@ -55,4 +55,9 @@ final class PostgresFixture: Sendable {
     func query(_ sql: String) throws -> String { try client.text(sql) }
 
     func value(_ sql: String) throws -> Int { Int(try query(sql)) ?? -1 }
+}
+
+extension PostgresStores {
+    /// Does the watch's work of one round.
+    func lookForPushes() async throws { try await upkeep.queue.look() }
 }
