@@ -142,6 +142,10 @@ let package = Package(
             exclude: ["base.css", "base.js"]),
         // Reads the rows of an import: MySQL dumps of the tutorial's server, and tables of devices.
         .target(name: "ChatImport", dependencies: ["ChatDomain"] + products("Crypto")),
+        // A client of the relay: calls, the stream of events, and the steps of a chat. Knows no flags and no terminal.
+        .target(
+            name: "PushChatClient",
+            dependencies: ["ChatDomain"] + products("AsyncHTTPClient", "NIOCore", "NIOHTTP1", "NIOSSL")),
         // Writes the log, one line per record.
         .target(name: "ChatLog", dependencies: ["ChatDomain"] + products("Logging")),
         // The files that the executable contains: pages, the API description, the schemas.
@@ -155,7 +159,8 @@ let package = Package(
             name: "pushchat",
             dependencies: [
                 "ChatHTTP", "ChatDomain", "ChatSession", "ChatStore", "ChatStorePostgres", "ChatDispatch",
-                "APNSGateway", "ChatImport", "ChatLog", "PushSandbox", "PushWire", "WebPushGateway", "BuildInfo",
+                "APNSGateway", "ChatImport", "ChatLog", "PushChatClient", "PushSandbox", "PushWire", "WebPushGateway",
+                "BuildInfo",
             ]
                 + products(
                     "ArgumentParser", "AsyncHTTPClient", "Crypto", "Logging", "NIOCore", "NIOHTTP1", "NIOSSL",
@@ -203,9 +208,10 @@ let package = Package(
                 + products("Crypto", "HummingbirdTesting", "NIOHTTP1", "NIOHTTP2", "NIOWebSocket")),
         .testTarget(name: "ChatImportTests", dependencies: ["ChatImport", "ChatDomain", "ChatStore"]),
         .testTarget(name: "ChatLogTests", dependencies: ["ChatLog", "ChatDomain"] + products("Logging")),
+        .testTarget(name: "PushChatClientTests", dependencies: ["PushChatClient", "ChatDomain"]),
         .testTarget(
             name: "pushchatTests",
-            dependencies: ["pushchat", "ChatLog", "APNSGateway", "ChatDomain", "ChatHTTP"]
+            dependencies: ["pushchat", "PushChatClient", "APNSGateway", "ChatDomain", "ChatHTTP"]
                 + products("ArgumentParser", "Logging")),
         // A PostgreSQL server, and stores for tests. The excluded files are the schemas of earlier versions.
         .target(
@@ -232,7 +238,8 @@ for target in package.targets where !["BuildInfo", "CLinux", "CPostgreSQL", "Emb
 // `make fuzz` builds only these tests. The parsers' targets report to libFuzzer which code an input reaches.
 if let fuzzer = Context.environment["FUZZ_RUNTIME"] {
     let parsers: Set = [
-        "APNSGateway", "ChatDomain", "ChatHTTP", "ChatImport", "ChatSession", "HTTP2Wire", "PushWire", "pushchat",
+        "APNSGateway", "ChatDomain", "ChatHTTP", "ChatImport", "ChatSession", "HTTP2Wire", "PushChatClient", "PushWire",
+        "pushchat",
         "WebPushGateway",
     ]
     let runtime: [LinkerSetting] = [.unsafeFlags([fuzzer, "-lstdc++"])]

@@ -1,3 +1,5 @@
+import ChatDomain
+
 /// Makes text from outside safe for one line of a log or a terminal.
 package enum LogText {
     /// The form of a text in a line.
@@ -84,7 +86,7 @@ package enum LogText {
         case "\n": return #"\n"#
         case "\r": return #"\r"#
         case "\t": return #"\t"#
-        case _ where isUnsafe(scalar):
+        case _ where scalar.isUnsafeInLine:
             let digits = String(scalar.value, radix: 16)
             return form == .json ? "\\u" + String(repeating: "0", count: 4 - digits.count) + digits : "\\u{\(digits)}"
         default: return nil
@@ -103,21 +105,12 @@ package enum LogText {
                 isASCII = isASCII && isPrintable(byte)
             }
             guard isPlain, !isASCII else { return isPlain }
-            return !text.unicodeScalars.contains { $0.properties.isWhitespace || isUnsafe($0) }
+            return !text.unicodeScalars.contains { $0.properties.isWhitespace || $0.isUnsafeInLine }
         }
     }
 
     private static func isPrintable(_ byte: UInt8) -> Bool {
         byte >= 0x20 && byte < 0x7F
-    }
-
-    package static func isUnsafe(_ scalar: Unicode.Scalar) -> Bool {
-        switch scalar.value {
-        case 0..<0x20, 0x7F...0x9F: true
-        case 0x2028, 0x2029: true
-        case 0x200E, 0x200F, 0x202A...0x202E, 0x2066...0x2069: true
-        default: false
-        }
     }
 }
 

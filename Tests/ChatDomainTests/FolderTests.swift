@@ -97,12 +97,12 @@ struct FolderTests {
             "Terminal": "",
             "Client": "Configuration Terminal",
             "Wiring": "Base Process Configuration Terminal",
-            "Chat": "Base Terminal Client",
+            "Chat": "Base Terminal",
             "Commands/Options": "Base Configuration Terminal Wiring",
             "Direct": "Configuration Terminal Client",
             "Commands/Data": "Base Terminal Client Wiring Commands/Options",
             "Commands/Messages": "Base Configuration Terminal Client Chat Commands/Options Direct",
-            "Commands/Running": "Base Configuration Terminal Client Wiring Commands/Options Direct",
+            "Commands/Running": "Base Configuration Terminal Wiring Commands/Options Direct",
             ".": "Base Process Commands/Options Commands/Data Commands/Messages Commands/Running",
         ],
     ]
@@ -132,6 +132,24 @@ struct FolderTests {
         #expect(Set(targets) == Set(Self.allowed.keys))
     }
 
+    /// Types of one name that are still there, outside of the stores. The aim is to empty this list.
+    private static let knownTwins: Set = ["BrowserPush", "ConnectionPool"]
+
+    @Test("No two types have one name, except in the two stores' folders of the same name")
+    func names() throws {
+        var places: [Substring: Set<String>] = [:]
+        for target in try FileManager.default.contentsOfDirectory(atPath: ImportTests.sources.path) {
+            for (name, folders) in try Target(target).declared {
+                places[name, default: []].formUnion(folders.map { "\(target)/\($0)" })
+            }
+        }
+        let twins = places.filter { name, places in
+            let folders = Set(places.map { $0.replacing("ChatStorePostgres/", with: "ChatStore/") })
+            return Set(places.map { $0.prefix { $0 != "/" } }).count > 1 && folders.count > 1
+        }
+        #expect(Set(twins.keys.map(String.init)) == Self.knownTwins, "\(twins)")
+    }
+
     @Test("A name in a comment or a string is no use")
     func comments() throws {
         let text = "/// A\nlet b = B(\"C \\(D.e)\") // F\nlet g = #\"G\"#\nlet h = \"\"\"\n    H\n    \"\"\"\nK()"
@@ -158,6 +176,8 @@ struct FolderTests {
 private struct Target {
     /// For each folder, the folders that it uses, with one file and name as an example.
     private(set) var uses: [String: [String: String]] = [:]
+    /// For each type that a file declares at its top, the folders of these files.
+    private(set) var declared: [Substring: Set<String>] = [:]
 
     init(_ target: String) throws {
         let root = ImportTests.sources.appending(path: target)
@@ -170,6 +190,7 @@ private struct Target {
             let own = try Self.found("\\b\(Self.type)", in: code)
             files.append((path, folder.isEmpty ? "." : folder, Self.names(in: code).subtracting(own)))
         }
+        declared = owners.mapValues { Set($0.map { files[$0].folder }) }
         for (path, folder, names) in files {
             uses[folder] = uses[folder] ?? [:]
             // A name that several files declare says nothing.

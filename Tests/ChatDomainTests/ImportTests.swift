@@ -21,20 +21,21 @@ struct ImportTests {
         "PushSandbox": ["PushWire", "WebAssets"],
         "ChatImport": ["ChatDomain"],
         "ChatLog": ["ChatDomain"],
+        "PushChatClient": ["ChatDomain"],
         "EmbeddedFiles": [],
         "BuildInfo": [],
         "CLinux": [],
         "CPostgreSQL": [],
         "pushchat": [
             "BuildInfo", "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatStorePostgres", "ChatDispatch",
-            "APNSGateway", "ChatImport", "ChatLog", "PushSandbox", "PushWire", "WebPushGateway",
+            "APNSGateway", "ChatImport", "ChatLog", "PushChatClient", "PushSandbox", "PushWire", "WebPushGateway",
         ],
     ]
     /// Packages that only the named targets may import.
     private static let confined: [String: Set<String>] = [
         "GRDB": ["ChatStore"], "JWTKit": ["ChatSession"], "Yams": ["pushchat"], "ArgumentParser": ["pushchat"],
         "Hummingbird": ["ChatHTTP", "PushSandbox", "WebAssets"],
-        "NIOSSL": ["APNSGateway", "PushSandbox", "ChatHTTP", "WebPushGateway", "pushchat"],
+        "NIOSSL": ["APNSGateway", "PushSandbox", "ChatHTTP", "WebPushGateway", "PushChatClient", "pushchat"],
     ]
 
     private static let inC: Set = ["BuildInfo", "CLinux", "CPostgreSQL", "EmbeddedFiles"]

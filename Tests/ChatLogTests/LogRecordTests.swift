@@ -40,7 +40,7 @@ import Testing
         let bad = "x\n2026-11-20T23:55:00.123Z error forged\r\n\u{0}\u{1B}[1m\u{2029}"
         let line = Self.line(bad, ["k": .string(bad), .init(bad): "v", "l": [.string(bad)]], format)
         #expect(line.last == "\n")
-        #expect(!line.dropLast().unicodeScalars.contains(where: LogText.isUnsafe))
+        #expect(!line.dropLast().unicodeScalars.contains { $0.isUnsafeInLine })
     }
 
     @Test("A line of JSON has time, level, label, message and the metadata beside them")

@@ -11,6 +11,7 @@ import NIOCore
 @testable import ChatImport
 @testable import ChatSession
 @testable import HTTP2Wire
+@testable import PushChatClient
 @testable import PushWire
 @testable import WebPushGateway
 @testable import pushchat

@@ -1,6 +1,7 @@
 import ArgumentParser
 import ChatDomain
 import Foundation
+import PushChatClient
 import UnixSignals
 
 /// Runs `pushchat chat`: makes the calls that ``ChatClientState`` chooses, prints the state's reports, and passes typed
@@ -91,8 +92,8 @@ actor ChatClient {
             for event in try parser.read(bytes.readableBytesView) {
                 let reports = try state.received(event)
                 screen.print(reports)
-                if reports.contains(.left(wasRemoved: true)) { throw Failure(ChatClientState.removed) }
-                if reports.contains(.left(wasRemoved: false)) { throw Failure(ChatClientState.gone) }
+                if reports.contains(.left(wasRemoved: true)) { throw CallFailure.hopeless(ChatClientState.removed) }
+                if reports.contains(.left(wasRemoved: false)) { throw CallFailure.hopeless(ChatClientState.gone) }
             }
         }
         throw CallFailure.lost(calls.relay.base)

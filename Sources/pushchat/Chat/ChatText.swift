@@ -1,5 +1,6 @@
 import ChatDomain
 import Foundation
+import PushChatClient
 
 /// The output format of `pushchat chat`. Control characters in names and texts never reach the terminal.
 struct ChatText {

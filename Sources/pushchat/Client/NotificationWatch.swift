@@ -1,5 +1,6 @@
 import ArgumentParser
 import ChatDomain
+import PushChatClient
 
 /// Polls the relay for a notification's state until every push is settled. Then prints the counts and the failures.
 struct NotificationWatch {

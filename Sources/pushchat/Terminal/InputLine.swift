@@ -1,9 +1,4 @@
-/// A line of standard input.
-enum InputLine: Equatable {
-    case text(String)
-    /// A line that cannot be used, and the reason.
-    case unusable(String)
-}
+import PushChatClient
 
 /// Splits bytes into lines, whatever pieces they arrive in.
 struct LineSplitter {

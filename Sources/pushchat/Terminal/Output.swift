@@ -1,6 +1,5 @@
 import ArgumentParser
 import ChatDomain
-import ChatLog
 import Foundation
 
 /// Prints results.
@@ -14,7 +13,7 @@ enum Output {
 
     /// Escapes the characters of a JSON document that JSON allows in strings but that could control a terminal.
     static func escaped(_ json: String) -> String {
-        func isSafe(_ scalar: Unicode.Scalar) -> Bool { scalar.value < 0x7F || !LogText.isUnsafe(scalar) }
+        func isSafe(_ scalar: Unicode.Scalar) -> Bool { scalar.value < 0x7F || !scalar.isUnsafeInLine }
         guard !json.unicodeScalars.allSatisfy(isSafe) else { return json }
         return json.unicodeScalars.reduce(into: "") { text, scalar in
             if isSafe(scalar) {
@@ -39,11 +38,7 @@ enum Output {
         FileHandle.standardError.write(Data((text + "\n").utf8))
     }
 
-    /// Replaces with spaces all control characters, which could end a line or control the terminal, and all marks that
-    /// change the direction of writing. Unlike the log's escapes, this keeps JSON valid.
-    static func oneLine(_ text: String) -> String {
-        String(String.UnicodeScalarView(text.unicodeScalars.map { LogText.isUnsafe($0) ? " " : $0 }))
-    }
+    static func oneLine(_ text: String) -> String { text.oneLine }
 
     private static func text(_ value: JSONValue) -> String? {
         switch value {

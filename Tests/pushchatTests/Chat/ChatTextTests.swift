@@ -1,5 +1,5 @@
 import ChatDomain
-import ChatLog
+import PushChatClient
 import Testing
 
 @testable import pushchat
@@ -32,7 +32,7 @@ import Testing
                 for line in output + [note].compactMap(\.self) {
                     // Only our own colour sequences may occur.
                     let plain = isColoured ? line.replacing(#/\u{1B}\[[0-9;]*m/#, with: "") : line
-                    let bad = plain.unicodeScalars.filter { $0.value < 32 || LogText.isUnsafe($0) }
+                    let bad = plain.unicodeScalars.filter { $0.value < 32 || $0.isUnsafeInLine }
                     #expect(bad.isEmpty, "\(form): \(line.debugDescription)")
                 }
             }
@@ -87,37 +87,5 @@ import Testing
         #expect(text.lines(.left(wasRemoved: false)).output == [#"{"event":"left"}"#])
         #expect(text.lines(.left(wasRemoved: true)).output == [#"{"event":"left","reason":"removed"}"#])
         #expect(text.lines(.deleted(5)).output == [#"{"event":"deleted","id":5}"#])
-    }
-
-    // MARK: - The stream
-
-    @Test("Events are read in pieces of any size", arguments: [1, 2, 7, 1000])
-    func events(piece: Int) throws {
-        let stream =
-            "retry: 2000\nid: 41\n\n:\n\n: comment\nevent: room\r\ndata: {\"members\":3}\r\n\r\n"
-            + "event: message\nid: 42\ndata: {\"text\":\ndata: \u{308}\"é\"}\n\nevent: left\ndata\n\nid: 4"
-        let bytes = Array(stream.utf8)
-        var parser = EventStreamParser()
-        var events: [ServerSentEvent] = []
-        for start in stride(from: 0, to: bytes.count, by: piece) {
-            events += try parser.read(bytes[start..<min(start + piece, bytes.count)])
-        }
-        #expect(
-            events == [
-                ServerSentEvent(id: "41"), ServerSentEvent(name: "room", data: #"{"members":3}"#),
-                ServerSentEvent(id: "42", data: "{\"text\":\n\u{308}\"é\"}"), ServerSentEvent(name: "left"),
-            ])
-    }
-
-    @Test("A stream whose event does not end, or that is not UTF-8, is refused")
-    func endless() {
-        var parser = EventStreamParser()
-        #expect(throws: Failure.self) {
-            for _ in 0...EventStreamParser.maximumEvent / 1000 {
-                _ = try parser.read(Array(repeating: UInt8(ascii: "x"), count: 999) + [UInt8(ascii: "\n")] + [0x3A])
-            }
-        }
-        var other = EventStreamParser()
-        #expect(throws: Failure.self) { try other.read([0x64, 0xFF, 0x0A]) }
     }
 }

@@ -1,6 +1,7 @@
 import ArgumentParser
 import ChatDomain
 import Foundation
+import PushChatClient
 import Synchronization
 import Testing
 
@@ -57,7 +58,7 @@ import Testing
             "The token is wrong: give one with --token or in PUSHCHAT_TOKEN", "at most 190 bytes",
             "the server answered with status 404", "does not answer in JSON",
         ] {
-            let error = await #expect(throws: Failure.self) { try await Self.post(["tea", "x"], to: relay) }
+            let error = await #expect(throws: CallFailure.self) { try await Self.post(["tea", "x"], to: relay) }
             #expect(error?.description.contains(expected) == true, "\(error?.description ?? "")")
         }
         #expect(relay.requests.count == 4)

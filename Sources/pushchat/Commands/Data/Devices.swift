@@ -2,6 +2,7 @@ import ArgumentParser
 import ChatDomain
 import Foundation
 import NIOHTTP1
+import PushChatClient
 
 /// `pushchat devices`
 struct Devices: AsyncParsableCommand {

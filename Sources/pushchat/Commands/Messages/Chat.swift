@@ -2,6 +2,7 @@ import ArgumentParser
 import ChatDomain
 import Foundation
 import NIOCore
+import PushChatClient
 
 /// `pushchat chat`
 struct Chat: AsyncParsableCommand {
@@ -69,7 +70,7 @@ struct Chat: AsyncParsableCommand {
         let relay = try address.client(address.source.flags, silence: Self.silence) { _ in session ?? kept }
         let member = try udid ?? Self.keptUDID(relay: relay.base, code, name, environment)
         try await ChatClient(
-            calls: MemberCalls(relay: relay, udid: member), code: code, name: name,
+            calls: MemberCalls(relay: relay, udid: member, appVersion: Build.version), code: code, name: name,
             state: ChatClientState(shownHistory: history, endsWithInput: !follow), json: json, leaves: leave
         ).run()
     }

@@ -1,6 +1,7 @@
 import ArgumentParser
 import ChatDomain
 import Foundation
+import PushChatClient
 
 /// The flags that name the running relay and the token for it: a program's or the operator's.
 struct CallerOptions: ParsableArguments {

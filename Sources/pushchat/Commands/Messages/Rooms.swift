@@ -1,5 +1,6 @@
 import ArgumentParser
 import ChatDomain
+import PushChatClient
 
 /// `pushchat rooms`
 struct Rooms: AsyncParsableCommand, ListingCommands {

@@ -2,6 +2,7 @@ import APNSGateway
 import ArgumentParser
 import ChatDomain
 import Foundation
+import PushChatClient
 import PushWire
 
 /// `pushchat send`

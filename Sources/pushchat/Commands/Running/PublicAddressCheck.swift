@@ -5,6 +5,7 @@ import Foundation
 import NIOCore
 import NIOHTTP1
 import NIOSSL
+import PushChatClient
 import Synchronization
 import WebPushGateway
 
@@ -337,7 +338,10 @@ struct PublicAddressCheck {
             let (result, text) = seen.probe.verdict(hasOwnTLS: configuration.http.tls != nil)
             add(result, text)
         } catch {
-            add(.failed, (error as? Failure)?.description ?? "a stream does not arrive: \(Self.reason(error))")
+            add(
+                .failed,
+                (error as? Failure)?.description ?? (error as? CallFailure)?.description
+                    ?? "a stream does not arrive: \(Self.reason(error))")
         }
     }
 

@@ -1,18 +1,18 @@
-import ChatDomain
+package import ChatDomain
 
 /// A message, as the relay returns it to a member.
-struct ChatMessage: Equatable {
-    let id: MessageID
-    let name: String
-    let text: String
-    let sentAt: Timestamp
-    let isOwn: Bool
+package struct ChatMessage: Equatable {
+    package let id: MessageID
+    package let name: String
+    package let text: String
+    package let sentAt: Timestamp
+    package let isOwn: Bool
     /// Whether a program wrote the message, not a member.
-    let isOfProgram: Bool
+    package let isOfProgram: Bool
     /// The complete object, as it arrived.
-    let json: JSONObject
+    package let json: JSONObject
 
-    init?(_ value: JSONValue) {
+    package init?(_ value: JSONValue) {
         guard let json = value.object, let id = json["id"]?.integer, let name = json["name"]?.text,
             let text = json["text"]?.text, let sentAt = json["sent_at"]?.text.flatMap(Timestamp.init(rfc3339:))
         else { return nil }
@@ -28,16 +28,16 @@ struct ChatMessage: Equatable {
 /// Shows every message once, in the order of the ids. Pages of the history and the stream both start after the last
 /// message that was shown, and messages at or below its id are dropped. Posts each line with its own idempotency key,
 /// one after another, until the relay has accepted or rejected it.
-struct ChatClientState {
+package struct ChatClientState {
     /// The next call to receive messages.
-    enum Call: Equatable {
+    package enum Call: Equatable {
         case join
         case page(since: MessageID)
         case stream(since: MessageID)
     }
 
     /// Something to show to the user.
-    enum Report: Equatable {
+    package enum Report: Equatable {
         case message(ChatMessage)
         /// The number of members that are now in the room.
         case members(Int)
@@ -53,7 +53,7 @@ struct ChatClientState {
     }
 
     /// The reaction to a failure.
-    enum Next: Equatable {
+    package enum Next: Equatable {
         /// Wait, then make the calls that ``call`` and ``nextDraft`` name at that time. They are usually the ones that
         /// failed.
         case again(after: Duration)
@@ -63,24 +63,24 @@ struct ChatClientState {
     }
 
     /// A line that the relay has not accepted yet.
-    struct Draft: Equatable {
-        let key: String
-        let text: String
+    package struct Draft: Equatable {
+        package let key: String
+        package let text: String
     }
 
     /// The maximum number of messages in a page of the history. This is also the relay's limit.
-    static let page = 500
+    package static let page = 500
     /// The maximum number of lines that may wait for the relay. The chat reads no more lines until there is room.
     private static let maximumDrafts = 100
     /// The maximum number of characters by which a note identifies a line.
     private static let shownDraft = 40
 
-    private(set) var call = Call.join
+    package private(set) var call = Call.join
     /// The remaining attempts to join while no response has arrived. They are limited, because the address may be
     /// wrong.
     private var joinAttempts = 4
     /// The last message that was shown or skipped.
-    private(set) var cursor: MessageID = 0
+    package private(set) var cursor: MessageID = 0
     /// The message after which the stream was requested. The cursor may have moved on since, because a page can arrive
     /// before the stream.
     private var streamStart: MessageID = 0
@@ -95,28 +95,28 @@ struct ChatClientState {
     /// The connection problem that was last reported. `nil` while the connection works.
     private var trouble: String?
 
-    private(set) var drafts: [Draft] = []
+    package private(set) var drafts: [Draft] = []
     private var postBackoff = Backoff(first: .milliseconds(300), longest: .seconds(5))
     /// The problem that was last reported about the first draft. `nil` if there was none.
     private var draftTrouble: String?
     private let endsWithInput: Bool
     private var inputHasEnded = false
     /// The number of lines that the relay or this program has rejected.
-    private(set) var refused = 0
+    package private(set) var refused = 0
 
     /// Creates the state of a chat that has not joined yet.
     ///
     /// - Parameters:
     ///   - shownHistory: The number of messages from before the start to show. `nil` shows all.
     ///   - endsWithInput: Whether the chat ends after every line of the input was posted.
-    init(shownHistory: Int? = nil, endsWithInput: Bool) {
+    package init(shownHistory: Int? = nil, endsWithInput: Bool) {
         self.shownHistory = shownHistory
         self.endsWithInput = endsWithInput
     }
 
     // MARK: - Receiving
 
-    mutating func joined() {
+    package mutating func joined() {
         backoff.reset()
         trouble = nil
         call = .page(since: cursor)
@@ -124,10 +124,10 @@ struct ChatClientState {
 
     /// Processes a page of the history.
     ///
-    /// - Throws: A ``Failure`` if the JSON is not a page.
-    mutating func received(_ page: JSONValue) throws -> [Report] {
+    /// - Throws: A ``CallFailure`` if the JSON is not a page.
+    package mutating func received(_ page: JSONValue) throws -> [Report] {
         guard let values = page.object?["messages"]?.array, let next = page.object?["next"]?.integer else {
-            throw Failure("unexpected response from the relay: \(page.description.prefix(200))")
+            throw CallFailure.hopeless("unexpected response from the relay: \(page.description.prefix(200))")
         }
         var output: [Report] = []
         if let code = page.object?["code"]?.text { output += moved(to: code) }
@@ -148,7 +148,7 @@ struct ChatClientState {
     /// Records that the stream is open.
     ///
     /// - Parameter since: The message after which the stream was requested.
-    mutating func opened(since: MessageID) -> [Report] {
+    package mutating func opened(since: MessageID) -> [Report] {
         streamStart = since
         defer { trouble = nil }
         return trouble == nil ? [] : [.note("connected again")]
@@ -156,8 +156,8 @@ struct ChatClientState {
 
     /// Processes an event of the stream.
     ///
-    /// - Throws: A ``Failure`` if the event is not one that the relay sends.
-    mutating func received(_ event: ServerSentEvent) throws -> [Report] {
+    /// - Throws: A ``CallFailure`` if the event is not one that the relay sends.
+    package mutating func received(_ event: ServerSentEvent) throws -> [Report] {
         switch event.name {
         case "message" where event.data.isEmpty:
             return begun(at: event.id.flatMap { MessageID($0) } ?? cursor)
@@ -203,7 +203,7 @@ struct ChatClientState {
 
     private mutating func take(_ value: JSONValue) throws -> [Report] {
         guard let message = ChatMessage(value) else {
-            throw Failure("unexpected response from the relay: \(value.description.prefix(200))")
+            throw CallFailure.hopeless("unexpected response from the relay: \(value.description.prefix(200))")
         }
         guard message.id > cursor else { return [] }
         cursor = message.id
@@ -216,7 +216,7 @@ struct ChatClientState {
 
     private static func json(_ event: ServerSentEvent) throws -> JSONValue {
         guard let value = try? JSONValue(parsing: event.data) else {
-            throw Failure("unexpected event from the relay: \(event.data.prefix(200))")
+            throw CallFailure.hopeless("unexpected event from the relay: \(event.data.prefix(200))")
         }
         return value
     }
@@ -224,7 +224,7 @@ struct ChatClientState {
     /// Decides what to do after a call to receive has failed, or the stream has ended.
     ///
     /// - Parameter random: A random number from 0 to 1, which spreads the reconnects of many clients.
-    mutating func receivingFailed(_ failure: CallFailure, random: Double) -> ([Report], Next) {
+    package mutating func receivingFailed(_ failure: CallFailure, random: Double) -> ([Report], Next) {
         switch failure {
         case .hopeless(let text): return ([], .end(text))
         case .noRelay(let text) where call == .join: return ([], .end(text))
@@ -250,8 +250,8 @@ struct ChatClientState {
     }
 
     /// The texts with which the chat ends after the member lost its place in the room.
-    static let removed = "you were removed from the room"
-    static let gone = "you are no longer in the room: you were removed, or the room was closed"
+    package static let removed = "you were removed from the room"
+    package static let gone = "you are no longer in the room: you were removed, or the room was closed"
 
     /// Returns the end of the chat, for rejections that no retry can change.
     private static func over(_ refusal: RelayRefusal) -> ([Report], Next) {
@@ -271,10 +271,10 @@ struct ChatClientState {
     // MARK: - Posting
 
     /// Whether reading must pause until the relay has accepted a line.
-    var isFull: Bool { drafts.count >= Self.maximumDrafts }
+    package var isFull: Bool { drafts.count >= Self.maximumDrafts }
 
     /// The text that `/help` prints.
-    static let help: [Report] = [
+    package static let help: [Report] = [
         .note("a line is a message: Enter sends it"),
         .note("Ctrl-D or Ctrl-C ends the chat; you stay a member of the room, unless it was started with --leave"),
         .note("`pushchat chat --help` lists the options"),
@@ -285,7 +285,9 @@ struct ChatClientState {
     /// - Parameters:
     ///   - isInteractive: Whether a person types. A script's `/help` is a message like any other line.
     ///   - key: A new idempotency key.
-    mutating func typed(_ line: InputLine, isInteractive: Bool = false, key: @autoclosure () -> String) -> [Report] {
+    package mutating func typed(_ line: InputLine, isInteractive: Bool = false, key: @autoclosure () -> String)
+        -> [Report]
+    {
         switch line {
         case .text(let text) where isInteractive && FieldText.trimmed(text) == "/help": return Self.help
         case .text(let text):
@@ -297,22 +299,22 @@ struct ChatClientState {
         }
     }
 
-    mutating func inputEnded() { inputHasEnded = true }
+    package mutating func inputEnded() { inputHasEnded = true }
 
     /// The draft to post now. `nil` until the history is read: a line that is posted earlier would count as history.
-    var nextDraft: Draft? { historyIsRead ? drafts.first : nil }
+    package var nextDraft: Draft? { historyIsRead ? drafts.first : nil }
 
     /// Whether everything is done: the history is shown, the input has ended, and every line was accepted or rejected.
-    var isDone: Bool { endsWithInput && inputHasEnded && drafts.isEmpty && historyIsRead }
+    package var isDone: Bool { endsWithInput && inputHasEnded && drafts.isEmpty && historyIsRead }
 
     /// Records that the relay has accepted the first draft.
-    mutating func posted() {
+    package mutating func posted() {
         drafts.removeFirst()
         draftTrouble = nil
         postBackoff.reset()
     }
 
-    mutating func postingFailed(_ failure: CallFailure, random: Double) -> ([Report], Next) {
+    package mutating func postingFailed(_ failure: CallFailure, random: Double) -> ([Report], Next) {
         switch failure {
         case .hopeless(let text): return ([], .end(text))
         case .noRelay, .lost:
@@ -337,7 +339,7 @@ struct ChatClientState {
     }
 
     /// Returns the beginning of a line.
-    static func shown(_ text: String) -> String {
+    package static func shown(_ text: String) -> String {
         text.count <= shownDraft ? text : text.prefix(shownDraft - 1) + "…"
     }
 }

@@ -1,35 +1,35 @@
-import ChatDomain
-
 /// An event of a stream of Server-Sent Events (WHATWG HTML, "Server-sent events").
-struct ServerSentEvent: Equatable {
-    var name = "message"
+package struct ServerSentEvent: Equatable {
+    package var name = "message"
     /// The stream's position after the event. An event with only an id marks the position at which the stream begins.
-    var id: String?
-    var data = ""
+    package var id: String?
+    package var data = ""
 }
 
 /// Parses the bytes of a stream into events, whatever pieces they arrive in. Lines end with a line feed; a carriage
 /// return before it is optional.
-struct EventStreamParser {
+package struct EventStreamParser {
     /// The size limit in bytes of one event. It is far above the event of the longest message.
-    static let maximumEvent = 256 * 1024
+    package static let maximumEvent = 256 * 1024
 
     private var line: [UInt8] = []
     private var event = ServerSentEvent()
     private var isEmpty = true
     private var size = 0
 
+    package init() {}
+
     /// Reads more bytes.
     ///
     /// - Returns: The events that these bytes complete.
-    /// - Throws: A ``Failure`` for an event of more than ``maximumEvent`` bytes, or one that is not UTF-8.
-    mutating func read(_ bytes: some Sequence<UInt8>) throws -> [ServerSentEvent] {
+    /// - Throws: A ``CallFailure`` for an event of more than ``maximumEvent`` bytes, or one that is not UTF-8.
+    package mutating func read(_ bytes: some Sequence<UInt8>) throws -> [ServerSentEvent] {
         var events: [ServerSentEvent] = []
         for byte in bytes {
             guard byte == UInt8(ascii: "\n") else {
                 size += 1
                 guard size <= Self.maximumEvent else {
-                    throw Failure("the stream has an event of more than \(Self.maximumEvent) bytes")
+                    throw CallFailure.hopeless("the stream has an event of more than \(Self.maximumEvent) bytes")
                 }
                 line.append(byte)
                 continue
@@ -52,7 +52,7 @@ struct EventStreamParser {
         if rest.first == UInt8(ascii: " ") { rest = rest.dropFirst() }
         guard let name = String(validating: parts[0], as: UTF8.self),
             let value = String(validating: rest, as: UTF8.self)
-        else { throw Failure("the stream is not UTF-8") }
+        else { throw CallFailure.hopeless("the stream is not UTF-8") }
         switch name {
         case "event": event.name = value
         case "id": event.id = value

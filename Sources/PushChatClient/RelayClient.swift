@@ -1,21 +1,20 @@
-import ArgumentParser
-import AsyncHTTPClient
-import ChatDomain
+package import AsyncHTTPClient
+package import ChatDomain
 import Foundation
-import NIOCore
-import NIOHTTP1
+package import NIOCore
+package import NIOHTTP1
 import NIOSSL
 
 /// An HTTP client for a running relay.
-struct RelayClient: Sendable {
+package struct RelayClient: Sendable {
     /// The relay's URL, without a slash at the end.
-    let base: String
+    package let base: String
     /// The bearer token of the `Authorization` header. For `/v1` it is the relay's first `admin.token`, or a token that
     /// `pushchat token` created. For the chat it is a session. `nil` if the relay requires none.
     let token: String?
 
     /// The advice in the error for a missing or wrong token.
-    var tokenHint =
+    package var tokenHint =
         "set it in the configuration, in PUSHCHAT_ADMIN_TOKEN, or name a file with --admin-token-file"
 
     private let http: HTTPClient
@@ -27,8 +26,8 @@ struct RelayClient: Sendable {
     ///     and issuer. This is for a relay on this machine, which is called by its address and not by its name. `nil`
     ///     verifies the certificate as usual, by its name and the system's authorities.
     ///   - silence: The longest pause within a response. After it, the connection counts as lost.
-    /// - Throws: A ``Failure`` if the file contains no certificate.
-    init(base: String, token: String?, certificate: String? = nil, silence: TimeAmount? = nil) throws {
+    /// - Throws: A ``CallFailure`` if the file contains no certificate.
+    package init(base: String, token: String?, certificate: String? = nil, silence: TimeAmount? = nil) throws {
         self.base = base
         self.token = token
         var configuration = HTTPClient.Configuration()
@@ -55,19 +54,19 @@ struct RelayClient: Sendable {
 
     private static func first(of file: String) throws -> NIOSSLCertificate {
         guard let certificate = try? NIOSSLCertificate.fromPEMFile(file).first else {
-            throw Failure("http.certificate: \(file) holds no certificate in PEM format")
+            throw CallFailure.hopeless("http.certificate: \(file) holds no certificate in PEM format")
         }
         return certificate
     }
 
-    private static func otherCertificate(_ base: String, _ file: String) -> Failure {
-        Failure(
+    private static func otherCertificate(_ base: String, _ file: String) -> CallFailure {
+        .hopeless(
             "\(base) shows another certificate than the one in \(file): it is another server, or the file was renewed and the "
                 + "relay has not reloaded it yet (SIGHUP)")
     }
 
     /// The time limit of one call.
-    static let timeout = TimeAmount.seconds(30)
+    package static let timeout = TimeAmount.seconds(30)
     /// The size limit in bytes of a response. It has room for a page of the largest records.
     private static let maximumResponse = 16 << 20
     /// The maximum number of attempts of a call without a response, and the pause between them.
@@ -77,8 +76,8 @@ struct RelayClient: Sendable {
     /// Makes a call, and retries it if the response is lost.
     ///
     /// - Parameter isRepeatable: Whether the call may be made again after its response was lost.
-    /// - Throws: A ``Failure`` with the relay's error, or with the reason why the relay cannot be reached.
-    func call(
+    /// - Throws: A ``CallFailure`` with the relay's error, or with the reason why the relay cannot be reached.
+    package func call(
         _ method: HTTPMethod, _ path: String, _ body: JSONObject? = nil, headers: [String: String] = [:],
         isRepeatable: Bool = true
     ) async throws -> JSONValue {
@@ -91,15 +90,15 @@ struct RelayClient: Sendable {
         while true {
             do {
                 return try await response(to: request)
-            } catch let error as Failure {
+            } catch let error as CallFailure {
                 throw error
             } catch let refusal as RelayRefusal {
-                throw Failure(refusal.status == 401 ? "\(refusal.message): \(tokenHint)" : refusal.message)
+                throw CallFailure.hopeless(refusal.status == 401 ? "\(refusal.message): \(tokenHint)" : refusal.message)
             } catch  where Self.isRefused(error) && attempt == 1 {
-                throw Failure(noRelay)
+                throw CallFailure.hopeless(noRelay)
             } catch {
                 guard isRepeatable, attempt < Self.attempts, !Task.isCancelled else {
-                    throw Failure("\(base) did not answer: \(Self.text(error))")
+                    throw CallFailure.hopeless("\(base) did not answer: \(Self.text(error))")
                 }
                 attempt += 1
                 try await Task.sleep(for: Self.pause)
@@ -108,7 +107,7 @@ struct RelayClient: Sendable {
     }
 
     /// Returns a request that carries the token.
-    func request(_ method: HTTPMethod, _ path: String, headers: [String: String] = [:]) -> HTTPClientRequest {
+    package func request(_ method: HTTPMethod, _ path: String, headers: [String: String] = [:]) -> HTTPClientRequest {
         var request = HTTPClientRequest(url: base + path)
         request.method = method
         if let token { request.headers.add(name: "Authorization", value: "Bearer \(token)") }
@@ -118,9 +117,9 @@ struct RelayClient: Sendable {
 
     /// Makes a call once.
     ///
-    /// - Throws: A ``RelayRefusal`` if the relay rejects the call. A ``Failure`` if the server is not a relay.
+    /// - Throws: A ``RelayRefusal`` if the relay rejects the call. A ``CallFailure`` if the server is not a relay.
     ///   Otherwise the error of the connection.
-    func response(to request: HTTPClientRequest, within limit: TimeAmount = timeout) async throws -> JSONValue {
+    package func response(to request: HTTPClientRequest, within limit: TimeAmount = timeout) async throws -> JSONValue {
         let response = try await head(of: request, within: limit)
         let bytes = try await response.body.collect(upTo: Self.maximumResponse)
         if bytes.readableBytes == 0 { return .null }
@@ -131,7 +130,9 @@ struct RelayClient: Sendable {
     /// Makes a call once, and reads only the head of the response, for a response without an end.
     ///
     /// - Throws: The same errors as ``response(to:within:)``.
-    func head(of request: HTTPClientRequest, within limit: TimeAmount = timeout) async throws -> HTTPClientResponse {
+    package func head(of request: HTTPClientRequest, within limit: TimeAmount = timeout) async throws
+        -> HTTPClientResponse
+    {
         let response = try await http.execute(request, timeout: limit)
         guard (200..<300).contains(response.status.code) else {
             let bytes = try await response.body.collect(upTo: Self.maximumResponse)
@@ -143,10 +144,10 @@ struct RelayClient: Sendable {
     }
 
     /// Returns the kind of failure that a thrown error means.
-    func failure(_ error: any Error) -> CallFailure {
+    package func failure(_ error: any Error) -> CallFailure {
         switch error {
         case let refusal as RelayRefusal: .refused(refusal)
-        case let failure as Failure: .hopeless(failure.description)
+        case let failure as CallFailure: failure
         default:
             Self.isRefused(error)
                 ? .noRelay(noRelay)
@@ -158,7 +159,7 @@ struct RelayClient: Sendable {
         "no relay answers at \(base): start one with `pushchat serve` or `pushchat dev`, or say where it is with --relay"
     }
 
-    var isNoRelay: Failure { Failure("\(base) does not answer in JSON: is it a PushChat relay?") }
+    package var isNoRelay: CallFailure { .hopeless("\(base) does not answer in JSON: is it a PushChat relay?") }
 
     /// Whether the connection has ended, and no further reason is known.
     private static func isClosed(_ error: any Error) -> Bool {
@@ -177,15 +178,15 @@ struct RelayClient: Sendable {
 }
 
 /// The relay's error response to a call.
-struct RelayRefusal: Error, Equatable {
-    let status: Int
+package struct RelayRefusal: Error, Equatable {
+    package let status: Int
     /// The error code for programs. `nil` if another server, such as a proxy, responded.
-    let code: String?
+    package let code: String?
     /// The error message for people, in one line.
-    let message: String
-    let retryAfter: Duration?
+    package let message: String
+    package let retryAfter: Duration?
 
-    init(status: Int, code: String? = nil, message: String, retryAfter: Duration? = nil) {
+    package init(status: Int, code: String? = nil, message: String, retryAfter: Duration? = nil) {
         self.status = status
         self.code = code
         self.message = message
@@ -201,28 +202,35 @@ struct RelayRefusal: Error, Equatable {
         let error = body?.object?["error"]?.object
         self.init(
             status: status, code: (error ?? body?.object)?["code"]?.text,
-            message: Output.oneLine(
-                body?.object?["detail"]?.text ?? error?["message"]?.text
-                    ?? "the server answered with status \(status)"),
+            message: (body?.object?["detail"]?.text ?? error?["message"]?.text
+                ?? "the server answered with status \(status)").oneLine,
             retryAfter: retryAfter.flatMap { Int64($0) }.flatMap { $0 >= 0 ? .seconds($0) : nil })
     }
 }
 
 /// The kinds of failures of a call.
-enum CallFailure: Error, Equatable {
+package enum CallFailure: Error, Equatable, CustomStringConvertible {
     case refused(RelayRefusal)
     /// No server listens at the address. The text explains this to the user.
     case noRelay(String)
     /// The connection could not be made, or has ended. The text is the relay's URL, followed by the reason if one is
     /// known.
     case lost(String)
-    /// The server is not a relay, or its response makes no sense. The text explains this to the user.
+    /// The server is not a relay, its response makes no sense, or there is no reason to repeat the call. The text
+    /// explains this to the user.
     case hopeless(String)
+
+    package var description: String {
+        switch self {
+        case .refused(let refusal): refusal.message
+        case .noRelay(let text), .lost(let text), .hopeless(let text): text
+        }
+    }
 }
 
 extension JSONValue {
     /// The items of a page that the relay returned, and the cursor of the next page.
-    func page(of member: String) -> (items: [JSONObject], next: String?) {
+    package func page(of member: String) -> (items: [JSONObject], next: String?) {
         let next = object?["next"]
         return ((object?[member]?.array ?? []).compactMap(\.object), next?.text ?? next?.integer.map(String.init))
     }
@@ -234,88 +242,10 @@ extension String {
 
     /// The path with a query of the parts that have a value. Escapes every character that could have a meaning in a
     /// query, including the plus sign.
-    func adding(_ query: [(String, String?)]) -> String {
+    package func adding(_ query: [(String, String?)]) -> String {
         let parts = query.compactMap { name, value in
             value.map { "\(name)=\($0.addingPercentEncoding(withAllowedCharacters: Self.plainInQuery) ?? "")" }
         }
         return parts.isEmpty ? self : self + "?" + parts.joined(separator: "&")
-    }
-}
-
-/// The flags that name the running relay.
-struct RelayAddress: ParsableArguments {
-    @Option(help: .value("url", "The relay's URL; by default the address that the configuration names."))
-    var relay: String?
-
-    @OptionGroup var source: ConfigurationChoice
-
-    /// Loads the configuration that the flags select. With `--relay` and without `--config` it ignores configuration
-    /// files, because a file that the search finds would belong to another relay.
-    func configuration(_ flags: [ConfigurationFlag]) throws -> Configuration {
-        try .loaded(
-            relay != nil && source.config == nil
-                ? ConfigurationSources(flags: flags, searched: [])
-                : ConfigurationSources(file: source.config, flags: flags))
-    }
-
-    /// Creates a client for the relay that the flags name.
-    ///
-    /// - Parameters:
-    ///   - silence: The longest pause within a response, as in ``RelayClient``.
-    ///   - token: Returns the token to send, given the configuration.
-    func client(
-        _ flags: [ConfigurationFlag], silence: TimeAmount? = nil, token: (Configuration) -> String?
-    ) throws -> RelayClient {
-        let configuration = try configuration(flags)
-        let token = token(configuration)
-        if let relay { return try RelayClient(base: Self.base(relay), token: token, silence: silence) }
-        return try RelayClient(
-            base: configuration.localAddress, token: token, certificate: configuration.http.tls?.certificate,
-            silence: silence)
-    }
-
-    private static func base(_ url: String) throws -> String {
-        guard let parts = URLComponents(string: url), ["http", "https"].contains(parts.scheme), parts.host != nil,
-            parts.query == nil, parts.fragment == nil
-        else { throw ValidationError("--relay \(url): must be a URL like http://127.0.0.1:44447") }
-        return String(url.reversed().drop { $0 == "/" }.reversed())
-    }
-}
-
-/// The flags that name the running relay and the operator's token for it.
-struct RelayOptions: ParsableArguments {
-    @OptionGroup var address: RelayAddress
-
-    @Option(
-        help: .value(
-            "file", "A file with the relay's admin.token.",
-            discussion: "By default the token of the configuration or of PUSHCHAT_ADMIN_TOKEN."),
-        completion: .file())
-    var adminTokenFile: String?
-
-    var relay: String? { address.relay }
-    var source: ConfigurationChoice { address.source }
-
-    var flags: [ConfigurationFlag] {
-        source.flags
-            + (adminTokenFile.map { [ConfigurationFlag("admin.token_file", $0, name: "--admin-token-file")] } ?? [])
-    }
-
-    func configuration() throws -> Configuration { try address.configuration(flags) }
-
-    /// Creates a client for the admin API.
-    ///
-    /// - Parameter token: A token to send instead of the operator's.
-    func client(token: String? = nil) throws -> RelayClient {
-        try address.client(flags) { token ?? $0.admin.tokens.first?.text }
-    }
-}
-
-extension Configuration {
-    /// The URL at which this machine reaches the relay that the configuration describes.
-    var localAddress: String {
-        let anyAddress = ["0.0.0.0", "::", "*"].contains(http.host)
-        let host = anyAddress ? "127.0.0.1" : http.host.contains(":") ? "[\(http.host)]" : http.host
-        return "\(http.tls == nil ? "http" : "https")://\(host):\(http.port)"
     }
 }

@@ -1,7 +1,7 @@
 import ChatDomain
 import Testing
 
-@testable import pushchat
+@testable import PushChatClient
 
 @Suite("The steps of pushchat chat") struct ChatClientStateTests {
     private typealias Report = ChatClientState.Report
@@ -160,8 +160,8 @@ import Testing
         ])
     func malformed(data: String) throws {
         var state = try Self.joined()
-        #expect(throws: Failure.self) { try state.received(ServerSentEvent(data: data)) }
-        #expect(throws: Failure.self) { try state.received(JSONValue.object([:])) }
+        #expect(throws: CallFailure.self) { try state.received(ServerSentEvent(data: data)) }
+        #expect(throws: CallFailure.self) { try state.received(JSONValue.object([:])) }
     }
 
     @Test("An outage is reported once, waits grow, and the first event after it resets them")
