@@ -136,8 +136,10 @@ setTimeout(() => done(sum), 500);
 """
 
 
-def basics(pages):
+def basics(relay):
     """Checks for a first visit that a page shows content without scripts, and that its layout does not shift when they run."""
+    pages = [
+        (RELAY + "/", "login", "login"), (RELAY + "/admin", "the operator's page", "figures"), (SANDBOX + "/", "inbox", "figures")]
     for size in (DESKTOP, PHONE):
         driver = browser(size)
         for address, what, shown in pages:
@@ -154,6 +156,7 @@ def basics(pages):
             check(f"{what}: the layout shifts by {shift:.3f}, less than 0.1", shift < 0.1, shift)
         browsers.remove(driver)
         driver.quit()
+    return relay
 
 
 def fits(driver, what):
@@ -358,7 +361,7 @@ def together(relay):
     return relay
 
 
-def inbox():
+def inbox(relay):
     driver, phone = browser(), browser(PHONE, dark=True)
     for each in (driver, phone):
         each.get(SANDBOX + "/")
@@ -410,6 +413,7 @@ def inbox():
     find(driver, "clear").click()
     until("it is emptied", lambda: texts(driver, "#list li") == [] and find(driver, "empty").is_displayed())
     quiet(driver, "inbox")
+    return relay
 
 
 def sessions(relay):
@@ -806,7 +810,7 @@ WATCHED_STREAMS = """
 """
 
 
-def programs():
+def programs(relay):
     """Tests programs' messages with title and link, deleted messages, removed members, and banned members."""
     room = "machines"
     driver, phone = browser(), browser(PHONE, dark=True)
@@ -932,6 +936,7 @@ def programs():
     until("a banned member sees the reason", lambda: find(driver, "login-error").text == "This room is closed until Monday.")
     check("and is the member that was removed", driver.execute_script("return joined") == removed, removed)
     accessible(driver, "a refusal at the door")
+    return relay
 
 
 def look_up(driver, kind, term, submit=True):
@@ -1022,7 +1027,6 @@ def admin(relay):
     picture(driver, "admin-light")
     picture(phone, "admin-dark-phone")
     tokens_of_programs(driver, phone)
-    order()
     return relay
 
 
@@ -1118,7 +1122,7 @@ self.fetch = async (path, options = {}) =>
 """
 
 
-def order():
+def order(relay):
     """Tests moderation of rooms on the operator's page."""
     room, hidden = "cellar <i>", "Nobody should read this"
     people = {name: digit * 40 for name, digit in (("<b>Mel</b>", "3"), ("Nic", "4"), ("Oda", "5"))}
@@ -1249,32 +1253,82 @@ def order():
     until("deleted, its room is shown without it", lambda: members() == []
           and texts(driver, "#result .table:last-of-type td") == [])
     quiet(driver, "order", 401)
+    return relay
 
 
-relay = None
+def new_code(relay):
+    """Tests that a room's code can be changed: its members and messages move, and the old code is closed."""
+    room, chosen, mel, nic = "pantry <i>", "larder & <b>", "6" * 40, "9" * 40
+    for name, udid in (("<b>Mel</b>", mel), ("Nic", nic)):
+        form(cmd="join", udid=udid, token=0, name=name, code=room)
+    form(cmd="message", udid=mel, text="Moves along")
+    driver = browser()
+    driver.get(RELAY + "/admin")
+    find(driver, "token").send_keys(ADMIN + Keys.ENTER)
+    until("the operator is in", lambda: find(driver, "view").is_displayed())
+    look_up(driver, "room", "pantry")
+    until("the room is found", lambda: texts(driver, "#result .link")[:1] == [room])
+    click(driver, "#result .link")
+    until("it can get a new code", lambda: "New code" in texts(driver, "#result .buttons button"))
+
+    def title():
+        return texts(driver, "#result h3")[:1]
+
+    press_key(driver, "recode-room")
+    sure(driver, f"Give {room} a new code?")
+    check("only the code is asked for", find(driver, "sure-new").is_displayed() and not any(
+        find(driver, id).is_displayed() for id in ("sure-time", "sure-why", "sure-where", "sure-address")))
+    check("its field has the focus", driver.switch_to.active_element.get_attribute("id") == "sure-code")
+    accessible(driver, "a new code")
+    driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+    until("cancelled, the room keeps its code", lambda: not find(driver, "sure").is_displayed() and title() == ["Room " + room])
+    press_key(driver, "recode-room")
+    sure(driver, f"Give {room} a new code?")
+    find(driver, "sure-code").send_keys(room)
+    find(driver, "sure-yes").click()
+    until("the dialog shows that the same code is refused", lambda: find(driver, "sure-problem").text)
+    find(driver, "sure-code").clear()
+    find(driver, "sure-code").send_keys(chosen)
+    find(driver, "sure-yes").click()
+    until("the room is shown under the entered code", lambda: title() == ["Room " + chosen])
+    check("with its members", {"<b>Mel</b>", "Nic"} <= set(texts(driver, "#result td")), texts(driver, "#result td"))
+    click(driver, "#result .buttons button", "Show texts")
+    until("and its messages", lambda: "Moves along" in texts(driver, "#result .said"))
+    until("the new code is in the record", lambda: "new code" in texts(driver, "#record tbody td:nth-child(2)"))
+    press_key(driver, "recode-room")
+    sure(driver, f"Give {chosen} a new code?")
+    check("the field is empty again", find(driver, "sure-code").get_attribute("value") == "")
+    find(driver, "sure-yes").click()
+    until("without an entered code it is a random one", lambda: title() and title()[0] not in (
+        "Room " + chosen, "Room " + room) and not find(driver, "sure").is_displayed())
+    random = title()[0].removeprefix("Room ")
+    found = admin_call("GET", "/v1/members?room=" + urllib.parse.quote(random), token=ADMIN)
+    check("which has the members", {each["name"] for each in found[1].get("members", [])} == {"<b>Mel</b>", "Nic"}, found)
+    for code in (room, chosen):
+        answer = admin_call("POST", "/v1/messages", {"room": code, "text": "Anybody?"}, ADMIN)
+        check(f"the old code is closed: {code}", answer[0] == 403 and "has a new code" in answer[1]["detail"], answer)
+    quiet(driver, "a new code", 400, 401, 409)
+    return relay
+
+
+# Each scenario takes the relay, and returns the one that runs at its end. Later ones continue with what earlier ones left.
+SCENARIOS = {"chat": [basics, chat, programs, inbox, together], "operator": [admin, order, new_code, notifications, sessions]}
+relay, scenario = None, None
 try:
     relay = start_again()
-    if WHAT == "chat":
-        basics([
-            (RELAY + "/", "login", "login"), (RELAY + "/admin", "the operator's page", "figures"),
-            (SANDBOX + "/", "inbox", "figures")])
-        relay = chat(relay)
-        programs()
-        inbox()
-        relay = together(relay)
-    else:
-        relay = admin(relay)
-        relay = notifications(relay)
-        relay = sessions(relay)
+    for scenario in SCENARIOS[WHAT]:
+        relay = scenario(relay)
 except SystemExit:
     for number, driver in enumerate(browsers):
         try:
             print(f"browser {number}:", driver.get_log("browser"), file=sys.stderr)
         except Exception:
             pass
+    print(f"failed scenario: {scenario.__name__ if scenario else 'start'}", file=sys.stderr)
     raise
 except Exception:
     traceback.print_exc()
+    print(f"failed scenario: {scenario.__name__ if scenario else 'start'}", file=sys.stderr)
     sys.exit(1)
 finally:
     for driver in browsers:
