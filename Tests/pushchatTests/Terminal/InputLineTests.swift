@@ -1,3 +1,4 @@
+import PushChatClient
 import Testing
 
 @testable import pushchat
