@@ -262,9 +262,7 @@ struct PostgresCoreTests {
     @Test("An upgrade from version 1 gives the tables of a new database, with its rooms")
     func upgraded() async throws {
         let (fixture, new) = (try PostgresFixture(), try PostgresFixture())
-        let file = URL(filePath: #filePath).appending(path: "../../TestStores/Schemas/schema-postgres-1.sql")
-            .standardized
-        try fixture.query(try String(contentsOf: file, encoding: .utf8))
+        try fixture.query(EarlierSchema.sql("postgres-1"))
         try fixture.query(
             """
             INSERT INTO relay_schema (id, version) VALUES (1, 1);

@@ -1,6 +1,7 @@
 import Foundation
 import GRDB
 import Synchronization
+import TestStores
 import Testing
 
 extension Surroundings {
@@ -171,11 +172,8 @@ extension Surroundings.KillTests {
 
     /// Creates a file of schema version 3 with pushes in every state.
     private static func fill(_ path: String, rows: Int) throws {
-        let schema = Page.root.appending(path: "Tests/TestStores/Schemas/schema-3.sql")
+        try EarlierSchema.createFile(at: path, version: 3)
         try DatabaseQueue(path: path).writeWithoutTransaction { db in
-            try db.execute(sql: "PRAGMA journal_mode = WAL")
-            try db.execute(sql: String(contentsOf: schema, encoding: .utf8))
-            try db.execute(sql: "PRAGMA application_id = 0x50436874; PRAGMA user_version = 3")
             try db.execute(
                 sql: """
                     WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :rows)

@@ -1,5 +1,6 @@
 import Foundation
 import GRDB
+import TestStores
 import Testing
 
 extension Databases {
@@ -102,14 +103,10 @@ extension Databases {
         }
 
         private func fill(_ database: String) throws {
-            let schema = URL(filePath: #filePath).deletingLastPathComponent()
-                .appending(path: "../TestStores/Schemas/schema-3.sql")
-            let sql = try String(contentsOf: schema, encoding: .utf8)
+            try EarlierSchema.createFile(at: database, version: 3)
             let queue = try DatabaseQueue(path: database)
             try queue.writeWithoutTransaction { db in
-                try db.execute(sql: "PRAGMA journal_mode = WAL; PRAGMA foreign_keys = OFF")
-                try db.execute(sql: sql)
-                try db.execute(sql: "PRAGMA application_id = 0x50436874; PRAGMA user_version = 3")
+                try db.execute(sql: "PRAGMA foreign_keys = OFF")
                 try db.inTransaction {
                     let numbers = """
                         WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < \(rows))

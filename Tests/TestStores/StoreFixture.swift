@@ -38,16 +38,7 @@ final class StoreFixture: Sendable {
 
     /// Creates the file as the release with this schema version created it.
     func createFile(ofVersion version: Int) throws {
-        let folder = URL(filePath: #filePath).deletingLastPathComponent()
-        let sql = try String(contentsOf: folder.appending(path: "Schemas/schema-\(version).sql"), encoding: .utf8)
-        _ = try query("PRAGMA journal_mode = WAL")
-        var configuration = GRDB.Configuration()
-        configuration.foreignKeysEnabled = false
-        try DatabaseQueue(path: path, configuration: configuration).inDatabase { db in
-            try db.execute(sql: sql)
-            try db.execute(sql: "PRAGMA application_id = 0x50436874")
-            try db.execute(sql: "PRAGMA user_version = \(version)")
-        }
+        try EarlierSchema.createFile(at: path, version: version)
     }
 
     func advance(_ duration: Duration) {
