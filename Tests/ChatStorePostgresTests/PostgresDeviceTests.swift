@@ -141,14 +141,11 @@ struct PostgresDeviceTests {
         try relays.fixture.query(
             "UPDATE devices SET time_deactivated = now(), deactivated_reason = 'x' WHERE device_id % 6 < 2")
         func list(_ filter: DeviceFilter) async throws -> [Device] {
-            var (all, cursor): ([Device], Int64?) = ([], nil)
-            repeat {
+            try await Page.all { cursor in
                 let page = try await relays.first.devices.devices(filter, after: cursor, limit: limit)
                 #expect(page.items.count <= limit)
-                all += page.items
-                cursor = page.next
-            } while cursor != nil
-            return all
+                return page
+            }
         }
         let everything = try await list(DeviceFilter())
         #expect(everything.count == 24 && everything.map(\.id) == everything.map(\.id).sorted())
@@ -218,13 +215,11 @@ struct PostgresDeviceTests {
             _ = try await relays.first.rooms.post(StoreFixture.post(2, "own"))
             if round == 3 { try await relays.deliver() }
         }
-        var (found, cursor): ([Delivery], Int64?) = ([], nil)
-        repeat {
+        let found = try await Page.all { cursor in
             let page = try await relays.first.devices.deliveries(to: device.id, before: cursor, limit: limit)
             #expect(page.items.count <= limit)
-            found += page.items
-            cursor = page.next
-        } while cursor != nil
+            return page
+        }
         #expect(found.count == 12 && found.map(\.id) == Set(found.map(\.id)).sorted(by: >))
         #expect(found.filter { $0.message != nil }.count == 6 && found.filter { $0.notification != nil }.count == 6)
         #expect(found.filter { $0.state == .sent }.count == 8)

@@ -69,13 +69,7 @@ final class Relays: Sendable {
     }
 
     func deliveries(_ id: NotificationID, in state: PushState? = nil, page: Int = 7) async throws -> [Delivery] {
-        var (all, cursor): ([Delivery], Int64?) = ([], nil)
-        repeat {
-            let page = try await first.notifications.deliveries(of: id, in: state, after: cursor, limit: page)
-            all += page.items
-            cursor = page.next
-        } while cursor != nil
-        return all
+        try await Page.all { try await first.notifications.deliveries(of: id, in: state, after: $0, limit: page) }
     }
 
     /// Leases all due pushes and settles them as sent.
