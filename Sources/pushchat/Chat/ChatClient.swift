@@ -104,7 +104,7 @@ actor ChatClient {
     /// - Throws: ``CancellationError`` if the chat has ended in the meantime.
     private func failure(_ error: any Error) throws -> CallFailure {
         try Task.checkCancellation()
-        return error as? CallFailure ?? calls.relay.failure(error)
+        return calls.relay.failure(error)
     }
 
     private func react(to reaction: ([ChatClientState.Report], ChatClientState.Next)) async throws {

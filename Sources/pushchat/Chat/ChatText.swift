@@ -25,7 +25,7 @@ struct ChatText {
     /// - Returns: The lines for standard output, and the line for standard error.
     mutating func lines(_ report: ChatClientState.Report) -> (output: [String], note: String?) {
         switch (report, form) {
-        case (.note(let text), _): return ([], Output.oneLine(text))
+        case (.note(let text), _): return ([], text.oneLine)
         case (.message(let message), .json): return ([Output.escaped(JSONValue.object(message.json).description)], nil)
         case (.members(let count), .json): return ([#"{"event":"room","members":\#(count)}"#], nil)
         case (.deleted(let id), .json): return ([#"{"event":"deleted","id":\#(id)}"#], nil)
@@ -34,14 +34,14 @@ struct ChatText {
         case (.moved(let code), .json):
             let event: JSONObject = ["event": .string("code"), "code": .string(code)]
             return ([Output.escaped(JSONValue.object(event).description)], nil)
-        case (.moved(let code), _): return ([], "the room has a new code: \(Output.oneLine(code))")
+        case (.moved(let code), _): return ([], "the room has a new code: \(code.oneLine)")
         case (.deleted, .terminal): return ([], "a message was deleted")
         case (.members(let count), .terminal):
             return ([], count == 1 ? "only you are in the room" : "\(count) members are in the room")
         case (.members, .plain), (.deleted, .plain), (.left, _): return ([], nil)
         case (.message(let message), .plain):
             return (
-                ["\(message.sentAt.rfc3339) \(Self.writer(message)): \(Output.oneLine(Self.body(message)))"],
+                ["\(message.sentAt.rfc3339) \(Self.writer(message)): \(Self.body(message).oneLine)"],
                 nil
             )
         case (.message(let message), .terminal(let isColoured)):
@@ -64,7 +64,7 @@ struct ChatText {
         let rows = Self.body(message).split(omittingEmptySubsequences: false) { ["\n", "\r", "\r\n"].contains($0) }
         for (index, row) in rows.enumerated() {
             let head = index == 0 ? "\(coloured(Self.local(message.sentAt, "%H:%M"), "2")) \(name): " : "      "
-            lines.append(head + Output.oneLine(String(row)))
+            lines.append(head + String(row).oneLine)
         }
         return lines
     }
@@ -72,7 +72,7 @@ struct ChatText {
     /// The writer's name. A program's name has the prefix `program:`. A member whose name starts with that prefix gets
     /// the prefix `member:`.
     private static func writer(_ message: ChatMessage) -> String {
-        let name = Output.oneLine(message.name)
+        let name = message.name.oneLine
         if message.isOfProgram { return "program:" + name }
         return name.lowercased().hasPrefix("program:") ? "member:" + name : name
     }

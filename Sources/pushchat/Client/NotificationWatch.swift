@@ -69,7 +69,7 @@ struct NotificationWatch {
             .page(of: "deliveries")
         for delivery in deliveries {
             let hint = delivery["hint"]?.text.map { " (\($0))" } ?? ""
-            print(Output.oneLine("\(delivery["token"]?.text ?? "") \(state) \(delivery["reason"]?.text ?? "")\(hint)"))
+            print("\(delivery["token"]?.text ?? "") \(state) \(delivery["reason"]?.text ?? "")\(hint)".oneLine)
         }
         if next != nil { Output.note("only the first \(Self.maximumShown) are shown") }
     }

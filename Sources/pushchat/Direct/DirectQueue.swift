@@ -146,7 +146,6 @@ struct DirectResult: Sendable, Hashable {
     }
 
     var line: String {
-        Output.oneLine(
-            ["\(token)", outcome.rawValue, reason, hint.map { "(\($0))" }].compactMap { $0 }.joined(separator: " "))
+        ["\(token)", outcome.rawValue, reason, hint.map { "(\($0))" }].compactMap { $0 }.joined(separator: " ").oneLine
     }
 }

@@ -1,3 +1,4 @@
+import ChatDomain
 import PushChatClient
 
 /// Splits bytes into lines, whatever pieces they arrive in.
@@ -92,7 +93,7 @@ struct LineEditor {
     func shown(columns: Int) -> String {
         var free = columns - Self.prompt.count - 1
         var tail: [Character] = []
-        for character in Output.oneLine(text).reversed() {
+        for character in text.oneLine.reversed() {
             free -= Self.width(character)
             if free < 0 { break }
             tail.append(character)

@@ -38,12 +38,10 @@ enum Output {
         FileHandle.standardError.write(Data((text + "\n").utf8))
     }
 
-    static func oneLine(_ text: String) -> String { text.oneLine }
-
     private static func text(_ value: JSONValue) -> String? {
         switch value {
         case .null: nil
-        case .string(let text): oneLine(text)
+        case .string(let text): text.oneLine
         case .array(let values): values.isEmpty ? nil : values.compactMap(text).joined(separator: ",")
         default: value.description
         }
@@ -72,7 +70,7 @@ struct OutputTable {
     }
 
     mutating func add(_ row: [String]) {
-        let row = row.map(Output.oneLine)
+        let row = row.map(\.oneLine)
         guard inColumns else { return write(row.joined(separator: "\t")) }
         rows.append(row)
         if rows.count >= Self.block { flush() }

@@ -107,7 +107,7 @@ struct Storage: Sendable {
     ) throws -> [Migration.Copied] {
         let unknown = try source.unknown()
         if !unknown.isEmpty {
-            Output.note("not the relay's, so not copied: \(Output.oneLine(unknown.joined(separator: ", ")))")
+            Output.note("not the relay's, so not copied: \(unknown.joined(separator: ", ").oneLine)")
         }
         var line = ProgressLine()
         defer { line.end() }

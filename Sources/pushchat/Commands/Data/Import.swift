@@ -82,7 +82,7 @@ struct ImportOptions: ParsableArguments {
                 case .sent: counts.sent += 1
                 case .wrong(let wrong):
                     counts.wrong += 1
-                    if counts.wrong <= Self.maxNamed { Output.note(Output.oneLine("\(path), \(wrong)")) }
+                    if counts.wrong <= Self.maxNamed { Output.note("\(path), \(wrong)".oneLine) }
                 }
             }
         } catch let error as UnreadableFile {
@@ -109,7 +109,7 @@ struct ImportOptions: ParsableArguments {
             let new = batch.members.filter { !present.contains($0.member.text) }
             here += batch.members.count - new.count
             let problems = try await Self.join(new, storage.ports.rooms)
-            for problem in problems { Output.note(Output.oneLine(problem)) }
+            for problem in problems { Output.note(problem.oneLine) }
             members += new.count - problems.count
             refused += problems.count
             let waiting = batch.pushes.filter { imported.insert($0.id).inserted }

@@ -54,7 +54,7 @@ extension CarriedOver {
         var lines: [String] = []
         func add(_ text: String, _ items: [Item], unnamed: String = "a device or room") {
             guard !items.isEmpty else { return }
-            let names = items.prefix(Self.maxNamed).map { "\($0.id) (\(Output.oneLine($0.name ?? unnamed)))" }
+            let names = items.prefix(Self.maxNamed).map { "\($0.id) (\(($0.name ?? unnamed).oneLine))" }
             let rest = items.count > names.count ? ", and \(items.count - names.count) more" : ""
             lines.append("\(text): \(names.joined(separator: ", "))\(rest)")
         }

@@ -115,7 +115,7 @@ extension Rooms {
             body["code"] = newCode.map { .string($0) }
             let response = try await caller.client().call(.POST, "/v1/rooms:recode", body, isRepeatable: false)
             guard let room = response.object else { throw Failure("unexpected response from the relay") }
-            print(Output.oneLine(room.cell("code")))
+            print(room.cell("code").oneLine)
             Output.note("the room has a new code; members in it: \(room.cell("members"))")
         }
     }

@@ -69,7 +69,7 @@ struct PublicAddressCheck {
     }
 
     private mutating func add(_ result: CheckReport.Result, _ text: String, of subject: String = subject) {
-        lines.append(Line(result: result, subject: subject, text: Output.oneLine(text)))
+        lines.append(Line(result: result, subject: subject, text: text.oneLine))
     }
 
     // MARK: - The relay on this machine
@@ -340,8 +340,7 @@ struct PublicAddressCheck {
         } catch {
             add(
                 .failed,
-                (error as? Failure)?.description ?? (error as? CallFailure)?.description
-                    ?? "a stream does not arrive: \(Self.reason(error))")
+                (error as? CallFailure)?.description ?? "a stream does not arrive: \(Self.reason(error))")
         }
     }
 
@@ -358,24 +357,26 @@ struct PublicAddressCheck {
         request.headers.add(name: "Forwarded", value: "for=\(ProbeObservation.forged)")
         let response = try await client.execute(request, timeout: Self.streamLimit)
         if response.status == .unauthorized {
-            throw Failure("another relay answers at \(url) than the one that runs at \(relay.base)")
+            throw CallFailure.hopeless("another relay answers at \(url) than the one that runs at \(relay.base)")
         }
         guard response.status == .ok else {
-            throw Failure("the stream \(url)/events answers with status \(response.status.code)")
+            throw CallFailure.hopeless("the stream \(url)/events answers with status \(response.status.code)")
         }
         var parser = EventStreamParser()
         var times: [String: ContinuousClock.Instant] = [:]
         var (probe, size): (ProbeObservation?, Int) = (nil, 0)
         for try await piece in response.body {
             size += piece.readableBytes
-            guard size <= Self.maximumResponse else { throw Failure("a stream does not arrive: it is too long") }
+            guard size <= Self.maximumResponse else {
+                throw CallFailure.hopeless("a stream does not arrive: it is too long")
+            }
             for event in try parser.read(piece.readableBytesView) {
                 times[event.name] = .now
                 if event.name == "probe" { probe = ProbeObservation(event.data) }
             }
         }
         guard let probe, let first = times["probe"], let last = times["end"] else {
-            throw Failure("a stream does not arrive: it ends early")
+            throw CallFailure.hopeless("a stream does not arrive: it ends early")
         }
         return Stream(probe: probe, isHeldBack: first.duration(to: last) < .seconds(1))
     }
