@@ -239,8 +239,7 @@ for target in package.targets where !["BuildInfo", "CLinux", "CPostgreSQL", "Emb
 if let fuzzer = Context.environment["FUZZ_RUNTIME"] {
     let parsers: Set = [
         "APNSGateway", "ChatDomain", "ChatHTTP", "ChatImport", "ChatSession", "HTTP2Wire", "PushChatClient", "PushWire",
-        "pushchat",
-        "WebPushGateway",
+        "WebPushGateway", "pushchat",
     ]
     let runtime: [LinkerSetting] = [.unsafeFlags([fuzzer, "-lstdc++"])]
     package.targets.removeAll { $0.isTest }
