@@ -57,8 +57,9 @@ final class StoreFixture: Sendable {
         return try DatabaseQueue(path: path, configuration: configuration)
     }
 
+    /// Reads one number as another process. It takes no write lock: a test that polls it must not keep the store waiting.
     func value(_ sql: String) throws -> Int {
-        try query(sql).first?[0] ?? -1
+        try connection().read { try Int.fetchOne($0, sql: sql) } ?? -1
     }
 
     static func member(_ number: Int) throws -> MemberID {
