@@ -1,4 +1,4 @@
--- PushChat Relay: the SQLite database, version 9.
+-- PushChat Relay: the SQLite database, version 10.
 --
 -- Times are UTC text that SQLite's date functions read (2026-05-07 21:57:29.123), unless a column's comment says
 -- otherwise. PRAGMA user_version is the schema version. The relay upgrades an older file and refuses a newer one.
@@ -54,8 +54,10 @@ CREATE TABLE rooms (
     room_id INTEGER PRIMARY KEY AUTOINCREMENT CHECK (room_id BETWEEN 1 AND 2147483647),  -- never reused
     secret_code TEXT NOT NULL UNIQUE,
     history TEXT CHECK (history = 'joined' OR history = 'all'),  -- the operator's choice; NULL: the setting messages.history applies
-    time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
+    time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+    alias TEXT  -- the room's name as a topic of ntfy; NULL until somebody needs it
 ) STRICT;
+CREATE UNIQUE INDEX rooms_alias ON rooms (alias) WHERE alias IS NOT NULL;
 
 -- Devices that registered, by joining a room or directly. A gateway's response never deletes a device. It deactivates
 -- the device until the app registers again.
@@ -185,6 +187,35 @@ CREATE TABLE api_tokens (
     time_used TEXT,  -- the last use; some seconds behind
     used_from TEXT  -- the address of the last use
 ) STRICT;
+
+-- Secrets with which other apps, clients of ntfy and Gotify, read and post as a member or with a token's rights.
+CREATE TABLE credentials (
+    credential_id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL CHECK (name <> ''),
+    hash BLOB NOT NULL UNIQUE CHECK (length(hash) = 32),  -- SHA-256; the secret itself is not stored
+    member INTEGER REFERENCES active_users (member_id) ON DELETE CASCADE,  -- ends when the member leaves
+    token INTEGER REFERENCES api_tokens (token_id) ON DELETE CASCADE,
+    time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+    time_used TEXT,  -- the last use; some seconds behind
+    used_from TEXT,  -- the address of the last use
+    CHECK ((member IS NULL) <> (token IS NULL))
+) STRICT;
+CREATE INDEX credentials_member ON credentials (member);
+CREATE INDEX credentials_token ON credentials (token);
+
+-- Messages that a client of Gotify has deleted. Only this client does not see them.
+CREATE TABLE hidden_messages (
+    client TEXT NOT NULL,  -- `credential:` or `token:` and its id, or `admin`
+    message_id INTEGER NOT NULL,
+    PRIMARY KEY (client, message_id)
+) STRICT, WITHOUT ROWID;
+-- The message up to which a client of Gotify has deleted all messages.
+CREATE TABLE hidden_history (
+    client TEXT NOT NULL,
+    room_id INTEGER NOT NULL,  -- 0: in all rooms
+    hidden_to INTEGER NOT NULL,
+    PRIMARY KEY (client, room_id)
+) STRICT, WITHOUT ROWID;
 
 -- Bans. A ban ends at `time_ends`; its row is kept for moderation.retention after that.
 CREATE TABLE bans (

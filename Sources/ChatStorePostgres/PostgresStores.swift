@@ -15,6 +15,7 @@ package struct PostgresStores: Sendable {
     package let providerTokens: SQLProviderTokenStore<PostgresDatabase>
     package let subscriptions: SQLSubscriptionStore<PostgresDatabase>
     package let tokens: SQLTokenStore<PostgresDatabase>
+    package let clients: SQLClientStore<PostgresDatabase>
     package let moderation: PostgresModeration
     package let metrics: PostgresMetrics
     package let upkeep: PostgresUpkeep
@@ -42,12 +43,13 @@ package struct PostgresStores: Sendable {
         providerTokens = SQLProviderTokenStore(database: database)
         subscriptions = SQLSubscriptionStore(database: database)
         tokens = SQLTokenStore(database: database)
+        clients = SQLClientStore(database: database)
         moderation = PostgresModeration(database: database, outcomes: outcomes)
         metrics = PostgresMetrics(database: database, outcomeCounter: outcomes, settings: settings)
         upkeep = PostgresUpkeep(
             database: database, queue: QueueUpkeep(database: database, queue: queue, settings: settings),
             adoption: SQLAppAdoption(database: database, settings: settings, logger: logger), activity: activity,
-            tokens: tokens, jobs: jobs, settings: settings)
+            tokens: tokens, clients: clients, jobs: jobs, settings: settings)
         imports = PostgresImport(database: database, settings: settings)
     }
 
@@ -60,6 +62,6 @@ package struct PostgresStores: Sendable {
         Stores(
             rooms: rooms, feed: feed, records: records, devices: devices, notifications: notifications, queue: queue,
             feedback: feedback, providerTokens: providerTokens, subscriptions: subscriptions, tokens: tokens,
-            moderation: moderation, metrics: metrics, upkeep: upkeep)
+            clients: clients, moderation: moderation, metrics: metrics, upkeep: upkeep)
     }
 }

@@ -6,11 +6,13 @@ extension AccessToken {
     private static let secretSize = 32
 
     /// A new secret: the prefix, then random bytes in base64url.
-    package static func makeSecret() -> String {
+    package static func makeSecret(prefix: String = prefix) -> String { prefix + randomText(bytes: secretSize) }
+
+    /// Random bytes in base64url without padding.
+    package static func randomText(bytes count: Int) -> String {
         var random = SystemRandomNumberGenerator()
-        let bytes = (0..<secretSize).map { _ in UInt8.random(in: .min ... .max, using: &random) }
-        return prefix
-            + Data(bytes).base64EncodedString().replacing("+", with: "-").replacing("/", with: "_")
+        let bytes = (0..<count).map { _ in UInt8.random(in: .min ... .max, using: &random) }
+        return Data(bytes).base64EncodedString().replacing("+", with: "-").replacing("/", with: "_")
             .replacing("=", with: "")
     }
 

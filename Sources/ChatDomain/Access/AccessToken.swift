@@ -84,6 +84,8 @@ package struct AccessToken: Sendable, Hashable {
         self.lastUsedFrom = lastUsedFrom
     }
 
+    package func isValid(at now: Timestamp) -> Bool { expiresAt.map { now < $0 } ?? true }
+
     /// The prefix of every token, so that secret scanners recognise it.
     package static let prefix = "pct_"
     /// The maximum number of bytes of a name. The name is also the sender's name of messages that are posted with the

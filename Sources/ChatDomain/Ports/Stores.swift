@@ -10,6 +10,7 @@ package struct Stores: Sendable {
     package var providerTokens: any ProviderTokenStore
     package var subscriptions: any SubscriptionStore
     package var tokens: any TokenStore
+    package var clients: any ClientStore
     package var moderation: any Moderation
     package var metrics: any RelayMetrics
     package var upkeep: any StoreUpkeep
@@ -18,7 +19,7 @@ package struct Stores: Sendable {
         rooms: any RoomStore, feed: any RoomFeed, records: any RoomRecords, devices: any DeviceStore,
         notifications: any NotificationStore, queue: any PushQueue, feedback: any FeedbackStore,
         providerTokens: any ProviderTokenStore, subscriptions: any SubscriptionStore,
-        tokens: any TokenStore, moderation: any Moderation, metrics: any RelayMetrics, upkeep: any StoreUpkeep
+        tokens: any TokenStore, clients: any ClientStore, moderation: any Moderation, metrics: any RelayMetrics, upkeep: any StoreUpkeep
     ) {
         self.rooms = rooms
         self.feed = feed
@@ -30,6 +31,7 @@ package struct Stores: Sendable {
         self.providerTokens = providerTokens
         self.subscriptions = subscriptions
         self.tokens = tokens
+        self.clients = clients
         self.moderation = moderation
         self.metrics = metrics
         self.upkeep = upkeep
@@ -55,6 +57,7 @@ package protocol StoreUpkeep: Sendable {
     /// - the read positions of members who left a room
     /// - settled pushes, feedback, and notifications without pushes
     /// - bans that have ended, and moderation records, except records that still cancel queued pushes
+    /// - messages that are hidden from clients that no longer exist
     /// - device counts of days before ``DeviceDay/kept``, and unused subscriptions
     ///
     /// Unsettled pushes stay, however old they are.

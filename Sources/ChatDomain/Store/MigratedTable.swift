@@ -52,7 +52,7 @@ package struct MigratedTable: Sendable {
             "past_members", key: "member_id", numbers: "member_id history_from fetched_to",
             texts: "secret_code udid nickname", times: "time_fetched time_left"),
         MigratedTable(
-            "rooms", key: "room_id", isNumbered: true, numbers: "room_id", texts: "secret_code history",
+            "rooms", key: "room_id", isNumbered: true, numbers: "room_id", texts: "secret_code history alias",
             times: "time_created"),
         MigratedTable(
             "devices", key: "device_id", isNumbered: true, numbers: "device_id refusals",
@@ -86,6 +86,11 @@ package struct MigratedTable: Sendable {
         MigratedTable(
             "api_tokens", key: "token_id", isNumbered: true, numbers: "token_id",
             texts: "name scopes room audience used_from", bytes: "hash", times: "time_created time_expires time_used"),
+        MigratedTable(
+            "credentials", key: "credential_id", isNumbered: true, numbers: "credential_id member token",
+            texts: "name used_from", bytes: "hash", times: "time_created time_used"),
+        MigratedTable("hidden_messages", key: "client message_id", numbers: "message_id", texts: "client"),
+        MigratedTable("hidden_history", key: "client room_id", numbers: "room_id hidden_to", texts: "client"),
         MigratedTable(
             "bans", key: "ban_id", isNumbered: true, numbers: "ban_id",
             texts: "secret_code udid device_token address nickname reason", times: "time_created time_ends"),

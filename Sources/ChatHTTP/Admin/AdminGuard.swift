@@ -24,10 +24,11 @@ struct AdminGuard: Sendable {
     ///
     /// - Parameters:
     ///   - scope: The scope that a token needs.
+    ///   - admitsCredentials: Whether other apps may call with a credential.
     ///   - credential: Returns a request's token. Empty if the request has a credential of another form, `nil` if it
     ///     has none.
     func guarding(
-        _ handler: @escaping ChatContext.Handler, _ scope: Scope,
+        _ handler: @escaping ChatContext.Handler, _ scope: Scope, admitsCredentials: Bool = false,
         credential: @escaping @Sendable (Request) -> String?
     ) -> ChatContext.Handler {
         { request, context in
@@ -38,6 +39,9 @@ struct AdminGuard: Sendable {
             // ntfy's clients also post with GET.
             let changes = scope == .post || ![.get, .head].contains(request.method)
             let caller = try await caller(credential(request), client, request, context, settings, changes: changes)
+            if case .credential = caller, !admitsCredentials {
+                throw ChatError(.forbidden, "This credential is only for the calls of ntfy's and Gotify's clients")
+            }
             try caller.require(scope)
             log(caller, client, request, context)
             return try await handler(request, context.called(by: caller))
@@ -61,6 +65,15 @@ struct AdminGuard: Sendable {
             try limiter.countWrongToken(client)
             throw .unauthorized(Self.unknownToken)
         }
+        if let credential, credential.hasPrefix(Credential.prefix), credential.utf8.count <= Self.maxTokenLength {
+            if let found = try await environment.stores.clients.credential(of: credential) {
+                environment.stores.clients.usedCredential(found.id, from: client?.description)
+                if case .token(let token) = found.owner { calls.count(token.name.text) }
+                return .credential(found)
+            }
+            try limiter.countWrongToken(client)
+            throw .unauthorized(Self.unknownToken)
+        }
         if settings.adminTokens.isEmpty {
             // A caller that sends a credential does not rely on being on this machine.
             guard credential == nil else { throw .unauthorized(Self.unknownToken) }
@@ -77,7 +90,7 @@ struct AdminGuard: Sendable {
         let route = context.endpointPath ?? ""
         let isDetail =
             ["/metrics", "/readyz", "/v1/stats", "/v1/queue"].contains(route)
-            || (caller.token != nil && request.method == .post)
+            || (caller != .administrator && request.method == .post)
         environment.logger.log(
             level: isDetail ? .debug : .info, caller == .administrator ? "administrator's call" : "call with a token",
             metadata: context.ids.metadata([

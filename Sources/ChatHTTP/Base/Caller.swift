@@ -5,31 +5,57 @@ enum Caller: Sendable, Hashable {
     /// A caller with the configuration's token, or one from this machine in development.
     case administrator
     case token(AccessToken)
+    /// Another app with a credential of a member or of an access token. Only routes for such apps admit it.
+    case credential(Credential)
 
     /// The name in records and log lines.
     var name: String {
         switch self {
         case .administrator: "admin"
         case .token(let token): token.name.text
+        case .credential(let credential): credential.name.text
         }
     }
 
     /// The writer's id in the store.
     var writer: MemberID {
-        switch self {
-        case .administrator: .administrator
-        case .token(let token): .program(token: token.id)
-        }
+        if let member { return member.member }
+        return token.map { .program(token: $0.id) } ?? .administrator
     }
 
+    /// The access token that the call uses. `nil` for the administrator, and for a member's credential.
     var token: AccessToken? {
         switch self {
         case .administrator: nil
         case .token(let token): token
+        case .credential(let credential): if case .token(let token) = credential.owner { token } else { nil }
         }
     }
 
+    /// The member to whom the caller's credential belongs.
+    var member: CredentialMember? {
+        guard case .credential(let credential) = self, case .member(let member) = credential.owner else { return nil }
+        return member
+    }
+
+    /// The key under which the store keeps what the caller has hidden.
+    var clientKey: String {
+        switch self {
+        case .administrator: "admin"
+        case .token(let token): "token:\(token.id)"
+        case .credential(let credential): "credential:\(credential.id)"
+        }
+    }
+
+    /// Whether the caller may read a room's messages.
+    func reads(_ room: SecretCode) -> Bool {
+        if let member { return member.room == room }
+        return token?.grant.reads(room) ?? true
+    }
+
+    /// A member's credential has the scopes `post` and `read`.
     func require(_ scope: Scope) throws(ChatError) {
+        if member != nil { return }
         guard let grant = token?.grant, !grant.includes(scope) else { return }
         let scopes = Scope.allCases.filter(grant.scopes.contains).map(\.rawValue).joined(separator: ", ")
         throw ChatError(.forbidden, "This call needs a token with the scope \(scope.rawValue); this one has \(scopes)")
@@ -37,7 +63,7 @@ enum Caller: Sendable, Hashable {
 
     /// Returns the room of a call. A token for one room need not name it.
     func room(_ named: SecretCode?) throws(ChatError) -> SecretCode {
-        guard let own = token?.grant.room else {
+        guard let own = member?.room ?? token?.grant.room else {
             guard let named else { throw .missing("room") }
             return named
         }
@@ -48,5 +74,5 @@ enum Caller: Sendable, Hashable {
     }
 
     /// Returns the key under which the store keeps a caller's `Idempotency-Key`, so that callers' keys never collide.
-    func key(_ key: String?) -> String? { key.map { token == nil ? $0 : "\(writer):\($0)" } }
+    func key(_ key: String?) -> String? { key.map { self == .administrator ? $0 : "\(writer):\($0)" } }
 }

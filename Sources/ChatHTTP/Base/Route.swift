@@ -12,6 +12,8 @@ struct Route: Sendable {
         case development
         /// Callers whose token has the scope.
         case scope(Scope)
+        /// Callers whose token has the scope, and other apps with a credential: a member's has `post` and `read`.
+        case client(Scope)
     }
 
     let method: HTTPRequest.Method

@@ -91,7 +91,12 @@ struct PostingAPI: Sendable {
     ) async throws(ChatError) -> (PostReceipt, room: SecretCode) {
         let caller = try context.caller()
         let room = try caller.room(draft.room)
-        let text = try MessageText(parsing: draft.text, limit: MessageText.highestLimit)
+        let settings = environment.settings
+        // A member's message has no title, because members' messages show the member's name there.
+        let heading = caller.member == nil ? nil : draft.title
+        let text = try MessageText(
+            parsing: [heading, draft.text].compactMap(\.self).joined(separator: "\n"),
+            limit: caller.member == nil ? MessageText.highestLimit : settings.textLimit)
         let extras = try MessageExtras(
             title: draft.title, link: draft.link, priority: draft.priority, sound: draft.sound)
         let name =
@@ -99,12 +104,12 @@ struct PostingAPI: Sendable {
                 caller.token?.name ?? Nickname(stored: Self.administrator)
             }
         let key = try request.headers.idempotencyKey()
-        let settings = environment.settings
-        if caller.token != nil { try limiter.admit(caller.writer, limit: settings.memberRate) }
+        if caller != .administrator { try limiter.admit(caller.writer, limit: settings.memberRate) }
         let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
         let receipt = try await environment.stores.rooms.post(
             PostRequest(
-                member: caller.writer, program: PostRequest.Program(nickname: name, room: room, extras: extras),
+                member: caller.writer,
+                program: caller.member == nil ? PostRequest.Program(nickname: name, room: room, extras: extras) : nil,
                 text: text, idempotencyKey: key, client: ClientInfo(address: client?.description)))
         environment.logger.info(
             "message accepted",

@@ -55,8 +55,10 @@ struct Routes {
                 guard environment.settings.isDevelopment else { throw ErrorResponse.notFound }
                 return try await handler(request, context)
             }
-        case .scope(let scope):
-            return administrators.guarding(handler, scope, credential: route.credential ?? { $0.headers.credential })
+        case .scope(let scope), .client(let scope):
+            return administrators.guarding(
+                handler, scope, admitsCredentials: route.access == .client(scope),
+                credential: route.credential ?? { $0.headers.credential })
         }
     }
 }
@@ -64,6 +66,9 @@ struct Routes {
 extension Route.Access {
     /// Whether callers need no token.
     fileprivate var isOpen: Bool {
-        if case .scope = self { false } else { true }
+        switch self {
+        case .scope, .client: false
+        case .anyone, .development: true
+        }
     }
 }

@@ -34,26 +34,24 @@ package final class SQLTokenStore<Database: SQLDatabase>: TokenStore {
         return (token, secret)
     }
 
-    private static func hash(_ secret: String) -> [UInt8] { Array(SHA256.hash(data: Data(secret.utf8))) }
+    static func hash(_ secret: String) -> [UInt8] { Array(SHA256.hash(data: Data(secret.utf8))) }
 
     /// Reads the database each time, so that a token that another relay has revoked is invalid immediately.
     package func token(of secret: String) async throws(ChatError) -> AccessToken? {
         let hash = Self.hash(secret)
         let token = try await database.read { transaction in
-            try transaction.row("SELECT \(Self.columns) FROM api_tokens WHERE hash = $1", [.bytes(hash)])
-                .flatMap(Self.token)
+            try transaction.row("SELECT \(Self.columns) FROM api_tokens t WHERE t.hash = $1", [.bytes(hash)])
+                .flatMap { try Self.token($0) }
         }
-        guard let token else { return nil }
-        if let end = token.expiresAt, end <= database.now() { return nil }
-        return token
+        return token.flatMap { $0.isValid(at: database.now()) ? $0 : nil }
     }
 
     package func tokens(after cursor: Int64?, limit: Int) async throws(ChatError) -> Page<AccessToken> {
         try await database.read { transaction in
             let page = try transaction.page(
-                "SELECT \(Self.columns) FROM api_tokens WHERE token_id > $1 ORDER BY token_id LIMIT $2",
+                "SELECT \(Self.columns) FROM api_tokens t WHERE t.token_id > $1 ORDER BY t.token_id LIMIT $2",
                 [.int(cursor ?? 0), .int(limit + 1)], limit: limit)
-            return Page(items: try page.rows.compactMap(Self.token), next: page.next)
+            return Page(items: try page.rows.compactMap { try Self.token($0) }, next: page.next)
         }
     }
 
@@ -65,15 +63,21 @@ package final class SQLTokenStore<Database: SQLDatabase>: TokenStore {
         }
     }
 
-    private static var columns: String {
-        "token_id, name, scopes, room, audience, ms(time_created), ms(time_expires), ms(time_used), used_from"
+    /// The columns of a token in a table or alias `t`.
+    static var columns: String {
+        """
+        t.token_id, t.name, t.scopes, t.room, t.audience, ms(t.time_created), ms(t.time_expires), ms(t.time_used),
+            t.used_from
+        """
     }
 
-    private static func token(_ row: some SQLRow) throws -> AccessToken? {
+    /// - Parameter first: The column of the row at which ``columns`` begin.
+    static func token(_ row: some SQLRow, from first: Int = 0) throws -> AccessToken? {
         AccessToken(
-            id: try row.int(0), name: try row.text(1), scopes: try row.text(2), room: row.optionalText(3),
-            audience: row.optionalText(4), createdAt: try row.time(5), expiresAt: try row.optionalTime(6),
-            lastUsedAt: try row.optionalTime(7), lastUsedFrom: row.optionalText(8))
+            id: try row.int(first), name: try row.text(first + 1), scopes: try row.text(first + 2),
+            room: row.optionalText(first + 3), audience: row.optionalText(first + 4),
+            createdAt: try row.time(first + 5), expiresAt: try row.optionalTime(first + 6),
+            lastUsedAt: try row.optionalTime(first + 7), lastUsedFrom: row.optionalText(first + 8))
     }
 
     // MARK: - Use
@@ -82,14 +86,21 @@ package final class SQLTokenStore<Database: SQLDatabase>: TokenStore {
 
     /// Records the pending uses, unless another relay has recorded a later one.
     package func flush() async throws(ChatError) {
-        let all = uses.take()
+        try await uses.record(in: "api_tokens", key: "token_id", database)
+    }
+}
+
+extension TokenUses {
+    /// Records the pending uses in the columns `time_used` and `used_from` of a table.
+    func record(in table: String, key: String, _ database: some SQLDatabase) async throws(ChatError) {
+        let all = take()
         if all.isEmpty { return }
         try await database.write(as: .notes) { transaction in
-            for use in all.sorted(by: { $0.id < $1.id }) {
+            for use in all {
                 try transaction.pipeline(
                     """
-                    UPDATE api_tokens SET time_used = at($1), used_from = $2
-                    WHERE token_id = $3 AND (time_used IS NULL OR time_used < at($1))
+                    UPDATE \(table) SET time_used = at($1), used_from = $2
+                    WHERE \(key) = $3 AND (time_used IS NULL OR time_used < at($1))
                     """, [.time(use.time), .optional(use.address), .int(use.id)])
             }
         }

@@ -4,7 +4,7 @@ extension Schema {
     ///
     /// Tables are changed in place and never rebuilt, so that the operator's own views, triggers, indexes and columns stay.
     static let releasedUpgrades: [Int: String] = [
-        1: version2, 2: version3, 3: version8, 8: version9,
+        1: version2, 2: version3, 3: version8, 8: version9, 9: version10,
     ]
 
     /// Apple's HTTP/2 API: `apns_id` and other columns, priority 1, and the provider tokens.
@@ -272,5 +272,35 @@ extension Schema {
         PRAGMA writable_schema = RESET;
         CREATE INDEX bans_address ON bans (address) WHERE address IS NOT NULL;
         CREATE INDEX bans_room ON bans (secret_code) WHERE udid IS NULL AND device_token IS NULL AND address IS NULL;
+        """
+
+    /// Credentials of other apps, the aliases of rooms, and hidden messages.
+    private static let version10 = """
+        ALTER TABLE rooms ADD COLUMN alias TEXT;
+        CREATE UNIQUE INDEX rooms_alias ON rooms (alias) WHERE alias IS NOT NULL;
+        CREATE TABLE credentials (
+            credential_id INTEGER PRIMARY KEY AUTOINCREMENT,
+            name TEXT NOT NULL CHECK (name <> ''),
+            hash BLOB NOT NULL UNIQUE CHECK (length(hash) = 32),
+            member INTEGER REFERENCES active_users (member_id) ON DELETE CASCADE,
+            token INTEGER REFERENCES api_tokens (token_id) ON DELETE CASCADE,
+            time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+            time_used TEXT,
+            used_from TEXT,
+            CHECK ((member IS NULL) <> (token IS NULL))
+        ) STRICT;
+        CREATE INDEX credentials_member ON credentials (member);
+        CREATE INDEX credentials_token ON credentials (token);
+        CREATE TABLE hidden_messages (
+            client TEXT NOT NULL,
+            message_id INTEGER NOT NULL,
+            PRIMARY KEY (client, message_id)
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE hidden_history (
+            client TEXT NOT NULL,
+            room_id INTEGER NOT NULL,
+            hidden_to INTEGER NOT NULL,
+            PRIMARY KEY (client, room_id)
+        ) STRICT, WITHOUT ROWID;
         """
 }

@@ -29,6 +29,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
     let feed: SQLiteRoomFeed
     let activity: MemberActivity
     let tokens: SQLTokenStore<SQLiteDatabase>
+    let clients: SQLClientStore<SQLiteDatabase>
     let jobs: BackgroundJobs
     let probe: WriteProbe
     let retention: SQLiteRetention
@@ -58,6 +59,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
                 let rooms = try await activity.flush()
                 if !rooms.isEmpty { feed.note { $0.reads.formUnion(rooms) } }
                 try await tokens.flush()
+                try await clients.flush()
             } catch {
                 database.logger.debug(
                     "recent activity could not be recorded and will be retried", metadata: ["error": "\(error)"])
@@ -89,7 +91,9 @@ package struct SQLiteUpkeep: StoreUpkeep {
     package func tryWriting() async throws(ChatError) { try await probe.run() }
 
     package func applyRetention(_ ages: RetentionAges) async throws(ChatError) -> RetentionResult {
-        try await retention.apply(ages)
+        let result = try await retention.apply(ages)
+        try await clients.applyRetention()
+        return result
     }
 
     package func clockEvidence(upTo limit: Timestamp) async throws(ChatError) -> ClockEvidence {

@@ -15,6 +15,7 @@ package struct PostgresUpkeep: StoreUpkeep {
     let adoption: SQLAppAdoption<PostgresDatabase>
     let activity: MemberActivity
     let tokens: SQLTokenStore<PostgresDatabase>
+    let clients: SQLClientStore<PostgresDatabase>
     let jobs: BackgroundJobs
     let settings: @Sendable () -> StoreSettings
     let retention: PostgresRetention
@@ -23,7 +24,7 @@ package struct PostgresUpkeep: StoreUpkeep {
     init(
         database: PostgresDatabase, queue: QueueUpkeep, adoption: SQLAppAdoption<PostgresDatabase>,
         activity: MemberActivity,
-        tokens: SQLTokenStore<PostgresDatabase>, jobs: BackgroundJobs,
+        tokens: SQLTokenStore<PostgresDatabase>, clients: SQLClientStore<PostgresDatabase>, jobs: BackgroundJobs,
         settings: @escaping @Sendable () -> StoreSettings
     ) {
         self.database = database
@@ -31,6 +32,7 @@ package struct PostgresUpkeep: StoreUpkeep {
         self.adoption = adoption
         self.activity = activity
         self.tokens = tokens
+        self.clients = clients
         self.jobs = jobs
         self.settings = settings
         retention = PostgresRetention(database: database)
@@ -75,6 +77,7 @@ package struct PostgresUpkeep: StoreUpkeep {
             do throws(ChatError) {
                 try await activity.flush()
                 try await tokens.flush()
+                try await clients.flush()
             } catch {
                 database.logger.debug(
                     "recent activity could not be recorded and will be retried", metadata: ["error": "\(error)"])
@@ -109,7 +112,9 @@ package struct PostgresUpkeep: StoreUpkeep {
     }
 
     package func applyRetention(_ ages: RetentionAges) async throws(ChatError) -> RetentionResult {
-        try await retention.apply(ages, queue)
+        let result = try await retention.apply(ages, queue)
+        try await clients.applyRetention()
+        return result
     }
 
     package func clockEvidence(upTo limit: Timestamp) async throws(ChatError) -> ClockEvidence {

@@ -1,0 +1,347 @@
+package import ChatDomain
+
+/// Credentials, the aliases of rooms, and hidden messages, for the clients of other servers.
+package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
+    private let database: Database
+    private let uses = TokenUses()
+
+    package init(database: Database) {
+        self.database = database
+    }
+
+    // MARK: - Credentials
+
+    package func createCredential(
+        _ name: Nickname, for owner: CredentialOwner
+    ) async throws(ChatError) -> (credential: Credential, secret: String) {
+        let secret = Credential.makeSecret()
+        let credential = try await database.write(as: .answerOnce) { [database] transaction in
+            let now = database.now()
+            let (found, column, limit) = try Self.owner(owner, now: now, transaction)
+            try transaction.lock("credentials of \(column) \(found.id)")
+            let count = try transaction.row("SELECT count(*) FROM credentials WHERE \(column) = $1", [.int(found.id)])
+            if let count = try count?.int(0), count >= limit {
+                throw ChatError(.conflict, "There are \(limit) credentials already: revoke one first")
+            }
+            let row = try transaction.row(
+                """
+                INSERT INTO credentials (name, hash, \(column), time_created) VALUES ($1, $2, $3, at($4))
+                RETURNING credential_id
+                """, [.text(name.text), .bytes(SQLTokenStore<Database>.hash(secret)), .int(found.id), .time(now)])
+            guard let row else { throw ChatError(.internalError, "the database returned no credential") }
+            return Credential(id: try row.int(0), name: name, owner: found.owner, createdAt: now)
+        }
+        return (credential, secret)
+    }
+
+    private struct FoundOwner {
+        let id: Int64
+        let owner: Credential.Owner
+    }
+
+    /// Returns an owner, the column of `credentials` that refers to it, and its limit. Locks the owner's row.
+    private static func owner(
+        _ owner: CredentialOwner, now: Timestamp, _ transaction: Database.Transaction
+    ) throws -> (FoundOwner, column: String, limit: Int) {
+        switch owner {
+        case .member(let member):
+            let row = try transaction.row(
+                "SELECT \(memberColumns) FROM active_users u WHERE u.udid = $1 \(transaction.dialect.locked("u"))",
+                [.text(member.text)])
+            guard let row else { throw ChatError.notJoined() }
+            let found = try Self.member(row, from: 0)
+            return (FoundOwner(id: found.id, owner: .member(found)), "member", Credential.perMember)
+        case .token(let id):
+            let row = try transaction.row(
+                """
+                SELECT \(SQLTokenStore<Database>.columns) FROM api_tokens t WHERE t.token_id = $1
+                \(transaction.dialect.locked("t"))
+                """, [.int(id)])
+            guard let token = try row.flatMap({ try SQLTokenStore<Database>.token($0) }), token.isValid(at: now) else {
+                throw ChatError.notFound("token")
+            }
+            return (FoundOwner(id: id, owner: .token(token)), "token", Credential.perToken)
+        }
+    }
+
+    private static var memberColumns: String { "u.member_id, u.udid, u.nickname, u.secret_code, u.history_from" }
+
+    private static func member(_ row: some SQLRow, from first: Int) throws -> CredentialMember {
+        CredentialMember(
+            id: try row.int(first), member: MemberID(stored: try row.text(first + 1)),
+            nickname: Nickname(stored: try row.text(first + 2)), room: SecretCode(stored: try row.text(first + 3)),
+            historyFrom: try row.int(first + 4))
+    }
+
+    /// The credentials with their owners. A row of a member who has left, which a script may have deleted without the
+    /// foreign key, has no owner.
+    private static var selection: String {
+        """
+        SELECT c.credential_id, c.name, ms(c.time_created), ms(c.time_used), c.used_from, \(memberColumns),
+            \(SQLTokenStore<Database>.columns)
+        FROM credentials c LEFT JOIN active_users u ON u.member_id = c.member
+            LEFT JOIN api_tokens t ON t.token_id = c.token
+        """
+    }
+
+    private static func credential(_ row: some SQLRow) throws -> Credential? {
+        let owner: Credential.Owner
+        if try row.optionalInt(5) != nil {
+            owner = .member(try member(row, from: 5))
+        } else if try row.optionalInt(10) != nil, let token = try SQLTokenStore<Database>.token(row, from: 10) {
+            owner = .token(token)
+        } else {
+            return nil
+        }
+        return Credential(
+            id: try row.int(0), name: Nickname(stored: try row.text(1)), owner: owner, createdAt: try row.time(2),
+            lastUsedAt: try row.optionalTime(3), lastUsedFrom: row.optionalText(4))
+    }
+
+    /// Reads the database each time, so that the end of a membership takes effect immediately.
+    package func credential(of secret: String) async throws(ChatError) -> Credential? {
+        let hash = SQLTokenStore<Database>.hash(secret)
+        let credential = try await database.read { transaction in
+            try transaction.row("\(Self.selection) WHERE c.hash = $1", [.bytes(hash)]).flatMap(Self.credential)
+        }
+        if case .token(let token) = credential?.owner, !token.isValid(at: database.now()) { return nil }
+        return credential
+    }
+
+    package func credentials(of owner: CredentialOwner) async throws(ChatError) -> [Credential] {
+        let (condition, value) = Self.condition(owner)
+        return try await database.read { transaction in
+            try transaction.rows("\(Self.selection) WHERE \(condition) ORDER BY c.credential_id", [value])
+                .compactMap(Self.credential)
+        }
+    }
+
+    /// The credentials of an owner, who is parameter 1.
+    private static func condition(_ owner: CredentialOwner) -> (String, SQLValue) {
+        switch owner {
+        case .member(let member):
+            ("c.member = (SELECT a.member_id FROM active_users a WHERE a.udid = $1)", .text(member.text))
+        case .token(let id): ("c.token = $1", .int(id))
+        }
+    }
+
+    package func credentials(
+        ofMembersOf room: SecretCode?, after cursor: Int64?, limit: Int
+    ) async throws(ChatError) -> Page<Credential> {
+        try await database.read { transaction in
+            let page = try transaction.page(
+                "\(Self.selection) WHERE c.credential_id > $1 ORDER BY c.credential_id LIMIT $2",
+                [.int(cursor ?? 0), .int(max(limit + 1, SQLPage.window))], limit: limit
+            ) { row in
+                room == nil || row.optionalText(8) == room?.text
+            }
+            return Page(items: try page.rows.compactMap(Self.credential), next: page.next)
+        }
+    }
+
+    package func revokeCredential(_ id: Int64, of owner: CredentialOwner?) async throws(ChatError) -> Nickname? {
+        try await database.write(as: .answerOnce) { transaction in
+            var (condition, values) = ("c.credential_id = $1", [SQLValue.int(id)])
+            if let owner {
+                let (ofOwner, value) = Self.condition(owner)
+                condition = ofOwner + " AND c.credential_id = $2"
+                values = [value, .int(id)]
+            }
+            let row = try transaction.row("DELETE FROM credentials AS c WHERE \(condition) RETURNING name", values)
+            guard let row else { return nil }
+            for table in ["hidden_messages", "hidden_history"] {
+                try transaction.pipeline("DELETE FROM \(table) WHERE client = $1", [.text("credential:\(id)")])
+            }
+            return Nickname(stored: try row.text(0))
+        }
+    }
+
+    package func usedCredential(_ id: Int64, from address: String?) { uses.add(id, at: database.now(), from: address) }
+
+    /// Records the pending uses, unless another relay has recorded a later one.
+    package func flush() async throws(ChatError) {
+        try await uses.record(in: "credentials", key: "credential_id", database)
+    }
+
+    /// Deletes what clients that no longer exist have hidden, and hidden messages that retention has deleted.
+    package func applyRetention() async throws(ChatError) {
+        _ = try await database.write(as: .upkeep) { transaction in
+            for table in ["hidden_messages", "hidden_history"] {
+                try transaction.run(
+                    """
+                    DELETE FROM \(table) WHERE client <> 'admin'
+                        AND client NOT IN (SELECT 'token:' || token_id FROM api_tokens)
+                        AND client NOT IN (SELECT 'credential:' || credential_id FROM credentials)
+                    """, [])
+            }
+            try transaction.run(
+                "DELETE FROM hidden_messages WHERE message_id < (SELECT coalesce(min(message_id), 0) FROM messages)",
+                [])
+        }
+    }
+
+    // MARK: - Rooms
+
+    package func room(_ code: SecretCode) async throws(ChatError) -> ClientRoom {
+        if let room = try await find("r.secret_code = $1", .text(code.text)) { return room }
+        try await database.write(as: .answer) { [database] transaction in
+            try Self.makeRow(of: code, now: database.now(), transaction)
+        }
+        guard let room = try await find("r.secret_code = $1", .text(code.text)) else {
+            throw ChatError(.unavailable, "No further room can get a number")
+        }
+        return room
+    }
+
+    /// `ON CONFLICT` alone would use up an id each time.
+    private static func makeRow(
+        of code: SecretCode, now: Timestamp, _ transaction: Database.Transaction
+    ) throws {
+        try transaction.run(
+            """
+            INSERT INTO rooms (secret_code, time_created) SELECT CAST($1 AS text), at($2)
+            WHERE NOT EXISTS (SELECT 1 FROM rooms WHERE secret_code = CAST($1 AS text))
+            ON CONFLICT (secret_code) DO NOTHING
+            """, [.text(code.text), .time(now)])
+    }
+
+    package func room(id: Int64) async throws(ChatError) -> ClientRoom? { try await find("r.room_id = $1", .int(id)) }
+
+    private func find(_ condition: String, _ value: SQLValue) async throws(ChatError) -> ClientRoom? {
+        try await database.read { transaction in
+            try transaction.row("\(Self.roomSelection) WHERE \(condition)", [value]).map(Self.room)
+        }
+    }
+
+    private static var roomSelection: String {
+        "SELECT r.room_id, r.secret_code, r.alias, ms(r.time_created) FROM rooms r"
+    }
+
+    private static func room(_ row: some SQLRow) throws -> ClientRoom {
+        ClientRoom(
+            id: try row.int(0), code: SecretCode(stored: try row.text(1)),
+            alias: row.optionalText(2).map(RoomAlias.init(stored:)), createdAt: try row.time(3))
+    }
+
+    package func rooms(after cursor: Int64?, limit: Int) async throws(ChatError) -> Page<ClientRoom> {
+        try await database.read { transaction in
+            let page = try transaction.page(
+                "\(Self.roomSelection) WHERE r.room_id > $1 ORDER BY r.room_id LIMIT $2",
+                [.int(cursor ?? 0), .int(limit + 1)], limit: limit)
+            return Page(items: try page.rows.map(Self.room), next: page.next)
+        }
+    }
+
+    package func alias(of room: SecretCode) async throws(ChatError) -> RoomAlias {
+        if let alias = try await find("r.secret_code = $1", .text(room.text))?.alias { return alias }
+        return try await database.write(as: .answer) { [database] transaction in
+            try Self.makeRow(of: room, now: database.now(), transaction)
+            try transaction.run(
+                "UPDATE rooms SET alias = $2 WHERE secret_code = $1 AND alias IS NULL",
+                [.text(room.text), .text(RoomAlias.random().text)])
+            let row = try transaction.row("SELECT alias FROM rooms WHERE secret_code = $1", [.text(room.text)])
+            guard let text = row?.optionalText(0) else {
+                throw ChatError(.unavailable, "No further room can get an alias")
+            }
+            return RoomAlias(stored: text)
+        }
+    }
+
+    package func room(aliased alias: RoomAlias) async throws(ChatError) -> SecretCode? {
+        try await find("r.alias = $1", .text(alias.text))?.code
+    }
+
+    // MARK: - Messages
+
+    package func messages(
+        _ reading: ClientReading, before: MessageID?, limit: Int
+    ) async throws(ChatError) -> [MessageRecord] {
+        try await select(reading, "m.message_id < $3", .int(before ?? Int64.max), limit: limit)
+    }
+
+    package func message(_ id: MessageID, _ reading: ClientReading) async throws(ChatError) -> MessageRecord? {
+        try await select(reading, "m.message_id = $3", .int(id), limit: 1).first
+    }
+
+    private func select(
+        _ reading: ClientReading, _ condition: String, _ value: SQLValue, limit: Int
+    ) async throws(ChatError) -> [MessageRecord] {
+        try await database.read { transaction in
+            // This bound lets the index skip what was hidden long ago.
+            let hidden = try transaction.row(
+                "SELECT coalesce(max(hidden_to), 0) FROM hidden_history WHERE client = $1 AND room_id = 0",
+                [.text(reading.client)])
+            var values: [SQLValue] = [
+                .text(reading.client), .int(max(reading.after, try hidden?.int(0) ?? 0)), value, .int(limit),
+            ]
+            var room = ""
+            if let code = reading.room {
+                room = "AND m.secret_code = $5"
+                values.append(.text(code.text))
+            }
+            return try transaction.rows(
+                """
+                SELECT m.message_id, m.secret_code, m.udid, m.nickname, m.text, m.title, m.link, ms(m.time_sent)
+                FROM messages m WHERE m.message_id > $2 AND \(condition) \(room)
+                    AND NOT EXISTS (
+                        SELECT 1 FROM hidden_messages h WHERE h.client = $1 AND h.message_id = m.message_id)
+                    AND NOT EXISTS (
+                        SELECT 1 FROM hidden_history h JOIN rooms r ON r.room_id = h.room_id
+                        WHERE h.client = $1 AND r.secret_code = m.secret_code AND h.hidden_to >= m.message_id)
+                ORDER BY m.message_id DESC LIMIT $4
+                """, values
+            ).map(Self.message)
+        }
+    }
+
+    private static func message(_ row: some SQLRow) throws -> MessageRecord {
+        MessageRecord(
+            message: Message(
+                id: try row.int(0), sender: MemberID(stored: try row.text(2)), nickname: try row.text(3),
+                text: try row.text(4), title: row.optionalText(5), link: row.optionalText(6),
+                sentAt: try row.time(7)),
+            room: SecretCode(stored: try row.text(1)))
+    }
+
+    package func hide(_ message: MessageID, from client: String) async throws(ChatError) {
+        try await database.write(as: .answer) { transaction in
+            try transaction.lock("hidden from \(client)")
+            try transaction.run(
+                "INSERT INTO hidden_messages (client, message_id) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+                [.text(client), .int(message)])
+            let surplus = try transaction.row(
+                "SELECT message_id FROM hidden_messages WHERE client = $1 ORDER BY message_id DESC LIMIT 1 OFFSET $2",
+                [.text(client), .int(Self.mostHidden)])
+            if let surplus { try Self.hideAll(upTo: surplus.int(0), inRoom: 0, from: client, transaction) }
+        }
+    }
+
+    package func hideAll(upTo last: MessageID, in room: SecretCode?, from client: String) async throws(ChatError) {
+        try await database.write(as: .answer) { transaction in
+            try transaction.lock("hidden from \(client)")
+            var id: Int64 = 0
+            if let room {
+                let row = try transaction.row("SELECT room_id FROM rooms WHERE secret_code = $1", [.text(room.text)])
+                guard let row else { return }
+                id = try row.int(0)
+            }
+            try Self.hideAll(upTo: last, inRoom: id, from: client, transaction)
+        }
+    }
+
+    /// - Parameter room: The room's id. 0 for all rooms.
+    private static func hideAll(
+        upTo last: MessageID, inRoom room: Int64, from client: String, _ transaction: Database.Transaction
+    ) throws {
+        try transaction.run(
+            """
+            INSERT INTO hidden_history (client, room_id, hidden_to) VALUES ($1, $2, $3)
+            ON CONFLICT (client, room_id) DO UPDATE SET hidden_to = excluded.hidden_to
+            WHERE hidden_history.hidden_to < excluded.hidden_to
+            """, [.text(client), .int(room), .int(last)])
+        if room == 0 {
+            try transaction.run(
+                "DELETE FROM hidden_messages WHERE client = $1 AND message_id <= $2", [.text(client), .int(last)])
+        }
+    }
+}
