@@ -45,6 +45,7 @@ struct RoutesTests {
         case .anyone: "anyone"
         case .development: "in development"
         case .scope(let scope): "`\(scope.rawValue)`"
+        case .client(let scope): "`\(scope.rawValue)`, credential"
         }
     }
 

@@ -19,7 +19,8 @@ package struct Stores: Sendable {
         rooms: any RoomStore, feed: any RoomFeed, records: any RoomRecords, devices: any DeviceStore,
         notifications: any NotificationStore, queue: any PushQueue, feedback: any FeedbackStore,
         providerTokens: any ProviderTokenStore, subscriptions: any SubscriptionStore,
-        tokens: any TokenStore, clients: any ClientStore, moderation: any Moderation, metrics: any RelayMetrics, upkeep: any StoreUpkeep
+        tokens: any TokenStore, clients: any ClientStore, moderation: any Moderation, metrics: any RelayMetrics,
+        upkeep: any StoreUpkeep
     ) {
         self.rooms = rooms
         self.feed = feed

@@ -60,15 +60,18 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     private let admin: AdminResponses
     private let feed: FakeFeed?
     private let tokens: [String: AccessToken]
+    let clients: FakeClients
 
     init(
         join: Answer<Bool>? = nil, leave: Answer<Bool>? = nil, update: Answer<Void>? = nil,
         post: Answer<PostReceipt>? = nil, messages: Answer<MessagePage>? = nil,
         register: Answer<DeviceRegistration>? = nil, ping: Answer<Void>? = nil,
         admin: AdminResponses = AdminResponses(),
-        feed: FakeFeed? = nil, tokens: [String: AccessToken] = [:]
+        feed: FakeFeed? = nil, tokens: [String: AccessToken] = [:],
+        clients: FakeClients = FakeClients()
     ) {
         self.tokens = tokens
+        self.clients = clients
         self.admin = admin
         self.feed = feed
         onJoin = join
@@ -87,7 +90,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         }
         return Stores(
             rooms: self, feed: self, records: self, devices: self, notifications: self, queue: others, feedback: others,
-            providerTokens: others, subscriptions: others, tokens: others, moderation: self,
+            providerTokens: others, subscriptions: others, tokens: others, clients: clients, moderation: self,
             metrics: self, upkeep: others)
     }
 
