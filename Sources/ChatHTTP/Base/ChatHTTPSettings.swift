@@ -20,12 +20,13 @@ package struct ChatHTTPSettings: Sendable {
     package var publicURL: String?
     /// The administrator's bearer tokens for the admin API. All have the same rights. Empty if none is configured.
     package var adminTokens: [String]
+    package var ntfy: NtfySettings
 
     package init(
         isDevelopment: Bool = false, refusesForeignPages: Bool = false, textLimit: Int = MessageText.defaultLimit,
         trustedProxies: [AddressRange] = [],
         addressRate: RateLimit? = nil, memberRate: RateLimit? = nil, joinRate: RateLimit? = nil,
-        publicURL: String? = nil, adminTokens: [String] = []
+        publicURL: String? = nil, adminTokens: [String] = [], ntfy: NtfySettings = NtfySettings()
     ) {
         self.isDevelopment = isDevelopment
         self.refusesForeignPages = refusesForeignPages
@@ -36,5 +37,22 @@ package struct ChatHTTPSettings: Sendable {
         self.joinRate = joinRate
         self.publicURL = publicURL
         self.adminTokens = adminTokens
+        self.ntfy = ntfy
+    }
+}
+
+/// The settings for ntfy's apps.
+package struct NtfySettings: Sendable {
+    /// The address of the relay as users type it into ntfy's apps, without a slash at the end. `nil` if unknown.
+    package var baseURL: String?
+    /// Whether an upstream server tells ntfy's app on iPhones about new messages.
+    package var hasUpstream: Bool
+    /// Whether ntfy's app for Android may receive the pushes of other apps here.
+    package var unifiedPush: Bool
+
+    package init(baseURL: String? = nil, hasUpstream: Bool = false, unifiedPush: Bool = false) {
+        self.baseURL = baseURL
+        self.hasUpstream = hasUpstream
+        self.unifiedPush = unifiedPush
     }
 }

@@ -95,6 +95,21 @@ struct Configuration: Sendable {
         var trust: String?
     }
 
+    /// Settings for ntfy's apps.
+    struct Ntfy: Sendable, Equatable {
+        enum UnifiedPush: String, Sendable, CaseIterable {
+            case on, off
+        }
+
+        /// The address of the relay as users type it into ntfy's apps, without a slash at the end. `nil` for
+        /// ``Configuration/ntfyBaseURL``'s default.
+        var baseURL: String?
+        /// The server that wakes ntfy's app on iPhones, without a slash at the end. `nil` for none.
+        var upstream: String?
+        var upstreamToken: Secret?
+        var unifiedPush = UnifiedPush.off
+    }
+
     struct Retention: Sendable, Equatable {
         var retention: Duration
     }
@@ -120,6 +135,7 @@ struct Configuration: Sendable {
     /// Settings that only the HTTP server uses. Those that depend on other settings are set by ``LiveConfiguration``.
     var server = ChatHTTPSettings(textLimit: MessageText.roomyLimit)
     var webPush = WebPush()
+    var ntfy = Ntfy()
     var messages = Messages()
     var queue = Retention(retention: .days(7))
     var moderation = Retention(retention: .days(365))
@@ -168,6 +184,9 @@ struct Configuration: Sendable {
         (http.host == "localhost" || http.host == "::1" || http.host.hasPrefix("127.")) && http.trustedProxies.isEmpty
             && environment == .development
     }
+
+    /// The address of the relay as users type it into ntfy's apps, without a slash at the end. `nil` if unknown.
+    var ntfyBaseURL: String? { ntfy.baseURL ?? http.publicURL.map { $0 + "/ntfy" } }
 
     func app(_ name: AppName) -> AppConfiguration? {
         apps.first { $0.name == name }
@@ -403,6 +422,23 @@ enum SettingsTable {
         Relay(
             "webpush.trust", \.webPush.trust, SettingKind.file("a PEM file").optional(),
             "certificate authorities to trust for push services besides the system's, for example a sandbox's"),
+        Relay(
+            "ntfy.base_url", \.ntfy.baseURL, SettingKind.serverURL(example: "https://chat.example.org/ntfy").optional(),
+            "the address of the relay as users type it into ntfy's apps; unless set, `http.public_url` followed by "
+                + "`/ntfy`"),
+        Relay(
+            "ntfy.upstream", \.ntfy.upstream,
+            SettingKind.serverURL(example: "https://ntfy.sh").optional(none: "off"),
+            "the ntfy server that tells ntfy's app on iPhones about new messages; requires `ntfy.base_url` or "
+                + "`http.public_url`"),
+        Relay(
+            "ntfy.upstream_token", \.ntfy.upstreamToken,
+            SettingKind.visibleASCII(shortest: 8, example: "`tk_…`").optional(), isSecret: true,
+            "the access token for `ntfy.upstream`, if you have an account there"),
+        Relay(
+            "ntfy.unifiedpush", \.ntfy.unifiedPush, .choice,
+            "whether ntfy's app for Android can be the UnifiedPush distributor of other apps: the relay then accepts "
+                + "their pushes without a token"),
         Relay("messages.retention", \.messages.retention, .retention, "the time for which chat messages are kept"),
         Relay(
             "messages.history", \.messages.history, .choice,

@@ -362,6 +362,11 @@ private struct ConfigurationLoader {
                 "is session, which requires session.secret, session.key or session.jwks; set one of them",
                 unless: ["registration", "session.secret", "session.key", "session.jwks"])
         }
+        if configuration.ntfy.upstream != nil, configuration.ntfyBaseURL == nil {
+            report(
+                "ntfy.upstream", "requires ntfy.base_url or http.public_url; set one of them",
+                unless: ["ntfy.base_url", "http.public_url"])
+        }
         if configuration.apps.count > SettingLimits.apps {
             let count = configuration.apps.count
             problems.append(.init(at: file, "apps has \(count) apps, but may have at most \(SettingLimits.apps)"))

@@ -281,10 +281,9 @@ extension SettingKind where Value == Secret {
     /// A token for an `Authorization: Bearer` header.
     ///
     /// - Parameter shortest: The minimum length in bytes.
-    static func visibleASCII(shortest: Int) -> Self {
+    static func visibleASCII(shortest: Int, example: String = "the output of `openssl rand -hex 32`") -> Self {
         Self(
-            rule: "at least \(shortest) characters of printable ASCII without spaces, for example the "
-                + "output of `openssl rand -hex 32`",
+            rule: "at least \(shortest) characters of printable ASCII without spaces, for example \(example)",
             shortest: shortest, isAllowed: { (0x21...0x7E).contains($0.value) })
     }
 
@@ -369,6 +368,21 @@ extension SettingKind where Value == String {
                         || (url.scheme == "http" && ["localhost", "127.0.0.1", "[::1]"].contains(host))
                 else { return nil }
                 return text.hasSuffix("/") ? String(text.dropLast()) : text
+            }, text: { $0 })
+    }
+
+    /// The address of a server, maybe with a path. A slash at the end is dropped.
+    static func serverURL(example: String) -> Self {
+        let rule = "an `https:` or `http:` URL without user, query and fragment, for example `\(example)`"
+        return Self(
+            rule: rule,
+            read: { text in
+                guard text.utf8.count <= 255, text.utf8.allSatisfy({ (0x21...0x7E).contains($0) }),
+                    let url = URL(string: text), let host = url.host(), !host.isEmpty, url.user() == nil,
+                    url.password() == nil, url.query() == nil, url.fragment() == nil,
+                    ["https", "http"].contains(url.scheme)
+                else { return nil }
+                return String(text.reversed().drop { $0 == "/" }.reversed())
             }, text: { $0 })
     }
 

@@ -60,6 +60,9 @@ final class LiveConfiguration: ConfigurationInForce {
         http.joinRate = configuration.http.joinsPerAddress.flatMap(RateLimit.init)
         http.publicURL = configuration.http.secureURL
         http.adminTokens = configuration.admin.tokens.map(\.text)
+        http.ntfy = NtfySettings(
+            baseURL: configuration.ntfyBaseURL, hasUpstream: configuration.ntfy.upstream != nil,
+            unifiedPush: configuration.ntfy.unifiedPush == .on)
         return Values(
             configuration: configuration, threads: threads, http: http,
             store: storeSettings(configuration, threads),

@@ -118,6 +118,11 @@ import Testing
               jwks: app.key
               audience: pushchat
               issuer: https://example.com
+            ntfy:
+              base_url: https://chat.example.org/ntfy/
+              upstream: https://ntfy.sh
+              upstream_token: tk_0123456789
+              unifiedpush: on
             messages: {retention: 2 weeks, history: all}
             queue: {retention: 36h}
             moderation: {retention: 90 days}
@@ -183,6 +188,11 @@ import Testing
                 == .init(
                     secret: Secret("0123456789abcdef0123456789abcdef"), key: folder.path + "/app.key",
                     keySet: folder.path + "/app.key", audience: "pushchat", issuer: "https://example.com"))
+        #expect(
+            configuration.ntfy
+                == .init(
+                    baseURL: "https://chat.example.org/ntfy", upstream: "https://ntfy.sh",
+                    upstreamToken: Secret("tk_0123456789"), unifiedPush: .on))
         #expect(configuration.messages == .init(retention: .seconds(14 * 86_400), history: .all))
         #expect(configuration.queue.retention == .seconds(36 * 3600))
         #expect(configuration.moderation.retention == .seconds(90 * 86_400))
@@ -207,6 +217,29 @@ import Testing
         let settings = SettingsTable.relay.map { SettingKey(name: $0.name) }
         let appSettings = SettingsTable.app.map { SettingKey(app: .default, name: $0.name) }
         #expect(Set(configuration.origins.keys) == Set(settings + appSettings))
+    }
+
+    @Test(
+        "The address for ntfy's apps is below the public one by default, and never ends with a slash",
+        arguments: [
+            ("http: {public_url: https://a.b}", "https://a.b/ntfy"), ("", nil),
+            ("http: {public_url: https://a.b}\nntfy: {base_url: 'http://10.0.0.1:8080//'}", "http://10.0.0.1:8080"),
+            ("ntfy: {upstream: off}", nil),
+        ])
+    func ntfyBaseURL(yaml: String, expected: String?) throws {
+        let configuration = try folder.load(yaml)
+        #expect(configuration.ntfyBaseURL == expected)
+        #expect(configuration.ntfy.upstream == nil)
+    }
+
+    @Test("An upstream server of ntfy requires an address that can be hashed")
+    func upstream() throws {
+        let problems = try folder.problems("ntfy: {upstream: https://ntfy.sh}")
+        #expect(problems.count == 1 && problems[0].contains("ntfy.upstream requires ntfy.base_url or http.public_url"))
+        let wrong = ["ntfy.sh", "ftp://a.b", "https://u@a.b", "https://a.b/?a=b", "https://", "https://a.b/#b"]
+        for url in wrong {
+            #expect(try folder.problems("ntfy: {base_url: '\(url)'}").count == 1)
+        }
     }
 
     @Test(

@@ -27,7 +27,8 @@ import Testing
             "command": "1", "connections": "3", "payload_limit": "256", "push.text_limit": "200",
             "messages.retention": "1h", "messages.history": "all", "queue.retention": "1h",
             "moderation.retention": "1h",
-            "analytics": "off",
+            "analytics": "off", "ntfy.base_url": "https://a.b/ntfy", "ntfy.upstream": "https://c.d",
+            "ntfy.upstream_token": "tk_abcdefgh", "ntfy.unifiedpush": "on",
         ]
         try folder.write("x", to: "file")
         var variables: [String: String] = [:]
