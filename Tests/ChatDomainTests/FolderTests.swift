@@ -37,7 +37,8 @@ struct FolderTests {
             "Pages": "Base Responses Monitoring",
             "Events": "Base Responses Chat",
             "Posting": "Base Form Responses Address Admin",
-            "Server": "Base Responses Address Monitoring Admin Chat Pages Events Posting",
+            "Gotify": "Base Form Responses Admin Posting",
+            "Server": "Base Responses Address Monitoring Admin Chat Pages Events Posting Gotify",
         ],
         "ChatSQL": [
             ".": "",

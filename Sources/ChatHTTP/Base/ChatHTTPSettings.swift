@@ -21,6 +21,8 @@ package struct ChatHTTPSettings: Sendable {
     /// The administrator's bearer tokens for the admin API. All have the same rights. Empty if none is configured.
     package var adminTokens: [String]
     package var ntfy: NtfySettings
+    /// Whether Gotify's paths exist without `/gotify`, too.
+    package var gotifyAtRoot = false
 
     package init(
         isDevelopment: Bool = false, refusesForeignPages: Bool = false, textLimit: Int = MessageText.defaultLimit,

@@ -44,6 +44,7 @@ package struct ChatServer: Service {
     }
 
     private let configuration: ChatServerConfiguration
+    private let environment: ChatEnvironment
     /// The routes of all APIs.
     let routes: [Route]
     private let responder: RouterResponder<ChatContext>
@@ -63,6 +64,7 @@ package struct ChatServer: Service {
         onListening: @escaping @Sendable (_ port: Int) -> Void = { _ in }
     ) {
         self.configuration = configuration
+        self.environment = environment
         self.onListening = onListening
         logger = environment.logger
         let clock = environment.clocks.monotonic
@@ -134,7 +136,7 @@ package struct ChatServer: Service {
             server = try .tls(server, tlsConfiguration: certificate.configuration())
         }
         return Application(
-            responder: ChatResponder(router: responder), server: server,
+            responder: ChatResponder(router: responder, environment: environment), server: server,
             configuration: ApplicationConfiguration(
                 address: .hostname(configuration.host, port: configuration.port), backlog: HTTPLimits.backlog,
                 reuseAddress: true,
@@ -172,8 +174,10 @@ private struct MetricsRecorder: Service {
 /// Passes each request to the router.
 struct ChatResponder: HTTPResponder {
     let router: RouterResponder<ChatContext>
+    let environment: ChatEnvironment
 
     func respond(to request: Request, context: ChatContext) async throws -> Response {
+        let request = RootPaths.resolved(request, environment.settings)
         guard request.uri.path == EventsAPI.path else { return try await router.respond(to: request, context: context) }
         // Use a separate task. A task keeps the memory of all calls made in it, and a stream's connection would hold
         // some ten kilobytes for hours.

@@ -361,6 +361,10 @@ enum SettingsTable {
             "the address at which browsers reach the relay: notifications and invitations link to it, Safari shows "
                 + "notifications without a service worker, and `pushchat check` tests it"),
         Relay(
+            "http.gotify_at_root", \.server.gotifyAtRoot, .onOrOff,
+            "whether the paths of Gotify, such as `/message`, also exist without `/gotify`, for clients whose server "
+                + "address has no path"),
+        Relay(
             "database.path", \.database.path, .path, needsRestart: true,
             "the SQLite file; the relay creates it if it does not exist. With `database.url`, the relay keeps its own "
                 + "files next to this path"),

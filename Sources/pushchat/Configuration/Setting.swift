@@ -266,6 +266,12 @@ extension SettingKind where Value: RawRepresentable & CaseIterable, Value.RawVal
     }
 }
 
+extension SettingKind where Value == Bool {
+    static var onOrOff: Self {
+        Self(rule: "`on` or `off`", read: { ["on": true, "off": false][$0] }, text: { $0 ? "on" : "off" })
+    }
+}
+
 extension SettingKind where Value == Secret {
     private init(rule: String, shortest: Int, isAllowed: @escaping @Sendable (Unicode.Scalar) -> Bool) {
         self.init(

@@ -7,6 +7,13 @@ import Hummingbird
 struct GotifyAPI: Sendable {
     let posting: PostingAPI
 
+    /// The prefix of the paths.
+    static let prefix = "/gotify"
+    /// The first names of the paths below ``prefix``. With `http.gotify_at_root`, they exist at the root, too.
+    static let rootNames: Set = [
+        "version", "gotifyinfo", "health", "current", "client", "application", "message", "stream", "static",
+    ]
+
     var routes: [Route] {
         [
             Route(.post, "/gotify/message", .scope(.post), credential: Self.credential, message),
