@@ -24,7 +24,7 @@ struct Pushchat: AsyncParsableCommand {
             Migrate.self, Check.self,
             ShowConfiguration.self,
             WebPush.self,
-            Token.self,
+            Token.self, CredentialCommand.self,
         ],
         defaultSubcommand: Serve.self)
 

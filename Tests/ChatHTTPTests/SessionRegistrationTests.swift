@@ -27,7 +27,7 @@ struct SessionRegistrationTests {
     /// The calls of a member that has joined.
     private static let memberCalls = [
         ("/api.php", Sample.message), ("/api.php", "cmd=messages&udid=\(Sample.udid)"), ("/api.php", Sample.leave),
-        ("/events/ticket", "udid=\(Sample.udid)"),
+        ("/events/ticket", "udid=\(Sample.udid)"), ("/api.php", "cmd=credential&action=list&udid=\(Sample.udid)"),
     ]
 
     @Test(

@@ -11,6 +11,8 @@ enum LogKeys {
     /// ``DeviceToken/shortened``.
     static let token = "token"
     static let app = "app"
+    /// The id of another app's credential.
+    static let credential = "credential"
     static let message = "message_id"
     static let notification = "notification"
     static let devices = "devices"

@@ -12,11 +12,13 @@ enum FormField: Int, Sendable, CaseIterable {
     case appID, appVersion, osVersion, deviceModel, clientInfo
     /// Fields of Gotify's clients.
     case message, title, priority
+    /// The action of `cmd=credential`.
+    case action
 
     /// The names of the fields in requests, in the order of the cases.
     private static let keys = [
         "cmd", "udid", "token", "name", "code", "text", "since", "limit", "id", "subscription", "user_id", "appid",
-        "app_version", "os_version", "device_model", "client_info", "message", "title", "priority",
+        "app_version", "os_version", "device_model", "client_info", "message", "title", "priority", "action",
     ]
     private static let keyBytes = keys.map { Array($0.utf8) }
 

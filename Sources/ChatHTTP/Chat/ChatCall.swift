@@ -1,0 +1,57 @@
+import ChatDomain
+import HTTPTypes
+import Logging
+
+extension ChatAPI {
+    /// A request whose form has been read.
+    struct Call: Sendable {
+        let form: FormFields
+        let settings: ChatHTTPSettings
+        let address: IPAddress?
+        let headers: HTTPFields
+        let ids: RequestIDs
+        let received: Duration
+        var wantsJSON: Bool
+
+        /// The field that names the member in this request. Errors name the same field.
+        var memberField: FormField { form.hasValue(.udid) || !form.has(.userID) ? .udid : .userID }
+
+        func member() throws(ChatError) -> MemberID {
+            try MemberID(parsing: form.required(memberField), field: memberField.key)
+        }
+
+        /// Returns the request's description of its client.
+        ///
+        /// - Parameter isBrowser: Whether to take missing values from the `User-Agent`.
+        func client(isBrowser: Bool = false) throws(ChatError) -> ClientInfo {
+            let browser = isBrowser ? UserAgent(headers.first(.userAgent) ?? "") : nil
+            return ClientInfo(
+                address: address?.description, appVersion: try optional(.appVersion),
+                osVersion: try optional(.osVersion) ?? browser?.system,
+                deviceModel: try optional(.deviceModel) ?? browser?.browser)
+        }
+
+        /// Returns a field that may be absent or blank.
+        func optional(_ field: FormField) throws(ChatError) -> String? {
+            guard let text = try form.text(field) else { return nil }
+            return try ClientInfo.text(text, field: field.key)
+        }
+
+        /// Returns a field of digits that may be absent or blank.
+        func number(_ field: FormField, _ range: ClosedRange<Int64>, _ rule: String) throws(ChatError) -> Int64? {
+            guard let text = try form.text(field) else { return nil }
+            let digits = FieldText.trimmed(text)
+            guard !digits.isEmpty else { return nil }
+            guard let number = Int64(digits: digits), range.contains(number) else { throw .invalid(field.key, rule) }
+            return number
+        }
+
+        /// Returns the metadata of a log line: the request, its address, the first digits of the udid, and `more`.
+        func metadata(_ member: MemberID, _ more: Logger.Metadata) -> Logger.Metadata {
+            var metadata = ids.metadata(more)
+            metadata[LogKeys.member] = "\(member.text.prefix(8))…"
+            metadata[LogKeys.address] = "\(address?.description ?? "unknown")"
+            return metadata
+        }
+    }
+}

@@ -1,0 +1,91 @@
+import ChatDomain
+import Hummingbird
+
+/// `cmd=credential`: the secrets with which other apps read the member's room and write as the member.
+extension ChatAPI {
+    private enum Action: String, CaseIterable {
+        case create, list, revoke
+    }
+
+    /// The name of a credential that is created without one.
+    private static let anotherApp = "Another app"
+
+    /// Responds in JSON whatever the client accepts, because a credential and a list have no text form.
+    func credential(_ call: Call) async throws(ChatError) -> Response {
+        let member = try call.member()
+        guard let action = Action(rawValue: try call.optional(.action) ?? Action.create.rawValue) else {
+            throw .invalid(
+                FormField.action.key, "must be one of " + Action.allCases.map(\.rawValue).joined(separator: ", "))
+        }
+        switch action {
+        case .create: return try await createCredential(call, member)
+        case .list: return try await listCredentials(call, member)
+        case .revoke: return try await revokeCredential(call, member)
+        }
+    }
+
+    private func createCredential(_ call: Call, _ member: MemberID) async throws(ChatError) -> Response {
+        let name = try Credential.name(call.optional(.name) ?? Self.anotherApp)
+        try await admit(call, member)
+        // Create the alias first: a failure then leaves no credential behind.
+        let topic = try await topic(of: member)
+        let (credential, secret) = try await environment.stores.clients.createCredential(name, for: .member(member))
+        logger.info("credential created", metadata: call.metadata(member, [LogKeys.credential: "\(credential.id)"]))
+        return Responses.json([
+            "credential": .string(secret), "id": .number(credential.id), "name": .string(credential.name.text),
+            "topic": .string(topic), "ntfy": .optional(call.settings.ntfyURL),
+            "gotify": .optional(call.settings.gotifyURL),
+        ])
+    }
+
+    private func listCredentials(_ call: Call, _ member: MemberID) async throws(ChatError) -> Response {
+        try await admit(call, member)
+        let topic = try await topic(of: member)
+        let credentials = try await environment.stores.clients.credentials(of: .member(member))
+        return Responses.json([
+            "credentials": .array(credentials.map { .object($0.jsonOfOwner) }), "topic": .string(topic),
+            "ntfy": .optional(call.settings.ntfyURL), "gotify": .optional(call.settings.gotifyURL),
+        ])
+    }
+
+    private func revokeCredential(_ call: Call, _ member: MemberID) async throws(ChatError) -> Response {
+        guard let id = try call.number(.id, 0...Int64.max, "must be a whole number, 0 or more") else {
+            throw .missing(FormField.id.key)
+        }
+        try await admit(call, member)
+        guard try await environment.stores.clients.revokeCredential(id, of: .member(member)) != nil else {
+            throw .notFound("credential")
+        }
+        logger.info("credential revoked", metadata: call.metadata(member, [LogKeys.credential: "\(id)"]))
+        return Responses.ok(asJSON: true)
+    }
+
+    /// Enforces the member's rate limit, and requires a session if the relay does.
+    private func admit(_ call: Call, _ member: MemberID) async throws(ChatError) {
+        try limiter.admit(member, limit: call.settings.memberRate)
+        _ = try await user(call.headers)
+    }
+
+    /// Returns the name of the member's room in ntfy's clients.
+    private func topic(of member: MemberID) async throws(ChatError) -> String {
+        let room = try await environment.stores.feed.position(of: member).code
+        return try await environment.stores.clients.alias(of: room).text
+    }
+}
+
+extension Credential {
+    /// The form for the member who owns the credential.
+    fileprivate var jsonOfOwner: JSONObject {
+        [
+            "id": .number(id), "name": .string(name.text), "created_at": .time(createdAt),
+            "last_used_at": .optional(lastUsedAt), "last_used_from": .optional(lastUsedFrom),
+        ]
+    }
+}
+
+extension ChatHTTPSettings {
+    /// The server's address for ntfy's clients. `nil` if the public URL is unknown.
+    var ntfyURL: String? { publicURL.map { $0 + "/ntfy" } }
+    /// The server's address for Gotify's clients. `nil` if the public URL is unknown.
+    var gotifyURL: String? { publicURL.map { $0 + "/gotify" } }
+}

@@ -1,0 +1,73 @@
+import ArgumentParser
+import ChatDomain
+
+/// `pushchat credential`
+struct CredentialCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "credential",
+        abstract: "Credentials of other apps: clients of ntfy and Gotify that members use.",
+        discussion: """
+            Members create them on the chat page, under "Use another app".
+            Works on the database, whether a relay is running or not. A running relay notices every change at once.
+            """,
+        subcommands: [List.self, Revoke.self], defaultSubcommand: List.self)
+
+    /// `pushchat credential list`
+    struct List: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "List credentials with their owners, and the time and address of their last use.",
+            discussion: """
+                The owner is a member, or a token with which an app has made its credential.
+                With --json, one object per line.
+                """)
+
+        @Option(help: .value("code", "Only credentials of this room's members.")) var room: String?
+        @OptionGroup var list: ListOptions
+        @Flag(help: "As JSON, one object per line.") var json = false
+        @OptionGroup(title: "The database") var options: DatabaseOptions
+
+        func run() async throws {
+            let header = ["ID", "NAME", "MEMBER", "TOKEN", "ROOM", "CREATED", "LAST USED", "FROM"]
+            let code = try parsedRoom()
+            try await options.withStores { stores in
+                try await list.print(header, json: json) { credential in
+                    [
+                        credential["id"]?.integer.map(String.init) ?? "", credential["name"]?.text ?? "",
+                        credential["nickname"]?.text ?? "", credential["token"]?.text ?? "",
+                        credential["room"]?.text ?? "", credential["created_at"]?.text ?? "",
+                        credential["last_used_at"]?.text ?? "", credential["last_used_from"]?.text ?? "",
+                    ]
+                } page: { cursor, size in
+                    let page = try await stores.clients.credentials(ofMembersOf: code, after: cursor, limit: size)
+                    return (page.items.map(\.json), page.next)
+                }
+            }
+        }
+
+        private func parsedRoom() throws -> SecretCode? {
+            do throws(ChatError) {
+                return try room.map { text throws(ChatError) in try SecretCode(parsing: text, field: "--room") }
+            } catch {
+                throw ValidationError(error.message)
+            }
+        }
+    }
+
+    /// `pushchat credential revoke`
+    struct Revoke: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Revoke a credential at once.",
+            discussion: "Names are not unique. The id is in the first column of the list.")
+
+        @Argument(help: "The credential's id.") var id: Int64
+        @OptionGroup(title: "The database") var options: DatabaseOptions
+
+        func run() async throws {
+            let name = try await options.withStores { stores in
+                try await stores.clients.revokeCredential(id, of: nil)
+            }
+            guard let name else { throw Failure("there is no credential \(id)") }
+            Output.note("\(name.text) is revoked")
+        }
+    }
+}
