@@ -12,6 +12,7 @@ struct EventHubTests {
     private let other = MemberID(stored: "0002")
     private let feed = FakeFeed()
     private let tokens = FakeTokens()
+    private let clients = FakeClients()
     private let clock = TestClock()
 
     /// Creates a hub with both members in the room.
@@ -20,18 +21,18 @@ struct EventHubTests {
         feed.join(other, room)
         _ = feed.takeRoomChanges()
         return EventHub(
-            feed: feed, tokens: tokens, maxStreams: maxStreams, clocks: Clocks(monotonic: clock),
+            feed: feed, tokens: tokens, clients: clients, maxStreams: maxStreams, clocks: Clocks(monotonic: clock),
             logger: LogRecorder().logger)
     }
 
     private func open(
         _ hub: EventHub, _ member: MemberID, close: @escaping @Sendable () -> Void = { Issue.record("closed") }
     ) async throws -> EventSubscription {
-        try hub.open(member, at: try await feed.position(of: member), close: close)
+        try hub.open(member, at: [try await feed.position(of: member)], close: close)
     }
 
     private func next(_ hub: EventHub, _ stream: EventStream, after: MessageID = 0, members: Int? = 2) -> String {
-        switch hub.next(for: stream, after: after, members: members) {
+        switch hub.next(for: stream, after: [after], members: members) {
         case .events(let events): "events \(events.map(\.id))"
         case .behind: "behind"
         case .deleted(let messages): "deleted \(messages)"
@@ -168,17 +169,21 @@ struct EventHubTests {
                 MessageEvent(
                     Message(
                         id: id, sender: other, nickname: "n", text: String(repeating: "x", count: length),
-                        sentAt: Sample.time))
+                        sentAt: Sample.time), in: room)
             }[...]
         }
+        let form = StreamForm(RoomEvents(isWebSocket: false))
         for length in [1, 190, 4000, 20_000] {
             var (rest, count) = (events(length), 0)
-            while let (bytes, last) = MessageEvent.write(rest, for: member) {
-                let written = rest.prefix { $0.id <= last }
-                #expect(bytes.readableBytes <= HTTPLimits.streamWrite || written.count == 1)
-                #expect(bytes.readableBytes == written.reduce(0) { $0 + $1.bytes(for: member).readableBytes })
+            while !rest.isEmpty {
+                let write = EventWrite(rest, as: form, for: member)
+                let written = rest.prefix(write.count)
+                #expect(write.last == written.last?.id)
+                let size = written.reduce(0) { $0 + $1.bytes(as: form, for: member).readableBytes }
+                #expect(write.bytes.readableBytes == size)
+                #expect(size <= HTTPLimits.streamWrite || written.count == 1)
                 count += written.count
-                rest = rest.dropFirst(written.count)
+                rest = rest.dropFirst(max(written.count, 1))
             }
             #expect(count == 100)
         }
@@ -190,7 +195,7 @@ struct EventHubTests {
         let position = try await feed.position(of: member)
         feed.leave(member)
         _ = feed.takeRoomChanges()
-        let stream = try hub.open(member, at: position) {}
+        let stream = try hub.open(member, at: [position]) {}
         await hub.maintain()
         #expect(stream.stream.end == nil)
         await hub.maintain()
@@ -204,7 +209,7 @@ struct EventHubTests {
         for member in many { feed.join(member, room) }
         let position = try await feed.position(of: many[0])
         _ = feed.takeRoomChanges()
-        var streams = try many.map { try hub.open($0, at: position) {} }
+        var streams = try many.map { try hub.open($0, at: [position]) {} }
         let lookups = feed.positionLookups
         feed.leave(many[4000])
         await hub.readChanges()
@@ -236,7 +241,7 @@ struct EventHubTests {
         feed.delete(3, in: room, isLocal: false)
         await hub.readChanges()
         #expect(next(hub, later.stream) == "behind")
-        #expect(try await hub.older(for: later.stream, after: 0).map(\.id) == [1])
+        #expect(try await hub.older(for: later.stream, after: [0]).map(\.id) == [1])
     }
 
     @Test("A stream whose client does not read keeps a limited number of deletions")
@@ -280,7 +285,8 @@ struct EventHubTests {
         func events(_ ids: ClosedRange<MessageID>, text: String = "x") -> [MessageEvent] {
             ids.map {
                 MessageEvent(
-                    Message(id: $0, sender: member, nickname: "n", text: text, sentAt: Timestamp(seconds: 0)))
+                    Message(id: $0, sender: member, nickname: "n", text: text, sentAt: Timestamp(seconds: 0)),
+                    in: self.room)
             }
         }
         room.append(events(11...20))
@@ -302,7 +308,7 @@ struct EventHubTests {
 
     private func program(_ hub: EventHub, _ secret: String) throws -> EventSubscription {
         try hub.open(
-            MemberID(stored: "token:1"), at: RoomPosition(code: room, historyFrom: 0, last: 0),
+            MemberID(stored: "token:1"), at: [RoomPosition(code: room, historyFrom: 0, last: 0)],
             admission: .program(secret: secret)
         ) { Issue.record("closed") }
     }

@@ -80,6 +80,8 @@ enum HTTPLimits {
     static let streamsPerAddress = 256
     /// The maximum number of event streams of one member.
     static let streamsPerMember = 8
+    /// The maximum number of rooms of one stream.
+    static let streamRooms = 100
     /// The time within which a client must accept a whole write to its event stream. After that the connection closes.
     /// `WriteGuard` requires only that a client accepts some bytes now and then, which is too little for a stream.
     static let streamWriteTime: Duration = .seconds(20)

@@ -17,13 +17,10 @@ final class EventHub: Service {
     private static let ownPage = 25
     /// The time between two runs of ``maintain()``.
     private static let interval = Duration.seconds(1)
-    /// The time without an event after which a stream sends a comment. Proxies close a connection after a minute of
-    /// silence.
-    private static let heartbeat = Duration.seconds(15)
     /// The time between two runs of ``EventRoom/forget()``. Longer than a stream with an active reader needs to write
     /// an event.
     private static let keptTime = Duration.seconds(10)
-    /// The time between two checks of the tokens of programs' streams.
+    /// The time between two checks of the tokens and credentials of streams.
     private static let tokenCheck = Duration.seconds(5)
     /// The maximum number of streams for which one run of ``maintain()`` checks whether the member is still in the
     /// room.
@@ -37,6 +34,8 @@ final class EventHub: Service {
         var addresses: [IPAddress: Int] = [:]
         /// Rooms with messages that have not been read.
         var unread: Set<SecretCode> = []
+        /// Rooms whose messages are being read.
+        var reading: Set<SecretCode> = []
         var receipts = ReceiptSchedule()
         /// Rooms whose members must be counted.
         var uncounted: Set<SecretCode> = []
@@ -48,7 +47,7 @@ final class EventHub: Service {
         /// Streams whose members were absent in the last run of ``EventHub/maintain()``. The store may still report the
         /// reason. The next run ends these streams.
         var gone: Set<EventStream> = []
-        /// The time of the next check of the tokens of programs' streams.
+        /// The time of the next check of tokens and credentials.
         var nextTokenCheck = Duration.zero
         /// The time at which rooms next drop old messages.
         var nextForgetting = Duration.zero
@@ -57,6 +56,28 @@ final class EventHub: Service {
         mutating func takeReceipts(now: Duration) -> [(SecretCode, Set<EventStream>)] {
             let isOpen = { [rooms] (code: SecretCode) in rooms[code] != nil }
             return receipts.take(now: now, isOpen: isOpen).compactMap { code in rooms[code].map { (code, $0.streams) } }
+        }
+
+        /// What a stream writes next: messages, and the number of the room's members. Without messages, the stream is
+        /// behind, and `starts` has the message before the first one in memory, for each room.
+        typealias Found = (events: ArraySlice<MessageEvent>?, members: Int?, starts: [MessageID])
+
+        func events(in code: SecretCode, after cursor: MessageID) -> Found {
+            guard let room = rooms[code] else { return ([], nil, []) }
+            let events = room.events(after: cursor, limit: EventHub.page)
+            return (events, room.members, events == nil ? [room.start] : [])
+        }
+
+        /// Merges the messages of a stream's rooms in the order of their ids, because a client continues after the last
+        /// one that it got. While a room is being read, the stream therefore waits.
+        func events(for stream: EventStream, after cursors: [MessageID]) -> Found {
+            guard unread.isDisjoint(with: stream.rooms), reading.isDisjoint(with: stream.rooms) else {
+                return ([], nil, [])
+            }
+            let found = zip(stream.rooms, cursors).map { events(in: $0, after: $1) }
+            let pages = found.compactMap(\.events)
+            guard pages.count == found.count else { return (nil, nil, found.map { $0.starts.first ?? 0 }) }
+            return (MessageEvent.merge(pages, limit: EventHub.page)[...], nil, [])
         }
 
         mutating func takeUnchecked(_ limit: Int) -> [EventStream] {
@@ -72,6 +93,7 @@ final class EventHub: Service {
 
     private let feed: any RoomFeed
     private let tokens: any TokenStore
+    private let clients: any ClientStore
     private let maxStreams: Int
     private let clocks: Clocks
     private let metrics: LimitMetrics
@@ -85,12 +107,13 @@ final class EventHub: Service {
     /// - Parameters:
     ///   - maxStreams: The maximum number of open streams, of all members.
     init(
-        feed: any RoomFeed, tokens: any TokenStore, maxStreams: Int, clocks: Clocks,
+        feed: any RoomFeed, tokens: any TokenStore, clients: any ClientStore, maxStreams: Int, clocks: Clocks,
         metrics: LimitMetrics = LimitMetrics(), logger: Logger
     ) {
         self.metrics = metrics
         self.feed = feed
         self.tokens = tokens
+        self.clients = clients
         self.maxStreams = maxStreams
         self.clocks = clocks
         self.logger = logger
@@ -105,17 +128,23 @@ final class EventHub: Service {
     ///
     /// - Parameters:
     ///   - address: The client's address. Programs on this machine are not limited.
-    ///   - admission: The client's right to read the room.
+    ///   - positions: The rooms, each once.
+    ///   - admission: The client's right to read the rooms.
+    ///   - heartbeat: The time without an event after which the stream writes a heartbeat.
     ///   - close: Closes the connection.
     /// - Returns: The subscription. The stream stays open until it is released.
     func open(
-        _ member: MemberID, from address: IPAddress? = nil, at position: RoomPosition,
-        admission: EventStream.Admission = .member(sessionEnd: nil), close: @escaping @Sendable () -> Void
+        _ member: MemberID, from address: IPAddress? = nil, at positions: [RoomPosition],
+        admission: EventStream.Admission = .member(sessionEnd: nil), heartbeat: Duration = .seconds(15),
+        close: @escaping @Sendable () -> Void
     ) throws(ChatError) -> EventSubscription {
+        guard (1...HTTPLimits.streamRooms).contains(positions.count) else {
+            throw ChatError(.tooLarge, "A stream has at most \(HTTPLimits.streamRooms) rooms")
+        }
         let address = address.flatMap { $0.isLoopback ? nil : $0.rateKey }
         let stream = EventStream(
-            member: member, admission: admission, address: address, room: position.code, clock: clocks.monotonic,
-            close: close)
+            member: member, admission: admission, address: address, rooms: positions.map(\.code), heartbeat: heartbeat,
+            clock: clocks.monotonic, close: close)
         let refusal = state.withLock { state -> ChatError? in
             guard state.count < maxStreams else {
                 metrics.hit(.streams)
@@ -138,13 +167,15 @@ final class EventHub: Service {
             }
             state.count += 1
             state.streams[member, default: []].append(stream)
-            state.rooms[position.code, default: EventRoom(last: position.last)].streams.insert(stream)
-            // Signals that came before this do not cover the stream: the room may have changed since its position was
+            for position in positions {
+                state.rooms[position.code, default: EventRoom(last: position.last)].streams.insert(stream)
+                if state.rooms[position.code]?.members == nil { state.uncounted.insert(position.code) }
+            }
+            // Signals that came before this do not cover the stream: a room may have changed since its position was
             // looked up, and the member may have left.
-            state.unread.insert(position.code)
-            state.receipts.changed(in: [position.code])
+            state.unread.formUnion(stream.rooms)
+            state.receipts.changed(in: stream.rooms)
             if stream.isOfMember { state.unchecked.insert(stream) }
-            if state.rooms[position.code]?.members == nil { state.uncounted.insert(position.code) }
             return nil
         }
         if let refusal { throw refusal }
@@ -162,8 +193,10 @@ final class EventHub: Service {
             state.unchecked.remove(stream)
             state.streams[stream.member]?.remove(at: index)
             if state.streams[stream.member]?.isEmpty == true { state.streams[stream.member] = nil }
-            state.rooms[stream.room]?.streams.remove(stream)
-            if state.rooms[stream.room]?.streams.isEmpty == true { state.rooms[stream.room] = nil }
+            for room in stream.rooms {
+                state.rooms[room]?.streams.remove(stream)
+                if state.rooms[room]?.streams.isEmpty == true { state.rooms[room] = nil }
+            }
         }
     }
 
@@ -173,8 +206,8 @@ final class EventHub: Service {
         /// These messages were deleted.
         case deleted([MessageID])
         /// The stream is far behind and must read from the store with ``older(for:after:)``. If the store has nothing,
-        /// continue after this message.
-        case behind(until: MessageID)
+        /// continue in each room after this message.
+        case behind(until: [MessageID])
         /// The delivery state of the member's last message.
         case receipt(Receipt)
         /// The number of the room's members changed.
@@ -185,23 +218,41 @@ final class EventHub: Service {
 
     /// Returns the next thing for a stream to write.
     ///
-    /// - Parameter members: The last number of members that was written to the stream.
-    func next(for stream: EventStream, after cursor: MessageID, members: Int?) -> Next {
+    /// - Parameters:
+    ///   - cursors: The last message that was written to the stream, for each of its rooms.
+    ///   - members: The last number of members that was written to the stream.
+    func next(for stream: EventStream, after cursors: [MessageID], members: Int?) -> Next {
         if let deleted = stream.takeDeleted() { return .deleted(deleted) }
-        let room = state.withLock { state in
-            state.rooms[stream.room].map { ($0.events(after: cursor, limit: Self.page), $0.members, $0.start) }
+        let (events, count, starts) = state.withLock { state in
+            stream.hasSeveralRooms
+                ? state.events(for: stream, after: cursors)
+                : state.events(in: stream.rooms[0], after: cursors[0])
         }
-        guard let (events, count, start) = room else { return .nothing }
-        guard let events else { return .behind(until: start) }
+        guard let events else { return .behind(until: starts) }
         if !events.isEmpty { return .events(events) }
         if let count, count != members { return .members(count) }
         if let receipt = stream.takeReceipt() { return .receipt(receipt) }
-        return clocks.monotonic.now() - stream.lastWrite.began >= Self.heartbeat ? .heartbeat : .nothing
+        return clocks.monotonic.now() - stream.lastWrite.began >= stream.heartbeat ? .heartbeat : .nothing
     }
 
-    /// Returns the next messages for a stream that is behind.
-    func older(for stream: EventStream, after cursor: MessageID) async throws(ChatError) -> [MessageEvent] {
-        try await feed.messages(in: stream.room, after: cursor, limit: Self.ownPage).map(MessageEvent.init)
+    /// Returns the next messages for a stream that is behind, in the order of their ids.
+    func older(for stream: EventStream, after cursors: [MessageID]) async throws(ChatError) -> [MessageEvent] {
+        var pages: [[MessageEvent]] = []
+        for (room, cursor) in zip(stream.rooms, cursors) {
+            pages.append(try await messages(in: room, after: cursor, limit: Self.ownPage))
+        }
+        return pages.count == 1 ? pages[0] : MessageEvent.merge(pages, limit: Self.ownPage)
+    }
+
+    /// Records that a stream's reader got the messages up to `last`, unless it is a program.
+    func handedOut(_ last: MessageID, to stream: EventStream) {
+        if !stream.member.isProgram { feed.handedOut(last, to: stream.member) }
+    }
+
+    private func messages(
+        in room: SecretCode, after: MessageID, limit: Int
+    ) async throws(ChatError) -> [MessageEvent] {
+        try await feed.messages(in: room, after: after, limit: limit).map { MessageEvent($0, in: room) }
     }
 
     // MARK: - The service
@@ -248,7 +299,7 @@ final class EventHub: Service {
             for code in changes.closed { removed += state.rooms[code]?.streams ?? [] }
             state.uncounted.formUnion(changes.memberships.union(changes.closed).filter { state.rooms[$0] != nil })
             let unread = state.unread.union(changes.messages)
-            state.unread = []
+            (state.unread, state.reading) = ([], unread)
             return unread.compactMap { code in state.rooms[code].map { (code, $0.last) } }
         }
         for (streams, messages) in deleted {
@@ -257,13 +308,18 @@ final class EventHub: Service {
         await checkMembers(of: removed, .removed)
         await checkMembers(of: left, .left)
         for (code, last) in unread { await read(code, after: last) }
+        let waiting = state.withLock { state in
+            defer { state.reading = [] }
+            return state.reading.flatMap { state.rooms[$0]?.streams.filter(\.hasSeveralRooms) ?? [] }
+        }
+        for stream in waiting { stream.wake() }
     }
 
     private func read(_ code: SecretCode, after last: MessageID) async {
         var last = last
         do throws(ChatError) {
             while true {
-                let events = try await feed.messages(in: code, after: last, limit: Self.page).map(MessageEvent.init)
+                let events = try await messages(in: code, after: last, limit: Self.page)
                 guard let newest = events.last?.id else { return }
                 last = newest
                 let streams = state.withLock { state in
@@ -271,7 +327,7 @@ final class EventHub: Service {
                     if state.rooms[code] != nil { state.receipts.posted(in: code, at: clocks.monotonic.now()) }
                     return state.rooms[code]?.streams ?? []
                 }
-                for stream in streams { stream.wake() }
+                for stream in streams where !stream.hasSeveralRooms { stream.wake() }
                 if events.count < Self.page { return }
             }
         } catch {
@@ -284,7 +340,7 @@ final class EventHub: Service {
 
     /// Does the less urgent work, once per second. Counts members, checks some streams' members, and ends streams whose
     /// session or token has ended. Closes the connections of streams that accept nothing, and wakes streams that need a
-    /// comment.
+    /// heartbeat.
     func maintain() async {
         let now = clocks.monotonic.now()
         let (hasUnread, uncounted, streams, gone, unchecked, receipts) = state.withLock { state in
@@ -309,7 +365,7 @@ final class EventHub: Service {
                 stream.end(.reconnect, closesConnection: true)
             } else if isInProgress, now - began >= HTTPLimits.streamWriteTime {
                 stream.end(.reconnect, closesConnection: true)
-            } else if !isInProgress, now - began >= Self.heartbeat {
+            } else if !isInProgress, now - began >= stream.heartbeat {
                 stream.wake()
             }
         }
@@ -317,25 +373,30 @@ final class EventHub: Service {
         await readReceipts(receipts)
     }
 
-    /// Ends the streams of programs whose token was revoked, has expired, or no longer grants access to the room. Looks
-    /// up each token once.
+    /// Ends the streams whose token or credential was revoked, has expired, or no longer grants access to all rooms of
+    /// the stream. Looks up each secret once.
     private func checkTokens(of streams: [EventStream], now: Duration) async {
-        var ofTokens: [String: [EventStream]] = [:]
+        var bySecret: [String: [EventStream]] = [:]
         for stream in streams {
-            if case .program(let secret) = stream.admission { ofTokens[secret, default: []].append(stream) }
+            if case .program(let secret) = stream.admission { bySecret[secret, default: []].append(stream) }
         }
-        guard !ofTokens.isEmpty, now >= state.withLock({ $0.nextTokenCheck }) else { return }
+        guard !bySecret.isEmpty, now >= state.withLock({ $0.nextTokenCheck }) else { return }
         state.withLock { $0.nextTokenCheck = now + Self.tokenCheck }
-        for (secret, streams) in ofTokens {
+        for (secret, streams) in bySecret {
             do throws(ChatError) {
-                let grant = try await tokens.token(of: secret)?.grant
-                for stream in streams where grant?.reads(stream.room) != true {
+                let caller = try await caller(with: secret)
+                for stream in streams where !stream.rooms.allSatisfy({ caller?.reads($0) == true }) {
                     stream.end(.reconnect, closesConnection: true)
                 }
             } catch {
                 return warn("tokens", error)
             }
         }
+    }
+
+    private func caller(with secret: String) async throws(ChatError) -> Caller? {
+        guard secret.hasPrefix(Credential.prefix) else { return try await tokens.token(of: secret).map { .token($0) } }
+        return try await clients.credential(of: secret).map { .credential($0) }
     }
 
     private func countMembers(of rooms: Set<SecretCode>) async {
@@ -381,9 +442,9 @@ final class EventHub: Service {
         for stream in streams where stream.isOfMember {
             do throws(ChatError) {
                 let code = try await feed.position(of: stream.member).code
-                if code == stream.room { continue }
+                if stream.rooms == [code] { continue }
                 // Only members of the room under its new code may learn that code.
-                if try await feed.hasMoved(stream.room, to: code) {
+                if try await feed.hasMoved(stream.rooms[0], to: code) {
                     stream.end(.moved(code))
                 } else {
                     found(stream, end)

@@ -1,5 +1,4 @@
 import ChatDomain
-import NIOCore
 
 /// The latest messages of a room that has streams. They are read from the store once for all streams.
 struct EventRoom: Sendable {
@@ -12,7 +11,6 @@ struct EventRoom: Sendable {
     /// The number of members. `nil` until they have been counted.
     var members: Int?
     private var events: [MessageEvent] = []
-    private var size = 0
     /// The message before the first one in memory.
     private(set) var start: MessageID
     /// The last message that was read.
@@ -30,7 +28,6 @@ struct EventRoom: Sendable {
     /// to two intervals between calls.
     mutating func forget() {
         let old = events.prefix { $0.id <= forgotten }
-        size -= old.reduce(0) { $0 + $1.size }
         // Assign a new array, because emptying the old one would keep its memory.
         events = old.count == events.count ? [] : Array(events.dropFirst(old.count))
         start = max(start, forgotten)
@@ -44,15 +41,15 @@ struct EventRoom: Sendable {
 
     mutating func remove(_ messages: Set<MessageID>) {
         events.removeAll { messages.contains($0.id) }
-        size = events.reduce(0) { $0 + $1.size }
     }
 
     mutating func append(_ new: [MessageEvent]) {
         for event in new where event.id > last {
             events.append(event)
-            size += event.size
             last = event.id
         }
+        // Since the last call, streams may have made more bytes of the earlier messages.
+        var size = events.reduce(0) { $0 + $1.size }
         var surplus = 0
         while events.count - surplus > 1, events.count - surplus > Self.maxEvents || size > Self.maxBytes {
             size -= events[surplus].size
@@ -67,46 +64,5 @@ struct EventRoom: Sendable {
         guard cursor >= start else { return nil }
         let first = events.indices.partitioningIndex { events[$0].id > cursor }
         return events[first...].prefix(limit)
-    }
-}
-
-/// A message as a stream writes it. Everyone except its sender gets the same bytes.
-struct MessageEvent: Sendable {
-    let id: MessageID
-    private let sender: MemberID
-    private let others: ByteBuffer
-    private let own: ByteBuffer
-
-    init(_ message: Message) {
-        id = message.id
-        sender = message.sender
-        others = Self.bytes(message, isOwn: false)
-        own = Self.bytes(message, isOwn: true)
-    }
-
-    func bytes(for member: MemberID) -> ByteBuffer { member == sender ? own : others }
-
-    /// Returns the bytes of the first of these events, up to the size of one write, and the id of the last event in
-    /// them. `nil` if there are none.
-    static func write(_ events: ArraySlice<Self>, for member: MemberID) -> (bytes: ByteBuffer, last: MessageID)? {
-        guard let first = events.first else { return nil }
-        // The bytes of a single event are not copied: all streams of the room share them.
-        var (bytes, last) = (first.bytes(for: member), first.id)
-        for event in events.dropFirst() {
-            var more = event.bytes(for: member)
-            guard bytes.readableBytes + more.readableBytes <= HTTPLimits.streamWrite else { break }
-            bytes.writeBuffer(&more)
-            last = event.id
-        }
-        return (bytes, last)
-    }
-
-    /// The size in memory, in bytes.
-    var size: Int { others.readableBytes + own.readableBytes }
-
-    private static func bytes(_ message: Message, isOwn: Bool) -> ByteBuffer {
-        var text = "event: message\nid: \(message.id)\ndata: "
-        message.writeJSON(isOwn: isOwn, to: &text)
-        return ByteBuffer(string: text + "\n\n")
     }
 }

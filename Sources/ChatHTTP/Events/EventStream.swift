@@ -14,7 +14,7 @@ final class EventSubscription: Sendable {
     deinit { onRelease() }
 }
 
-/// One client's event stream of a room.
+/// One client's event stream of a room, or of several.
 final class EventStream: Sendable, Hashable {
     /// The reason for the end of a stream.
     enum End: Sendable, Equatable {
@@ -43,11 +43,11 @@ final class EventStream: Sendable, Hashable {
         var lastWrite: (began: Duration, isInProgress: Bool)
     }
 
-    /// The client's right to read the room.
+    /// The client's right to read the rooms.
     enum Admission: Sendable, Hashable {
         /// A member, until it leaves the room. With a session, the stream ends at the end of the session.
         case member(sessionEnd: Timestamp?)
-        /// A program, as long as this token of the relay grants access to the room.
+        /// A program or another app, as long as this token or credential of the relay grants access to all rooms.
         case program(secret: String)
     }
 
@@ -56,18 +56,21 @@ final class EventStream: Sendable, Hashable {
     let admission: Admission
     /// The address that the stream counts for. `nil` for programs on this machine.
     let address: IPAddress?
-    let room: SecretCode
+    let rooms: [SecretCode]
+    /// The time without an event after which the stream writes a heartbeat.
+    let heartbeat: Duration
     private let clock: MonotonicTime
     private let close: @Sendable () -> Void
     private let state: Mutex<State>
 
     init(
-        member: MemberID, admission: Admission, address: IPAddress?, room: SecretCode,
-        clock: MonotonicTime, close: @escaping @Sendable () -> Void
+        member: MemberID, admission: Admission, address: IPAddress?, rooms: [SecretCode],
+        heartbeat: Duration, clock: MonotonicTime, close: @escaping @Sendable () -> Void
     ) {
         self.member = member
         self.address = address
-        self.room = room
+        self.rooms = rooms
+        self.heartbeat = heartbeat
         self.admission = admission
         self.clock = clock
         self.close = close
@@ -79,6 +82,8 @@ final class EventStream: Sendable, Hashable {
     func hash(into hasher: inout Hasher) {
         hasher.combine(ObjectIdentifier(self))
     }
+
+    var hasSeveralRooms: Bool { rooms.count > 1 }
 
     var isOfMember: Bool { if case .member = admission { true } else { false } }
 

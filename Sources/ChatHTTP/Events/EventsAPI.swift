@@ -17,7 +17,7 @@ import NIOCore
 /// - `code`: the room's new code. The stream ends, and the client must reconnect.
 struct EventsAPI: Sendable {
     let environment: ChatEnvironment
-    let hub: EventHub
+    let streams: StreamOpener
     let chat: ChatAPI
     let tickets: EventTickets
 
@@ -34,8 +34,6 @@ struct EventsAPI: Sendable {
         ]
     }
 
-    /// The client's delay before it reconnects, in milliseconds.
-    private static let retry = 2000
     /// The holder of probe tickets. No member has this id, because members' ids are hexadecimal digits.
     private static let prober = MemberID(stored: "probe")
 
@@ -50,8 +48,10 @@ struct EventsAPI: Sendable {
         let start =
             since.map { max($0, position.historyFrom) }.map { $0 > position.last ? position.historyFrom : $0 }
             ?? position.last
-        return try open(
-            holder.member, .member(sessionEnd: holder.sessionEnd), at: position, from: start, address, context)
+        return try streams.open(
+            [StreamRoom(position: position, start: start)], for: holder.member,
+            .member(sessionEnd: holder.sessionEnd), as: RoomEvents(isWebSocket: request.asksForWebSocket), address,
+            request, context)
     }
 
     /// Whether a stream request names no member and carries a token of the relay.
@@ -75,38 +75,10 @@ struct EventsAPI: Sendable {
         let newest = try await environment.stores.records.messages(of: room, .newestFirst(before: nil), limit: 1).items
             .first
         let last = newest?.message.id ?? 0
-        return try open(
-            caller.writer, .program(secret: secret), at: RoomPosition(code: room, historyFrom: 0, last: last),
-            from: min(since ?? last, last), address, context)
-    }
-
-    /// Opens a stream and returns its response.
-    ///
-    /// - Parameter start: The message after which the stream begins.
-    private func open(
-        _ reader: MemberID, _ admission: EventStream.Admission, at position: RoomPosition, from start: MessageID,
-        _ address: IPAddress?, _ context: ChatContext
-    ) throws(ChatError) -> Response {
-        let subscription = try hub.open(reader, from: address, at: position, admission: admission) {
-            [channel = context.channel] in
-            channel.close(promise: nil)
-        }
-        environment.logger.debug(
-            "stream opened", metadata: context.ids.metadata([LogKeys.streams: "\(hub.count)"]))
-        return Response(
-            status: .ok, headers: Self.headers,
-            body: ResponseBody { [channel = context.channel] writer in
-                let stream = subscription.stream
-                channel.setOption(.writeBufferWaterMark, value: HTTPLimits.streamBuffer).whenFailure { _ in }
-                channel.whenEnding { reason in
-                    switch reason {
-                    case .clientLeft: stream.end(.disconnected)
-                    case .serverStops: stream.end(.reconnect, closesConnection: true)
-                    }
-                }
-                try await follow(stream, from: start, into: &writer)
-                try await writer.finish(nil)
-            })
+        let position = RoomPosition(code: room, historyFrom: 0, last: last)
+        return try streams.open(
+            [StreamRoom(position: position, start: min(since ?? last, last))], for: caller.writer,
+            .program(secret: secret), as: RoomEvents(isWebSocket: request.asksForWebSocket), address, request, context)
     }
 
     private static let headers: HTTPFields = [
@@ -179,72 +151,5 @@ struct EventsAPI: Sendable {
         guard !text.isEmpty else { return nil }
         guard let id = MessageID(digits: text) else { throw .invalid(field, "must be a whole number, 0 or more") }
         return id
-    }
-
-    /// Writes events until the stream ends. If an event does not fit into one write with the others, it begins the next
-    /// write.
-    private func follow(
-        _ stream: EventStream, from start: MessageID, into writer: inout any ResponseBodyWriter
-    ) async throws {
-        var cursor = start
-        var members: Int?
-        // The id is for a client that loses the connection before the first message.
-        try await write(ByteBuffer(string: "retry: \(Self.retry)\nid: \(start)\n\n"), of: stream, into: &writer)
-        while true {
-            try Task.checkCancellation()
-            switch stream.end {
-            case .left:
-                return try await write(ByteBuffer(string: "event: left\ndata: {}\n\n"), of: stream, into: &writer)
-            case .removed:
-                let event = ByteBuffer(string: "event: left\ndata: {\"reason\":\"removed\"}\n\n")
-                return try await write(event, of: stream, into: &writer)
-            case .moved(let code):
-                let data: JSONObject = ["code": .string(code.text)]
-                let event = ByteBuffer(string: "event: code\ndata: \(JSONValue.object(data))\n\n")
-                return try await write(event, of: stream, into: &writer)
-            case .reconnect, .disconnected: return
-            case nil: break
-            }
-            switch hub.next(for: stream, after: cursor, members: members) {
-            case .events(let events):
-                cursor = try await write(events, of: stream, into: &writer) ?? cursor
-            case .behind(let start):
-                let events = try await hub.older(for: stream, after: cursor)
-                // Retention may have deleted the messages in between.
-                cursor = try await write(events[...], of: stream, into: &writer) ?? max(cursor, start)
-            case .deleted(let messages):
-                // A deletion has no id, because it does not change the stream's position.
-                let events = messages.map { "event: deleted\ndata: {\"id\":\($0)}\n\n" }.joined()
-                try await write(ByteBuffer(string: events), of: stream, into: &writer)
-            case .members(let count):
-                members = count
-                let event = ByteBuffer(string: "event: room\ndata: {\"members\":\(count)}\n\n")
-                try await write(event, of: stream, into: &writer)
-            case .receipt(let receipt):
-                let event = ByteBuffer(string: "event: receipt\ndata: \(JSONValue.object(receipt.json))\n\n")
-                try await write(event, of: stream, into: &writer)
-            case .heartbeat:
-                try await write(ByteBuffer(string: ":\n\n"), of: stream, into: &writer)
-            case .nothing:
-                await stream.wait()
-            }
-        }
-    }
-
-    private func write(
-        _ events: ArraySlice<MessageEvent>, of stream: EventStream, into writer: inout any ResponseBodyWriter
-    ) async throws -> MessageID? {
-        guard let (bytes, last) = MessageEvent.write(events, for: stream.member) else { return nil }
-        try await write(bytes, of: stream, into: &writer)
-        if stream.isOfMember { environment.stores.feed.handedOut(last, to: stream.member) }
-        return last
-    }
-
-    private func write(
-        _ buffer: ByteBuffer, of stream: EventStream, into writer: inout any ResponseBodyWriter
-    ) async throws {
-        stream.beginWrite()
-        defer { stream.endWrite() }
-        try await writer.write(buffer)
     }
 }

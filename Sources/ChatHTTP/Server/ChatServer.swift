@@ -75,8 +75,8 @@ package struct ChatServer: Service {
         // One eighth of the connections is reserved for requests.
         let hub = EventHub(
             feed: environment.stores.feed, tokens: environment.stores.tokens,
-            maxStreams: configuration.maximumConnections / 8 * 7, clocks: environment.clocks, metrics: metrics.limits,
-            logger: logger)
+            clients: environment.stores.clients, maxStreams: configuration.maximumConnections / 8 * 7,
+            clocks: environment.clocks, metrics: metrics.limits, logger: logger)
         self.hub = hub
         let health = Health(environment)
         let limiter = RequestLimiter(metrics: metrics.limits, clock: clock)
@@ -88,7 +88,9 @@ package struct ChatServer: Service {
             history: MetricsHistory(file: configuration.history, now: environment.now, logger: logger),
             streams: { hub.count }, certificateExpiresAt: { configuration.certificate?.expiresAt })
         recorder = configuration.history == nil ? nil : MetricsRecorder(metrics: admin, clocks: environment.clocks)
-        let events = EventsAPI(environment: environment, hub: hub, chat: chat, tickets: EventTickets(clock: clock))
+        let streams = StreamOpener(hub: hub, logger: logger)
+        let events = EventsAPI(
+            environment: environment, streams: streams, chat: chat, tickets: EventTickets(clock: clock))
         let pages = Pages(environment: environment, health: health)
         routes =
             chat.routes + events.routes + AdminAPI(environment: environment).routes + posting.routes
@@ -179,7 +181,9 @@ struct ChatResponder: HTTPResponder {
 
     func respond(to request: Request, context: ChatContext) async throws -> Response {
         let request = RootPaths.resolved(request, environment.settings)
-        guard request.uri.path == EventsAPI.path else { return try await router.respond(to: request, context: context) }
+        guard StreamOpener.mayServe(request.uri.path) else {
+            return try await router.respond(to: request, context: context)
+        }
         // Use a separate task. A task keeps the memory of all calls made in it, and a stream's connection would hold
         // some ten kilobytes for hours.
         async let response = router.respond(to: request, context: context)

@@ -1,0 +1,75 @@
+import ChatDomain
+import NIOCore
+
+/// The form in which a stream writes its events.
+protocol EventFormat: Sendable {
+    /// Streams whose formats have equal keys share the bytes of a message.
+    var key: String { get }
+    /// Whether a message goes to this stream. By default every message does.
+    func includes(_ message: Message, in room: SecretCode) -> Bool
+    /// - Parameter isOwn: Whether the stream's reader has written the message.
+    func message(_ message: Message, in room: SecretCode, isOwn: Bool) -> String
+    /// The first event. `nil` for none.
+    ///
+    /// - Parameter start: The message after which the stream begins. For several rooms, the earliest.
+    func opening(from start: MessageID) -> String?
+    /// An event other than a message. `nil` if the format has no such event.
+    func event(_ event: StreamEvent) -> String?
+    /// The time of silence before a heartbeat of an HTTP stream.
+    var heartbeatInterval: Duration { get }
+    /// What an HTTP stream writes after silence. `nil` for nothing. A WebSocket sends a ping instead.
+    func heartbeat() -> String?
+    /// The content type of an HTTP stream.
+    var contentType: String { get }
+    /// Whether the connection is closed at the end without a last chunk, so that the client reconnects. A WebSocket
+    /// always closes without a Close frame.
+    var dropsConnection: Bool { get }
+}
+
+extension EventFormat {
+    func includes(_ message: Message, in room: SecretCode) -> Bool { true }
+}
+
+/// An event other than a message.
+enum StreamEvent: Sendable {
+    /// These messages were deleted. A stream passes them to its format one by one.
+    case deleted([MessageID])
+    /// The number of the room's members. A stream of several rooms has no such event.
+    case members(Int)
+    /// The delivery state of the reader's last message.
+    case receipt(Receipt)
+    /// The stream ends for this reason.
+    case ended(EventStream.End)
+}
+
+/// A room of a stream.
+struct StreamRoom: Sendable {
+    let position: RoomPosition
+    /// The message after which the stream begins.
+    let start: MessageID
+}
+
+/// The form of one stream: a format, over HTTP or a WebSocket.
+struct StreamForm: Sendable {
+    let format: any EventFormat
+    let isWebSocket: Bool
+    /// Streams with equal keys write the same bytes.
+    let key: String
+
+    init(_ format: any EventFormat, isWebSocket: Bool = false) {
+        self.format = format
+        self.isWebSocket = isWebSocket
+        key = isWebSocket ? "ws \(format.key)" : format.key
+    }
+
+    var heartbeatInterval: Duration { isWebSocket ? WebSocket.pingInterval : format.heartbeatInterval }
+
+    /// A payload as the stream writes it.
+    func bytes(_ payload: String) -> ByteBuffer { ByteBuffer(string: payload) }
+
+    /// What the stream writes after silence. `nil` for nothing.
+    func heartbeat() -> ByteBuffer? { format.heartbeat().map(bytes) }
+
+    /// Whether the stream ends without a last chunk.
+    var dropsConnection: Bool { isWebSocket || format.dropsConnection }
+}

@@ -1,0 +1,49 @@
+import ChatDomain
+
+/// The events of `GET /events`, as Server-Sent Events or as the messages of a WebSocket.
+struct RoomEvents: EventFormat {
+    let isWebSocket: Bool
+
+    /// The client's delay before it reconnects, in milliseconds.
+    private static let retry = 2000
+
+    var key: String { isWebSocket ? "frames" : "events" }
+    var heartbeatInterval: Duration { .seconds(15) }
+    var contentType: String { "text/event-stream" }
+    var dropsConnection: Bool { false }
+
+    /// A comment. Proxies close a connection after a minute of silence.
+    func heartbeat() -> String? { ":\n\n" }
+
+    func message(_ message: Message, in room: SecretCode, isOwn: Bool) -> String {
+        var text =
+            isWebSocket
+            ? "{\"event\":\"message\",\"id\":\(message.id),\"data\":" : "event: message\nid: \(message.id)\ndata: "
+        message.writeJSON(isOwn: isOwn, to: &text)
+        return text + (isWebSocket ? "}" : "\n\n")
+    }
+
+    /// The id is for a client that loses the connection before the first message.
+    func opening(from start: MessageID) -> String? {
+        isWebSocket ? "{\"event\":\"open\",\"id\":\(start)}" : "retry: \(Self.retry)\nid: \(start)\n\n"
+    }
+
+    /// These events have no id, because they do not change the stream's position.
+    func event(_ event: StreamEvent) -> String? {
+        switch event {
+        case .deleted(let messages):
+            messages.map { text("deleted", ["id": .number($0)]) }.joined()
+        case .members(let count): text("room", ["members": .number(count)])
+        case .receipt(let receipt): text("receipt", receipt.json)
+        case .ended(.left): text("left", [:])
+        case .ended(.removed): text("left", ["reason": .string("removed")])
+        case .ended(.moved(let code)): text("code", ["code": .string(code.text)])
+        case .ended(.reconnect), .ended(.disconnected): nil
+        }
+    }
+
+    private func text(_ event: String, _ data: JSONObject) -> String {
+        let json = JSONValue.object(data)
+        return isWebSocket ? "{\"event\":\"\(event)\",\"data\":\(json)}" : "event: \(event)\ndata: \(json)\n\n"
+    }
+}
