@@ -18,8 +18,8 @@ NEEDS_build := libsqlite3-dev libssl-dev openssl sqlite3 gcc make curl nghttp2-c
 NEEDS_run := $(NEEDS_build)
 # PostgreSQL's client library, which the store loads.
 NEEDS_unit := $(NEEDS_build) libpq5
-# Browsers, and a virtual screen for Firefox, which shows notifications only on a screen.
-NEEDS_test := $(NEEDS_unit) chromium chromium-driver firefox-esr xvfb
+# Browsers, a virtual screen for Firefox, which shows notifications only on a screen, and libraries of Qt for a desktop client.
+NEEDS_test := $(NEEDS_unit) chromium chromium-driver firefox-esr xvfb libegl1 libgl1 libxkbcommon0
 # `code-order` runs the relay under valgrind. `icu-data` needs binutils.
 NEEDS_release := $(NEEDS_build) binutils valgrind
 # PostgreSQL's client library, a load generator, a reference server, and HTTP/2 for the benchmark's gateway.
@@ -31,9 +31,11 @@ NEEDS_setup := $(sort $(NEEDS_run) $(NEEDS_test) $(NEEDS_release) $(NEEDS_bench)
 PROMETHEUS := .build/test-prometheus
 POSTGRES := .build/test-postgres
 PROXIES := .build/proxies
-# Client libraries from PyPI, for the tests.
+# Client libraries from PyPI, for the tests. The packages in the second list ask for a newer Python than Debian's.
 CLIENTS := .build/test-clients
 CLIENTS_LIST := Tests/Clients/requirements.txt
+NEWER_CLIENTS := .build/test-newer-clients
+NEWER_CLIENTS_LIST := Tests/Clients/newer-requirements.txt
 
 # $(call missing,PACKAGES): a shell expression, the packages that are not installed. Empty on systems without dpkg.
 missing = $$(command -v dpkg-query >/dev/null && for package in $(1); do \
@@ -60,6 +62,13 @@ define unpack
 	&& rm -f $(1)/archives/*.deb && touch $(1)/complete; }
 endef
 
+# $(call environment,FOLDER,LIST,FLAGS): makes a virtual environment with the packages in the list.
+define environment
+@cmp -s $(2) $(1)/requirements.txt || { python3 -m venv $(1) \
+	&& $(1)/bin/pip install --quiet --disable-pip-version-check $(3) -r $(2) \
+	&& cp $(2) $(1)/requirements.txt; }
+endef
+
 # The only recipe that installs packages.
 install-run install-test install-setup: install-%:
 	$(call install,$(NEEDS_$*))
@@ -71,15 +80,15 @@ need-unit:
 	$(call require,$(NEEDS_unit),$(POSTGRES)/complete)
 
 need-test:
-	$(call require,$(NEEDS_test),$(PROMETHEUS)/complete $(POSTGRES)/complete $(PROXIES)/complete $(CLIENTS)/requirements.txt)
+	$(call require,$(NEEDS_test),$(PROMETHEUS)/complete $(POSTGRES)/complete $(PROXIES)/complete \
+		$(CLIENTS)/requirements.txt $(NEWER_CLIENTS)/requirements.txt)
 
 unpacked:
 	$(call unpack,$(PROMETHEUS),prometheus)
 	$(call unpack,$(POSTGRES),postgresql-15 postgresql-client-15 pgbouncer)
 	$(call unpack,$(PROXIES),caddy haproxy nginx)
-	@cmp -s $(CLIENTS_LIST) $(CLIENTS)/requirements.txt || { python3 -m venv $(CLIENTS) \
-		&& $(CLIENTS)/bin/pip install --quiet --disable-pip-version-check -r $(CLIENTS_LIST) \
-		&& cp $(CLIENTS_LIST) $(CLIENTS)/; }
+	$(call environment,$(CLIENTS),$(CLIENTS_LIST))
+	$(call environment,$(NEWER_CLIENTS),$(NEWER_CLIENTS_LIST),--ignore-requires-python)
 
 ##@ Start here
 
