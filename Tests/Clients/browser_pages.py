@@ -15,6 +15,7 @@ from selenium.webdriver.common.keys import Keys
 import websocket  # A dependency of selenium.
 
 from checks import check, until
+from relay import start
 
 WHAT, RELAY, SANDBOX, SHELL, COMMAND = *sys.argv[1:4], json.loads(sys.argv[4]), sys.argv[5:]
 PICTURES = os.environ.get("SCREENSHOTS")
@@ -173,16 +174,7 @@ MARKUP = [
 
 def start_again(*more):
     """Starts the relay on its port, and waits until it responds."""
-    process = subprocess.Popen([*COMMAND, *more], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    end = time.time() + 30
-    while True:
-        try:
-            urllib.request.urlopen(RELAY + "/healthz", timeout=2)
-            return process
-        except (urllib.error.URLError, OSError):
-            if time.time() > end:
-                raise SystemExit("FAILED the relay does not start")
-            time.sleep(0.05)
+    return start(RELAY, [*COMMAND, *more])
 
 
 def chat(relay):

@@ -1,5 +1,5 @@
 """Checks for the scripts. Each prints a line; the first that fails ends the script with status 1."""
-import random, socket, time
+import asyncio, random, socket, time
 
 # Sockets whose names reserve this process's ports, so that no other script gets the same port.
 claims = []
@@ -28,6 +28,16 @@ def until(what, look, within=120, told=None):
         if time.time() > end:
             raise SystemExit(f"FAILED {what}: not within {within} s; {last or (told() if told else '')}")
         time.sleep(0.05)
+
+
+async def reached(what, look, within=60, told=None):
+    """As `until`, while other tasks run."""
+    end = time.time() + within
+    while not look():
+        if time.time() > end:
+            raise SystemExit(f"FAILED {what}: not within {within} s; {told() if told else ''}")
+        await asyncio.sleep(0.02)
+    print(what, flush=True)
 
 
 def free_port():

@@ -1,0 +1,91 @@
+"""The relay under test, for scripts that start, kill and restart it."""
+import json, subprocess, time, urllib.error, urllib.parse, urllib.request
+
+from checks import free_port
+
+# Seconds after which a request counts as hanging.
+LIMIT = 120
+
+
+def start(base, command):
+    """Starts a relay, and waits until it responds at its address. Returns the process."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.time() + 30
+    while True:
+        try:
+            urllib.request.urlopen(base + "/healthz", timeout=2).close()
+            return process
+        except (urllib.error.URLError, OSError):
+            if process.poll() is not None or time.time() > end:
+                raise SystemExit(f"FAILED the relay does not start; its status is {process.poll()}")
+            time.sleep(0.05)
+
+
+class Relay:
+    """A relay that keeps its port over restarts."""
+
+    def __init__(self, command):
+        self.port, self.command, self.process = free_port(), command, None
+        self.base = f"http://127.0.0.1:{self.port}"
+
+    def start(self, *more):
+        self.process = start(self.base, [*self.command, "--port", str(self.port), *more])
+
+    def kill(self):
+        """Kills the relay with SIGKILL."""
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self, *more, meanwhile=None):
+        """Kills the relay and starts it again. In between calls `meanwhile` with a relay on the same store and another port,
+        which no client of the first one finds."""
+        self.kill()
+        if meanwhile:
+            other = Relay(self.command)
+            other.start()
+            meanwhile(other)
+            other.kill()
+        self.start(*more)
+
+    def ask(self, method, path, body=None, headers={}):
+        """Returns the status, the text, and the headers."""
+        request = urllib.request.Request(self.base + path, body, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=LIMIT) as answer:
+                return answer.status, answer.read().decode(), answer.headers
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode(), error.headers
+
+    def admin(self, method, path, body=None):
+        """Calls the admin API as the relay's own user, and returns the JSON. Any refusal ends the script."""
+        data = None if body is None else json.dumps(body).encode()
+        status, text, _ = self.ask(method, path, data, {"Content-Type": "application/json"} if data else {})
+        if status >= 300:
+            raise SystemExit(f"FAILED {method} {path} {body}: {status} {text}")
+        return json.loads(text) if text else None
+
+    def chat(self, command, udid, **fields):
+        """Calls the chat API, and returns the text. Any refusal ends the script."""
+        body = urllib.parse.urlencode({"cmd": command, "udid": udid, **fields}).encode()
+        status, text, _ = self.ask("POST", "/api.php", body)
+        if status != 200:
+            raise SystemExit(f"FAILED cmd={command} {fields}: {status} {text}")
+        return text
+
+    def member(self, number, name, room):
+        """Lets a member join, and returns its udid."""
+        udid = f"{number:040x}"
+        self.chat("join", udid, token=0, name=name, code=room)
+        return udid
+
+    def credential(self, udid, name):
+        """Creates a member's credential for another app. Returns the JSON with secret and topic."""
+        return json.loads(self.chat("credential", udid, name=name))
+
+    def token(self, name, *scopes, room=None):
+        """Creates an access token and returns its secret."""
+        return self.admin("POST", "/v1/tokens", {"name": name, "scopes": scopes, **({"room": room} if room else {})})["token"]
+
+    def post(self, room, text, **fields):
+        """Posts as the administrator, and returns the message's id."""
+        return self.admin("POST", "/v1/messages", {"room": room, "text": text, **fields})["id"]
