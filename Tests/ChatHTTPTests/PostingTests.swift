@@ -136,7 +136,7 @@ struct PostingTests {
             "/gotify/message" + query, body, type: type, token: nil, headers: headers)
         #expect(answer.status == .ok, "\(answer.text)")
         let json = try #require(try JSONValue(parsing: answer.text).object)
-        #expect(json["id"]?.integer == 7 && json["appid"]?.integer == 11 && json["priority"]?.integer == priority)
+        #expect(json["id"]?.integer == 7 && json["appid"]?.integer == 1 && json["priority"]?.integer == priority)
         #expect(json["message"]?.text == "done" && json["title"]?.text == "T")
         let isQuiet = priority <= 3
         #expect(

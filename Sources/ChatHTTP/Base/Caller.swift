@@ -23,6 +23,12 @@ enum Caller: Sendable, Hashable {
         return token.map { .program(token: $0.id) } ?? .administrator
     }
 
+    /// The id for which the caller's reads and streams count. Each app with a credential of a token counts for itself.
+    var reader: MemberID {
+        guard case .credential = self, token != nil else { return writer }
+        return MemberID(stored: "\(writer) \(clientKey)")
+    }
+
     /// The access token that the call uses. `nil` for the administrator, and for a member's credential.
     var token: AccessToken? {
         switch self {
@@ -63,7 +69,7 @@ enum Caller: Sendable, Hashable {
 
     /// Returns the room of a call. A token for one room need not name it.
     func room(_ named: SecretCode?) throws(ChatError) -> SecretCode {
-        guard let own = member?.room ?? token?.grant.room else {
+        guard let own = onlyRoom else {
             guard let named else { throw .missing("room") }
             return named
         }
@@ -71,6 +77,15 @@ enum Caller: Sendable, Hashable {
             throw ChatError(.forbidden, "This token is for another room", field: "room")
         }
         return own
+    }
+
+    /// The only room that the caller may use. `nil` for any room.
+    var onlyRoom: SecretCode? { member?.room ?? token?.grant.room }
+
+    /// The owner of the credentials that the caller may make. `nil` for the administrator.
+    var credentialOwner: CredentialOwner? {
+        if let member { return .member(member.member) }
+        return token.map { .token($0.id) }
     }
 
     /// Returns the key under which the store keeps a caller's `Idempotency-Key`, so that callers' keys never collide.

@@ -21,7 +21,7 @@ package struct ChatHTTPSettings: Sendable {
     /// The administrator's bearer tokens for the admin API. All have the same rights. Empty if none is configured.
     package var adminTokens: [String]
     package var ntfy: NtfySettings
-    /// Whether Gotify's paths exist without `/gotify`, too.
+    /// Whether Gotify's paths also exist without `/gotify`.
     package var gotifyAtRoot = false
 
     package init(

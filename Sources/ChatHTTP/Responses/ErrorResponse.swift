@@ -122,7 +122,7 @@ struct ErrorResponse: Error, Sendable {
     private var gotify: JSONValue {
         .object([
             "error": .string(status.reasonPhrase), "errorCode": .number(status.code),
-            "errorDescription": .string(message),
+            "errorDescription": .string(message == Self.notFound.message ? "page not found" : message),
         ])
     }
 

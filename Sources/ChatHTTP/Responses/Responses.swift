@@ -33,6 +33,10 @@ enum Responses {
         text(JSONValue.object(object).description, type: "application/json", status: status, headers: headers)
     }
 
+    static func json(_ objects: [JSONObject]) -> Response {
+        text(JSONValue.array(objects.map { .object($0) }).description, type: "application/json")
+    }
+
     static let noContent = Response(status: .noContent, headers: noStore)
 
     /// Returns one page of a list with the cursor of the next page. The members of `head` come first, if the list

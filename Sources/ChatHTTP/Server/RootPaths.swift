@@ -13,7 +13,7 @@ enum RootPaths {
         return Request(head: head, body: request.body)
     }
 
-    /// Returns the prefix under which the relay serves a path. `nil` for a path that is served as it is.
+    /// Returns the prefix under which the relay serves a path. `nil` for any other path.
     private static func prefix(of path: String, _ settings: ChatHTTPSettings) -> String? {
         guard settings.gotifyAtRoot else { return nil }
         let first = path.dropFirst().prefix { $0 != "/" }
