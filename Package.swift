@@ -126,6 +126,11 @@ let package = Package(
             name: "WebPushGateway",
             dependencies: ["ChatDomain", "HTTP2Wire", "PushWire"] + sockets
                 + products("AsyncHTTPClient", "Crypto", "Logging", "NIOHTTP1", "NIOTLS")),
+        // Tells an upstream server of ntfy, which wakes ntfy's app on iPhones, about new messages.
+        .target(
+            name: "NtfyUpstream",
+            dependencies: ["ChatDomain"]
+                + products("AsyncHTTPClient", "Crypto", "Logging", "NIOCore", "NIOHTTP1", "ServiceLifecycle")),
         // Simulates Apple's and browsers' push services: listeners, responses, faults, inbox. Must not know the relay.
         .target(
             name: "PushSandbox",
@@ -159,8 +164,8 @@ let package = Package(
             name: "pushchat",
             dependencies: [
                 "ChatHTTP", "ChatDomain", "ChatSession", "ChatStore", "ChatStorePostgres", "ChatDispatch",
-                "APNSGateway", "ChatImport", "ChatLog", "PushChatClient", "PushSandbox", "PushWire", "WebPushGateway",
-                "BuildInfo",
+                "APNSGateway", "ChatImport", "ChatLog", "NtfyUpstream", "PushChatClient", "PushSandbox", "PushWire",
+                "WebPushGateway", "BuildInfo",
             ]
                 + products(
                     "ArgumentParser", "AsyncHTTPClient", "Crypto", "Logging", "NIOCore", "NIOHTTP1", "NIOSSL",
@@ -202,6 +207,10 @@ let package = Package(
                 + products(
                     "Crypto", "Hummingbird", "HummingbirdTLS", "Logging", "NIOTLS", "ServiceLifecycle", "SwiftASN1",
                     "X509")),
+        .testTarget(
+            name: "NtfyUpstreamTests",
+            dependencies: ["NtfyUpstream", "ChatDomain"]
+                + products("AsyncHTTPClient", "Logging")),
         .testTarget(
             name: "PushSandboxTests",
             dependencies: ["PushSandbox", "PushWire"] + sockets

@@ -217,6 +217,35 @@ CREATE TABLE hidden_history (
     PRIMARY KEY (client, room_id)
 ) STRICT, WITHOUT ROWID;
 
+-- Rooms that ntfy's app has polled by their alias. An upstream server tells the app on iPhones about their messages.
+CREATE TABLE polled_rooms (
+    room_id INTEGER PRIMARY KEY REFERENCES rooms (room_id) ON DELETE CASCADE,
+    announced_to INTEGER NOT NULL,  -- the upstream server knows of messages up to this one, or need not know
+    not_before INTEGER NOT NULL DEFAULT 0,  -- the next request, in UNIX milliseconds; later while a relay sends one
+    attempts INTEGER NOT NULL DEFAULT 0,  -- the number of failed requests for the next message
+    time_polled TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))  -- up to an hour behind
+) STRICT;
+
+-- Topics at which ntfy's app receives pushes of other apps (UnifiedPush), with their owners. They are not rooms.
+CREATE TABLE unifiedpush_topics (
+    topic TEXT PRIMARY KEY,  -- `up` with 12 letters and digits
+    member INTEGER REFERENCES active_users (member_id) ON DELETE CASCADE,
+    token INTEGER REFERENCES api_tokens (token_id) ON DELETE CASCADE,
+    time_used TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),  -- up to an hour behind
+    CHECK ((member IS NULL) <> (token IS NULL))
+) STRICT, WITHOUT ROWID;
+CREATE INDEX unifiedpush_topics_member ON unifiedpush_topics (member);
+CREATE INDEX unifiedpush_topics_token ON unifiedpush_topics (token);
+-- Pushes that the app has not confirmed.
+CREATE TABLE unifiedpush_messages (
+    message_id INTEGER PRIMARY KEY,  -- one of the ids of `messages`, where no row has it
+    topic TEXT NOT NULL REFERENCES unifiedpush_topics (topic) ON DELETE CASCADE,
+    size INTEGER NOT NULL,
+    time_sent TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+    body BLOB NOT NULL
+) STRICT;
+CREATE INDEX unifiedpush_messages_topic ON unifiedpush_messages (topic, message_id, size);
+
 -- Bans. A ban ends at `time_ends`; its row is kept for moderation.retention after that.
 CREATE TABLE bans (
     ban_id INTEGER PRIMARY KEY AUTOINCREMENT,

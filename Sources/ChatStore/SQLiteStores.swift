@@ -16,6 +16,7 @@ package struct SQLiteStores: Sendable {
     package let subscriptions: SQLSubscriptionStore<SQLiteDatabase>
     package let tokens: SQLTokenStore<SQLiteDatabase>
     package let clients: SQLClientStore<SQLiteDatabase>
+    package let pollRequests: SQLPollRequestStore<SQLiteDatabase>
     package let moderation: SQLiteModeration
     package let metrics: SQLiteMetrics
     package let upkeep: SQLiteUpkeep
@@ -49,13 +50,15 @@ package struct SQLiteStores: Sendable {
         subscriptions = SQLSubscriptionStore(database: database)
         tokens = SQLTokenStore(database: database)
         clients = SQLClientStore(database: database)
+        pollRequests = SQLPollRequestStore(database: database)
         moderation = SQLiteModeration(database: database, queue: queue, feed: feed, outcomes: outcomes)
         metrics = SQLiteMetrics(database: database, memory: memory, outcomeCounter: outcomes, settings: settings)
         upkeep = SQLiteUpkeep(
             database: database, queue: queue, repair: repair,
             adoption: SQLAppAdoption(database: database, settings: settings, logger: logger), metrics: metrics,
             feed: feed,
-            activity: activity, tokens: tokens, clients: clients, jobs: jobs, probe: .writing(database.writer),
+            activity: activity, tokens: tokens, clients: clients, pollRequests: pollRequests, jobs: jobs,
+            probe: .writing(database.writer),
             retention: SQLiteRetention(database: database))
         imports = SQLiteImport(database: database, settings: settings)
     }
@@ -68,6 +71,6 @@ package struct SQLiteStores: Sendable {
         Stores(
             rooms: rooms, feed: feed, records: records, devices: devices, notifications: notifications, queue: queue,
             feedback: feedback, providerTokens: providerTokens, subscriptions: subscriptions, tokens: tokens,
-            clients: clients, moderation: moderation, metrics: metrics, upkeep: upkeep)
+            clients: clients, pollRequests: pollRequests, moderation: moderation, metrics: metrics, upkeep: upkeep)
     }
 }

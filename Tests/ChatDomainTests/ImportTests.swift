@@ -18,6 +18,7 @@ struct ImportTests {
         "HTTP2Wire": [],
         "APNSGateway": ["ChatDomain", "HTTP2Wire", "PushWire"],
         "WebPushGateway": ["ChatDomain", "HTTP2Wire", "PushWire"],
+        "NtfyUpstream": ["ChatDomain"],
         "PushSandbox": ["PushWire", "WebAssets"],
         "ChatImport": ["ChatDomain"],
         "ChatLog": ["ChatDomain"],
@@ -28,7 +29,8 @@ struct ImportTests {
         "CPostgreSQL": [],
         "pushchat": [
             "BuildInfo", "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatStorePostgres", "ChatDispatch",
-            "APNSGateway", "ChatImport", "ChatLog", "PushChatClient", "PushSandbox", "PushWire", "WebPushGateway",
+            "APNSGateway", "ChatImport", "ChatLog", "NtfyUpstream", "PushChatClient", "PushSandbox", "PushWire",
+            "WebPushGateway",
         ],
     ]
     /// Packages that only the named targets may import.

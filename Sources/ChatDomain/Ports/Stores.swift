@@ -11,6 +11,7 @@ package struct Stores: Sendable {
     package var subscriptions: any SubscriptionStore
     package var tokens: any TokenStore
     package var clients: any ClientStore
+    package var pollRequests: any PollRequestStore
     package var moderation: any Moderation
     package var metrics: any RelayMetrics
     package var upkeep: any StoreUpkeep
@@ -19,8 +20,8 @@ package struct Stores: Sendable {
         rooms: any RoomStore, feed: any RoomFeed, records: any RoomRecords, devices: any DeviceStore,
         notifications: any NotificationStore, queue: any PushQueue, feedback: any FeedbackStore,
         providerTokens: any ProviderTokenStore, subscriptions: any SubscriptionStore,
-        tokens: any TokenStore, clients: any ClientStore, moderation: any Moderation, metrics: any RelayMetrics,
-        upkeep: any StoreUpkeep
+        tokens: any TokenStore, clients: any ClientStore, pollRequests: any PollRequestStore,
+        moderation: any Moderation, metrics: any RelayMetrics, upkeep: any StoreUpkeep
     ) {
         self.rooms = rooms
         self.feed = feed
@@ -33,6 +34,7 @@ package struct Stores: Sendable {
         self.subscriptions = subscriptions
         self.tokens = tokens
         self.clients = clients
+        self.pollRequests = pollRequests
         self.moderation = moderation
         self.metrics = metrics
         self.upkeep = upkeep
@@ -59,6 +61,7 @@ package protocol StoreUpkeep: Sendable {
     /// - settled pushes, feedback, and notifications without pushes
     /// - bans that have ended, and moderation records, except records that still cancel queued pushes
     /// - messages that are hidden from clients that no longer exist
+    /// - rooms that ntfy's app no longer polls
     /// - device counts of days before ``DeviceDay/kept``, and unused subscriptions
     ///
     /// Unsettled pushes stay, however old they are.

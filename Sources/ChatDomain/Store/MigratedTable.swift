@@ -92,6 +92,13 @@ package struct MigratedTable: Sendable {
         MigratedTable("hidden_messages", key: "client message_id", numbers: "message_id", texts: "client"),
         MigratedTable("hidden_history", key: "client room_id", numbers: "room_id hidden_to", texts: "client"),
         MigratedTable(
+            "polled_rooms", key: "room_id", numbers: "room_id announced_to not_before attempts", times: "time_polled"),
+        MigratedTable(
+            "unifiedpush_topics", key: "topic", numbers: "member token", texts: "topic", times: "time_used"),
+        MigratedTable(
+            "unifiedpush_messages", key: "message_id", numbers: "message_id size", texts: "topic", bytes: "body",
+            times: "time_sent"),
+        MigratedTable(
             "bans", key: "ban_id", isNumbered: true, numbers: "ban_id",
             texts: "secret_code udid device_token address nickname reason", times: "time_created time_ends"),
         MigratedTable(

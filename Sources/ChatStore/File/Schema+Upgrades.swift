@@ -302,5 +302,29 @@ extension Schema {
             hidden_to INTEGER NOT NULL,
             PRIMARY KEY (client, room_id)
         ) STRICT, WITHOUT ROWID;
+        CREATE TABLE polled_rooms (
+            room_id INTEGER PRIMARY KEY REFERENCES rooms (room_id) ON DELETE CASCADE,
+            announced_to INTEGER NOT NULL,
+            not_before INTEGER NOT NULL DEFAULT 0,
+            attempts INTEGER NOT NULL DEFAULT 0,
+            time_polled TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
+        ) STRICT;
+        CREATE TABLE unifiedpush_topics (
+            topic TEXT PRIMARY KEY,
+            member INTEGER REFERENCES active_users (member_id) ON DELETE CASCADE,
+            token INTEGER REFERENCES api_tokens (token_id) ON DELETE CASCADE,
+            time_used TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+            CHECK ((member IS NULL) <> (token IS NULL))
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX unifiedpush_topics_member ON unifiedpush_topics (member);
+        CREATE INDEX unifiedpush_topics_token ON unifiedpush_topics (token);
+        CREATE TABLE unifiedpush_messages (
+            message_id INTEGER PRIMARY KEY,
+            topic TEXT NOT NULL REFERENCES unifiedpush_topics (topic) ON DELETE CASCADE,
+            size INTEGER NOT NULL,
+            time_sent TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+            body BLOB NOT NULL
+        ) STRICT;
+        CREATE INDEX unifiedpush_messages_topic ON unifiedpush_messages (topic, message_id, size);
         """
 }

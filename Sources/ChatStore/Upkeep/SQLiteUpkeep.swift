@@ -30,6 +30,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
     let activity: MemberActivity
     let tokens: SQLTokenStore<SQLiteDatabase>
     let clients: SQLClientStore<SQLiteDatabase>
+    let pollRequests: SQLPollRequestStore<SQLiteDatabase>
     let jobs: BackgroundJobs
     let probe: WriteProbe
     let retention: SQLiteRetention
@@ -93,6 +94,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
     package func applyRetention(_ ages: RetentionAges) async throws(ChatError) -> RetentionResult {
         let result = try await retention.apply(ages)
         try await clients.applyRetention()
+        try await pollRequests.applyRetention()
         return result
     }
 

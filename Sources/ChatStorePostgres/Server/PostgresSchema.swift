@@ -66,6 +66,30 @@ struct PostgresSchema: Sendable {
             hidden_to bigint NOT NULL,
             PRIMARY KEY (client, room_id)
         );
+        CREATE TABLE polled_rooms (
+            room_id integer PRIMARY KEY REFERENCES rooms (room_id) ON DELETE CASCADE,
+            announced_to bigint NOT NULL,
+            not_before bigint NOT NULL DEFAULT 0,
+            attempts bigint NOT NULL DEFAULT 0,
+            time_polled timestamptz(3) NOT NULL DEFAULT now()
+        );
+        CREATE TABLE unifiedpush_topics (
+            topic text COLLATE "C" PRIMARY KEY,
+            member bigint REFERENCES active_users (member_id) ON DELETE CASCADE,
+            token bigint REFERENCES api_tokens (token_id) ON DELETE CASCADE,
+            time_used timestamptz(3) NOT NULL DEFAULT now(),
+            CHECK ((member IS NULL) <> (token IS NULL))
+        );
+        CREATE INDEX unifiedpush_topics_member ON unifiedpush_topics (member);
+        CREATE INDEX unifiedpush_topics_token ON unifiedpush_topics (token);
+        CREATE TABLE unifiedpush_messages (
+            message_id bigint PRIMARY KEY,
+            topic text COLLATE "C" NOT NULL REFERENCES unifiedpush_topics (topic) ON DELETE CASCADE,
+            size bigint NOT NULL,
+            time_sent timestamptz(3) NOT NULL DEFAULT now(),
+            body bytea NOT NULL
+        );
+        CREATE INDEX unifiedpush_messages_topic ON unifiedpush_messages (topic, message_id, size);
         """
 
     /// Of the first release that is known to have what is used.

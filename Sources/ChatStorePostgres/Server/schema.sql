@@ -296,6 +296,35 @@ CREATE TABLE hidden_history (
     PRIMARY KEY (client, room_id)
 );
 
+-- Rooms that ntfy's app has polled by their alias. An upstream server tells the app on iPhones about their messages.
+CREATE TABLE polled_rooms (
+    room_id integer PRIMARY KEY REFERENCES rooms (room_id) ON DELETE CASCADE,
+    announced_to bigint NOT NULL,  -- the upstream server knows of messages up to this one, or need not know
+    not_before bigint NOT NULL DEFAULT 0,  -- the next request, in UNIX milliseconds; later while a relay sends one
+    attempts bigint NOT NULL DEFAULT 0,  -- the number of failed requests for the next message
+    time_polled timestamptz(3) NOT NULL DEFAULT now()  -- up to an hour behind
+);
+
+-- Topics at which ntfy's app receives pushes of other apps (UnifiedPush), with their owners. They are not rooms.
+CREATE TABLE unifiedpush_topics (
+    topic text COLLATE "C" PRIMARY KEY,  -- `up` with 12 letters and digits
+    member bigint REFERENCES active_users (member_id) ON DELETE CASCADE,
+    token bigint REFERENCES api_tokens (token_id) ON DELETE CASCADE,
+    time_used timestamptz(3) NOT NULL DEFAULT now(),  -- up to an hour behind
+    CHECK ((member IS NULL) <> (token IS NULL))
+);
+CREATE INDEX unifiedpush_topics_member ON unifiedpush_topics (member);
+CREATE INDEX unifiedpush_topics_token ON unifiedpush_topics (token);
+-- Pushes that the app has not confirmed.
+CREATE TABLE unifiedpush_messages (
+    message_id bigint PRIMARY KEY,  -- one of the ids of `messages`, where no row has it
+    topic text COLLATE "C" NOT NULL REFERENCES unifiedpush_topics (topic) ON DELETE CASCADE,
+    size bigint NOT NULL,
+    time_sent timestamptz(3) NOT NULL DEFAULT now(),
+    body bytea NOT NULL
+);
+CREATE INDEX unifiedpush_messages_topic ON unifiedpush_messages (topic, message_id, size);
+
 -- Signed tokens that authenticate the relays to Apple. Apple accepts a new token only every twenty minutes, so all
 -- relays use the stored one, also after a restart.
 CREATE TABLE provider_tokens (

@@ -16,6 +16,7 @@ package struct PostgresUpkeep: StoreUpkeep {
     let activity: MemberActivity
     let tokens: SQLTokenStore<PostgresDatabase>
     let clients: SQLClientStore<PostgresDatabase>
+    let pollRequests: SQLPollRequestStore<PostgresDatabase>
     let jobs: BackgroundJobs
     let settings: @Sendable () -> StoreSettings
     let retention: PostgresRetention
@@ -24,7 +25,8 @@ package struct PostgresUpkeep: StoreUpkeep {
     init(
         database: PostgresDatabase, queue: QueueUpkeep, adoption: SQLAppAdoption<PostgresDatabase>,
         activity: MemberActivity,
-        tokens: SQLTokenStore<PostgresDatabase>, clients: SQLClientStore<PostgresDatabase>, jobs: BackgroundJobs,
+        tokens: SQLTokenStore<PostgresDatabase>, clients: SQLClientStore<PostgresDatabase>,
+        pollRequests: SQLPollRequestStore<PostgresDatabase>, jobs: BackgroundJobs,
         settings: @escaping @Sendable () -> StoreSettings
     ) {
         self.database = database
@@ -33,6 +35,7 @@ package struct PostgresUpkeep: StoreUpkeep {
         self.activity = activity
         self.tokens = tokens
         self.clients = clients
+        self.pollRequests = pollRequests
         self.jobs = jobs
         self.settings = settings
         retention = PostgresRetention(database: database)
@@ -114,6 +117,7 @@ package struct PostgresUpkeep: StoreUpkeep {
     package func applyRetention(_ ages: RetentionAges) async throws(ChatError) -> RetentionResult {
         let result = try await retention.apply(ages, queue)
         try await clients.applyRetention()
+        try await pollRequests.applyRetention()
         return result
     }
 

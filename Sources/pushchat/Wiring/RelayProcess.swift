@@ -8,6 +8,7 @@ import ChatStore
 import Foundation
 import Logging
 import NIOCore
+import NtfyUpstream
 import PushWire
 import ServiceLifecycle
 import UnixSignals
@@ -101,7 +102,9 @@ struct RelayProcess: Sendable {
                 sweep: { () async throws(ChatError) in try await sweep(stores.upkeep, live.current) }, logger: logger))
         services.append(watch)
         let browsing = browsers.services(startsInDoubt: backlog.apps.contains(.web), showsTokens: showsTokens)
-        services.append(ConcurrentServices(services: [apps, server] + browsing))
+        let upstream = UpstreamSender(
+            store: stores.pollRequests, server: { live.current.upstreamServer }, logger: logger)
+        services.append(ConcurrentServices(services: [apps, server, upstream] + browsing))
         if reloads {
             services.append(
                 Reloader(
@@ -157,6 +160,15 @@ struct RelayProcess: Sendable {
             "messages": "\(result.messages)", "pushes": "\(result.pushes)", "feedback": "\(result.feedback)",
             "notifications": "\(result.notifications)", "moderation": "\(result.moderation)",
         ]
+    }
+}
+
+extension Configuration {
+    /// The server that tells ntfy's app on iPhones about new messages. `nil` if none is configured.
+    fileprivate var upstreamServer: UpstreamServer? {
+        guard let upstream = ntfy.upstream, let baseURL = ntfyBaseURL else { return nil }
+        return UpstreamServer(
+            url: upstream, token: ntfy.upstreamToken?.text, baseURL: baseURL, userAgent: "pushchat/\(Build.version)")
     }
 }
 

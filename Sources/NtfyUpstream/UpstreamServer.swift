@@ -1,0 +1,94 @@
+import AsyncHTTPClient
+import ChatDomain
+import Crypto
+import Foundation
+import NIOCore
+import NIOHTTP1
+
+/// The server that tells ntfy's app on iPhones to poll a topic, and the address of the relay that the app knows.
+package struct UpstreamServer: Sendable, Hashable {
+    /// The server's address, without a slash at the end.
+    let url: String
+    /// The access token. `nil` for none.
+    let token: String?
+    /// The relay's address as users typed it into the app, without a slash at the end.
+    let baseURL: String
+    /// The program and its version.
+    let userAgent: String
+
+    package init(url: String, token: String?, baseURL: String, userAgent: String) {
+        self.url = url
+        self.token = token
+        self.baseURL = baseURL
+        self.userAgent = userAgent
+    }
+
+    /// The topic at the upstream server that stands for a room. The app subscribes to it by itself. It contains only a
+    /// hash of the alias, which nobody can guess.
+    func topic(_ alias: RoomAlias) -> String {
+        Hex.text(Array(SHA256.hash(data: Data("\(baseURL)/\(alias.text)".utf8))))
+    }
+
+    func request(_ request: PollRequest) -> HTTPClientRequest {
+        var call = HTTPClientRequest(url: "\(url)/\(topic(request.alias))")
+        call.method = .POST
+        call.headers.add(name: "X-Poll-ID", value: NtfyMessageID.text(request.message))
+        call.headers.add(name: "User-Agent", value: userAgent)
+        if let token { call.headers.add(name: "Authorization", value: "Bearer \(token)") }
+        return call
+    }
+}
+
+/// The answer of the upstream server to a request.
+enum UpstreamAnswer: Sendable, Hashable {
+    case accepted
+    /// The server refuses this message, and would refuse it again.
+    case refused(String)
+    /// The server takes nothing at the moment, or cannot be reached. `after` is the time that it asks for.
+    case unavailable(String, after: Duration?)
+    /// Nothing was sent, because the relay stops.
+    case notSent
+
+    init(status: UInt, retryAfter: String?) {
+        switch status {
+        case 200..<300: self = .accepted
+        // After 401 and 403, the operator may correct the token in time.
+        case 401, 403, 408, 429, 500...:
+            self = .unavailable(
+                "status \(status)", after: retryAfter.flatMap { Int64($0) }.flatMap { $0 >= 0 ? .seconds($0) : nil })
+        default: self = .refused("status \(status)")
+        }
+    }
+}
+
+/// Sends requests to the upstream server.
+final class UpstreamClient: Sendable {
+    /// The time limit of a request.
+    private static let timeLimit = TimeAmount.seconds(10)
+    /// The maximum size of an answer's body, which is not used.
+    private static let longestBody = 65_536
+
+    private let client: HTTPClient
+
+    init() {
+        var configuration = HTTPClient.Configuration(
+            redirectConfiguration: .disallow, timeout: .init(connect: Self.timeLimit, read: Self.timeLimit))
+        configuration.connectionPool.retryConnectionEstablishment = false
+        configuration.tracing.tracer = nil
+        client = HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
+    }
+
+    func close() async { try? await client.shutdown() }
+
+    func send(_ request: PollRequest, to server: UpstreamServer) async -> UpstreamAnswer {
+        do {
+            let response = try await client.execute(server.request(request), timeout: Self.timeLimit)
+            // Reading the body lets the next request use the connection.
+            _ = try? await response.body.collect(upTo: Self.longestBody)
+            return UpstreamAnswer(
+                status: response.status.code, retryAfter: response.headers.first(name: "Retry-After"))
+        } catch {
+            return Task.isCancelled ? .notSent : .unavailable("\(error)".oneLine, after: nil)
+        }
+    }
+}
