@@ -32,6 +32,9 @@ struct EmbeddedFile embedded_file(const char *name) {
     FILE("admin.js")
 #embed "../ChatHTTP/Web/admin.js"
     END
+    FILE("apps.js")
+#embed "../ChatHTTP/Web/apps.js"
+    END
     FILE("chat.css")
 #embed "../ChatHTTP/Web/chat.css"
     END

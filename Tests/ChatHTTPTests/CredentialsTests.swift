@@ -20,7 +20,8 @@ struct CredentialsTests {
         var state = FakeClients.State()
         state.members[member.member] = member
         return Relay(
-            ScriptedStore(feed: feed, clients: FakeClients(state)), settings: ChatHTTPSettings(publicURL: publicURL))
+            ScriptedStore(feed: feed, clients: FakeClients(state)), settings: ChatHTTPSettings(
+                publicURL: publicURL, ntfy: NtfySettings(baseURL: publicURL.map { _ in "https://ntfy.example.org" })))
     }
 
     private static func form(_ more: String) -> String { "cmd=credential&udid=\(Sample.udid)" + more }
@@ -36,7 +37,7 @@ struct CredentialsTests {
         #expect(
             answer.text
                 == #"{"credential":"pcc_1","id":1,"name":"\#(name)","topic":"alias-of-room-number-1","#
-                + #""ntfy":"https://chat.example.org/ntfy","gotify":"https://chat.example.org/gotify"}"#)
+                + #""ntfy":"https://ntfy.example.org","gotify":"https://chat.example.org/gotify"}"#)
         #expect(!relay.log.lines.contains { $0.contains("pcc_") || $0.contains(name) })
     }
 

@@ -21,14 +21,18 @@ struct PagesTests {
     }
 
     @Test(
-        "The chat page invites to the public address",
+        "The chat page knows the relay's public addresses",
         arguments: [
             (nil, ""), ("https://chat.example.org", "https://chat.example.org"),
             (#"https://a"b"#, "https://a&quot;b"),
         ] as [(String?, String)])
     func invitation(url: String?, content: String) async throws {
-        let page = try await Relay(settings: ChatHTTPSettings(publicURL: url)).send(.get, "/")
-        #expect(page.text.contains(#"<meta name="public-url" content="\#(content)">"#))
+        let settings = ChatHTTPSettings(publicURL: url, ntfy: NtfySettings(baseURL: url))
+        let page = try await Relay(settings: settings).send(.get, "/")
+        let gotify = content.isEmpty ? "" : content + "/gotify"
+        for (name, content) in [("public-url", content), ("ntfy-url", content), ("gotify-url", gotify)] {
+            #expect(page.text.contains(#"<meta name="\#(name)" content="\#(content)">"#), "\(name)")
+        }
     }
 
     @Test("Each file of a page is served under a strict policy, and not sent twice", arguments: ["/", "/admin"])
@@ -54,7 +58,7 @@ struct PagesTests {
             #expect(again.status == .notModified && again.body.readableBytes == 0)
             #expect(try await Relay().send(.get, path, headers: [.ifNoneMatch: "\"x\""]).status == .ok)
         }
-        #expect(bytes < 70_000)
+        #expect(bytes < 80_000)
     }
 
     @Test("The worker is JavaScript that browsers revalidate, and caches every file of the chat page")

@@ -33,7 +33,7 @@ extension ChatAPI {
         logger.info("credential created", metadata: call.metadata(member, [LogKeys.credential: "\(credential.id)"]))
         return Responses.json([
             "credential": .string(secret), "id": .number(credential.id), "name": .string(credential.name.text),
-            "topic": .string(topic), "ntfy": .optional(call.settings.ntfyURL),
+            "topic": .string(topic), "ntfy": .optional(call.settings.ntfy.baseURL),
             "gotify": .optional(call.settings.gotifyURL),
         ])
     }
@@ -44,7 +44,7 @@ extension ChatAPI {
         let credentials = try await environment.stores.clients.credentials(of: .member(member))
         return Responses.json([
             "credentials": .array(credentials.map { .object($0.jsonOfOwner) }), "topic": .string(topic),
-            "ntfy": .optional(call.settings.ntfyURL), "gotify": .optional(call.settings.gotifyURL),
+            "ntfy": .optional(call.settings.ntfy.baseURL), "gotify": .optional(call.settings.gotifyURL),
         ])
     }
 
@@ -81,11 +81,4 @@ extension Credential {
             "last_used_at": .optional(lastUsedAt), "last_used_from": .optional(lastUsedFrom),
         ]
     }
-}
-
-extension ChatHTTPSettings {
-    /// The server's address for ntfy's clients. `nil` if the public URL is unknown.
-    var ntfyURL: String? { publicURL.map { $0 + "/ntfy" } }
-    /// The server's address for Gotify's clients. `nil` if the public URL is unknown.
-    var gotifyURL: String? { publicURL.map { $0 + "/gotify" } }
 }

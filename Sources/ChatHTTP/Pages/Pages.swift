@@ -19,8 +19,7 @@ struct Pages: Sendable {
     }
 
     func chat(_ request: Request, _ context: ChatContext) -> Response {
-        let settings = environment.settings
-        return WebFiles.chat(textLimit: settings.textLimit, publicURL: settings.publicURL).response(to: request)
+        WebFiles.chat(environment.settings).response(to: request)
     }
 
     /// Returns the key with which pages subscribe to pushes (`applicationServerKey`).
@@ -63,6 +62,7 @@ enum WebFiles {
             .style("/chat.css"),
             .script("/rooms.js"),
             .script("/notify.js"),
+            .script("/apps.js"),
             .script("/chat.js"),
             .script("/qr.js"),
             WebFile("/icon.svg", "image/svg+xml"),
@@ -70,11 +70,16 @@ enum WebFiles {
             WebFile("/manifest.webmanifest", "application/manifest+json"),
         ]
 
-    /// Returns the chat page with the maximum length of a message and the relay's public URL. Invitations use that URL,
-    /// because `localhost` works on this machine only.
-    static func chat(textLimit: Int, publicURL: String?) -> WebFile {
-        let page = WebFile.filled(WebFile.embedded("chat.html"), "text_limit", with: String(textLimit))
-        return .page("/", WebFile.filled(page, "public_url", with: WebFile.escaped(publicURL ?? "")))
+    /// Returns the chat page with the maximum length of a message and the relay's addresses. Invitations use the public
+    /// URL, because `localhost` works on this machine only.
+    static func chat(_ settings: ChatHTTPSettings) -> WebFile {
+        var page = WebFile.filled(WebFile.embedded("chat.html"), "text_limit", with: String(settings.textLimit))
+        for (name, url) in [
+            ("public_url", settings.publicURL), ("ntfy_url", settings.ntfy.baseURL), ("gotify_url", settings.gotifyURL),
+        ] {
+            page = WebFile.filled(page, name, with: WebFile.escaped(url ?? ""))
+        }
+        return .page("/", page)
     }
 
     /// The service worker. It caches the files under a version that changes with them.

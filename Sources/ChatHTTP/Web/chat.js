@@ -4,6 +4,11 @@
 
 const limit = Number(document.querySelector("meta[name=text-limit]").content);
 
+// Returns an address of the relay from its configuration. The default is below the page's own address.
+function setting(name, path) {
+  return document.querySelector("meta[name=" + name + "]").content || location.origin + path;
+}
+
 // MARK: Calls
 
 // A session token of the operator's own system, if the relay requires one. It is in the fragment of the link to this page, and
@@ -574,7 +579,7 @@ function showOutbox() {
 // MARK: Invitation
 
 byId("invite").addEventListener("click", () => {
-  const link = (document.querySelector("meta[name=public-url]").content || location.origin) + "/#code=" + encodeURIComponent(current.code);
+  const link = setting("public-url", "") + "/#code=" + encodeURIComponent(current.code);
   byId("link").value = link;
   byId("copied").textContent = "\u00A0";
   byId("share").hidden = !navigator.share;
@@ -601,15 +606,18 @@ function drawing(rows) {
   return svg;
 }
 
-byId("copy").addEventListener("click", async () => {
-  byId("link").select();
+// Copies a field, and reports the result in an element. Without permission the user copies the selected text.
+async function copyFrom(field, status, name) {
+  field.select();
   try {
-    await navigator.clipboard.writeText(byId("link").value);
-    byId("copied").textContent = "Copied";
+    await navigator.clipboard.writeText(field.value);
+    status.textContent = name + " copied";
   } catch {
-    byId("copied").textContent = "Copy the selected link";
+    status.textContent = "Copy the selected text";
   }
-});
+}
+
+byId("copy").addEventListener("click", () => copyFrom(byId("link"), byId("copied"), "Link"));
 byId("share").addEventListener("click", () => {
   navigator.share({ title: "PushChat", url: byId("link").value }).catch(() => {});
 });
@@ -617,7 +625,7 @@ byId("close").addEventListener("click", () => byId("invitation").close());
 
 // MARK: Start
 
-// The fragment of the address: an invitation's code, a notification's room, a session.
+// The fragment of the address: an invitation's code, a notification's room, a session, the lines for another app.
 function arrive() {
   const fragment = new URLSearchParams(location.hash.slice(1));
   takeSession(fragment.get("token"));
@@ -628,6 +636,7 @@ function arrive() {
     : rooms.find((room) => isNamed(room, hash)) ?? current ?? rooms.find((room) => room.udid === udid) ?? rooms[0];
   if (room) open(room);
   else showLogin(code ?? "");
+  showAppLink(fragment);
 }
 
 addEventListener("hashchange", () => location.hash && arrive());

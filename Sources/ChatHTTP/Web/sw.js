@@ -3,8 +3,8 @@
 
 const version = "{{version}}";
 const shell = [
-  "/", "/base.css", "/base.js", "/chat.css", "/qr.js", "/rooms.js", "/notify.js", "/chat.js", "/icon.svg", "/icon-192.png",
-  "/manifest.webmanifest",
+  "/", "/base.css", "/base.js", "/chat.css", "/qr.js", "/rooms.js", "/notify.js", "/apps.js", "/chat.js", "/icon.svg",
+  "/icon-192.png", "/manifest.webmanifest",
 ];
 
 addEventListener("install", (event) => {

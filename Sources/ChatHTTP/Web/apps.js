@@ -1,0 +1,166 @@
+"use strict";
+// "Use another app": passwords for clients of ntfy and Gotify, and the lines to enter there. A password is a credential of the
+// chat API. It reads and writes as the member.
+
+// The clients require a user name. The relay accepts any.
+const anyUser = "me";
+
+const appKinds = {
+  ntfy: {
+    steps: "Add a subscription. Switch on “Use another server”. When ntfy asks for it, log in. On an iPhone, ntfy may show new messages only when you open it.",
+    rows: ({ topic, credential }) => [
+      ["Topic", topic], ["Server", setting("ntfy-url", "/ntfy")], ["User name", anyUser], ["Password", credential],
+    ],
+  },
+  gotify: {
+    steps: "Enter the URL when the app starts for the first time, or after you have logged out.",
+    rows: ({ credential }) => [
+      ["URL", setting("gotify-url", "/gotify")], ["User name", anyUser], ["Password", credential],
+    ],
+  },
+};
+
+// The room of the dialog, and its new credential.
+let appRoom = null;
+let newApp = null;
+
+function callForApps(fields) {
+  return call(appRoom, { cmd: "credential", ...fields });
+}
+
+function sayInApps(text) {
+  byId("app-status").textContent = text || "\u00A0";
+}
+
+// Runs an action of the dialog. Shows its error.
+async function attemptInApps(button, action) {
+  button.disabled = true;
+  try {
+    await action();
+  } catch (error) {
+    sayInApps(error instanceof Refused ? error.message : words.offline);
+  } finally {
+    button.disabled = false;
+  }
+}
+
+// MARK: The lines to enter
+
+function showLines() {
+  const kind = appKinds[document.querySelector("[name=app-kind]:checked").value];
+  byId("app-steps").textContent = kind.steps;
+  byId("app-rows").replaceChildren(...kind.rows(newApp).map(([name, value]) => {
+    const label = element("label", "", name);
+    const field = element("textarea", "", value);
+    field.readOnly = true;
+    field.rows = value.length > 24 ? 2 : 1;
+    label.append(field);
+    const button = element("button", "quiet", "Copy");
+    button.type = "button";
+    button.append(element("span", "only-spoken", " " + name));
+    button.addEventListener("click", () => copyFrom(field, byId("app-status"), name));
+    const row = element("div");
+    row.append(label, button);
+    return row;
+  }));
+}
+
+document.querySelectorAll("[name=app-kind]").forEach((input) => input.addEventListener("change", showLines));
+
+function showNewApp(app) {
+  newApp = app;
+  byId("app-form").hidden = true;
+  byId("app-lines").hidden = false;
+  showLines();
+}
+
+// The picture is a link to this page, which shows the lines on the other device. The fragment is not sent to any server.
+function showAppPicture({ topic, credential }) {
+  const link = setting("public-url", "") + "/#" + new URLSearchParams({ app: credential, topic });
+  const code = qrCode(encoder.encode(link));
+  byId("app-qr").hidden = byId("app-scan").hidden = !code;
+  if (code) byId("app-qr").replaceChildren(drawing(code));
+}
+
+// Shows the lines of a link from another device's picture. Ignores any other text, so that a link cannot show foreign words.
+function showAppLink(fragment) {
+  const [credential, topic] = [fragment.get("app") ?? "", fragment.get("topic") ?? ""];
+  if (!/^pcc_[\w-]{43}$/.test(credential) || !/^[\w-]{22}$/.test(topic)) return;
+  history.replaceState(null, "", location.pathname);
+  appRoom = null;
+  showNewApp({ topic, credential });
+  byId("app-own").hidden = byId("app-scan").hidden = byId("app-qr").hidden = true;
+  sayInApps("");
+  if (!byId("apps").open) byId("apps").showModal();
+}
+
+// MARK: The list
+
+const dateOf = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "short" });
+
+async function listApps() {
+  const { credentials } = await callForApps({ action: "list" });
+  byId("app-own").hidden = credentials.length === 0;
+  byId("app-list").replaceChildren(...credentials.map((app) => {
+    const text = element("div");
+    text.append(element("bdi", "", app.name), element("span", "hint", app.last_used_at
+      ? "Last used " + dateOf.format(new Date(app.last_used_at)) + (app.last_used_from ? " from " + app.last_used_from : "")
+      : "Not used yet"));
+    const button = element("button", "quiet", "Revoke");
+    button.type = "button";
+    button.append(element("span", "only-spoken", " " + app.name));
+    button.addEventListener("click", () => revokeApp(app, button));
+    const item = element("li");
+    item.append(text, button);
+    return item;
+  }));
+}
+
+// The first press asks, the second one revokes.
+function revokeApp(app, button) {
+  if (!button.dataset.asked) {
+    button.dataset.asked = true;
+    button.firstChild.data = "Sure?";
+    return sayInApps("Press again to revoke " + app.name + ": the app then gets no messages.");
+  }
+  attemptInApps(button, async () => {
+    await callForApps({ action: "revoke", id: app.id });
+    sayInApps(app.name + " is revoked");
+    if (newApp?.id === app.id) byId("app-lines").hidden = true;
+    await listApps();
+    byId(byId("app-own").hidden ? "apps-title" : "app-own-title").focus();
+  });
+}
+
+// MARK: The dialog
+
+byId("use-app").addEventListener("click", () => {
+  appRoom = current;
+  newApp = null;
+  byId("app-form").hidden = false;
+  byId("app-lines").hidden = byId("app-own").hidden = true;
+  byId("app-name").value = "";
+  sayInApps("");
+  byId("apps").showModal();
+  attemptInApps(byId("app-make"), listApps);
+});
+
+byId("app-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sayInApps("");
+  attemptInApps(byId("app-make"), async () => {
+    const app = await callForApps({ name: byId("app-name").value.trim() });
+    showNewApp(app);
+    showAppPicture(app);
+    byId("app-lines-title").focus();
+    await listApps();
+  });
+});
+
+byId("apps-close").addEventListener("click", () => byId("apps").close());
+// A password on the screen is enough. It must not stay in the page.
+byId("apps").addEventListener("close", () => {
+  newApp = null;
+  byId("app-rows").replaceChildren();
+  byId("app-qr").replaceChildren();
+});
