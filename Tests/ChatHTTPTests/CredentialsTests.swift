@@ -20,7 +20,8 @@ struct CredentialsTests {
         var state = FakeClients.State()
         state.members[member.member] = member
         return Relay(
-            ScriptedStore(feed: feed, clients: FakeClients(state)), settings: ChatHTTPSettings(
+            ScriptedStore(feed: feed, clients: FakeClients(state)),
+            settings: ChatHTTPSettings(
                 publicURL: publicURL, ntfy: NtfySettings(baseURL: publicURL.map { _ in "https://ntfy.example.org" })))
     }
 
