@@ -37,7 +37,7 @@ struct FolderTests {
             "Pages": "Base Responses Monitoring",
             "Events": "Base Responses Chat",
             "Posting": "Base Form Responses Address Admin",
-            "Gotify": "Base Form Responses Address Admin Posting",
+            "Gotify": "Base Form Responses Address Admin Events Posting",
             "Server": "Base Responses Address Monitoring Admin Chat Pages Events Posting Gotify",
         ],
         "ChatSQL": [

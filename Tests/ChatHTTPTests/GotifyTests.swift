@@ -40,7 +40,9 @@ enum GotifySample {
             record(1, kitchen, "before Ann"), record(2, kitchen, "two"),
             record(3, hall, "three", title: "Backup", link: "https://example.org/"), record(4, kitchen, "four"),
         ]
-        return ScriptedStore(post: Sample.receipt, ping: {}, feed: feed, tokens: tokens, clients: FakeClients(state))
+        return ScriptedStore(
+            post: Sample.receipt, ping: {}, admin: AdminResponses(messages: { Page(items: [], next: nil) }), feed: feed,
+            tokens: tokens, clients: FakeClients(state))
     }
 
     private static func record(

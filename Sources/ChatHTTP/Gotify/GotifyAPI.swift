@@ -8,12 +8,13 @@ import WebAssets
 /// a credential.
 struct GotifyAPI: Sendable {
     let posting: PostingAPI
+    let streams: StreamOpener
 
     /// The prefix of the paths.
     static let prefix = "/gotify"
     /// The first names of the paths below ``prefix``. With `http.gotify_at_root`, they also exist at the root.
     static let rootNames: Set = [
-        "version", "gotifyinfo", "health", "current", "client", "application", "message", "static",
+        "version", "gotifyinfo", "health", "current", "client", "application", "message", "stream", "static",
     ]
     /// The priority of messages whose sender named none. Gotify's app announces them with a sound.
     static let usualPriority: Int64 = 5
@@ -23,10 +24,12 @@ struct GotifyAPI: Sendable {
 
     var routes: [Route] {
         func route(
-            _ method: HTTPRequest.Method, _ path: String, scope: Scope = .read,
+            _ method: HTTPRequest.Method, _ path: String, scope: Scope = .read, servesHead: Bool = true,
             _ handler: @escaping ChatContext.Handler
         ) -> Route {
-            Route(method, Self.prefix + path, .client(scope), credential: Self.credential, handler)
+            Route(
+                method, Self.prefix + path, .client(scope), credential: Self.credential, servesHead: servesHead, handler
+            )
         }
         func open(_ path: String, _ handler: @escaping ChatContext.Handler) -> Route {
             Route(.get, Self.prefix + path, .anyone, handler)
@@ -48,6 +51,7 @@ struct GotifyAPI: Sendable {
             route(.post, "/message", scope: .post, post),
             route(.delete, "/message", hideAll),
             route(.delete, "/message/{id}", hide),
+            route(.get, "/stream", servesHead: false, stream),
             route(.get, "/application/{id}/message", messagesOfRoom),
             route(.delete, "/application/{id}/message", hideAllOfRoom),
         ]

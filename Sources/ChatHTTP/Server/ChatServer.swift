@@ -95,7 +95,8 @@ package struct ChatServer: Service {
         routes =
             chat.routes + events.routes + AdminAPI(environment: environment).routes + posting.routes
             + ModerationAPI(environment: environment).routes + TokensAPI(environment: environment).routes
-            + CredentialsAPI(environment: environment).routes + admin.routes + GotifyAPI(posting: posting).routes
+            + CredentialsAPI(environment: environment).routes + admin.routes
+            + GotifyAPI(posting: posting, streams: streams).routes
             + NtfyAPI(posting: posting).routes + health.routes
             + pages.routes
         let router = Router(context: ChatContext.self)
