@@ -85,9 +85,9 @@ let package = Package(
             name: "ChatHTTP",
             dependencies: ["ChatDomain", "WebAssets"]
                 + products(
-                    "HTTPTypes", "Hummingbird", "HummingbirdCore", "HummingbirdTLS", "Logging", "NIOCore",
-                    "NIOEmbedded",
-                    "NIOHTTP1", "NIOHTTPCompression", "NIOHTTPTypes", "NIOHTTPTypesHTTP1", "NIOSSL", "ServiceLifecycle"
+                    "Crypto", "HTTPTypes", "Hummingbird", "HummingbirdCore", "HummingbirdTLS", "Logging", "NIOCore",
+                    "NIOEmbedded", "NIOHTTP1", "NIOHTTPCompression", "NIOHTTPTypes", "NIOHTTPTypesHTTP1", "NIOSSL",
+                    "NIOWebSocket", "ServiceLifecycle"
                 ),
             exclude: ["Admin/openapi.json", "Web"]),
         // The rules: valid input, recipients, pushes and their outcomes. Declares the ports to all other targets.

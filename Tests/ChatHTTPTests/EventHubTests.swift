@@ -350,6 +350,215 @@ struct EventHubTests {
         for _ in 0..<3 { await hub.maintain() }
         #expect(stream.stream.end == nil && feed.positionLookups == 0)
     }
+
+    // MARK: - Several rooms
+
+    private let hall = SecretCode(stored: "hall")
+    private let guest = MemberID(stored: "0009")
+
+    /// Opens a program's stream of both rooms. The guest writes in the second.
+    private func both(_ hub: EventHub, _ secret: String = "pct_a") throws -> EventSubscription {
+        feed.join(guest, hall)
+        _ = feed.takeRoomChanges()
+        return try hub.open(
+            .program(token: 1), at: [room, hall].map { RoomPosition(code: $0, historyFrom: 0, last: 0) },
+            admission: .program(secret: secret)
+        ) {}
+    }
+
+    private func next(_ hub: EventHub, _ stream: EventStream, after: [MessageID]) -> String {
+        switch hub.next(for: stream, after: after, members: nil) {
+        case .events(let events): "events \(events.map { "\($0.room.text) \($0.id)" })"
+        case .behind(let starts): "behind \(starts)"
+        case .nothing: "nothing"
+        default: "other"
+        }
+    }
+
+    @Test("A stream of several rooms gets their messages in the order of their ids, and counts once")
+    func severalRooms() async throws {
+        let hub = hub(maxStreams: 1)
+        let stream = try both(hub).stream
+        feed.post("1", by: guest)
+        feed.post("2", by: member)
+        feed.post("3", by: guest)
+        #expect(next(hub, stream, after: [0, 0]) == "nothing")
+        await hub.readChanges()
+        await stream.wait()
+        #expect(next(hub, stream, after: [0, 0]) == #"events ["hall 1", "kitchen 2", "hall 3"]"#)
+        #expect(next(hub, stream, after: [0, 1]) == #"events ["kitchen 2", "hall 3"]"#)
+        #expect(next(hub, stream, after: [2, 3]) == "nothing")
+        #expect(hub.count == 0, "The stream was released.")
+    }
+
+    @Test("A stream that is behind in one of its rooms reads them all from the store, in order")
+    func severalRoomsBehind() async throws {
+        let hub = hub()
+        let subscription = try both(hub)
+        let stream = subscription.stream
+        for number in 1...60 { feed.post("\(number)", by: number.isMultiple(of: 3) ? guest : member) }
+        await hub.readChanges()
+        for _ in 0..<2 {
+            clock.advance(by: .seconds(10))
+            await hub.maintain()
+        }
+        #expect(next(hub, stream, after: [0, 0]) == "behind [59, 60]")
+        var (cursors, got) = ([0, 0] as [MessageID], [MessageID]())
+        while case .behind(let starts) = hub.next(for: stream, after: cursors, members: nil) {
+            let events = try await hub.older(for: stream, after: cursors)
+            got += events.map(\.id)
+            for event in events { cursors[event.room == room ? 0 : 1] = event.id }
+            if events.isEmpty { cursors = zip(cursors, starts).map { max($0, $1) } }
+        }
+        #expect(got == Array(1...60))
+    }
+
+    @Test("A stream of several rooms waits while one of them cannot be read, so that no message comes too late")
+    func severalRoomsBroken() async throws {
+        let hub = hub()
+        let subscription = try both(hub)
+        await hub.readChanges()
+        feed.post("1", by: guest)
+        feed.setBroken(true)
+        await hub.readChanges()
+        feed.setBroken(false)
+        feed.post("2", by: member)
+        #expect(next(hub, subscription.stream, after: [0, 0]) == "nothing")
+        await hub.readChanges()
+        #expect(next(hub, subscription.stream, after: [0, 0]) == #"events ["hall 1", "kitchen 2"]"#)
+    }
+
+    @Test("A stream has at least one room and a limited number of them")
+    func roomLimit() {
+        let hub = hub()
+        for count in [0, HTTPLimits.streamRooms + 1] {
+            let rooms = (0..<count).map {
+                RoomPosition(code: SecretCode(stored: "\($0)"), historyFrom: 0, last: 0)
+            }
+            #expect(throws: ChatError.self) { () throws in _ = try hub.open(member, at: rooms) {} }
+        }
+    }
+
+    @Test("The stream of several rooms ends when its token no longer reads one of them")
+    func severalRoomsToken() async throws {
+        let hub = hub()
+        let all = try AccessGrant(scopes: [.read])
+        tokens.grants.withLock { $0["pct_a"] = all }
+        let subscription = try both(hub)
+        await hub.maintain()
+        #expect(subscription.stream.end == nil)
+        let one = try AccessGrant(scopes: [.read], room: room)
+        tokens.grants.withLock { $0["pct_a"] = one }
+        clock.advance(by: .seconds(5))
+        await hub.maintain()
+        #expect(subscription.stream.end == .reconnect)
+    }
+
+    // MARK: - Credentials
+
+    @Test(
+        "A member's stream in another app ends with the credential, or when the member is elsewhere",
+        arguments: [nil, "hall"])
+    func credentialEnds(code: String?) async throws {
+        let hub = hub()
+        func credential(_ code: SecretCode) -> Credential {
+            let owner = CredentialMember(
+                id: 1, member: member, nickname: Nickname(stored: "Ann"), room: code, historyFrom: 0)
+            return Credential(id: 1, name: Nickname(stored: "phone"), owner: .member(owner), createdAt: Sample.time)
+        }
+        clients.state.withLock { $0.credentials["pcc_1"] = credential(room) }
+        let subscription = try hub.open(
+            member, at: [try await feed.position(of: member)], admission: .program(secret: "pcc_1")
+        ) {}
+        await hub.maintain()
+        clock.advance(by: .seconds(5))
+        await hub.maintain()
+        #expect(subscription.stream.end == nil)
+        clients.state.withLock { state in
+            state.credentials["pcc_1"] = code.map { credential(SecretCode(stored: $0)) }
+        }
+        await hub.maintain()
+        #expect(subscription.stream.end == nil, "The hub looks every five seconds.")
+        clock.advance(by: .seconds(5))
+        await hub.maintain()
+        #expect(subscription.stream.end == .reconnect)
+    }
+
+    @Test("A credential of a token has the token's rights")
+    func tokenCredential() async throws {
+        let hub = hub()
+        func credential(_ code: SecretCode) throws -> Credential {
+            let token = AccessToken(
+                id: 1, name: Nickname(stored: "bot"), grant: try AccessGrant(scopes: [.read], room: code),
+                createdAt: Sample.time)
+            return Credential(id: 1, name: Nickname(stored: "phone"), owner: .token(token), createdAt: Sample.time)
+        }
+        for (code, end) in [(room, nil), (hall, .reconnect)] as [(SecretCode, EventStream.End?)] {
+            let credential = try credential(code)
+            clients.state.withLock { $0.credentials["pcc_1"] = credential }
+            clock.advance(by: .seconds(5))
+            let subscription = try program(hub, "pcc_1")
+            await hub.maintain()
+            #expect(subscription.stream.end == end)
+        }
+    }
+
+    @Test("A message counts as fetched by a member, also through another app, but not by a program")
+    func handedOut() async throws {
+        let hub = hub()
+        let app = try hub.open(
+            member, at: [try await feed.position(of: member)], admission: .program(secret: "pcc_1")
+        ) {}
+        hub.handedOut(7, to: app.stream)
+        hub.handedOut(8, to: try program(hub, "pct_1").stream)
+        #expect(feed.handedOut == [member: 7])
+    }
+
+    // MARK: - Forms
+
+    /// A format that leaves messages out.
+    private struct Loud: EventFormat {
+        let key = "loud"
+        let heartbeatInterval = Duration.seconds(45)
+        let contentType = "text/plain"
+        let dropsConnection = true
+        func includes(_ message: Message, in room: SecretCode) -> Bool { message.text.hasSuffix("!") }
+        func message(_ message: Message, in room: SecretCode, isOwn: Bool) -> String { message.text + "\n" }
+        func opening(from start: MessageID) -> String? { nil }
+        func event(_ event: StreamEvent) -> String? { nil }
+        func heartbeat() -> String? { nil }
+    }
+
+    private func events(_ texts: [String]) -> [MessageEvent] {
+        texts.enumerated().map { index, text in
+            MessageEvent(
+                Message(id: MessageID(index + 1), sender: other, nickname: "n", text: text, sentAt: Sample.time),
+                in: room)
+        }
+    }
+
+    @Test("A stream passes over the messages that its format leaves out")
+    func filter() {
+        let form = StreamForm(Loud())
+        let write = EventWrite(events(["a", "b!", "c", "d!", "e"]), as: form, for: member)
+        #expect(String(buffer: write.bytes) == "b!\nd!\n" && write.last == 4 && write.count == 5)
+        let nothing = EventWrite(events(["a", "c"]), as: form, for: member)
+        #expect(nothing.bytes.readableBytes == 0 && nothing.last == nil && nothing.count == 2)
+        #expect(form.heartbeat() == nil && form.dropsConnection)
+    }
+
+    @Test("Streams of one form share the bytes of a message; a WebSocket has frames of its own")
+    func sharedBytes() throws {
+        let event = events(["x"])[0]
+        let (plain, frames) = (StreamForm(Loud()), StreamForm(Loud(), isWebSocket: true))
+        func address(_ form: StreamForm, _ reader: MemberID) -> Int {
+            event.bytes(as: form, for: reader).withUnsafeReadableBytes { Int(bitPattern: $0.baseAddress) }
+        }
+        #expect(address(plain, member) == address(StreamForm(Loud()), guest))
+        #expect(address(plain, member) != address(plain, other), "The sender's own bytes")
+        #expect(Array(event.bytes(as: frames, for: member).readableBytesView) == [0x81, 2] + Array("x\n".utf8))
+        #expect(event.size == 1 + 2 + 2 + 4)
+    }
 }
 
 /// A token store whose grants the test changes. Any call other than a look-up fails the test.

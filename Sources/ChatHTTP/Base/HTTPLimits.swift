@@ -82,6 +82,9 @@ enum HTTPLimits {
     static let streamsPerMember = 8
     /// The maximum number of rooms of one stream.
     static let streamRooms = 100
+    /// The bytes that the client of a WebSocket may send, which are discarded. Control frames do not count. Also the
+    /// maximum length of one frame.
+    static let webSocketInput = 64 * 1024
     /// The time within which a client must accept a whole write to its event stream. After that the connection closes.
     /// `WriteGuard` requires only that a client accepts some bytes now and then, which is too little for a stream.
     static let streamWriteTime: Duration = .seconds(20)

@@ -65,10 +65,12 @@ struct StreamForm: Sendable {
     var heartbeatInterval: Duration { isWebSocket ? WebSocket.pingInterval : format.heartbeatInterval }
 
     /// A payload as the stream writes it.
-    func bytes(_ payload: String) -> ByteBuffer { ByteBuffer(string: payload) }
+    func bytes(_ payload: String) -> ByteBuffer {
+        isWebSocket ? WebSocket.text(payload) : ByteBuffer(string: payload)
+    }
 
     /// What the stream writes after silence. `nil` for nothing.
-    func heartbeat() -> ByteBuffer? { format.heartbeat().map(bytes) }
+    func heartbeat() -> ByteBuffer? { isWebSocket ? WebSocket.ping : format.heartbeat().map(bytes) }
 
     /// Whether the stream ends without a last chunk.
     var dropsConnection: Bool { isWebSocket || format.dropsConnection }

@@ -363,7 +363,7 @@ final class EventHub: Service {
             let (began, isInProgress) = stream.lastWrite
             if case .member(let end?) = stream.admission, wallTime >= end {
                 stream.end(.reconnect, closesConnection: true)
-            } else if isInProgress, now - began >= HTTPLimits.streamWriteTime {
+            } else if stream.isDead(at: now) || isInProgress && now - began >= HTTPLimits.streamWriteTime {
                 stream.end(.reconnect, closesConnection: true)
             } else if !isInProgress, now - began >= stream.heartbeat {
                 stream.wake()

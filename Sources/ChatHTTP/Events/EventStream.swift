@@ -41,6 +41,8 @@ final class EventStream: Sendable, Hashable {
         /// The last receipt, and whether it has not been written.
         var receipt: (last: Receipt, isNew: Bool)?
         var lastWrite: (began: Duration, isInProgress: Bool)
+        /// The time of the first ping since the client's last sign of life. `nil` if there was none.
+        var pinged: Duration?
     }
 
     /// The client's right to read the rooms.
@@ -166,6 +168,21 @@ final class EventStream: Sendable, Hashable {
             wake()
         }
         state.withLock { $0.isWoken = false }
+    }
+
+    /// The stream sends a ping, which the client must answer.
+    func willPing() {
+        state.withLock { $0.pinged = $0.pinged ?? clock.now() }
+    }
+
+    /// The client has sent something over its WebSocket.
+    func heard() {
+        state.withLock { $0.pinged = nil }
+    }
+
+    /// Whether the client has left a ping unanswered for too long.
+    func isDead(at now: Duration) -> Bool {
+        state.withLock { $0.pinged.map { now - $0 >= WebSocket.pongTime } ?? false }
     }
 
     func beginWrite() {

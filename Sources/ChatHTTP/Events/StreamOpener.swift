@@ -27,7 +27,8 @@ struct StreamOpener: Sendable {
         extraHeaders headers: HTTPFields = [:], _ address: IPAddress?, _ request: Request, _ context: ChatContext
     ) throws(ChatError) -> Response {
         let form = StreamForm(format, isWebSocket: request.asksForWebSocket)
-        let (status, head) = try Self.head(form, request)
+        var head: HTTPFields = [.contentType: format.contentType, .cacheControl: "no-store", .accelBuffering: "no"]
+        if form.isWebSocket { head = try WebSocket.handshake(request.headers) }
         var seen: Set<SecretCode> = []
         let rooms = rooms.filter { seen.insert($0.position.code).inserted }
         let subscription = try hub.open(
@@ -37,7 +38,7 @@ struct StreamOpener: Sendable {
         }
         logger.debug("stream opened", metadata: context.ids.metadata([LogKeys.streams: "\(hub.count)"]))
         return Response(
-            status: status, headers: head + headers,
+            status: form.isWebSocket ? .switchingProtocols : .ok, headers: head + headers,
             body: ResponseBody { [hub, channel = context.channel, starts = rooms.map(\.start)] writer in
                 let stream = subscription.stream
                 channel.setOption(.writeBufferWaterMark, value: HTTPLimits.streamBuffer).whenFailure { _ in }
@@ -47,15 +48,10 @@ struct StreamOpener: Sendable {
                     case .serverStops: stream.end(.reconnect, closesConnection: true)
                     }
                 }
+                if form.isWebSocket { channel.whenFrameArrives { stream.heard() } }
                 try await hub.follow(stream, from: starts, as: form, into: &writer)
                 if form.dropsConnection { channel.close(promise: nil) } else { try await writer.finish(nil) }
             })
-    }
-
-    private static func head(
-        _ form: StreamForm, _ request: Request
-    ) throws(ChatError) -> (HTTPResponse.Status, HTTPFields) {
-        (.ok, [.contentType: form.format.contentType, .cacheControl: "no-store", .accelBuffering: "no"])
     }
 }
 
@@ -99,6 +95,7 @@ extension EventHub {
             case .receipt(let receipt):
                 try await write(form.format.event(.receipt(receipt)), of: stream, as: form, into: &writer)
             case .heartbeat:
+                if form.isWebSocket { stream.willPing() }
                 // If there is nothing to write, the silence begins again.
                 try await write(form.heartbeat() ?? ByteBuffer(), of: stream, into: &writer)
             case .nothing:

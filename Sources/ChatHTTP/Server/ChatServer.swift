@@ -130,7 +130,7 @@ package struct ChatServer: Service {
         quiet.logLevel = max(logger.logLevel, .notice)
         let (connections, shortage) = (connections, shortage)
         var http = HTTP1Channel.Configuration(
-            additionalChannelHandlers: [ConnectionGuard(connections: connections), UpgradeRefusal()],
+            additionalChannelHandlers: [ConnectionGuard(connections: connections), WebSocketGate()],
             idleTimeout: TimeAmount(HTTPLimits.idleTime))
         http.httpDecoder.maxHeaderFieldSize = HTTPLimits.headerField
         http.httpDecoder.maxHeaderListSize = HTTPLimits.headers

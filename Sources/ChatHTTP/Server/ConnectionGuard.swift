@@ -110,7 +110,7 @@ final class ConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
     func write(context: ChannelHandlerContext, data: NIOAny, promise: EventLoopPromise<Void>?) {
         var (data, promise) = (data, promise)
         switch unwrapOutboundIn(data) {
-        case .head(let head) where head.status.kind == .informational: break
+        case .head(let head) where head.status.kind == .informational && head.status != .switchingProtocols: break
         case .head(var head):
             stop.isResponding = true
             if progress.isReading, openRequests == 1 {
@@ -254,8 +254,12 @@ private final class VersionRules: ChannelInboundHandler, RemovableChannelHandler
         // An HTTP/1.0 client does not understand a `100 Continue` response (RFC 9110, section 10.1.1).
         let hasExpectation = head.version == .http1_0 && head.headers.contains(name: "Expect")
         if hasExpectation { head.headers.remove(name: "Expect") }
+        // HTTP/1.0 has no `Upgrade` (RFC 9110 §7.8). The field stays, because the parser may already treat what follows
+        // as another protocol.
+        let hasUpgrade = head.version == .http1_0 && head.headers.contains(name: "Upgrade")
+        if hasUpgrade { head.headers.replaceOrAdd(name: "Upgrade", value: "none") }
         var hosts = head.headers["Host"].count
-        if !hasExpectation, hosts == 1, head.isKeepAlive { return context.fireChannelRead(data) }
+        if !hasExpectation, !hasUpgrade, hosts == 1, head.isKeepAlive { return context.fireChannelRead(data) }
         if hosts == 0, head.version == .http1_0 {
             head.headers.add(name: "Host", value: "")
             hosts = 1

@@ -104,6 +104,14 @@ final class RawConnection {
         }
     }
 
+    /// Returns the next bytes, and removes them from the buffer.
+    func bytes(_ count: Int) async throws -> [UInt8] {
+        while received.readableBytes < count {
+            guard try await receive() else { throw Problem.closed }
+        }
+        return received.readBytes(length: count) ?? []
+    }
+
     /// Waits until the response has ended or the server has closed the connection.
     func closedOrEnded() async throws {
         while !String(buffer: received).contains("0\r\n\r\n") {
