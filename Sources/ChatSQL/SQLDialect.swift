@@ -38,6 +38,15 @@ package enum SQLDialect: Sendable {
     /// The table with all pushes that are not settled.
     package var unsettled: String { self == .sqlite ? "push_queue" : "push_queue_due" }
 
+    /// Whether the table `rooms` has an id left.
+    package var hasRoomID: String {
+        let last =
+            self == .sqlite
+            ? "(SELECT seq FROM sqlite_sequence WHERE name = 'rooms')"
+            : "pg_sequence_last_value(pg_get_serial_sequence('rooms', 'room_id')::regclass)"
+        return "coalesce(\(last), 0) < 2147483647"
+    }
+
     /// A time without its fraction of a second.
     package func second(_ time: String) -> String {
         self == .sqlite ? "substr(\(time), 1, 19)" : "date_trunc('second', \(time))"

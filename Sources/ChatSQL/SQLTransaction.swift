@@ -21,7 +21,7 @@ package protocol SQLTransaction {
 
 /// A change that other relays of the same database have to know.
 package enum SharedChange: Sendable {
-    /// An API token was revoked.
+    /// An API token or a credential was revoked.
     case tokens
 }
 

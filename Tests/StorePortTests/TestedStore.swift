@@ -18,6 +18,7 @@ enum StoreKind: CaseIterable, Sendable {
                     let store = try await fixture.open()
                     return TestedStore.Opened(
                         stores: store.ports, imports: store.imports, notice: { try await store.lookForPushes() },
+                        flush: { try await store.clients.flush() },
                         close: { store.close() })
                 },
                 administration: {
@@ -41,6 +42,7 @@ enum StoreKind: CaseIterable, Sendable {
                     let store = try fixture.open()
                     return TestedStore.Opened(
                         stores: store.ports, imports: store.imports, notice: { try await store.lookForPushes() },
+                        flush: { try await store.clients.flush() },
                         close: { try store.close() })
                 },
                 administration: {
@@ -62,6 +64,8 @@ final class TestedStore {
         let imports: any StoreImport
         /// Notices the writes of other programs, as the relay does regularly.
         let notice: () async throws -> Void
+        /// Records the uses of credentials, as the relay does regularly.
+        let flush: () async throws -> Void
         let close: () throws -> Void
     }
 
@@ -106,6 +110,8 @@ final class TestedStore {
     }
 
     func notice() async throws { try await opened.notice() }
+
+    func flush() async throws { try await opened.flush() }
 
     /// Returns the queue as the commands use it.
     func queue() throws -> any QueueAdministration {

@@ -18,7 +18,6 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
         let credential = try await database.write(as: .answerOnce) { [database] transaction in
             let now = database.now()
             let (found, column, limit) = try Self.owner(owner, now: now, transaction)
-            try transaction.lock("credentials of \(column) \(found.id)")
             let count = try transaction.row("SELECT count(*) FROM credentials WHERE \(column) = $1", [.int(found.id)])
             if let count = try count?.int(0), count >= limit {
                 throw ChatError(.conflict, "There are \(limit) credentials already: revoke one first")
@@ -128,10 +127,11 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
     package func credentials(
         ofMembersOf room: SecretCode?, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Credential> {
-        try await database.read { transaction in
+        let examined = room == nil ? limit : SQLPage.window
+        return try await database.read { transaction in
             let page = try transaction.page(
                 "\(Self.selection) WHERE c.credential_id > $1 ORDER BY c.credential_id LIMIT $2",
-                [.int(cursor ?? 0), .int(max(limit + 1, SQLPage.window))], limit: limit
+                [.int(cursor ?? 0), .int(examined + 1)], limit: limit
             ) { row in
                 room == nil || row.optionalText(8) == room?.text
             }
@@ -149,7 +149,8 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
             }
             let row = try transaction.row("DELETE FROM credentials AS c WHERE \(condition) RETURNING name", values)
             guard let row else { return nil }
-            for table in ["hidden_messages", "hidden_history"] {
+            transaction.announce(.tokens)
+            for (table, _) in Self.hiding {
                 try transaction.pipeline("DELETE FROM \(table) WHERE client = $1", [.text("credential:\(id)")])
             }
             return Nickname(stored: try row.text(0))
@@ -163,20 +164,72 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
         try await uses.record(in: "credentials", key: "credential_id", database)
     }
 
-    /// Deletes what clients that no longer exist have hidden, and hidden messages that retention has deleted.
+    // MARK: - Retention
+
+    /// The tables with what clients have hidden, and the column with the message.
+    private static var hiding: [(table: String, message: String)] {
+        [("hidden_messages", "message_id"), ("hidden_history", "hidden_to")]
+    }
+
+    /// The number of credentials that one step deletes.
+    private static var step: Int { 500 }
+
+    /// Deletes what ended clients have hidden, and entries about messages that retention has deleted. Also deletes
+    /// credentials whose owner a script has deleted without the foreign keys.
     package func applyRetention() async throws(ChatError) {
-        _ = try await database.write(as: .upkeep) { transaction in
-            for table in ["hidden_messages", "hidden_history"] {
-                try transaction.run(
-                    """
-                    DELETE FROM \(table) WHERE client <> 'admin'
-                        AND client NOT IN (SELECT 'token:' || token_id FROM api_tokens)
-                        AND client NOT IN (SELECT 'credential:' || credential_id FROM credentials)
-                    """, [])
+        while try await deleteOwnerless() == Self.step {}
+        for (table, message) in Self.hiding {
+            let oldest = "(SELECT coalesce(min(o.message_id), 0) FROM messages o)"
+            let clients = try await database.read { transaction in
+                try transaction.rows(Self.outdatedSQL(table, message, oldest), []).map { row in
+                    (client: try row.text(0), hasEnded: try row.int(1) == 1)
+                }
             }
+            for (client, hasEnded) in clients {
+                let aged = hasEnded ? "" : "AND \(message) < \(oldest)"
+                _ = try await database.write(as: .upkeep) { transaction in
+                    try transaction.run("DELETE FROM \(table) WHERE client = $1 \(aged)", [.text(client)])
+                }
+            }
+        }
+    }
+
+    /// The clients that have ended or have entries about deleted messages. Goes from client to client by the index.
+    private static func outdatedSQL(_ table: String, _ message: String, _ oldest: String) -> String {
+        """
+        WITH RECURSIVE c (client) AS (
+            SELECT (SELECT min(h.client) FROM \(table) h)
+            UNION ALL
+            SELECT (SELECT min(h.client) FROM \(table) h WHERE h.client > c.client) FROM c WHERE c.client IS NOT NULL)
+        SELECT client, ended FROM (
+            SELECT client, CASE WHEN client = 'admin'
+                    OR client IN (SELECT 'token:' || token_id FROM api_tokens)
+                    OR client IN (SELECT 'credential:' || credential_id FROM credentials) THEN 0 ELSE 1 END AS ended
+            FROM c WHERE client IS NOT NULL) e
+        WHERE ended = 1 OR EXISTS (SELECT 1 FROM \(table) h WHERE h.client = e.client AND h.\(message) < \(oldest))
+        """
+    }
+
+    /// PostgreSQL always checks foreign keys.
+    /// - Returns: The number of deleted credentials.
+    private func deleteOwnerless() async throws(ChatError) -> Int {
+        let ids = try await database.read { transaction -> [Int64] in
+            guard transaction.dialect == .sqlite else { return [] }
+            return try transaction.rows(
+                """
+                SELECT c.credential_id FROM credentials c
+                WHERE NOT EXISTS (SELECT 1 FROM active_users u WHERE u.member_id = c.member)
+                    AND NOT EXISTS (SELECT 1 FROM api_tokens t WHERE t.token_id = c.token)
+                ORDER BY c.credential_id LIMIT $1
+                """, [.int(Self.step)]
+            ).map { try $0.int(0) }
+        }
+        if ids.isEmpty { return 0 }
+        return try await database.write(as: .upkeep) { transaction in
             try transaction.run(
-                "DELETE FROM hidden_messages WHERE message_id < (SELECT coalesce(min(message_id), 0) FROM messages)",
-                [])
+                """
+                DELETE FROM credentials WHERE credential_id IN (\(transaction.dialect.each("$1", "bigint")))
+                """, [.ints(ids)])
         }
     }
 
@@ -193,19 +246,24 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
         return room
     }
 
-    /// `ON CONFLICT` alone would use up an id each time.
+    /// Holds the room's lock (`RoomLock.room` over PostgreSQL). `ON CONFLICT` alone would use up an id each time.
     private static func makeRow(
         of code: SecretCode, now: Timestamp, _ transaction: Database.Transaction
     ) throws {
+        try transaction.lock(code.text)
         try transaction.run(
             """
             INSERT INTO rooms (secret_code, time_created) SELECT CAST($1 AS text), at($2)
             WHERE NOT EXISTS (SELECT 1 FROM rooms WHERE secret_code = CAST($1 AS text))
+                AND \(transaction.dialect.hasRoomID)
             ON CONFLICT (secret_code) DO NOTHING
             """, [.text(code.text), .time(now)])
     }
 
-    package func room(id: Int64) async throws(ChatError) -> ClientRoom? { try await find("r.room_id = $1", .int(id)) }
+    package func room(id: Int64) async throws(ChatError) -> ClientRoom? {
+        // The column is an integer, and the id of a request may be longer.
+        try await find("r.room_id = CAST($1 AS bigint)", .int(id))
+    }
 
     private func find(_ condition: String, _ value: SQLValue) async throws(ChatError) -> ClientRoom? {
         try await database.read { transaction in
@@ -226,7 +284,7 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
     package func rooms(after cursor: Int64?, limit: Int) async throws(ChatError) -> Page<ClientRoom> {
         try await database.read { transaction in
             let page = try transaction.page(
-                "\(Self.roomSelection) WHERE r.room_id > $1 ORDER BY r.room_id LIMIT $2",
+                "\(Self.roomSelection) WHERE r.room_id > CAST($1 AS bigint) ORDER BY r.room_id LIMIT $2",
                 [.int(cursor ?? 0), .int(limit + 1)], limit: limit)
             return Page(items: try page.rows.map(Self.room), next: page.next)
         }
@@ -236,10 +294,9 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
         if let alias = try await find("r.secret_code = $1", .text(room.text))?.alias { return alias }
         return try await database.write(as: .answer) { [database] transaction in
             try Self.makeRow(of: room, now: database.now(), transaction)
-            try transaction.run(
-                "UPDATE rooms SET alias = $2 WHERE secret_code = $1 AND alias IS NULL",
+            let row = try transaction.row(
+                "UPDATE rooms SET alias = coalesce(alias, $2) WHERE secret_code = $1 RETURNING alias",
                 [.text(room.text), .text(RoomAlias.random().text)])
-            let row = try transaction.row("SELECT alias FROM rooms WHERE secret_code = $1", [.text(room.text)])
             guard let text = row?.optionalText(0) else {
                 throw ChatError(.unavailable, "No further room can get an alias")
             }
@@ -266,32 +323,41 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
     private func select(
         _ reading: ClientReading, _ condition: String, _ value: SQLValue, limit: Int
     ) async throws(ChatError) -> [MessageRecord] {
-        try await database.read { transaction in
+        let room = reading.room?.text
+        return try await database.read { transaction in
             // This bound lets the index skip what was hidden long ago.
             let hidden = try transaction.row(
-                "SELECT coalesce(max(hidden_to), 0) FROM hidden_history WHERE client = $1 AND room_id = 0",
-                [.text(reading.client)])
-            var values: [SQLValue] = [
+                """
+                SELECT coalesce(max(h.hidden_to), 0) FROM hidden_history h WHERE h.client = $1 AND h.room_id IN (
+                    0, coalesce((SELECT r.room_id FROM rooms r WHERE r.secret_code = CAST($2 AS text)), 0))
+                """, [.text(reading.client), .optional(room)])
+            let values: [SQLValue] = [
                 .text(reading.client), .int(max(reading.after, try hidden?.int(0) ?? 0)), value, .int(limit),
             ]
-            var room = ""
-            if let code = reading.room {
-                room = "AND m.secret_code = $5"
-                values.append(.text(code.text))
-            }
             return try transaction.rows(
-                """
-                SELECT m.message_id, m.secret_code, m.udid, m.nickname, m.text, m.title, m.link, ms(m.time_sent)
-                FROM messages m WHERE m.message_id > $2 AND \(condition) \(room)
-                    AND NOT EXISTS (
-                        SELECT 1 FROM hidden_messages h WHERE h.client = $1 AND h.message_id = m.message_id)
-                    AND NOT EXISTS (
-                        SELECT 1 FROM hidden_history h JOIN rooms r ON r.room_id = h.room_id
-                        WHERE h.client = $1 AND r.secret_code = m.secret_code AND h.hidden_to >= m.message_id)
-                ORDER BY m.message_id DESC LIMIT $4
-                """, values
+                Self.messagesSQL(condition, isOfRoom: room != nil), values + (room.map { [.text($0)] } ?? [])
             ).map(Self.message)
         }
+    }
+
+    /// The index gives the newest messages first, and each is then looked up in what the client has hidden.
+    private static func messagesSQL(_ condition: String, isOfRoom: Bool) -> String {
+        let inRoom =
+            isOfRoom
+            ? "m.secret_code = $5"
+            : """
+            NOT EXISTS (
+                SELECT 1 FROM hidden_history h
+                WHERE h.client = $1 AND h.room_id = (SELECT r.room_id FROM rooms r WHERE r.secret_code = m.secret_code)
+                    AND h.hidden_to >= m.message_id)
+            """
+        return """
+            SELECT m.message_id, m.secret_code, m.udid, m.nickname, m.text, m.title, m.link, ms(m.time_sent)
+            FROM messages m WHERE m.message_id > $2 AND \(condition) AND \(inRoom)
+                AND NOT EXISTS (
+                    SELECT 1 FROM hidden_messages h WHERE h.client = $1 AND h.message_id = m.message_id)
+            ORDER BY m.message_id DESC LIMIT $4
+            """
     }
 
     private static func message(_ row: some SQLRow) throws -> MessageRecord {
@@ -312,36 +378,44 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
             let surplus = try transaction.row(
                 "SELECT message_id FROM hidden_messages WHERE client = $1 ORDER BY message_id DESC LIMIT 1 OFFSET $2",
                 [.text(client), .int(Self.mostHidden)])
-            if let surplus { try Self.hideAll(upTo: surplus.int(0), inRoom: 0, from: client, transaction) }
+            if let surplus { try Self.hideAll(upTo: surplus.int(0), in: nil, from: client, transaction) }
         }
     }
 
     package func hideAll(upTo last: MessageID, in room: SecretCode?, from client: String) async throws(ChatError) {
         try await database.write(as: .answer) { transaction in
             try transaction.lock("hidden from \(client)")
-            var id: Int64 = 0
-            if let room {
-                let row = try transaction.row("SELECT room_id FROM rooms WHERE secret_code = $1", [.text(room.text)])
-                guard let row else { return }
-                id = try row.int(0)
-            }
-            try Self.hideAll(upTo: last, inRoom: id, from: client, transaction)
+            try Self.hideAll(upTo: last, in: room, from: client, transaction)
         }
     }
 
-    /// - Parameter room: The room's id. 0 for all rooms.
+    /// Sets the end, and deletes the entries that it covers.
     private static func hideAll(
-        upTo last: MessageID, inRoom room: Int64, from client: String, _ transaction: Database.Transaction
+        upTo last: MessageID, in room: SecretCode?, from client: String, _ transaction: Database.Transaction
     ) throws {
+        let (client, last) = (SQLValue.text(client), SQLValue.int(last))
+        var id: Int64 = 0
+        if let room {
+            let row = try transaction.row("SELECT room_id FROM rooms WHERE secret_code = $1", [.text(room.text)])
+            guard let row else { return }
+            id = try row.int(0)
+        }
         try transaction.run(
             """
             INSERT INTO hidden_history (client, room_id, hidden_to) VALUES ($1, $2, $3)
             ON CONFLICT (client, room_id) DO UPDATE SET hidden_to = excluded.hidden_to
             WHERE hidden_history.hidden_to < excluded.hidden_to
-            """, [.text(client), .int(room), .int(last)])
-        if room == 0 {
+            """, [client, .int(id), last])
+        if let room {
             try transaction.run(
-                "DELETE FROM hidden_messages WHERE client = $1 AND message_id <= $2", [.text(client), .int(last)])
+                """
+                DELETE FROM hidden_messages WHERE client = $1 AND message_id <= $2 AND EXISTS (
+                    SELECT 1 FROM messages m WHERE m.message_id = hidden_messages.message_id AND m.secret_code = $3)
+                """, [client, last, .text(room.text)])
+        } else {
+            try transaction.run("DELETE FROM hidden_messages WHERE client = $1 AND message_id <= $2", [client, last])
+            try transaction.run(
+                "DELETE FROM hidden_history WHERE client = $1 AND room_id > 0 AND hidden_to <= $2", [client, last])
         }
     }
 }

@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 
 /// A room's row in the table `rooms`.
 enum RoomRow {
@@ -14,7 +15,7 @@ enum RoomRow {
         INSERT INTO rooms (secret_code, time_created)
         SELECT c.code, at($2::bigint) FROM unnest($1::text[]) AS c (code)
         WHERE NOT EXISTS (SELECT 1 FROM rooms r WHERE r.secret_code = c.code)
-            AND coalesce(pg_sequence_last_value(pg_get_serial_sequence('rooms', 'room_id')::regclass), 0) < 2147483647
+            AND \(SQLDialect.postgres.hasRoomID)
         ON CONFLICT (secret_code) DO NOTHING
         """
 

@@ -1,4 +1,4 @@
--- PushChat Relay: the PostgreSQL database, version 2. Several relays can share it.
+-- PushChat Relay: the PostgreSQL database, version 3. Several relays can share it.
 --
 -- Tables and columns are those of SQLite's schema.sql, with PostgreSQL's types. Times are timestamptz. relay_schema has
 -- the schema version. The first relay to start upgrades an older schema, and refuses a newer one.
