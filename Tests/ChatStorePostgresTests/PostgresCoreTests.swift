@@ -249,7 +249,7 @@ struct PostgresCoreTests {
         #expect(try postgres.inspect().text.contains("no tables yet"))
         try database(fixture).close()
         let found = try postgres.inspect()
-        #expect(found.text.contains("schema version 2, 0 relays, 0 members") && found.problems.isEmpty)
+        #expect(found.text.contains("schema version 3, 0 relays, 0 members") && found.problems.isEmpty)
 
         let other = "\(fixture.database)_ascii"
         try fixture.query("CREATE DATABASE \(other) TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'")
@@ -259,20 +259,23 @@ struct PostgresCoreTests {
         #expect { try PostgresSchema.current.bringUpToDate(ascii) } throws: { "\($0)".contains("SQL_ASCII") }
     }
 
-    @Test("An upgrade from version 1 gives the tables of a new database, with its rooms")
-    func upgraded() async throws {
+    @Test("An upgrade from an earlier version gives the tables of a new database, with its rooms", arguments: [1, 2])
+    func upgraded(version: Int) async throws {
         let (fixture, new) = (try PostgresFixture(), try PostgresFixture())
-        try fixture.query(EarlierSchema.sql("postgres-1"))
+        try fixture.query(EarlierSchema.sql("postgres-\(version)"))
         try fixture.query(
             """
-            INSERT INTO relay_schema (id, version) VALUES (1, 1);
+            INSERT INTO relay_schema (id, version) VALUES (1, \(version));
             INSERT INTO active_users (udid, nickname, secret_code, time_joined)
             SELECT repeat(n::text, 40), 'n', CASE WHEN n < 3 THEN 'a' ELSE 'b' END, now() - n * interval '1 hour'
             FROM generate_series(1, 3) n;
             INSERT INTO messages (secret_code, udid, nickname, text, time_sent)
             VALUES ('c', 'u', 'n', 't', now() - interval '4 hours'), ('c', 'u', 'n', 't', now());
             INSERT INTO bans (secret_code) VALUES ('shut');
+            INSERT INTO api_tokens (name, hash, scopes) VALUES ('t', decode(repeat('ab', 32), 'hex'), '["read"]');
             """)
+        // The upgrade to version 2 makes these.
+        if version > 1 { try fixture.query("INSERT INTO rooms (secret_code) VALUES ('c'), ('b'), ('a')") }
         let store = try await fixture.open()
         try await new.open().close()
         let structure = """
@@ -290,13 +293,19 @@ struct PostgresCoreTests {
             ORDER BY 1, 2, 3
             """
         let wanted = try new.query(structure)
-        #expect(wanted.contains("rooms") && wanted.contains("bans_address"))
+        #expect(wanted.contains("bans_address") && wanted.contains("credentials_member"))
         #expect(try fixture.query(structure) == wanted)
-        #expect(try fixture.value("SELECT version FROM relay_schema") == 2)
+        #expect(try fixture.value("SELECT version FROM relay_schema") == 3)
         #expect(try fixture.query("SELECT room_id, secret_code FROM rooms ORDER BY 1") == "1|c\n2|b\n3|a")
         await #expect(throws: ChatError.self) { try await store.rooms.join(StoreFixture.join(5, "shut")) }
         try await store.rooms.join(StoreFixture.join(5, "d"))
         #expect(try fixture.value("SELECT room_id FROM rooms WHERE secret_code = 'd'") == 4)
+        let alias = try await store.clients.alias(of: SecretCode(stored: "b"))
+        #expect(try await store.clients.room(aliased: alias) == SecretCode(stored: "b"))
+        for owner in [.member(try StoreFixture.member(5)), .token(1)] as [CredentialOwner] {
+            let created = try await store.clients.createCredential(Credential.name("phone"), for: owner)
+            #expect(try await store.clients.credential(of: created.secret) == created.credential)
+        }
         store.close()
     }
 

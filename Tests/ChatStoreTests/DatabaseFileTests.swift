@@ -51,14 +51,14 @@ struct DatabaseFileTests {
         #expect(try await store.pragma("journal_mode") == "wal")
         #expect(try await store.pragma("synchronous") == "2")
         #expect(try await store.pragma("foreign_keys") == "1")
-        #expect(try await store.pragma("user_version") == "9")
+        #expect(try await store.pragma("user_version") == "10")
     }
 
     @Test("An older version is upgraded step by step, also across a gap in the versions")
     func upgrades() throws {
         _ = try fixture.open()
         let later = Schema(
-            version: 13, sql: "", upgrades: [9: "CREATE TABLE second (x)", 12: "ALTER TABLE second ADD COLUMN y"])
+            version: 13, sql: "", upgrades: [10: "CREATE TABLE second (x)", 12: "ALTER TABLE second ADD COLUMN y"])
         _ = try fixture.open(later)
         #expect(try fixture.value("SELECT count(*) FROM pragma_table_info('second')") == 2)
         #expect(try fixture.value("PRAGMA user_version") == 13)
@@ -68,7 +68,7 @@ struct DatabaseFileTests {
 
     @Test(
         "An upgraded file has the same schema as a new one, and keeps its rows and the operator's own objects",
-        arguments: [1, 2, 3, 8])
+        arguments: [1, 2, 3, 8, 9])
     func fromEarlier(version: Int) async throws {
         try fixture.createFile(ofVersion: version)
         let token = String(repeating: "ab", count: 32)
@@ -90,7 +90,7 @@ struct DatabaseFileTests {
             """)
 
         let store = try fixture.open()
-        #expect(try fixture.value("PRAGMA user_version") == 9)
+        #expect(try fixture.value("PRAGMA user_version") == 10)
         let new = try StoreFixture()
         _ = try new.open()
         let structure = try Self.structure(fixture)
@@ -137,6 +137,33 @@ struct DatabaseFileTests {
             #expect(throws: (any Error).self) { try fixture.query(bad) }
         }
         await #expect(throws: ChatError.self) { try await store.rooms.join(StoreFixture.join(5, "shut")) }
+    }
+
+    @Test("An upgrade from version 9 keeps rooms, members and tokens, to which aliases and credentials can be added")
+    func clients() async throws {
+        try fixture.createFile(ofVersion: 9)
+        _ = try fixture.query(
+            "INSERT INTO active_users (udid, nickname, secret_code) VALUES (?, 'n', 'a')",
+            [try StoreFixture.member(1).text])
+        _ = try fixture.query("INSERT INTO rooms (room_id, secret_code, history) VALUES (7, 'a', 'all')")
+        _ = try fixture.query("INSERT INTO api_tokens (name, hash, scopes) VALUES ('t', randomblob(32), '[\"read\"]')")
+        let store = try fixture.open()
+        let (clients, code) = (store.clients, SecretCode(stored: "a"))
+        #expect(try await clients.room(code).alias == nil)
+        let alias = try await clients.alias(of: code)
+        #expect(try await clients.room(id: 7)?.alias == alias)
+        #expect(try fixture.value("SELECT history = 'all' FROM rooms") == 1)
+        for owner in [.member(try StoreFixture.member(1)), .token(1)] as [CredentialOwner] {
+            let created = try await clients.createCredential(Credential.name("phone"), for: owner)
+            #expect(try await clients.credential(of: created.secret) == created.credential)
+        }
+        for bad in ["name, hash", "name, hash, member, token"] {
+            #expect(throws: (any Error).self) {
+                try fixture.query(
+                    "INSERT INTO credentials (\(bad)) SELECT 'n', randomblob(32)\(bad.contains("token") ? ", 1, 1" : "")"
+                )
+            }
+        }
     }
 
     @Test("Devices take over what version 3 stored about the clients of their members")
@@ -290,7 +317,7 @@ struct DatabaseFileTests {
         #expect(try content() == before)
         _ = try fixture.query(remedy)
         _ = try fixture.open()
-        #expect(try fixture.value("PRAGMA user_version") == 9)
+        #expect(try fixture.value("PRAGMA user_version") == 10)
     }
 
     @Test(
@@ -332,9 +359,9 @@ struct DatabaseFileTests {
     @Test("An upgrade that fails leaves the old version unchanged")
     func failedUpgrade() throws {
         _ = try fixture.open()
-        let broken = Schema(version: 11, sql: "", upgrades: [9: "CREATE TABLE second (x)", 10: "NO SQL"])
+        let broken = Schema(version: 12, sql: "", upgrades: [10: "CREATE TABLE second (x)", 11: "NO SQL"])
         #expect(throws: (any Error).self) { try fixture.open(broken) }
-        #expect(try fixture.value("PRAGMA user_version") == 9)
+        #expect(try fixture.value("PRAGMA user_version") == 10)
         #expect(try fixture.value("SELECT count(*) FROM sqlite_schema WHERE name = 'second'") == 0)
     }
 
@@ -401,7 +428,7 @@ struct DatabaseFileTests {
             try FileManager.default.copyItem(atPath: fixture.path + suffix, toPath: copy.path + suffix)
         }
         _ = try copy.open()
-        #expect(try copy.value("PRAGMA user_version") == 9)
+        #expect(try copy.value("PRAGMA user_version") == 10)
         try store.close()
     }
 
