@@ -188,6 +188,18 @@ struct MigrationTests {
             _ = try await stores.tokens.revoke(gone.token.id)
             #expect(try await stores.tokens.token(of: kept.secret) == kept.token)
 
+            // The clients of the member, of the token and of a revoked credential.
+            for owner in [.member(try StoreFixture.member(2)), .token(kept.token.id)] as [CredentialOwner] {
+                _ = try await stores.clients.createCredential(Credential.name("phone"), for: owner)
+            }
+            let revoked = try await stores.clients.createCredential(
+                Credential.name("gone"), for: .token(kept.token.id))
+            _ = try await stores.clients.revokeCredential(revoked.credential.id, of: nil)
+            _ = try await stores.clients.alias(of: SecretCode(stored: "room"))
+            try await stores.clients.hide(first.message + 1, from: "credential:1")
+            try await stores.clients.hideAll(
+                upTo: first.message, in: SecretCode(stored: "room"), from: "credential:2")
+
             let moderator = Moderator(name: "admin", address: "192.0.2.9")
             _ = try await stores.moderation.ban(
                 BanRequest(.udid(StoreFixture.member(8), room: nil), reason: "spam"), by: moderator)
@@ -250,6 +262,12 @@ struct MigrationTests {
             add(try await stores.notifications.deliveries(of: id, in: nil, after: nil, limit: 99).items)
         }
         add(try await stores.tokens.tokens(after: nil, limit: 99).items)
+        add(try await stores.clients.credentials(ofMembersOf: nil, after: nil, limit: 99).items)
+        add(try await stores.clients.rooms(after: nil, limit: 99).items)
+        for number in 1...2 {
+            let reading = ClientReading(room: nil, client: "credential:\(number)")
+            add(try await stores.clients.messages(reading, before: nil, limit: 99))
+        }
         add(try await stores.moderation.bans(in: nil, before: nil, limit: 99).items)
         add(try await stores.moderation.records(before: nil, limit: 99).items)
         add([try await stores.subscriptions.subscriptions([StoreFixture.token(50)])])
@@ -337,6 +355,9 @@ struct MigrationTests {
             let token = try await stores.tokens.create(
                 AccessToken.name("gone"), AccessGrant(scopes: [.read]), expiresAt: nil)
             #expect(try token.token.id == highest("api_tokens") + 1)
+            let credential = try await stores.clients.createCredential(
+                Credential.name("gone"), for: .token(token.token.id))
+            #expect(try credential.credential.id == highest("credentials") + 1)
             try await register(77, in: stores)
             #expect(try await stores.devices.device(StoreFixture.token(77), app: nil).id > highest("devices"))
             let sent = try await stores.notifications.send(
@@ -378,6 +399,23 @@ struct MigrationTests {
         #expect(
             try await stores.queue.lease(app: .default, lanes: PushLane.allCases, limit: 9).pushes.map(\.id) == [5])
         #expect(try await stores.upkeep.applyRetention(messages: .seconds(60), queue: .seconds(7 * 86_400)).pushes == 3)
+    }
+
+    @Test("A credential is left out if a script has deleted its member without SQLite's foreign keys")
+    func ownerlessCredential() async throws {
+        let (file, server) = (try StoreFixture(), try PostgresFixture())
+        let stores = try file.open()
+        for number in 1...2 {
+            try await stores.rooms.join(StoreFixture.join(number))
+            _ = try await stores.clients.createCredential(
+                Credential.name("c\(number)"), for: .member(StoreFixture.member(number)))
+        }
+        try stores.close()
+        try await file.connection().writeWithoutTransaction { db in
+            try db.execute(sql: "PRAGMA foreign_keys = OFF; DELETE FROM active_users WHERE nickname = 'name1'")
+        }
+        _ = try Base.file(file).copy(to: .server(server))
+        #expect(try server.query("SELECT name FROM credentials") == "c2")
     }
 
     @Test("A push loses its chat_message in SQLite if PostgreSQL has deleted the message")

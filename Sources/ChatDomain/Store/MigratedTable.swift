@@ -19,10 +19,13 @@ package struct MigratedTable: Sendable {
     package let keys: Int
     /// Whether the database numbers the rows, and never uses a number twice.
     package let isNumbered: Bool
+    /// A condition for the rows to copy, in SQL that both databases understand. `nil` for all.
+    package let condition: String?
 
     private init(
         _ name: String, key: String, isNumbered: Bool = false, numbers: String = "", texts: String = "",
-        bytes: String = "", flags: String = "", times: String = "", sources: [String: String] = [:]
+        bytes: String = "", flags: String = "", times: String = "", sources: [String: String] = [:],
+        condition: String? = nil
     ) {
         func words(_ list: String) -> [String] { list.split(separator: " ").map(String.init) }
         let kinds: [(Column.Kind, String)] = [
@@ -36,7 +39,11 @@ package struct MigratedTable: Sendable {
         self.columns = keys.compactMap { key in all.first { $0.name == key } } + all.filter { !keys.contains($0.name) }
         self.keys = keys.count
         self.isNumbered = isNumbered
+        self.condition = condition
     }
+
+    /// The rows to copy, for a `FROM` clause.
+    package var rows: String { name + (condition.map { " WHERE \($0)" } ?? "") }
 
     package func index(of column: String) -> Int? { columns.firstIndex { $0.name == column } }
 
@@ -88,7 +95,9 @@ package struct MigratedTable: Sendable {
             texts: "name scopes room audience used_from", bytes: "hash", times: "time_created time_expires time_used"),
         MigratedTable(
             "credentials", key: "credential_id", isNumbered: true, numbers: "credential_id member token",
-            texts: "name used_from", bytes: "hash", times: "time_created time_used"),
+            texts: "name used_from", bytes: "hash", times: "time_created time_used",
+            // A script may delete a credential's owner without SQLite's foreign keys.
+            condition: "member IN (SELECT member_id FROM active_users) OR token IN (SELECT token_id FROM api_tokens)"),
         MigratedTable("hidden_messages", key: "client message_id", numbers: "message_id", texts: "client"),
         MigratedTable("hidden_history", key: "client room_id", numbers: "room_id hidden_to", texts: "client"),
         MigratedTable(

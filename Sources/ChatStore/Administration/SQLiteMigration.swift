@@ -140,7 +140,7 @@ package struct SQLiteMigration: MigrationTarget {
     package func read(_ table: MigratedTable, _ row: (UnsafeRawBufferPointer) throws -> Void) throws {
         let columns = table.columns.map(\.source).joined(separator: ", ")
         let keys = table.columns.prefix(table.keys).map { "\(table.name).\($0.name)" }.joined(separator: ", ")
-        let rows = try RawStatement(db, "SELECT \(columns) FROM \(table.name) ORDER BY \(keys)")
+        let rows = try RawStatement(db, "SELECT \(columns) FROM \(table.rows) ORDER BY \(keys)")
         let kinds = table.columns.map(\.kind)
         var line = RowWriter()
         while try rows.step() {

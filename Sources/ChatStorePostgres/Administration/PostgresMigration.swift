@@ -146,7 +146,7 @@ package final class PostgresMigration: MigrationTarget {
             "\(table.name).\(column.name)" + (column.kind == .text ? " COLLATE \"C\"" : "")
         }
         try connection.copy(
-            "COPY (SELECT \(columns) FROM \(table.name) ORDER BY \(keys.joined(separator: ", "))) TO STDOUT", row)
+            "COPY (SELECT \(columns) FROM \(table.rows) ORDER BY \(keys.joined(separator: ", "))) TO STDOUT", row)
     }
 
     /// A column in the format of ``RowWriter``. A time that this format cannot express is written in one that the
