@@ -73,6 +73,74 @@ import Testing
         #expect(try fixture.value("SELECT max(token_id) FROM api_tokens") == 7)
     }
 
+    @Test("A credential that was revoked or whose owner is gone stays invalid; newer credentials are named")
+    func credentials() async throws {
+        var store = try fixture.open()
+        var secrets: [String: String] = [:]
+        func create(_ name: String, _ owner: CredentialOwner) async throws {
+            secrets[name] = try await store.clients.createCredential(AccessToken.name(name), for: owner).secret
+        }
+        func valid() async throws -> [String] {
+            var valid: [String] = []
+            for (name, secret) in secrets where try await store.clients.credential(of: secret) != nil {
+                valid.append(name)
+            }
+            return valid.sorted()
+        }
+        for number in 1...4 { try await store.rooms.join(StoreFixture.join(number)) }
+        for (number, name) in ["kept", "left", "deleted", "banned"].enumerated() {
+            try await create(name, .member(StoreFixture.member(number + 1)))
+        }
+        try await create("revoked", .member(StoreFixture.member(1)))
+        let token = try await store.tokens.create(
+            AccessToken.name("t"), AccessGrant(scopes: [.read]), expiresAt: nil
+        ).token
+        let other = try await store.tokens.create(
+            AccessToken.name("o"), AccessGrant(scopes: [.read]), expiresAt: nil
+        ).token
+        try await create("of a revoked token", .token(token.id))
+        try await create("of a token", .token(other.id))
+        try store.close()
+        try DatabaseCopy.make(of: fixture.path, to: copy)
+
+        store = try fixture.open()
+        _ = try await store.rooms.leave(StoreFixture.member(2))
+        try await store.rooms.join(StoreFixture.join(2))
+        try await create("newer", .member(StoreFixture.member(2)))
+        #expect(try await store.clients.revokeCredential(5, of: nil)?.text == "revoked")
+        _ = try await store.tokens.revoke(token.id)
+        store.clients.usedCredential(1, from: "192.0.2.1")
+        try await store.clients.flush()
+        _ = try await store.moderation.ban(
+            BanRequest(.udid(StoreFixture.member(4), room: nil)), by: Moderator(name: "admin", address: nil))
+        try store.close()
+        // A script that does not know the foreign keys.
+        try await fixture.connection().writeWithoutTransaction { db in
+            try db.execute(sql: "PRAGMA foreign_keys = OFF; DELETE FROM active_users WHERE nickname = 'name3'")
+        }
+        let carried = try #require(try DatabaseCopy.restore(copy, to: fixture.path).carried)
+        #expect(
+            carried.endedCredentials == [
+                Item(id: 2, name: "left"), Item(id: 3, name: "deleted"), Item(id: 4, name: "banned"),
+                Item(id: 5, name: "revoked"), Item(id: 6, name: "of a revoked token"),
+            ])
+        #expect(carried.goneCredentials == [Item(id: 8, name: "newer")])
+        #expect(carried.revoked == [Item(id: 1, name: "t")])
+        store = try fixture.open()
+        #expect(try await valid() == ["kept", "of a token"])
+        #expect(
+            try await store.clients.credentials(of: .member(StoreFixture.member(1))).map(\.lastUsedFrom)
+                == ["192.0.2.1"])
+        // Ids of credentials are not reused: what an ended client has hidden is stored under its id.
+        try await create("next", .member(StoreFixture.member(1)))
+        #expect(try fixture.value("SELECT max(credential_id) FROM credentials") == 9)
+        try store.close()
+        // The way back. Also the row without an owner is gone.
+        let back = try #require(try DatabaseCopy.restore(fixture.path + ".replaced-1", to: fixture.path).carried)
+        #expect(
+            back.endedCredentials.map(\.name) == ["deleted", "newer"] && back.goneCredentials.map(\.name) == ["next"])
+    }
+
     @Test("Newer bans stay in force and their members are removed; lifted bans stay lifted")
     func bans() async throws {
         let store = try fixture.open()
@@ -187,12 +255,15 @@ import Testing
         try DatabaseCopy.make(of: fixture.path, to: copy)
         try fixture.open().close()
         try token("newer")
+        _ = try fixture.query(
+            "INSERT INTO credentials (name, hash, token) VALUES ('newer client', randomblob(32), 1)")
         try ban("banned", member: 1)
         try refuses("has no bans, and 1 are in force")
         #expect(try fixture.value("SELECT count(*) FROM bans") == 1)
         _ = try fixture.query("UPDATE bans SET time_ends = '2026-01-01 00:00:00.000'")
         let carried = try #require(try DatabaseCopy.restore(copy, to: fixture.path).carried)
         #expect(carried.gone == [Item(id: 1, name: "newer")])
+        #expect(carried.goneCredentials == [Item(id: 1, name: "newer client")])
         #expect(try fixture.value("PRAGMA user_version") == 3)
     }
 }

@@ -9,7 +9,7 @@ import GRDB
 package struct CarriedOver: Sendable, Equatable {
     package struct Item: Sendable, Equatable {
         package let id: Int64
-        /// The name of a token, or the nickname of a banned member. `nil` if there is no nickname.
+        /// The name of a token or credential, or the nickname of a banned member. `nil` if there is no nickname.
         package let name: String?
     }
 
@@ -20,6 +20,10 @@ package struct CarriedOver: Sendable, Equatable {
     package private(set) var changed: [Item] = []
     /// Tokens that are newer than the copy. The restored database does not have them.
     package private(set) var gone: [Item] = []
+    /// Credentials of the copy that were revoked since, or whose member has left or token was revoked.
+    package private(set) var endedCredentials: [Item] = []
+    /// Credentials that are newer than the copy. The restored database does not have them.
+    package private(set) var goneCredentials: [Item] = []
     /// Bans in force that the copy did not have, or had with other values.
     package private(set) var bans: [Item] = []
     /// Bans of the copy that were lifted or have ended since.
@@ -60,6 +64,7 @@ package struct CarriedOver: Sendable, Equatable {
 
         let key: Data?
         let tokens: Table?
+        let credentials: Table?
         let bans: Table?
         let moderation: Table?
 
@@ -68,6 +73,11 @@ package struct CarriedOver: Sendable, Equatable {
         init(_ db: Database, after newest: Int64?) throws {
             key = try CarriedOver.key(db)
             tokens = try Table("api_tokens", db)
+            // A script may delete a credential's owner without the foreign keys.
+            credentials = try Table(
+                "credentials",
+                where: "member IN (SELECT member_id FROM active_users) OR token IN (SELECT token_id FROM api_tokens)",
+                db)
             bans = try Table("bans", db)
             moderation = try newest.flatMap { try Table("moderation", where: "moderation_id > \($0)", db) }
         }
@@ -97,6 +107,7 @@ package struct CarriedOver: Sendable, Equatable {
         if let key = source.key, let other = try Self.key(copy), key != other {
             throw Self.impossible("the file to be replaced is not the database that was copied, but another one")
         }
+        if let credentials = source.credentials { try carry(credentials: credentials, into: copy) }
         if let tokens = source.tokens { try carry(tokens: tokens, into: copy) }
         if let bans = source.bans { try carry(bans: bans, into: copy, now) }
         if let moderation = source.moderation {
@@ -107,27 +118,42 @@ package struct CarriedOver: Sendable, Equatable {
         }
     }
 
-    /// Tokens are matched by their hash, because names and ids may be reused.
     private mutating func carry(tokens: Source.Table, into copy: Database) throws {
-        /// Written when the token is used; not worth reporting.
+        (revoked, changed, gone) = try Self.carry(tokens, "api_tokens", key: "token_id", into: copy)
+    }
+
+    private mutating func carry(credentials: Source.Table, into copy: Database) throws {
+        (endedCredentials, _, goneCredentials) = try Self.carry(
+            credentials, "credentials", key: "credential_id", into: copy)
+    }
+
+    /// Tokens and credentials are matched by their hash, because names and ids may be reused.
+    private static func carry(
+        _ secrets: Source.Table, _ table: String, key: String, into copy: Database
+    ) throws -> (ended: [Item], changed: [Item], gone: [Item]) {
+        /// Written when the secret is used; not worth reporting.
         let ofUse: Set = ["time_used", "used_from"]
-        let columns = try Self.columns(of: "api_tokens", copy)
-        let shared = tokens.columns.filter { columns.contains($0) && !["token_id", "hash", "name"].contains($0) }
+        /// The owners of credentials, which never change.
+        let fixed = [key, "hash", "name", "member", "token"]
+        let columns = try columns(of: table, copy)
+        let shared = secrets.columns.filter { columns.contains($0) && !fixed.contains($0) }
+        var (ended, changed): ([Item], [Item]) = ([], [])
         var current: [DatabaseValue: Row] = [:]
-        for row in tokens.rows { current[row["hash"]] = row }
-        let copied = columns.isEmpty ? [] : try Row.fetchAll(copy, sql: "SELECT * FROM api_tokens ORDER BY token_id")
+        for row in secrets.rows { current[row["hash"]] = row }
+        let copied = columns.isEmpty ? [] : try Row.fetchAll(copy, sql: "SELECT * FROM \(table) ORDER BY \(key)")
         for row in copied {
-            let token = Item(id: row["token_id"], name: row["name"])
+            let secret = Item(id: row[key], name: row["name"])
             guard let latest = current.removeValue(forKey: row["hash"]) else {
-                try copy.execute(sql: "DELETE FROM api_tokens WHERE token_id = ?", arguments: [token.id])
-                revoked.append(token)
+                try copy.execute(sql: "DELETE FROM \(table) WHERE \(key) = ?", arguments: [secret.id])
+                ended.append(secret)
                 continue
             }
-            let differing = Self.differences(row, shared, from: latest)
-            try Self.write(differing, of: latest, into: "api_tokens", key: "token_id", token.id, copy)
-            if !ofUse.isSuperset(of: differing) { changed.append(token) }
+            let differing = differences(row, shared, from: latest)
+            try write(differing, of: latest, into: table, key: key, secret.id, copy)
+            if !ofUse.isSuperset(of: differing) { changed.append(secret) }
         }
-        gone = tokens.rows.filter { current[$0["hash"]] != nil }.map { Item(id: $0["token_id"], name: $0["name"]) }
+        let gone = secrets.rows.filter { current[$0["hash"]] != nil }.map { Item(id: $0[key], name: $0["name"]) }
+        return (ended, changed, gone)
     }
 
     /// A ban whose record the replaced database has already deleted for its age stays as it is in the copy.

@@ -8,9 +8,9 @@ struct Restore: ParsableCommand {
         abstract: "Replace the database by a copy, while no relay runs.",
         discussion: """
             FILE is a copy of pushchat backup, or one that an upgrade has left (pushchat.db.version-3). The previous database
-            stays beside the new one as pushchat.db.replaced-1. Tokens that were revoked since the copy stay revoked, bans
-            stay in force, and lifted bans stay lifted. Tokens that are newer than the copy are lost; the command names
-            them.
+            stays beside the new one as pushchat.db.replaced-1. Tokens and credentials that were revoked since the copy stay
+            revoked, bans stay in force, and lifted bans stay lifted. Tokens and credentials that are newer than the copy
+            are lost; the command names them.
             """)
 
     @Argument(help: "The copy; it does not change.", completion: .file()) var file: String
@@ -61,6 +61,8 @@ extension CarriedOver {
         add("Tokens that stay revoked", revoked)
         add("Tokens that keep the scopes, room, audience and expiry that they had last", changed)
         add("Tokens that are newer than the copy and are lost; create them again", gone)
+        add("Credentials of other apps that stay invalid", endedCredentials)
+        add("Credentials of other apps that are newer than the copy and are lost; create them again", goneCredentials)
         add("Bans that stay in force", bans)
         add("Bans that stay lifted", lifted)
         add(
