@@ -330,6 +330,32 @@ struct EventHubTests {
         #expect(first.stream.end == .reconnect && second.stream.end == nil)
     }
 
+    @Test("When a member leaves or is removed, the streams of its credentials end before they get another message")
+    func credentialEnds() async throws {
+        for isRemoved in [false, true] {
+            let (ann, bob) = (MemberID(stored: "ann"), MemberID(stored: "bob"))
+            feed.join(ann, room)
+            feed.join(bob, room)
+            let credential = Credential(
+                id: 1, name: Nickname(stored: "phone"),
+                owner: .member(
+                    CredentialMember(id: 1, member: ann, nickname: Nickname(stored: "Ann"), room: room, historyFrom: 0)),
+                createdAt: Sample.time)
+            clients.state.withLock { $0.credentials["pcc_a"] = credential }
+            let hub = hub()
+            let stream = try hub.open(
+                ann, at: [RoomPosition(code: room, historyFrom: 0, last: 0)], admission: .program(secret: "pcc_a")
+            ) { Issue.record("closed") }
+            await hub.readChanges()
+            #expect(stream.stream.end == nil)
+            clients.state.withLock { $0.credentials["pcc_a"] = nil }
+            if isRemoved { feed.remove(ann) } else { feed.leave(ann) }
+            feed.post("Without Ann", by: bob)
+            await hub.readChanges()
+            #expect(stream.stream.end == .reconnect)
+        }
+    }
+
     @Test("While tokens cannot be looked up, programs' streams stay open")
     func tokensUnknown() async throws {
         let hub = hub()

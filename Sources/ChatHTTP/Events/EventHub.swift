@@ -307,6 +307,8 @@ final class EventHub: Service {
         }
         await checkMembers(of: removed, .removed)
         await checkMembers(of: left, .left)
+        // Before new messages are read: a member's credential ends with its membership.
+        await checkTokens(of: removed + left)
         for (code, last) in unread { await read(code, after: last) }
         let waiting = state.withLock { state in
             defer { state.reading = [] }
@@ -369,19 +371,20 @@ final class EventHub: Service {
                 stream.wake()
             }
         }
-        await checkTokens(of: streams, now: now)
+        if now >= state.withLock({ $0.nextTokenCheck }) {
+            state.withLock { $0.nextTokenCheck = now + Self.tokenCheck }
+            await checkTokens(of: streams)
+        }
         await readReceipts(receipts)
     }
 
     /// Ends the streams whose token or credential was revoked, has expired, or no longer grants access to all rooms of
     /// the stream. Looks up each secret once.
-    private func checkTokens(of streams: [EventStream], now: Duration) async {
+    private func checkTokens(of streams: [EventStream]) async {
         var bySecret: [String: [EventStream]] = [:]
         for stream in streams {
             if case .program(let secret) = stream.admission { bySecret[secret, default: []].append(stream) }
         }
-        guard !bySecret.isEmpty, now >= state.withLock({ $0.nextTokenCheck }) else { return }
-        state.withLock { $0.nextTokenCheck = now + Self.tokenCheck }
         for (secret, streams) in bySecret {
             do throws(ChatError) {
                 let caller = try await caller(with: secret)
