@@ -116,6 +116,7 @@ struct WebSocketTests {
         "A connection closes if its client breaks the protocol or sends too much",
         arguments: [
             (.init(first: 0x81, payload: [1]), false), (.init(first: 0xC1, payload: [1]), true),
+            (.init(first: 0x83, payload: [1]), true), (.init(first: 0x8B, payload: [1]), true),
             (.init(first: 0x89, payload: [UInt8](repeating: 0, count: 126)), true),
             (.init(first: 0x82, payload: [UInt8](repeating: 0, count: HTTPLimits.webSocketInput + 1)), true),
         ] as [(RawConnection.Frame, Bool)])

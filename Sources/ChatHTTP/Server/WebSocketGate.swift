@@ -100,9 +100,10 @@ private final class WebSocketInput: ChannelDuplexHandler {
             send(.connectionClose, code.getSlice(at: code.readerIndex, length: 2) ?? ByteBuffer(), context)
                 .assumeIsolated().whenComplete { _ in context.close(promise: nil) }
             isClosing = true
-        default:
+        case .text, .binary, .continuation, .pong:
             discarded += frame.length
             if discarded > HTTPLimits.webSocketInput { drop(context) }
+        default: drop(context)
         }
     }
 
