@@ -1,5 +1,5 @@
 """The relay under test, for scripts that start, kill and restart it."""
-import json, subprocess, time, urllib.error, urllib.parse, urllib.request
+import json, ssl, subprocess, time, urllib.error, urllib.parse, urllib.request
 
 from checks import free_port
 
@@ -7,13 +7,13 @@ from checks import free_port
 LIMIT = 120
 
 
-def start(base, command):
+def start(base, command, context=None, log=subprocess.DEVNULL):
     """Starts a relay, and waits until it responds at its address. Returns the process."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=log, stderr=log)
     end = time.time() + 30
     while True:
         try:
-            urllib.request.urlopen(base + "/healthz", timeout=2).close()
+            urllib.request.urlopen(base + "/healthz", timeout=2, context=context).close()
             return process
         except (urllib.error.URLError, OSError):
             if process.poll() is not None or time.time() > end:
@@ -22,14 +22,21 @@ def start(base, command):
 
 
 class Relay:
-    """A relay that keeps its port over restarts."""
+    """A relay that keeps its port over restarts.
 
-    def __init__(self, command):
-        self.port, self.command, self.process = free_port(), command, None
-        self.base = f"http://127.0.0.1:{self.port}"
+    With `authority`, the file of its certificate's authority, it speaks TLS. `token` is its admin token, if it has one. Its log is
+    appended to `log`.
+    """
+
+    def __init__(self, command, authority=None, token=None, log="/dev/null"):
+        self.port, self.command, self.process, self.log = free_port(), command, None, log
+        self.context = ssl.create_default_context(cafile=authority) if authority else None
+        self.base = f"http{'s' if authority else ''}://127.0.0.1:{self.port}"
+        self.rights = {"Authorization": f"Bearer {token}"} if token else {}
 
     def start(self, *more):
-        self.process = start(self.base, [*self.command, "--port", str(self.port), *more])
+        with open(self.log, "a") as log:
+            self.process = start(self.base, [*self.command, "--port", str(self.port), *more], self.context, log)
 
     def kill(self):
         """Kills the relay with SIGKILL."""
@@ -51,7 +58,7 @@ class Relay:
         """Returns the status, the text, and the headers."""
         request = urllib.request.Request(self.base + path, body, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=LIMIT) as answer:
+            with urllib.request.urlopen(request, timeout=LIMIT, context=self.context) as answer:
                 return answer.status, answer.read().decode(), answer.headers
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode(), error.headers
@@ -59,7 +66,8 @@ class Relay:
     def admin(self, method, path, body=None):
         """Calls the admin API as the relay's own user, and returns the JSON. Any refusal ends the script."""
         data = None if body is None else json.dumps(body).encode()
-        status, text, _ = self.ask(method, path, data, {"Content-Type": "application/json"} if data else {})
+        kind = {"Content-Type": "application/json"} if data else {}
+        status, text, _ = self.ask(method, path, data, {**self.rights, **kind})
         if status >= 300:
             raise SystemExit(f"FAILED {method} {path} {body}: {status} {text}")
         return json.loads(text) if text else None
