@@ -11,9 +11,9 @@ from aiontfy import exceptions as errors
 from yarl import URL
 
 from checks import check, reached
-from relay import Relay
+from relay import administered
 
-relay = Relay(sys.argv[1:])
+relay = administered(sys.argv[1:])
 
 
 async def refused(what, error, call):
@@ -105,12 +105,12 @@ async def kills(server, phone):
     async with Ntfy(server, token=phone) as ntfy, listening(ntfy, ["kitchen", "hall"], repeats=True) as both:
         for round in (1, 2):
             relay.post("kitchen", f"before kill {round}")
-            await reached(f"before kill {round}", lambda: both.texts[-1] == f"before kill {round}")
+            await reached(f"before kill {round}", lambda: both.texts[-1:] == [f"before kill {round}"])
             opened = both.opened()
             await asyncio.to_thread(relay.restart)
             await reached(f"it listens again after kill {round}", lambda: both.opened() > opened, told=lambda: both.events)
             relay.post("hall", f"after kill {round}")
-            await reached(f"after kill {round}", lambda: both.texts[-1] == f"after kill {round}", told=lambda: both.events)
+            await reached(f"after kill {round}", lambda: both.texts[-1:] == [f"after kill {round}"], told=lambda: both.events)
         wanted = [f"{when} kill {round}" for round in (1, 2) for when in ("before", "after")]
         check("it got each message once", both.texts == wanted, both.texts)
 
