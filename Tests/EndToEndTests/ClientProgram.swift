@@ -55,8 +55,15 @@ func tool(_ command: String, _ arguments: [String]) async throws -> String {
 
 /// Python with the third-party libraries that `make setup` installs from PyPI (Tests/Clients/requirements.txt).
 enum Python {
-    static func program(_ name: String) throws -> String {
-        let program = Page.root.appending(path: ".build/test-clients/bin/\(name)").path
+    /// A virtual environment below `.build`.
+    enum Environment: String {
+        case usual = "test-clients"
+        /// With packages that ask for a newer Python than Debian's (Tests/Clients/newer-requirements.txt).
+        case newer = "test-newer-clients"
+    }
+
+    static func program(_ name: String, of environment: Environment = .usual) throws -> String {
+        let program = Page.root.appending(path: ".build/\(environment.rawValue)/bin/\(name)").path
         guard FileManager.default.isExecutableFile(atPath: program) else {
             throw Child.Failure(description: "\(program) is missing: run make setup")
         }
@@ -66,10 +73,12 @@ enum Python {
     /// Runs a script of `Tests/Clients`.
     /// - Parameter variables: The words before the command that set its environment (``RelayStore/variables``).
     static func run(
-        _ script: String, _ arguments: [String], variables: [String] = [], input: Data, within limit: Int = 60
+        _ script: String, _ arguments: [String], of environment: Environment = .usual, variables: [String] = [],
+        input: Data, within limit: Int = 60
     ) async throws -> ClientProgram {
         try await ClientProgram.run(
-            variables + [program("python"), ClientProgram.sources.appending(path: script).path] + arguments,
+            variables + [program("python", of: environment), ClientProgram.sources.appending(path: script).path]
+                + arguments,
             input: input, within: limit)
     }
 }

@@ -33,5 +33,46 @@ extension Surroundings {
             #expect(result.expected == 5000 && result.seen == result.expected && result.doubles == 0)
             #expect(grown < 250)
         }
+
+        @Test(
+            "Streams of ntfy's apps, a third each JSON, WebSocket and SSE, cost at most 1.2 times as much as those of /events"
+        )
+        func apps() async throws {
+            struct Result: Decodable {
+                let expected: Int
+                let seen: Int
+                let doubles: Int
+                let latestMilliseconds: Double
+                let kilobytesPerStream: Double
+
+                enum CodingKeys: String, CodingKey {
+                    case expected, seen, doubles
+                    case latestMilliseconds = "latest_ms"
+                    case kilobytesPerStream = "stream_kb"
+                }
+            }
+            func measure(_ option: String) async throws -> Result {
+                let folder = try Folder()
+                let sandbox = try await SandboxProcess.start(folder)
+                let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
+                let rooms = Stress.scaled(500)
+                let played = try await ClientProgram.run(
+                    [
+                        "python3", ClientProgram.sources.appending(path: "event_streams.py").path, "\(relay.port)",
+                        "\(rooms * 20)", "\(rooms)", "50", "5", option, relay.process.identifier,
+                    ], within: 280)
+                #expect(played.status == 0, "\(played.errors.suffix(2000))")
+                print("\(rooms * 20) streams, \(option): \(played.text.trimmingCharacters(in: .newlines))")
+                let result = try JSONDecoder().decode(Result.self, from: played.output)
+                #expect(result.expected == 5000 && result.seen == result.expected && result.doubles == 0, "\(option)")
+                return result
+            }
+            let (events, apps) = (try await measure("credentials"), try await measure("apps"))
+            let memory = apps.kilobytesPerStream / events.kilobytesPerStream
+            let latest = apps.latestMilliseconds / events.latestMilliseconds
+            print("streams of ntfy's apps: \(memory) times the memory, \(latest) times the latest event")
+            // A tenth of the streams is too few for a ratio.
+            if Stress.isFull { #expect(memory <= 1.2 && latest <= 1.2) }
+        }
     }
 }

@@ -26,11 +26,12 @@ import Testing
 /// two below (`Tests/run`).
 @Suite("Stress", .serialized, .timeLimit(.minutes(10)))
 enum Stress {
+    /// Whether the tests run at full size: with `make stress`.
+    static var isFull: Bool { ProcessInfo.processInfo.environment["STRESS"] == "full" }
+
     /// Returns a tenth of a count, or all of it with `make stress`. A debug build sends a thousand pushes a second over
     /// HTTP/2.
-    static func scaled(_ count: Int) -> Int {
-        ProcessInfo.processInfo.environment["STRESS"] == "full" ? count : count / 10
-    }
+    static func scaled(_ count: Int) -> Int { isFull ? count : count / 10 }
 
     /// The seed of the random positions of faults. `STRESS_SEED` reruns a test with the seed that it printed.
     static var seed: UInt64 {

@@ -26,6 +26,8 @@ final class Running: Sendable {
     }
 
     var isRunning: Bool { child.status == nil }
+    /// The process's id, for scripts that measure it.
+    var identifier: String { "\(child.identifier)" }
 
     func kill(_ signal: Int32) {
         child.kill(signal)
