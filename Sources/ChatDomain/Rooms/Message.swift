@@ -76,11 +76,13 @@ package struct Message: Sendable, Hashable {
     package let text: String
     package let title: String?
     package let link: String?
+    /// The priority of the pushes, as in ``MessageExtras``.
+    package let priority: UInt8?
     package let sentAt: Timestamp
 
     package init(
         id: MessageID, sender: MemberID, nickname: String, text: String, title: String? = nil, link: String? = nil,
-        sentAt: Timestamp
+        priority: UInt8? = nil, sentAt: Timestamp
     ) {
         self.id = id
         self.sender = sender
@@ -88,6 +90,7 @@ package struct Message: Sendable, Hashable {
         self.text = text
         self.title = title
         self.link = link
+        self.priority = priority
         self.sentAt = sentAt
     }
 }

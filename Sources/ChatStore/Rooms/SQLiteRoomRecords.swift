@@ -111,13 +111,13 @@ package struct SQLiteRoomRecords: RoomRecords {
                 "SELECT \(Message.columns), secret_code, fanout_after IS NOT NULL FROM messages WHERE message_id = ?",
                 [message])
             guard let row else { throw ChatError.notFound("message") }
-            let record = MessageRecord(message: Message(row), room: SecretCode(stored: row[7]))
+            let record = MessageRecord(message: Message(row), room: SecretCode(stored: row[8]))
             let counts = try db.rows(
                 "SELECT state, count(*) FROM push_queue WHERE chat_message = ? GROUP BY state", [message])
             let (writer, room) = (record.message.sender, record.room.text)
             let reach = try ReadState.reach(of: message, by: writer, in: room, most: nil, db)
             return MessageProgress(
-                message: record, isQueueing: row[8],
+                message: record, isQueueing: row[9],
                 counts: counts.reduce(into: [:]) { counts, row in
                     if let state = PushState(rawValue: row[0]) { counts[state] = row[1] }
                 },

@@ -174,13 +174,14 @@ extension RoomChanges {
 
 extension Message {
     /// The columns of the table `messages`.
-    static let columns = "message_id, udid, nickname, text, title, link, ms(time_sent)"
+    static let columns = "message_id, udid, nickname, text, title, link, priority, ms(time_sent)"
 
     /// - Parameter row: Has ``columns``, beginning at `first`.
     init(_ row: PostgresRow, from first: Int = 0) throws {
         self.init(
             id: try row.int(first), sender: MemberID(stored: try row.text(first + 1)),
             nickname: try row.text(first + 2), text: try row.text(first + 3), title: row.optionalText(first + 4),
-            link: row.optionalText(first + 5), sentAt: try row.time(first + 6))
+            link: row.optionalText(first + 5), priority: try row.optionalInt(first + 6).flatMap(UInt8.init(exactly:)),
+            sentAt: try row.time(first + 7))
     }
 }

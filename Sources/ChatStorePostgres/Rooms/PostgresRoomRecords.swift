@@ -111,7 +111,7 @@ package struct PostgresRoomRecords: RoomRecords {
                 SELECT \(Message.columns), secret_code, fanout_after IS NOT NULL FROM messages WHERE message_id = $1::bigint
                 """, [.int(message)])
             guard let row else { throw ChatError.notFound("message") }
-            let record = MessageRecord(message: try Message(row), room: SecretCode(stored: try row.text(7)))
+            let record = MessageRecord(message: try Message(row), room: SecretCode(stored: try row.text(8)))
             var counts: [PushState: Int] = [:]
             for row in try transaction.rows(
                 "SELECT state, count(*) FROM push_queue WHERE chat_message = $1::bigint GROUP BY state",
@@ -124,7 +124,7 @@ package struct PostgresRoomRecords: RoomRecords {
             let names = try ReadState.names(
                 of: subjects, limit: MessageProgress.mostNames, most: nil, transaction)
             return MessageProgress(
-                message: record, isQueueing: try row.bool(8), counts: counts, readers: reach.readers,
+                message: record, isQueueing: try row.bool(9), counts: counts, readers: reach.readers,
                 fetched: reach.fetched, fetchedBy: names[message] ?? [])
         }
     }
