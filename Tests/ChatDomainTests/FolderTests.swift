@@ -38,7 +38,8 @@ struct FolderTests {
             "Events": "Base Responses Chat",
             "Posting": "Base Form Responses Address Admin",
             "Gotify": "Base Form Responses Address Admin Events Posting",
-            "Server": "Base Responses Address Monitoring Admin Chat Pages Events Posting Gotify",
+            "Ntfy": "Base Form Responses Address Admin Posting Events",
+            "Server": "Base Responses Address Monitoring Admin Chat Pages Events Posting Gotify Ntfy",
         ],
         "ChatSQL": [
             ".": "",

@@ -548,7 +548,7 @@ struct EventsTests {
 }
 
 /// Counts events from several tasks.
-private final class Counter: Sendable {
+final class Counter: Sendable {
     private let (stream, continuation) = AsyncStream.makeStream(of: Void.self)
 
     func increase() { continuation.yield() }

@@ -133,14 +133,16 @@ struct ForeignPageGuardTests {
             ("GET /v1/queue", ["Authorization: Bearer x"]), ("GET /v1/queue", ["Authorization: Basic eDp4"]),
             ("GET /v1/queue", ["Authorization: x"]), ("GET /metrics", ["Authorization: Bearer pct_x"]),
             ("GET /readyz", ["Authorization: Bearer x"]), ("POST /gotify/message?token=x", []),
-            ("POST /gotify/message", ["X-Gotify-Key: "]), ("GET /ntfy/kitchen/publish?auth=x", []),
-            ("GET /ntfy/kitchen/publish?auth=QmVhcmVyIHg", []), ("GET /ntfy/kitchen/publish?auth", []),
+            ("POST /gotify/message", ["X-Gotify-Key: "]), ("GET /ntfy/kitchen/publish?auth=QmVhcmVyIHg", []),
+            // An ntfy server answers 403 if it does not know the scheme.
+            ("GET /ntfy/kitchen/publish?auth=x", []), ("GET /ntfy/kitchen/publish?auth", []),
             ("POST /ntfy/kitchen", ["Authorization: Digest x"]),
         ] as [(String, [String])])
     func unknownCredential(request: String, headers: [String]) async throws {
+        let knowsScheme = !request.contains("/ntfy") || request.hasSuffix("QmVhcmVyIHg")
         for site in [[], ["Sec-Fetch-Site: cross-site"]] {
             let (status, calls) = try await Self.status(Self.development, request, headers + site)
-            #expect(status == 401 && calls == 0)
+            #expect(status == (knowsScheme ? 401 : 403) && calls == 0)
         }
     }
 

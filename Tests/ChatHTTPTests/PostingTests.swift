@@ -220,7 +220,7 @@ struct PostingTests {
                 == Self.program(MessageExtras(title: "T", link: "https://example.org/", priority: 10)))
         #expect(
             answer.text
-                == #"{"id":"7","time":1780000000,"event":"message","topic":"kitchen","message":"done","priority":4,"#
+                == #"{"id":"m00000000007","time":1780000000,"event":"message","topic":"kitchen","message":"done","priority":4,"#
                 + #""title":"T","click":"https://example.org/"}"#)
     }
 
@@ -252,7 +252,7 @@ struct PostingTests {
     @Test(
         "ntfy: errors have its own form",
         arguments: [
-            ("/ntfy/kitchen", "pct_wrong", 401), ("/ntfy/kitchen", nil, 401), ("/ntfy/kitchen", "pct_read", 403),
+            ("/ntfy/kitchen", "pct_wrong", 401), ("/ntfy/kitchen", nil, 403), ("/ntfy/kitchen", "pct_read", 403),
             ("/ntfy/hall", "pct_post_kitchen", 403), ("/ntfy/kitchen?priority=9", "pct_post_kitchen", 400),
             ("/ntfy/kitchen?delay=30min", "pct_post_kitchen", 400), ("/", "pct_wrong", 401),
         ] as [(String, String?, Int)])

@@ -17,7 +17,7 @@ TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 PROXIES = os.path.join(TOP, ".build", "proxies")
 TOKEN = "the-token-of-the-proxies-test"
 # The timeout of the recipes in seconds. A stream must outlive it with only the relay's comments.
-TIMEOUT = 30
+TIMEOUT = 75
 processes = []
 
 
@@ -369,6 +369,9 @@ def recipes(make):
     for private in ("/v1", "/v1/queue", "//v1/queue", "/v1/docs", "/metrics", "/v1/notifications:batch"):
         answer = curl(url + private, "--path-as-is", *authorized)
         check(f"{private} is for this machine", answer.status == 404, answer.__dict__)
+    for public in ("/v1/health", "/v1/account"):
+        answer = curl(url + public)
+        check(f"{public} reaches the relay", answer.status == 404 and "There is nothing" in answer.body, answer.__dict__)
     post = ("-H", "Content-Type: application/x-www-form-urlencoded", "--data-binary", "@-")
     start_of_form = f"cmd=message&udid={udid(1)}&text=".encode()
     answer = curl(url + "/api.php", *post, body=start_of_form + b"x" * 60_000)

@@ -139,6 +139,7 @@ final class RequestLimiter: Sendable {
         metrics.hit(limit)
         return ChatError(
             .tooManyRequests,
-            "Too many \(what) from this \(whose); try again in \(ErrorResponse.wholeSeconds(wait)) s", retryAfter: wait)
+            "Too many \(what) from this \(whose); try again in \(ErrorResponse.wholeSeconds(wait)) s", retryAfter: wait,
+            cause: limit.rawValue)
     }
 }

@@ -20,20 +20,20 @@ struct AdminGuard: Sendable {
     /// The maximum length of a token to look up, in characters.
     private static let maxTokenLength = 128
 
-    /// Wraps a handler so that it runs only for callers that have the scope.
-    ///
-    /// - Parameters:
-    ///   - scope: The scope that a token needs.
-    ///   - admitsCredentials: Whether other apps may call with a credential.
-    ///   - credential: Returns a request's token. Empty if the request has a credential of another form, `nil` if it
-    ///     has none.
-    func guarding(
-        _ handler: @escaping ChatContext.Handler, _ scope: Scope, admitsCredentials: Bool = false,
-        credential: @escaping @Sendable (Request) -> String?
-    ) -> ChatContext.Handler {
-        { request, context in
-            // The router treats `//v1` as `/v1`, but a proxy's rule does not.
-            guard !request.uri.path.utf8.contains("//".utf8) else { throw ErrorResponse.notFound }
+    /// Wraps a handler so that it runs only for callers whom its route admits.
+    func guarding(_ handler: @escaping ChatContext.Handler, _ route: Route) -> ChatContext.Handler {
+        let (scope, admitsCredentials): (Scope?, Bool) =
+            switch route.access {
+            case .scope(let scope): (scope, false)
+            case .client(let scope): (scope, true)
+            case .holder: (nil, true)
+            case .anyone, .development: (.admin, false)
+            }
+        let credential = route.credential ?? { $0.headers.credential }
+        return { request, context in
+            // The router treats `//v1` as `/v1`, but a proxy's rule does not. No rule concerns ntfy's paths, and ntfy's
+            // app sends `//` if its user typed the server's address with a slash at the end.
+            guard route.isOfNtfy || !request.uri.path.utf8.contains("//".utf8) else { throw ErrorResponse.notFound }
             let settings = environment.settings
             let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
             // ntfy's clients also post with GET.
@@ -42,7 +42,7 @@ struct AdminGuard: Sendable {
             if case .credential = caller, !admitsCredentials {
                 throw ChatError(.forbidden, "This credential is only for the calls of ntfy's and Gotify's clients")
             }
-            try caller.require(scope)
+            if let scope { try caller.require(scope) }
             log(caller, client, request, context)
             return try await handler(request, context.called(by: caller))
         }

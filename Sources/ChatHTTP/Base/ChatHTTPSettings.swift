@@ -23,6 +23,8 @@ package struct ChatHTTPSettings: Sendable {
     package var ntfy: NtfySettings
     /// Whether Gotify's paths also exist without `/gotify`.
     package var gotifyAtRoot = false
+    /// Whether ntfy's paths exist without `/ntfy`, too.
+    package var ntfyAtRoot = false
 
     package init(
         isDevelopment: Bool = false, refusesForeignPages: Bool = false, textLimit: Int = MessageText.defaultLimit,

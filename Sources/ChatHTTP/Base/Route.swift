@@ -14,6 +14,8 @@ struct Route: Sendable {
         case scope(Scope)
         /// Callers whose token has the scope, and other apps with a credential: a member's has `post` and `read`.
         case client(Scope)
+        /// Callers with any token, and other apps with any credential.
+        case holder
     }
 
     let method: HTTPRequest.Method
@@ -41,4 +43,10 @@ struct Route: Sendable {
         self.servesHead = servesHead
         self.handler = handler
     }
+
+    /// The prefix of the paths for ntfy's clients.
+    static let ntfyPrefix = "/ntfy"
+
+    /// Whether the route is for ntfy's clients. Pages of other sites may call it, with a credential of their own.
+    var isOfNtfy: Bool { path == Self.ntfyPrefix || path.hasPrefix(Self.ntfyPrefix + "/") }
 }

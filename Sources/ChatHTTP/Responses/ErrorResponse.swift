@@ -16,6 +16,8 @@ struct ErrorResponse: Error, Sendable {
     var cause: String?
     /// The value of the `Allow` header. `nil` unless the path exists but does not support the request's method.
     var allow: String?
+    /// ntfy's code. `nil` for the usual code of the status.
+    var ntfyCode: Int?
     /// Whether the request had no credentials. The `WWW-Authenticate` header then reports no error (RFC 6750 §3.1).
     var isChallenge = false
 
@@ -88,7 +90,8 @@ struct ErrorResponse: Error, Sendable {
         if let retryAfter {
             headers.append(HTTPField(name: .retryAfter, value: String(Self.wholeSeconds(retryAfter))))
         }
-        if status == .unauthorized {
+        // ntfy's server sends no such header.
+        if status == .unauthorized, form != .ntfy {
             let fault = #" error="invalid_token", error_description="\#(line.filter { $0 != "\"" })""#
             headers.append(HTTPField(name: .wwwAuthenticate, value: "Bearer" + (isChallenge ? "" : fault)))
         }
@@ -100,7 +103,8 @@ struct ErrorResponse: Error, Sendable {
             case .gotify: (gotify.description, "application/json")
             case .ntfy: (ntfy.description, "application/json")
             }
-        return Responses.text(text, type: type, status: status, headers: headers)
+        return Responses.text(
+            text, type: type, status: form == .ntfy ? ntfyStatus : status, headers: headers)
     }
 
     private var json: JSONValue {
@@ -126,11 +130,16 @@ struct ErrorResponse: Error, Sendable {
         ])
     }
 
+    /// An ntfy server answers a call without credentials with 403. Its apps then ask for them.
+    private var ntfyStatus: HTTPResponse.Status { status == .unauthorized && isChallenge ? .forbidden : status }
+
     /// ntfy's error codes are the status and two digits. The first code of a status adds no detail to it, so it fits
-    /// every error.
+    /// every error. Some clients refuse a document with other members.
     private var ntfy: JSONValue {
-        .object([
-            "code": .number(status.code * 100 + 1), "http": .number(status.code), "error": .string(message),
+        let isGuess = status == .tooManyRequests && cause == Limit.wrongTokens.rawValue
+        return .object([
+            "code": .number(isGuess ? 42909 : ntfyCode ?? ntfyStatus.code * 100 + 1), "http": .number(ntfyStatus.code),
+            "error": .string(message),
         ])
     }
 

@@ -37,6 +37,18 @@ enum Responses {
         text(JSONValue.array(objects.map { .object($0) }).description, type: "application/json")
     }
 
+    /// The response to `OPTIONS` where pages of other sites may call, as on an ntfy server. They must send the
+    /// credential themselves: browsers add none of their own (Fetch §3.2).
+    static func preflight(allow: String) -> Response {
+        Response(
+            status: .ok,
+            headers: [
+                .allow: allow, .accessControlAllowMethods: "GET, PUT, POST, PATCH, DELETE",
+                // The star does not include Authorization (Fetch §4.10).
+                .accessControlAllowHeaders: "*, Authorization", .contentLength: "0",
+            ])
+    }
+
     static let noContent = Response(status: .noContent, headers: noStore)
 
     /// Returns one page of a list with the cursor of the next page. The members of `head` come first, if the list

@@ -97,7 +97,7 @@ package struct ChatServer: Service {
             + ModerationAPI(environment: environment).routes + TokensAPI(environment: environment).routes
             + CredentialsAPI(environment: environment).routes + admin.routes
             + GotifyAPI(posting: posting, streams: streams).routes
-            + NtfyAPI(posting: posting).routes + health.routes
+            + NtfyAPI(posting: posting, streams: streams).routes + health.routes
             + pages.routes
         let router = Router(context: ChatContext.self)
         router.add(
@@ -140,7 +140,9 @@ package struct ChatServer: Service {
             server = try .tls(server, tlsConfiguration: certificate.configuration())
         }
         return Application(
-            responder: ChatResponder(router: responder, environment: environment), server: server,
+            responder: ChatResponder(
+                router: responder, environment: environment,
+                ownNames: Set(routes.compactMap { $0.path.split(separator: "/").first })), server: server,
             configuration: ApplicationConfiguration(
                 address: .hostname(configuration.host, port: configuration.port), backlog: HTTPLimits.backlog,
                 reuseAddress: true,
@@ -179,9 +181,11 @@ private struct MetricsRecorder: Service {
 struct ChatResponder: HTTPResponder {
     let router: RouterResponder<ChatContext>
     let environment: ChatEnvironment
+    /// The first names of the paths.
+    let ownNames: Set<Substring>
 
     func respond(to request: Request, context: ChatContext) async throws -> Response {
-        let request = RootPaths.resolved(request, environment.settings)
+        let request = RootPaths.resolved(request, environment.settings, ownNames: ownNames)
         guard StreamOpener.mayServe(request.uri.path) else {
             return try await router.respond(to: request, context: context)
         }

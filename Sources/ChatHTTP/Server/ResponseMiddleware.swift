@@ -36,6 +36,7 @@ struct ResponseMiddleware: RouterMiddleware {
             response = refuse(ErrorResponse(error), request, context)
         }
         metrics.record(context.endpointPath, request.method, response.status.code)
+        if Self.form(request) == .ntfy { response.headers[.accessControlAllowOrigin] = "*" }
         response.headers.append(HTTPField(name: .requestID, value: context.ids.request))
         response.headers.append(Self.noSniff)
         return request.method == .head ? response.createHeadResponse() : response
@@ -68,7 +69,8 @@ struct ResponseMiddleware: RouterMiddleware {
             }
         }
         var error = error
-        error.isChallenge = request.headers.first(.authorization) == nil
+        error.isChallenge =
+            form == .ntfy ? NtfyAPI.isAnonymous(request) : request.headers.first(.authorization) == nil
         return error.response(form)
     }
 

@@ -5,8 +5,10 @@ import Hummingbird
 /// handled as if its path had the prefix of that server. The relay's own paths win.
 enum RootPaths {
     /// Returns the request that the router handles.
-    static func resolved(_ request: Request, _ settings: ChatHTTPSettings) -> Request {
-        guard let prefix = prefix(of: request.uri.path, settings), let path = request.head.path, path.hasPrefix("/")
+    ///
+    /// - Parameter ownNames: The first names of the relay's own paths.
+    static func resolved(_ request: Request, _ settings: ChatHTTPSettings, ownNames: Set<Substring>) -> Request {
+        guard let prefix = prefix(of: request, settings, ownNames), let path = request.head.path, path.hasPrefix("/")
         else { return request }
         var head = request.head
         head.path = prefix + path
@@ -14,9 +16,12 @@ enum RootPaths {
     }
 
     /// Returns the prefix under which the relay serves a path. `nil` for any other path.
-    private static func prefix(of path: String, _ settings: ChatHTTPSettings) -> String? {
-        guard settings.gotifyAtRoot else { return nil }
-        let first = path.dropFirst().prefix { $0 != "/" }
-        return GotifyAPI.rootNames.contains(String(first)) ? GotifyAPI.prefix : nil
+    private static func prefix(
+        of request: Request, _ settings: ChatHTTPSettings, _ ownNames: Set<Substring>
+    ) -> String? {
+        guard settings.gotifyAtRoot || settings.ntfyAtRoot else { return nil }
+        let first = request.uri.path.dropFirst().prefix { $0 != "/" }
+        if settings.gotifyAtRoot, GotifyAPI.rootNames.contains(String(first)) { return GotifyAPI.prefix }
+        return settings.ntfyAtRoot && NtfyAPI.servesAtRoot(request, ownNames: ownNames) ? Route.ntfyPrefix : nil
     }
 }

@@ -31,8 +31,11 @@ struct Routes {
                 try await condition(request) ? handler(request, context) : otherwise(request, context)
             }
         }
+        let isOfNtfy = routes.allSatisfy(\.isOfNtfy)
         if handlers[.head] == nil, routes.allSatisfy(\.servesHead) { handlers[.head] = handlers[.get] }
-        let allow = Self.methods.filter { handlers[$0] != nil }.map(\.rawValue).joined(separator: ", ")
+        let allow = Self.methods.filter { handlers[$0] != nil || ($0 == .options && isOfNtfy) }.map(\.rawValue)
+            .joined(separator: ", ")
+        if isOfNtfy { handlers[.options] = { _, _ in Responses.preflight(allow: allow) } }
         let (isOpen, credential) = (routes.contains { $0.access.isOpen }, routes[0].credential)
         let access = isOpen ? .anyone : credential == nil ? .scope(.admin) : routes[0].access
         for method in Self.methods {
@@ -55,10 +58,7 @@ struct Routes {
                 guard environment.settings.isDevelopment else { throw ErrorResponse.notFound }
                 return try await handler(request, context)
             }
-        case .scope(let scope), .client(let scope):
-            return administrators.guarding(
-                handler, scope, admitsCredentials: route.access == .client(scope),
-                credential: route.credential ?? { $0.headers.credential })
+        case .scope, .client, .holder: return administrators.guarding(handler, route)
         }
     }
 }
@@ -67,7 +67,7 @@ extension Route.Access {
     /// Whether callers need no token.
     fileprivate var isOpen: Bool {
         switch self {
-        case .scope, .client: false
+        case .scope, .client, .holder: false
         case .anyone, .development: true
         }
     }

@@ -361,6 +361,10 @@ enum SettingsTable {
             "the address at which browsers reach the relay: notifications and invitations link to it, Safari shows "
                 + "notifications without a service worker, and `pushchat check` tests it"),
         Relay(
+            "http.ntfy_at_root", \.server.ntfyAtRoot, .onOrOff,
+            "whether the paths of ntfy, such as `/TOPIC/json`, also exist without `/ntfy`, for clients whose server "
+                + "address has no path"),
+        Relay(
             "http.gotify_at_root", \.server.gotifyAtRoot, .onOrOff,
             "whether the paths of Gotify, such as `/message`, also exist without `/gotify`, for clients whose server "
                 + "address has no path"),

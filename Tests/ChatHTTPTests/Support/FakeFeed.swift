@@ -68,6 +68,20 @@ final class FakeFeed: RoomFeed {
         }
     }
 
+    /// Adds a message of any writer.
+    func add(_ message: Message, to code: SecretCode) {
+        change { state in
+            state.messages[code, default: []].append(message)
+            state.next = message.id + 1
+            state.changes.messages.insert(code)
+        }
+    }
+
+    /// Sets the id of the last message before the members entered their rooms.
+    func setHistoryFrom(_ message: MessageID) {
+        state.withLock { $0.historyFrom = message }
+    }
+
     /// A moderator removes a member.
     func remove(_ member: MemberID) {
         change { state in

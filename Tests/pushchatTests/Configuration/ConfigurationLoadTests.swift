@@ -96,6 +96,8 @@ import Testing
               rate_per_member: off
               joins_per_address: 10/h
               public_url: https://chat.example.org/
+              ntfy_at_root: on
+              gotify_at_root: on
             database:
               path: data/chat.db
               url: postgres://relay@a,b/pushchat?sslmode=require

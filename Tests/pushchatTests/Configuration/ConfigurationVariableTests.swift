@@ -14,7 +14,8 @@ import Testing
         let values = [
             "environment": "production", "http.host": "localhost", "http.trusted_proxies": "127.0.0.1, ::1",
             "http.rate_per_address": "1/s", "http.rate_per_member": "off", "http.joins_per_address": "10/min",
-            "http.public_url": "http://localhost:1", "http.gotify_at_root": "on", "push.contact": "https://example.org",
+            "http.public_url": "http://localhost:1", "http.gotify_at_root": "on", "http.ntfy_at_root": "on",
+            "push.contact": "https://example.org",
             "webpush.hosts": "a.b, c.d:1", "database.path": "a.db",
             "database.url": "postgres://a@h1,h2/b?sslmode=require", "database.schema": "a_1",
             "database.connections": "3",

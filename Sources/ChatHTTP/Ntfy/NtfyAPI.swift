@@ -1,0 +1,150 @@
+import ChatDomain
+import Foundation
+import HTTPTypes
+import Hummingbird
+
+/// ntfy's API, for its apps and for programs that send to an ntfy server. It is available under `/ntfy`, and with
+/// `http.ntfy_at_root` at the root, too. A topic is a room's code or its alias (https://docs.ntfy.sh).
+struct NtfyAPI: Sendable {
+    let posting: PostingAPI
+    let streams: StreamOpener
+
+    var environment: ChatEnvironment { posting.environment }
+    var limiter: RequestLimiter { posting.limiter }
+
+    var routes: [Route] {
+        subscribing + [
+            Self.route(.post, "/ntfy", .client(.post), publishJSON),
+            Self.route(.put, "/ntfy", .client(.post), publishJSON),
+            Self.route(.post, "/ntfy/{topic}", .client(.post), publish),
+            Self.route(.put, "/ntfy/{topic}", .client(.post), publish),
+            Self.route(.get, "/ntfy/{topic}/publish", .client(.post), publish),
+            Self.route(.get, "/ntfy/{topic}/send", .client(.post), publish),
+            Self.route(.get, "/ntfy/{topic}/trigger", .client(.post), publish),
+            Self.route(.get, "/ntfy/v1/health", .anyone, health),
+            Self.route(.get, "/ntfy/v1/account", .anyone, when: Self.isAnonymous, anonymousAccount),
+            Self.route(.get, "/ntfy/v1/account", .holder, account),
+            Self.route(.post, "/ntfy/v1/account/token", .holder, makeToken),
+            // Some ntfy clients support only a server without a path.
+            Self.route(.post, "/", .client(.post), publishJSON),
+        ]
+    }
+
+    static func route(
+        _ method: HTTPRequest.Method, _ path: String, _ access: Route.Access,
+        when condition: (@Sendable (Request) -> Bool)? = nil, servesHead: Bool = true,
+        _ handler: @escaping ChatContext.Handler
+    ) -> Route {
+        Route(
+            method, path, access, credential: credential, when: condition, servesHead: servesHead, coded(handler))
+    }
+
+    // MARK: - Paths at the root
+
+    /// The paths of ntfy below which no topic is.
+    private static let rootPaths: Set = ["v1/health", "v1/account", "v1/account/token", "v1/version"]
+    private static let ofTopics: Set<Substring> = ["json", "sse", "raw", "ws", "auth", "publish", "send", "trigger"]
+
+    /// Whether an ntfy server serves a request at its root. The relay's own paths, and Gotify's if they are there, are
+    /// not ntfy's.
+    ///
+    /// - Parameter ownNames: The first names of the relay's own paths.
+    static func servesAtRoot(_ request: Request, ownNames: Set<Substring>) -> Bool {
+        let path = request.uri.path.dropFirst()
+        if rootPaths.contains(String(path)) { return true }
+        let parts = path.split(separator: "/", omittingEmptySubsequences: false)
+        guard let topics = parts.first, !ownNames.contains(topics), NtfyTopics.areNames(topics) else { return false }
+        switch parts.count {
+        case 1: return [.put, .post, .options].contains(request.method)
+        case 2: return ofTopics.contains(parts[1])
+        default: return false
+        }
+    }
+
+    // MARK: - Credentials
+
+    /// Returns the token from `Authorization` with Bearer, from the password of Basic, or from `?auth=`, which contains
+    /// the whole header in base64. Empty if the credential has another form.
+    @Sendable static func credential(_ request: Request) -> String? {
+        let headers = credentialHeaders(request)
+        if let token = headers.bearerToken { return token }
+        guard headers.contains(.authorization) else { return nil }
+        guard let (name, password) = basic(headers) else { return "" }
+        return password.isEmpty ? name : password
+    }
+
+    /// The headers with the credential. `?auth=` replaces them.
+    private static func credentialHeaders(_ request: Request) -> HTTPFields {
+        guard let auth = request.uri.queryParameters["auth"] ?? request.uri.queryParameters["authorization"] else {
+            return request.headers
+        }
+        return [.authorization: NtfyParameters.base64(String(auth)) ?? ""]
+    }
+
+    /// Returns name and password of HTTP Basic. `nil` without them.
+    private static func basic(_ headers: HTTPFields) -> (name: String, password: String)? {
+        guard let value = headers.first(.authorization), value.lowercased().hasPrefix("basic "),
+            let pair = NtfyParameters.base64(String(HeaderText.trimmed(value.dropFirst("basic ".count))))
+        else { return nil }
+        let parts = pair.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
+        return (String(parts[0]), parts.count == 2 ? String(parts[1]) : "")
+    }
+
+    /// The user's name as the client sent it with a password. `nil` if there is none.
+    static func userName(_ request: Request) -> String? {
+        guard let (name, password) = basic(credentialHeaders(request)), !password.isEmpty, !name.isEmpty else {
+            return nil
+        }
+        return name
+    }
+
+    /// Whether the request has no credential that an ntfy server knows. Other schemes count as none.
+    @Sendable static func isAnonymous(_ request: Request) -> Bool {
+        let value = credentialHeaders(request).first(.authorization)?.lowercased() ?? ""
+        return !value.hasPrefix("basic ") && !value.hasPrefix("bearer ")
+    }
+
+    // MARK: - Errors
+
+    /// Wraps a handler so that its errors have ntfy's codes.
+    private static func coded(_ handler: @escaping ChatContext.Handler) -> ChatContext.Handler {
+        { request, context in
+            do {
+                return try await handler(request, context)
+            } catch let error as ChatError {
+                var answer = ErrorResponse(error)
+                answer.ntfyCode = code(error)
+                throw answer
+            }
+        }
+    }
+
+    /// Returns ntfy's code of an error. `nil` for the first code of its status.
+    private static func code(_ error: ChatError) -> Int? {
+        switch error.code {
+        case .missingField, .invalidField:
+            switch error.field {
+            case "delay": 40004
+            case "priority": 40007
+            case "since": 40008
+            case "topic": 40010
+            case "topics": 40009
+            case "text": 40011
+            case "upgrade": 40016
+            default: 40000
+            }
+        case .malformedRequest: 40024
+        default: nil
+        }
+    }
+
+    /// `GET /ntfy/v1/health`
+    func health(_ request: Request, _ context: ChatContext) async -> Response {
+        do throws(ChatError) {
+            try await environment.stores.rooms.ping()
+            return Responses.json(["healthy": .bool(true)])
+        } catch {
+            return Responses.json(["healthy": .bool(false)], status: .serviceUnavailable)
+        }
+    }
+}

@@ -1,0 +1,86 @@
+import ChatDomain
+
+/// The form in which ntfy's clients receive a topic's messages.
+struct NtfyFormat: EventFormat {
+    enum Form: String, Sendable, CaseIterable {
+        case json, sse, raw
+        case webSocket = "ws"
+    }
+
+    let form: Form
+    let topics: NtfyTopics
+    let filter: NtfyFilter
+    let now: TimeSource
+    let key: String
+
+    init(form: Form, topics: NtfyTopics, filter: NtfyFilter, now: @escaping TimeSource) {
+        self.form = form
+        self.topics = topics
+        self.filter = filter
+        self.now = now
+        // The bytes depend on the room's name.
+        key = "ntfy \(form.rawValue) " + topics.rooms.map { "\($0.code.text)\n\($0.name)" }.joined(separator: "\n")
+    }
+
+    let heartbeatInterval = Duration.seconds(45)
+    /// ntfy's app reconnects without a pause to a stream that ends properly.
+    let dropsConnection = true
+
+    var contentType: String {
+        switch form {
+        case .json, .webSocket: "application/x-ndjson; charset=utf-8"
+        case .sse: "text/event-stream; charset=utf-8"
+        case .raw: "text/plain; charset=utf-8"
+        }
+    }
+
+    /// The title that clients show. They have no other place for the writer's name.
+    static func title(of message: Message) -> String? {
+        message.sender.isProgram ? message.title : message.nickname
+    }
+
+    func includes(_ message: Message, in room: SecretCode) -> Bool { filter.includes(message) }
+
+    func message(_ message: Message, in room: SecretCode, isOwn: Bool = false) -> String {
+        if form == .raw { return message.text.replacing("\n", with: " ") + "\n" }
+        var json = Self.head(
+            id: NtfyMessageID.text(message.id), time: message.sentAt, event: "message",
+            topic: topics.name(of: room))
+        for (name, value) in [
+            ("title", Self.title(of: message)), ("message", message.text), ("click", message.link),
+        ] {
+            guard let value, !value.isEmpty || name == "message" else { continue }
+            json += ",\"\(name)\":\""
+            JSONString.escape(value, into: &json)
+            json += "\""
+        }
+        if let priority = NtfyPriority(ofPushes: message.priority) { json += ",\"priority\":\(priority.rawValue)" }
+        return framed(json + "}", nil)
+    }
+
+    func opening(from start: MessageID) -> String? { event("open") }
+
+    func heartbeat() -> String? { event("keepalive") }
+
+    /// ntfy's clients know neither members nor receipts, and show deleted messages until they are removed there.
+    func event(_ event: StreamEvent) -> String? { nil }
+
+    private func event(_ name: String) -> String {
+        if form == .raw { return "\n" }
+        return framed(Self.head(id: NtfyMessageID.random(), time: now(), event: name, topic: topics.text) + "}", name)
+    }
+
+    private static func head(id: String, time: Timestamp, event: String, topic: String) -> String {
+        // A topic has only letters, digits, dashes and commas.
+        #"{"id":"\#(id)","time":\#(time.seconds),"event":"\#(event)","topic":"\#(topic)""#
+    }
+
+    /// - Parameter event: The name for an event stream. `nil` for a message.
+    private func framed(_ json: String, _ event: String?) -> String {
+        switch form {
+        case .json: json + "\n"
+        case .sse: (event.map { "event: \($0)\n" } ?? "") + "data: \(json)\n\n"
+        case .webSocket, .raw: json
+        }
+    }
+}

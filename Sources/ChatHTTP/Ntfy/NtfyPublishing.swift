@@ -1,0 +1,73 @@
+import ChatDomain
+import HTTPTypes
+import Hummingbird
+
+/// ntfy's calls with which programs and apps publish (https://docs.ntfy.sh/publish).
+extension NtfyAPI {
+    /// The text with which ntfy replaces an empty message.
+    private static let empty = "triggered"
+
+    /// `POST` or `PUT /ntfy/{topic}`, with the text as body; `GET /ntfy/{topic}/publish`.
+    func publish(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let topic = try Self.topic(context)
+        let body = request.method == .get ? "" : try await PostingAPI.text(of: request)
+        return try await publish(NtfyParameters(request), topic: topic, body: body, request, context)
+    }
+
+    /// `POST /ntfy` and `POST /`, with a JSON body.
+    func publishJSON(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let body = try await AdminBody.read(request)
+        guard let topic = try body.text("topic") else { throw ChatError.missing("topic") }
+        var parameters = NtfyParameters(request)
+        try parameters.add(body.object)
+        return try await publish(parameters, topic: topic, body: "", request, context)
+    }
+
+    private func publish(
+        _ parameters: NtfyParameters, topic: String, body: String, _ request: Request, _ context: ChatContext
+    ) async throws -> Response {
+        guard parameters[.delay] == nil else {
+            throw ChatError.invalid("delay", "is not supported: messages are sent at once")
+        }
+        let priority = try parameters.priority()
+        var text = PostingAPI.Draft.fitting(
+            body.isEmpty ? parameters[.message] ?? "" : body, limit: MessageText.highestLimit)
+        if FieldText.trimmed(text).isEmpty { text = Self.empty }
+        let title = parameters[.title].map { title in
+            PostingAPI.Draft.fitting(title, limit: MessageExtras.longestTitle, keepsLines: false)
+        }
+        let draft = PostingAPI.Draft(
+            room: try await room(of: topic, context), text: text,
+            title: title.flatMap { FieldText.trimmed($0).isEmpty ? nil : $0 },
+            link: parameters[.click].flatMap { NotificationContent.isLink($0) ? $0 : nil },
+            priority: priority.ofPushes, sound: priority.sound)
+        let (receipt, _) = try await posting.post(draft, request, context)
+        var response: JSONObject = [
+            "id": .string(NtfyMessageID.text(receipt.message)), "time": .number(environment.now().seconds),
+            "event": .string("message"), "topic": .string(topic), "message": .string(text),
+            "priority": .number(priority.rawValue),
+        ]
+        if let title { response["title"] = .string(title) }
+        if let link = draft.link { response["click"] = .string(link) }
+        return Responses.json(response)
+    }
+
+    /// Returns the topic in the path.
+    static func topic(_ context: ChatContext) throws -> String {
+        let escaped = Array(try context.parameters.require("topic").utf8)
+        return String(decoding: URLEncodedForm.unescaped(escaped[...], plusIsBlank: false), as: UTF8.self)
+    }
+
+    /// Returns the room of a topic to which the caller posts.
+    private func room(of topic: String, _ context: ChatContext) async throws(ChatError) -> SecretCode {
+        guard topic != "v1" else { throw .invalid("topic", "is reserved") }
+        let code = try SecretCode(parsing: topic, field: "topic")
+        let room = try await environment.stores.clients.room(aliased: RoomAlias(stored: topic)) ?? code
+        // The answer for a room that the caller may not use does not depend on whether it exists.
+        if let own = try context.caller().onlyRoom, own != room { throw Self.forbidden }
+        return room
+    }
+
+    /// The refusal of a topic that the caller may not use, whether or not it exists.
+    static let forbidden = ChatError(.forbidden, "This credential gives no access to the topic")
+}

@@ -1,0 +1,132 @@
+import ChatDomain
+import HTTPTypes
+import Hummingbird
+import NIOCore
+
+/// ntfy's calls with which apps subscribe to topics (https://docs.ntfy.sh/subscribe/api).
+extension NtfyAPI {
+    var subscribing: [Route] {
+        NtfyFormat.Form.allCases.map { form in
+            // HEAD would open a stream without reading it.
+            Self.route(.get, "/ntfy/{topic}/\(form.rawValue)", .client(.read), servesHead: false) { request, context in
+                try await subscribe(as: form, request, context)
+            }
+        } + [Self.route(.get, "/ntfy/{topic}/auth", .client(.read), authorize)]
+    }
+
+    // MARK: - Topics
+
+    /// Returns the topics in the path, if the caller may read them all.
+    private func topics(_ context: ChatContext) async throws -> NtfyTopics {
+        let text = try Self.topic(context)
+        guard NtfyTopics.areNames(text[...]) else { throw ErrorResponse.notFound }
+        let names = text.split(separator: ",").map { String($0) }
+        guard names.count <= NtfyTopics.most, !names.contains("v1") else {
+            throw ChatError.invalid("topics", "must be at most \(NtfyTopics.most), without v1, which is reserved")
+        }
+        var rooms: [NtfyTopics.Room] = []
+        for name in names {
+            let aliased = try await environment.stores.clients.room(aliased: RoomAlias(stored: name))
+            rooms.append(.init(code: aliased ?? SecretCode(stored: name), name: name, isAlias: aliased != nil))
+        }
+        // The refusal follows all lookups, so that its time does not depend on which topic exists.
+        let caller = try context.caller()
+        guard rooms.allSatisfy({ caller.reads($0.code) }) else { throw Self.forbidden }
+        return NtfyTopics(text: text, rooms: rooms)
+    }
+
+    /// `GET /ntfy/{topics}/auth`
+    func authorize(_ request: Request, _ context: ChatContext) async throws -> Response {
+        try admitAddress(request, context)
+        _ = try await topics(context)
+        return Responses.json(["success": .bool(true)])
+    }
+
+    // MARK: - Subscriptions
+
+    /// `GET /ntfy/{topics}/json`, `sse`, `raw` and `ws`
+    private func subscribe(
+        as form: NtfyFormat.Form, _ request: Request, _ context: ChatContext
+    ) async throws -> Response {
+        let address = try admitAddress(request, context)
+        let (topics, caller) = (try await topics(context), try context.caller())
+        let parameters = NtfyParameters(request)
+        let isPoll = parameters.flag(.poll)
+        let since = try NtfySince(parameters[.since], isPoll: isPoll, now: environment.now())
+        let format = NtfyFormat(
+            form: form, topics: topics, filter: try NtfyFilter(parameters), now: environment.now)
+        if caller != .administrator { try limiter.admit(caller.reader, limit: environment.settings.memberRate) }
+        if form == .webSocket { try Self.requireUpgrade(request, isPoll: isPoll) }
+        let subscription = try await NtfySubscription(since, of: topics, format.filter, caller, environment.stores)
+        if isPoll { return try await poll(subscription, format, caller) }
+        return try stream(subscription, format, caller, address, request, context)
+    }
+
+    private static func requireUpgrade(_ request: Request, isPoll: Bool) throws(ChatError) {
+        guard request.asksForWebSocket else {
+            throw .invalid("upgrade", "must be websocket")
+        }
+        guard !isPoll else { throw .invalid("poll", "is only for json, sse and raw") }
+    }
+
+    /// Records that an app polls, so that an upstream server tells it about messages from now on.
+    private func recordPoll(of topics: NtfyTopics) async {
+        guard environment.settings.ntfy.hasUpstream else { return }
+        for room in topics.rooms where room.isAlias {
+            do throws(ChatError) {
+                try await environment.stores.pollRequests.polled(room.code)
+            } catch {
+                environment.logger.warning("a poll was not recorded", metadata: [LogKeys.cause: "\(error)"])
+            }
+        }
+    }
+
+    private func stream(
+        _ subscription: NtfySubscription, _ format: NtfyFormat, _ caller: Caller, _ address: IPAddress?,
+        _ request: Request, _ context: ChatContext
+    ) throws -> Response {
+        guard caller != .administrator, let secret = Self.credential(request) else {
+            throw ChatError(.forbidden, "A stream needs a token of the relay (pushchat token) or an app's credential")
+        }
+        do throws(ChatError) {
+            return try streams.open(
+                subscription.rooms, for: caller.reader, .program(secret: secret), as: format, address, request, context)
+        } catch {
+            var answer = ErrorResponse(error)
+            if error.code == .tooManyRequests { answer.ntfyCode = 42903 }
+            throw answer
+        }
+    }
+
+    /// Returns the stored messages, without `open` and `keepalive`, which ntfy's app on iPhones would show.
+    private func poll(
+        _ subscription: NtfySubscription, _ format: NtfyFormat, _ caller: Caller
+    ) async throws -> Response {
+        let feed = environment.stores.feed
+        var history = NtfyHistory(subscription.rooms, upTo: subscription.end, feed: feed)
+        // An error of the first read is an answer. After that it breaks the connection.
+        try await history.fill()
+        await recordPoll(of: format.topics)
+        // A client that filters has not fetched the other messages.
+        let reader = format.filter.isEmpty ? caller.member?.member : nil
+        return Response(
+            status: .ok,
+            headers: [.contentType: format.contentType, .cacheControl: "no-store", .accelBuffering: "no"],
+            body: ResponseBody { [history] writer in
+                var (history, text, last) = (history, "", MessageID(0))
+                while let (message, room) = try await history.next() {
+                    last = message.id
+                    if format.filter.includes(message) { text += format.message(message, in: room) }
+                    guard text.utf8.count >= HTTPLimits.streamWrite else { continue }
+                    try await writer.write(ByteBuffer(string: text))
+                    if let reader { feed.handedOut(last, to: reader) }
+                    text = ""
+                }
+                if !text.isEmpty {
+                    try await writer.write(ByteBuffer(string: text))
+                    if let reader { feed.handedOut(last, to: reader) }
+                }
+                try await writer.finish(nil)
+            })
+    }
+}

@@ -1,0 +1,82 @@
+import ChatDomain
+
+/// The rooms of a subscription, and the messages at which it begins and ends.
+struct NtfySubscription: Sendable {
+    /// The maximum number of messages of a subscription that begins at a time. After an id, it is complete.
+    static let most = 1000
+    /// The number of messages of a room to look at together.
+    private static let page = 50
+
+    private(set) var rooms: [StreamRoom] = []
+    /// The last message of a poll.
+    private(set) var end: MessageID
+
+    init(
+        _ since: NtfySince, of topics: NtfyTopics, _ filter: NtfyFilter, _ caller: Caller, _ stores: Stores
+    ) async throws(ChatError) {
+        let clients = stores.clients
+        func newest(of room: SecretCode?) async throws(ChatError) -> MessageID {
+            try await clients.messages(ClientReading(room: room, client: ""), before: nil, limit: 1).first?.message.id
+                ?? 0
+        }
+        // A room's messages appear in the order of their ids. Those of different rooms need not.
+        var positions: [RoomPosition] = []
+        if let member = caller.member {
+            positions = [try await stores.feed.position(of: member.member)]
+        } else {
+            for room in topics.rooms {
+                positions.append(RoomPosition(code: room.code, historyFrom: 0, last: try await newest(of: room.code)))
+            }
+        }
+        end = positions.map(\.last).max() ?? 0
+        var start: @Sendable (RoomPosition) -> MessageID = { $0.last }
+        if let id = filter.id.flatMap(NtfyMessageID.message) {
+            // No other message meets the condition.
+            start = { _ in id - 1 }
+            end = min(end, id)
+        } else {
+            switch since {
+            case .none: break
+            case .latest:
+                var before: [SecretCode: MessageID] = [:]
+                for position in positions { before[position.code] = try await newest(of: position.code) - 1 }
+                start = { [before] in before[$0.code] ?? 0 }
+            case .message(let id):
+                // An id after the last message comes from another database.
+                let isKnown = if id <= end { true } else { try await id <= newest(of: nil) }
+                if isKnown { start = { _ in id } } else { fallthrough }
+            case .all, .time:
+                let time: Timestamp? = if case .time(let time) = since { time } else { nil }
+                let first = try await Self.first(of: positions, since: time, clients)
+                start = { position in first.map { $0 - 1 } ?? position.last }
+            }
+        }
+        rooms = positions.map { StreamRoom(position: $0, start: max($0.historyFrom, start($0))) }
+    }
+
+    /// Returns the first of the newest ``most`` messages since a time. `nil` if there is none.
+    private static func first(
+        of positions: [RoomPosition], since time: Timestamp?, _ clients: any ClientStore
+    ) async throws(ChatError) -> MessageID? {
+        var unread: [[(id: MessageID, sentAt: Timestamp)]] = positions.map { _ in [] }
+        var cursors: [MessageID?] = positions.map { $0.last + 1 }
+        var first: MessageID?
+        for _ in 0..<most {
+            for index in positions.indices where unread[index].isEmpty {
+                guard let cursor = cursors[index] else { continue }
+                let found = try await clients.messages(
+                    ClientReading(room: positions[index].code, after: positions[index].historyFrom, client: ""),
+                    before: cursor, limit: page)
+                // The newest is the last, which is cheap to remove.
+                unread[index] = found.reversed().map { ($0.message.id, $0.message.sentAt) }
+                cursors[index] = found.count < page ? nil : found.last?.message.id
+            }
+            let heads = positions.indices.compactMap { index in unread[index].last.map { ($0, index) } }
+            guard let (newest, index) = heads.max(by: { $0.0.id < $1.0.id }) else { break }
+            if let time, newest.sentAt < time { break }
+            first = newest.id
+            unread[index].removeLast()
+        }
+        return first
+    }
+}
