@@ -107,6 +107,24 @@ struct NtfyTests {
         #expect(try await Self.get(relay, "/ntfy/empty/json?poll=1", "geheim").text.isEmpty)
     }
 
+    @Test("A message is one line in each form, also for clients that end lines at other characters")
+    func lines() async throws {
+        let rooms = try Rooms()
+        let words = "one\r\ntwo\nthree\rfour\u{2028}five\u{2029}six"
+        rooms.add(1, words, by: "token:1", title: "a\u{2028}b")
+        let relay = try rooms.relay()
+        let raw = try await Self.get(relay, "/ntfy/kitchen/raw?poll=1").text
+        #expect(raw == "one two three four five six\n")
+        for form in ["json", "sse"] {
+            let text = try await Self.get(relay, "/ntfy/kitchen/\(form)?poll=1").text
+            let lines = text.split(whereSeparator: \.isNewline)
+            let line = try #require(lines.first)
+            #expect(lines.count == 1)
+            let json = try JSONValue(parsing: String(line.trimmingPrefix("data: "))).object
+            #expect(json?["message"]?.text == words && json?["title"]?.text == "a\u{2028}b")
+        }
+    }
+
     @Test("A member's credential reads its room only, from its history on, and counts as fetched")
     func member() async throws {
         let rooms = try Rooms()

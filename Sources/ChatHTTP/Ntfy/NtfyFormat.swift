@@ -42,7 +42,7 @@ struct NtfyFormat: EventFormat {
     func includes(_ message: Message, in room: SecretCode) -> Bool { filter.includes(message) }
 
     func message(_ message: Message, in room: SecretCode, isOwn: Bool = false) -> String {
-        if form == .raw { return message.text.replacing("\n", with: " ") + "\n" }
+        if form == .raw { return String(message.text.map { $0.isNewline ? " " : $0 }) + "\n" }
         var json = Self.head(
             id: NtfyMessageID.text(message.id), time: message.sentAt, event: "message",
             topic: topics.name(of: room))
@@ -51,12 +51,29 @@ struct NtfyFormat: EventFormat {
         ] {
             guard let value, !value.isEmpty || name == "message" else { continue }
             json += ",\"\(name)\":\""
-            JSONString.escape(value, into: &json)
+            Self.escape(value, into: &json)
             json += "\""
         }
         if let priority = NtfyPriority(ofPushes: message.priority) { json += ",\"priority\":\(priority.rawValue)" }
         return framed(json + "}", nil)
     }
+
+    /// Escapes a text for JSON on one line. A JSON string may contain U+2028 and U+2029, where some clients end a line:
+    /// ntfy's app on iPhones then reads no message of the poll, and Python's `splitlines` cuts the message.
+    private static func escape(_ text: String, into json: inout String) {
+        guard text.unicodeScalars.contains(where: { separators.contains($0) }) else {
+            return JSONString.escape(text, into: &json)
+        }
+        for scalar in text.unicodeScalars {
+            if separators.contains(scalar) {
+                json += "\\u" + String(scalar.value, radix: 16)
+            } else {
+                JSONString.escape(String(scalar), into: &json)
+            }
+        }
+    }
+
+    private static let separators: [Unicode.Scalar] = ["\u{2028}", "\u{2029}"]
 
     func opening(from start: MessageID) -> String? { event("open") }
 
