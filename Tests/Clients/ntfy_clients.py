@@ -124,7 +124,7 @@ def client(secret, topic="kitchen", prefix="/ntfy"):
 
 
 def refusal(secret, topic):
-    """Returns what python-ntfy says when the relay refuses to hand out messages."""
+    """Returns what python-ntfy says when the relay refuses a poll."""
     try:
         return client(secret, topic).get_cached_messages()
     except MessageReceiveError as error:
@@ -218,7 +218,7 @@ def live(phone):
 # ----- A member's own credential
 
 def member():
-    """A member of a room whose code no topic can carry uses the app with a credential of its own."""
+    """A member of a room whose code no topic can carry uses the app with a personal credential."""
     ann, bob = relay.member(1, "Ann", "tea & biscuits"), relay.member(2, "Bob", "tea & biscuits")
     made = relay.credential(ann, "Ann's phone")
     secret, topic = made["credential"], made["topic"]

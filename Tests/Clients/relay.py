@@ -22,7 +22,7 @@ def start(base, command, context=None, log=subprocess.DEVNULL):
 
 
 def administered(command):
-    """Returns a relay with an admin token, for which a request without a token is nobody's, although it comes from the same
+    """Returns a relay with an admin token, so that a request without a token has no rights, although it comes from the same
     machine."""
     token = "the-token-of-the-administrator"
     return Relay([*command, "--set", "admin.token=" + token], token=token)

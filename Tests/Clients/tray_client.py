@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gotify-tray, a desktop client of Gotify, unmodified and whole, on a screen of Qt that nobody sees. The relay is killed under it.
+"""gotify-tray, a desktop client of Gotify, unmodified and whole, on Qt's offscreen platform. The relay is killed under it.
 
 Usage: tray_client.py FOLDER RELAY-COMMAND…
 The client keeps its settings below FOLDER. Prints a line for each check that passed. Ends with status 1 at the first that failed.
