@@ -23,8 +23,8 @@ package struct UpstreamServer: Sendable, Hashable {
         self.userAgent = userAgent
     }
 
-    /// The topic at the upstream server that stands for a room. The app subscribes to it by itself. It contains only a
-    /// hash of the alias, which nobody can guess.
+    /// The topic at the upstream server that stands for a room. The app subscribes to it without the
+    /// user's help. It contains only a hash of the alias, which cannot be guessed.
     func topic(_ alias: RoomAlias) -> String {
         Hex.text(Array(SHA256.hash(data: Data("\(baseURL)/\(alias.text)".utf8))))
     }

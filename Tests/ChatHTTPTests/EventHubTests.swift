@@ -574,7 +574,7 @@ struct EventHubTests {
         #expect(form.heartbeat() == nil && form.dropsConnection)
     }
 
-    @Test("Streams of one form share the bytes of a message; a WebSocket has frames of its own")
+    @Test("Streams of one form share the bytes of a message; a WebSocket has its own frames")
     func sharedBytes() throws {
         let event = events(["x"])[0]
         let (plain, frames) = (StreamForm(Loud()), StreamForm(Loud(), isWebSocket: true))

@@ -431,7 +431,7 @@ struct GotifyTests {
         }
     }
 
-    @Test("The names at the root are those of Gotify's paths, and the relay has no such paths of its own")
+    @Test("The names at the root are those of Gotify's paths, and no other path of the relay is among them")
     func rootNames() {
         func first(_ path: String) -> String { String(path.dropFirst().prefix { $0 != "/" }) }
         let routes = relay.server().routes

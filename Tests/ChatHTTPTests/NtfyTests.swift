@@ -231,7 +231,7 @@ struct NtfyTests {
         #expect(NtfySince.duration(text) == seconds.map { .milliseconds(Int64($0 * 1000)) })
     }
 
-    @Test("An id has 12 characters and is no number")
+    @Test("An id has 12 characters and does not look like a number")
     func ids() {
         #expect(NtfyMessageID.text(7) == "m00000000007" && NtfyMessageID.message("m00000000007") == 7)
         for wrong in ["7", "m7", "00000000007", "n00000000007", "m0000000000x", "", "m-0000000007"] {
@@ -330,7 +330,7 @@ struct NtfyTests {
         let refused = try await relay.send(
             .post, "/ntfy/hall", headers: [.authorization: "Bearer pcc_ann"], body: Array("hi".utf8))
         try Self.check(refused, 403, 40301)
-        // The alias names the room, too.
+        // The alias also names the room.
         let alias = try await relay.store.clients.alias(of: Self.kitchen).text
         let aliased = try await relay.send(
             .put, "/ntfy/\(alias)", headers: [.authorization: "Bearer pct_post_kitchen"], body: Array("hi".utf8))
@@ -407,7 +407,7 @@ struct NtfyTests {
 
     // MARK: - Pages of other sites, and the root
 
-    @Test("Pages of other sites may call with a credential of their own")
+    @Test("Pages of other sites may call with a credential")
     func preflight() async throws {
         let relay = try Rooms().relay()
         for path in ["/ntfy/kitchen/json", "/ntfy/kitchen", "/ntfy/v1/account"] {

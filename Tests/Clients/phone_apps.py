@@ -519,7 +519,7 @@ class Follower(threading.Thread):
     def __init__(self, phone, name):
         super().__init__(daemon=True)
         self.phone, self.name, self.received, self.fault, self.is_over = phone, name, {}, None, False
-        # The messages from streams, and how many of them came twice. Pages may overlap with a stream.
+        # The messages from streams, and the number of those that came twice. Pages may overlap with a stream.
         self.streamed, self.repeated = set(), 0
 
     def run(self):

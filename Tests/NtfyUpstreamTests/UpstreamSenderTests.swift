@@ -56,7 +56,7 @@ struct UpstreamSenderTests {
         #expect(store.leases.isEmpty)
     }
 
-    @Test("An accepted message is settled; a refused one, too; the relay's stop releases one")
+    @Test("Accepted and refused messages are settled; the relay's stop releases one")
     func settled() async {
         let store = FakePollRequests([Self.request(1), Self.request(2), Self.request(3)])
         var schedule = UpstreamSchedule()

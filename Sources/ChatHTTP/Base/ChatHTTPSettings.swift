@@ -23,7 +23,7 @@ package struct ChatHTTPSettings: Sendable {
     package var ntfy: NtfySettings
     /// Whether Gotify's paths also exist without `/gotify`.
     package var gotifyAtRoot = false
-    /// Whether ntfy's paths exist without `/ntfy`, too.
+    /// Whether ntfy's paths also exist without `/ntfy`.
     package var ntfyAtRoot = false
 
     package init(

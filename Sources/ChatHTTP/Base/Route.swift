@@ -47,6 +47,6 @@ struct Route: Sendable {
     /// The prefix of the paths for ntfy's clients.
     static let ntfyPrefix = "/ntfy"
 
-    /// Whether the route is for ntfy's clients. Pages of other sites may call it, with a credential of their own.
+    /// Whether the route is for ntfy's clients. Pages of other sites may call it with a credential.
     var isOfNtfy: Bool { path == Self.ntfyPrefix || path.hasPrefix(Self.ntfyPrefix + "/") }
 }

@@ -17,7 +17,7 @@ protocol EventFormat: Sendable {
     func event(_ event: StreamEvent) -> String?
     /// The time of silence before a heartbeat of an HTTP stream.
     var heartbeatInterval: Duration { get }
-    /// What an HTTP stream writes after silence. `nil` for nothing. A WebSocket sends a ping instead.
+    /// The payload of an HTTP stream after silence. `nil` for nothing. A WebSocket sends a ping instead.
     func heartbeat() -> String?
     /// The content type of an HTTP stream.
     var contentType: String { get }
@@ -69,7 +69,7 @@ struct StreamForm: Sendable {
         isWebSocket ? WebSocket.text(payload) : ByteBuffer(string: payload)
     }
 
-    /// What the stream writes after silence. `nil` for nothing.
+    /// The bytes of the stream after silence. `nil` for nothing.
     func heartbeat() -> ByteBuffer? { isWebSocket ? WebSocket.ping : format.heartbeat().map(bytes) }
 
     /// Whether the stream ends without a last chunk.

@@ -58,7 +58,7 @@ final class EventHub: Service {
             return receipts.take(now: now, isOpen: isOpen).compactMap { code in rooms[code].map { (code, $0.streams) } }
         }
 
-        /// What a stream writes next: messages, and the number of the room's members. Without messages, the stream is
+        /// The next writes of a stream: messages, and the number of the room's members. Without messages, the stream is
         /// behind, and `starts` has the message before the first one in memory, for each room.
         typealias Found = (events: ArraySlice<MessageEvent>?, members: Int?, starts: [MessageID])
 

@@ -4,7 +4,7 @@ import HTTPTypes
 import Hummingbird
 
 /// ntfy's API, for its apps and for programs that send to an ntfy server. It is available under `/ntfy`, and with
-/// `http.ntfy_at_root` at the root, too. A topic is a room's code or its alias (https://docs.ntfy.sh).
+/// `http.ntfy_at_root` also at the root. A topic is a room's code or its alias (https://docs.ntfy.sh).
 struct NtfyAPI: Sendable {
     let posting: PostingAPI
     let streams: StreamOpener

@@ -37,8 +37,8 @@ extension NtfyAPI {
 
     private static let unlimited: Int64 = 1_000_000
 
-    /// `POST /ntfy/v1/account/token`: creates a credential with the caller's rights. The administrator's secret is no
-    /// credential of an app, so that caller gets it back.
+    /// `POST /ntfy/v1/account/token`: creates a credential with the caller's rights. The administrator
+    /// gets its own secret back, which is not a credential of an app.
     func makeToken(_ request: Request, _ context: ChatContext) async throws -> Response {
         try admitAddress(request, context)
         let caller = try context.caller()

@@ -17,7 +17,7 @@ extension NtfyMessageID {
         text.utf8.count == length && text.utf8.allSatisfy { $0.isASCIIDigit || $0.isASCIILetter }
     }
 
-    /// An id for an event that is no message.
+    /// An id for an event other than a message.
     static func random() -> String {
         let characters = Array("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
         return String((0..<length).map { _ in characters[Int.random(in: 0..<characters.count)] })

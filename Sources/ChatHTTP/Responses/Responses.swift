@@ -38,7 +38,7 @@ enum Responses {
     }
 
     /// The response to `OPTIONS` where pages of other sites may call, as on an ntfy server. They must send the
-    /// credential themselves: browsers add none of their own (Fetch §3.2).
+    /// credential themselves: browsers add none (Fetch §3.2).
     static func preflight(allow: String) -> Response {
         Response(
             status: .ok,
