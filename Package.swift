@@ -31,7 +31,7 @@ let productsByPackage: [String: [String]] = [
     "swift-crypto": ["Crypto", "CryptoExtras"],
     "swift-http-types": ["HTTPTypes"],
     "swift-log": ["Logging"],
-    "swift-nio": ["NIOCore", "NIOEmbedded", "NIOHTTP1", "NIOPosix", "NIOTLS", "NIOWebSocket"],
+    "swift-nio": ["NIOCore", "NIOEmbedded", "NIOFoundationCompat", "NIOHTTP1", "NIOPosix", "NIOTLS", "NIOWebSocket"],
     "swift-nio-extras": ["NIOHTTPCompression", "NIOHTTPTypes", "NIOHTTPTypesHTTP1"],
     "swift-nio-http2": ["NIOHPACK", "NIOHTTP2"],
     "swift-nio-ssl": ["NIOSSL"],
@@ -55,8 +55,11 @@ let sockets = products("NIOCore", "NIOHPACK", "NIOPosix", "NIOSSL")
 // The targets are listed in the order in which a message travels.
 let package = Package(
     name: "pushchat",
-    platforms: [.macOS(.v15)],
-    products: [.executable(name: "pushchat", targets: ["pushchat"])],
+    platforms: [.macOS(.v15), .iOS(.v16)],
+    products: [
+        .executable(name: "pushchat", targets: ["pushchat"]),
+        .library(name: "PushChatKit", targets: ["PushChatKit"]),
+    ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.0"),
         .package(url: "https://github.com/apple/swift-certificates", from: "1.21.0"),
@@ -145,12 +148,17 @@ let package = Package(
             name: "WebAssets",
             dependencies: ["EmbeddedFiles"] + products("HTTPTypes", "Hummingbird", "NIOCore", "NIOHTTPTypes"),
             exclude: ["base.css", "base.js"]),
+        // The client for apps: calls, events, outbox and tokens of a member, over any transport. Foundation only.
+        .target(name: "PushChatCore"),
+        // PushChatCore with a transport on URLSession: what an app imports.
+        .target(name: "PushChatKit", dependencies: ["PushChatCore"]),
         // Reads the rows of an import: MySQL dumps of the tutorial's server, and tables of devices.
         .target(name: "ChatImport", dependencies: ["ChatDomain"] + products("Crypto")),
-        // A client of the relay: calls, the stream of events, and the steps of a chat. Knows no flags and no terminal.
+        // The HTTP client of the executable: calls of the admin API, and the transport of PushChatCore.
         .target(
             name: "PushChatClient",
-            dependencies: ["ChatDomain"] + products("AsyncHTTPClient", "NIOCore", "NIOHTTP1", "NIOSSL")),
+            dependencies: ["ChatDomain", "PushChatCore"]
+                + products("AsyncHTTPClient", "NIOCore", "NIOFoundationCompat", "NIOHTTP1", "NIOSSL")),
         // Writes the log, one line per record.
         .target(name: "ChatLog", dependencies: ["ChatDomain"] + products("Logging")),
         // The files that the executable contains: pages, the API description, the schemas.
@@ -164,8 +172,8 @@ let package = Package(
             name: "pushchat",
             dependencies: [
                 "ChatHTTP", "ChatDomain", "ChatSession", "ChatStore", "ChatStorePostgres", "ChatDispatch",
-                "APNSGateway", "ChatImport", "ChatLog", "NtfyUpstream", "PushChatClient", "PushSandbox", "PushWire",
-                "WebPushGateway", "BuildInfo",
+                "APNSGateway", "ChatImport", "ChatLog", "NtfyUpstream", "PushChatClient", "PushChatCore", "PushSandbox",
+                "PushWire", "WebPushGateway", "BuildInfo",
             ]
                 + products(
                     "ArgumentParser", "AsyncHTTPClient", "Crypto", "Logging", "NIOCore", "NIOHTTP1", "NIOSSL",
@@ -217,10 +225,10 @@ let package = Package(
                 + products("Crypto", "HummingbirdTesting", "NIOHTTP1", "NIOHTTP2", "NIOWebSocket")),
         .testTarget(name: "ChatImportTests", dependencies: ["ChatImport", "ChatDomain", "ChatStore"]),
         .testTarget(name: "ChatLogTests", dependencies: ["ChatLog", "ChatDomain"] + products("Logging")),
-        .testTarget(name: "PushChatClientTests", dependencies: ["PushChatClient", "ChatDomain"]),
+        .testTarget(name: "PushChatCoreTests", dependencies: ["PushChatCore"]),
         .testTarget(
             name: "pushchatTests",
-            dependencies: ["pushchat", "PushChatClient", "APNSGateway", "ChatDomain", "ChatHTTP"]
+            dependencies: ["pushchat", "PushChatClient", "PushChatCore", "APNSGateway", "ChatDomain", "ChatHTTP"]
                 + products("ArgumentParser", "Logging")),
         // A PostgreSQL server, and stores for tests. The excluded files are the schemas of earlier versions.
         .target(
@@ -247,7 +255,7 @@ for target in package.targets where !["BuildInfo", "CLinux", "CPostgreSQL", "Emb
 // `make fuzz` builds only these tests. The parsers' targets report to libFuzzer which code an input reaches.
 if let fuzzer = Context.environment["FUZZ_RUNTIME"] {
     let parsers: Set = [
-        "APNSGateway", "ChatDomain", "ChatHTTP", "ChatImport", "ChatSession", "HTTP2Wire", "PushChatClient", "PushWire",
+        "APNSGateway", "ChatDomain", "ChatHTTP", "ChatImport", "ChatSession", "HTTP2Wire", "PushChatCore", "PushWire",
         "WebPushGateway", "pushchat",
     ]
     let runtime: [LinkerSetting] = [.unsafeFlags([fuzzer, "-lstdc++"])]

@@ -11,7 +11,7 @@ package struct RelayClient: Sendable {
     package let base: String
     /// The bearer token of the `Authorization` header. For `/v1` it is the relay's first `admin.token`, or a token that
     /// `pushchat token` created. For the chat it is a session. `nil` if the relay requires none.
-    let token: String?
+    package let token: String?
 
     /// The advice in the error for a missing or wrong token.
     package var tokenHint =
@@ -68,7 +68,7 @@ package struct RelayClient: Sendable {
     /// The time limit of one call.
     package static let timeout = TimeAmount.seconds(30)
     /// The size limit in bytes of a response. It has room for a page of the largest records.
-    private static let maximumResponse = 16 << 20
+    static let maximumResponse = 16 << 20
     /// The maximum number of attempts of a call without a response, and the pause between them.
     private static let attempts = 4
     private static let pause = Duration.milliseconds(500)
@@ -133,7 +133,7 @@ package struct RelayClient: Sendable {
     package func head(of request: HTTPClientRequest, within limit: TimeAmount = timeout) async throws
         -> HTTPClientResponse
     {
-        let response = try await http.execute(request, timeout: limit)
+        let response = try await execute(request, within: limit)
         guard (200..<300).contains(response.status.code) else {
             let bytes = try await response.body.collect(upTo: Self.maximumResponse)
             throw RelayRefusal(
@@ -141,6 +141,10 @@ package struct RelayClient: Sendable {
                 retryAfter: response.headers.first(name: "Retry-After"))
         }
         return response
+    }
+
+    func execute(_ request: HTTPClientRequest, within limit: TimeAmount) async throws -> HTTPClientResponse {
+        try await http.execute(request, timeout: limit)
     }
 
     /// Returns the kind of failure that a thrown error means.
@@ -162,17 +166,17 @@ package struct RelayClient: Sendable {
     package var isNoRelay: CallFailure { .hopeless("\(base) does not answer in JSON: is it a PushChat relay?") }
 
     /// Whether the connection has ended, and no further reason is known.
-    private static func isClosed(_ error: any Error) -> Bool {
+    static func isClosed(_ error: any Error) -> Bool {
         let text = String(describing: error)
         return (error as? HTTPClientError) == .remoteConnectionClosed
             || ["onnection reset", "stream ended"].contains { text.contains($0) }
     }
 
-    private static func isRefused(_ error: any Error) -> Bool {
+    static func isRefused(_ error: any Error) -> Bool {
         (error as? HTTPClientError) == .connectTimeout || String(describing: error).contains("onnection refused")
     }
 
-    private static func text(_ error: any Error) -> String {
+    static func text(_ error: any Error) -> String {
         String(describing: error).split(separator: "\n").first.map(String.init) ?? "unknown"
     }
 }

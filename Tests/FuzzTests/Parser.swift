@@ -11,7 +11,7 @@ import NIOCore
 @testable import ChatImport
 @testable import ChatSession
 @testable import HTTP2Wire
-@testable import PushChatClient
+@testable import PushChatCore
 @testable import PushWire
 @testable import WebPushGateway
 @testable import pushchat
@@ -425,7 +425,7 @@ enum Parser: String, CaseIterable {
     /// Reading in pieces has the same result as reading the whole.
     private static func events(_ bytes: [UInt8]) {
         func read(piece: Int) -> (events: [ServerSentEvent], isRefused: Bool) {
-            var (parser, all, rest) = (EventStreamParser(), [ServerSentEvent](), bytes.dropFirst())
+            var (parser, all, rest) = (ServerSentEventParser(), [ServerSentEvent](), bytes.dropFirst())
             do {
                 while !rest.isEmpty {
                     all += try parser.read(rest.prefix(piece))

@@ -1,13 +1,14 @@
 import ArgumentParser
 import ChatDomain
 import Foundation
-import PushChatClient
+import PushChatCore
 import UnixSignals
 
 /// Runs `pushchat chat`: makes the calls that ``ChatClientState`` chooses, prints the state's reports, and passes typed
 /// lines to the state.
 actor ChatClient {
-    private let calls: MemberCalls
+    private let api: PushChatAPI
+    private let member: ChatMemberID
     private let code: SecretCode
     private let name: Nickname
     private let leaves: Bool
@@ -20,9 +21,11 @@ actor ChatClient {
     private let readSignal = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
 
     init(
-        calls: MemberCalls, code: SecretCode, name: Nickname, state: ChatClientState, json: Bool, leaves: Bool
+        api: PushChatAPI, member: ChatMemberID, code: SecretCode, name: Nickname, state: ChatClientState, json: Bool,
+        leaves: Bool
     ) {
-        self.calls = calls
+        self.api = api
+        self.member = member
         self.code = code
         self.name = name
         self.state = state
@@ -61,7 +64,7 @@ actor ChatClient {
             do {
                 switch state.call {
                 case .join:
-                    try await calls.join(code, as: name)
+                    try await api.join(code.text, as: name.text, member: member)
                     state.joined()
                     if screen.isInteractive {
                         screen.print([
@@ -80,31 +83,30 @@ actor ChatClient {
 
     private func fetch() async throws {
         guard case .page(let since) = state.call else { return }
-        screen.print(try state.received(try await calls.messages(since: since)))
+        screen.print(state.received(try await page(after: since)))
+    }
+
+    private func page(after id: MessageID) async throws -> ChatPage {
+        try await api.messages(after: id, limit: Reception.page, member: member)
     }
 
     /// Reads the stream from after `since`. Always ends with an error, because a stream that ends is a lost connection.
     private func follow(_ since: MessageID) async throws {
-        var parser = EventStreamParser()
-        let body = try await calls.stream(since: since)
-        screen.print(state.opened(since: since))
+        var parser = ServerSentEventParser()
+        let body = try await api.stream(after: since, member: member).body
+        screen.print(state.opened(after: since))
         for try await bytes in body {
-            for event in try parser.read(bytes.readableBytesView) {
-                let reports = try state.received(event)
-                screen.print(reports)
-                if reports.contains(.left(wasRemoved: true)) { throw CallFailure.hopeless(ChatClientState.removed) }
-                if reports.contains(.left(wasRemoved: false)) { throw CallFailure.hopeless(ChatClientState.gone) }
-            }
+            for event in try parser.read(bytes) { screen.print(try state.received(event)) }
         }
-        throw CallFailure.lost(calls.relay.base)
+        throw TransportError.lost("")
     }
 
     /// Returns the kind of failure that `error` means.
     ///
     /// - Throws: ``CancellationError`` if the chat has ended in the meantime.
-    private func failure(_ error: any Error) throws -> CallFailure {
+    private func failure(_ error: any Error) throws -> PushChatError {
         try Task.checkCancellation()
-        return calls.relay.failure(error)
+        return PushChatAPI.failure(error)
     }
 
     private func react(to reaction: ([ChatClientState.Report], ChatClientState.Next)) async throws {
@@ -122,10 +124,10 @@ actor ChatClient {
         for await _ in postSignal.stream {
             while let draft = state.nextDraft {
                 do {
-                    try await calls.post(draft)
-                    state.posted()
+                    _ = try await api.post(draft.text, member: member, key: draft.id)
+                    state.posted(draft)
                 } catch {
-                    try await react(to: state.postingFailed(failure(error), random: .random(in: 0...1)))
+                    try await react(to: state.postingFailed(draft, failure(error), random: .random(in: 0...1)))
                 }
                 readSignal.continuation.yield()
             }
@@ -142,7 +144,7 @@ actor ChatClient {
     private func fetchLast() async throws {
         while true {
             do {
-                screen.print(try state.received(try await calls.messages(since: state.cursor)))
+                screen.print(state.received(try await page(after: state.cursor)))
                 if case .stream = state.call { return }
             } catch {
                 try await react(to: state.receivingFailed(failure(error), random: .random(in: 0...1)))
@@ -191,20 +193,25 @@ actor ChatClient {
 
     // MARK: - The end
 
+    /// The time limit of calls at the end of the process.
+    private static let lastCallLimit = Duration.seconds(3)
+
     private func end() async throws {
         // Try once more to post the remaining lines, until one fails. The idempotency keys make this safe.
-        while let draft = state.drafts.first, (try? await calls.post(draft, isLast: true)) != nil { state.posted() }
+        while let draft = state.drafts.first,
+            (try? await api.post(draft.text, member: member, key: draft.id, within: Self.lastCallLimit)) != nil
+        { state.posted(draft) }
         for draft in state.drafts { screen.print([Self.unsent(draft)]) }
         var hasLeft = true
         if leaves {
-            hasLeft = (try? await calls.leave()) != nil
+            hasLeft = (try? await api.leave(member, within: Self.lastCallLimit)) != nil
             if !hasLeft { screen.print([.note("you are still a member of the room: the relay did not answer")]) }
         }
         let isWhole = state.drafts.isEmpty && (screen.isInteractive || state.refused == 0)
         guard isWhole, hasLeft else { throw ExitCode(1) }
     }
 
-    private static func unsent(_ draft: ChatClientState.Draft) -> ChatClientState.Report {
+    private static func unsent(_ draft: OutboxMessage) -> ChatClientState.Report {
         .note("not sent: \(ChatClientState.shown(draft.text))")
     }
 }

@@ -1,6 +1,6 @@
 import ChatDomain
 import Foundation
-import PushChatClient
+import PushChatCore
 
 /// The output format of `pushchat chat`. Control characters in names and texts never reach the terminal.
 struct ChatText {
@@ -26,7 +26,7 @@ struct ChatText {
     mutating func lines(_ report: ChatClientState.Report) -> (output: [String], note: String?) {
         switch (report, form) {
         case (.note(let text), _): return ([], text.oneLine)
-        case (.message(let message), .json): return ([Output.escaped(JSONValue.object(message.json).description)], nil)
+        case (.message(let message), .json): return ([Output.escaped(JSONValue.object(message.object).description)], nil)
         case (.members(let count), .json): return ([#"{"event":"room","members":\#(count)}"#], nil)
         case (.deleted(let id), .json): return ([#"{"event":"deleted","id":\#(id)}"#], nil)
         case (.left(let wasRemoved), .json):
@@ -41,7 +41,7 @@ struct ChatText {
         case (.members, .plain), (.deleted, .plain), (.left, _): return ([], nil)
         case (.message(let message), .plain):
             return (
-                ["\(message.sentAt.rfc3339) \(Self.writer(message)): \(Self.body(message).oneLine)"],
+                ["\(message.time.rfc3339) \(Self.writer(message)): \(Self.body(message).oneLine)"],
                 nil
             )
         case (.message(let message), .terminal(let isColoured)):
@@ -51,7 +51,7 @@ struct ChatText {
 
     private mutating func terminal(_ message: ChatMessage, isColoured: Bool) -> [String] {
         var lines: [String] = []
-        let today = Self.local(message.sentAt, "%A, %e %B %Y")
+        let today = Self.local(message.time, "%A, %e %B %Y")
         func coloured(_ text: String, _ code: String) -> String {
             isColoured ? "\u{1B}[\(code)m\(text)\u{1B}[0m" : text
         }
@@ -63,7 +63,7 @@ struct ChatText {
         // Indent the further lines of a text, so that they align.
         let rows = Self.body(message).split(omittingEmptySubsequences: false) { ["\n", "\r", "\r\n"].contains($0) }
         for (index, row) in rows.enumerated() {
-            let head = index == 0 ? "\(coloured(Self.local(message.sentAt, "%H:%M"), "2")) \(name): " : "      "
+            let head = index == 0 ? "\(coloured(Self.local(message.time, "%H:%M"), "2")) \(name): " : "      "
             lines.append(head + String(row).oneLine)
         }
         return lines
@@ -79,7 +79,7 @@ struct ChatText {
 
     /// The text, together with the title and the link that a program may have added.
     private static func body(_ message: ChatMessage) -> String {
-        [message.json["title"]?.text, message.text, message.json["link"]?.text].compactMap(\.self).joined(
+        [message.title, message.text, message.link].compactMap(\.self).joined(
             separator: "\n")
     }
 
@@ -165,5 +165,21 @@ struct ChatScreen {
             if count < 0, errno != EINTR, errno != EAGAIN { return }
             bytes = bytes.dropFirst(max(0, count))
         }
+    }
+}
+
+extension ChatMessage {
+    /// The time at which the message was sent.
+    fileprivate var time: Timestamp { Timestamp(milliseconds: Int64((sentAt.timeIntervalSince1970 * 1000).rounded())) }
+
+    /// The message as the API writes it.
+    fileprivate var object: JSONObject {
+        var object: JSONObject = ["id": .number(id), "name": .string(name), "text": .string(text)]
+        object["title"] = title.map { .string($0) }
+        object["link"] = link.map { .string($0) }
+        object["sent_at"] = .time(time)
+        object["own"] = .bool(isOwn)
+        if isOfProgram { object["program"] = .bool(true) }
+        return object
     }
 }

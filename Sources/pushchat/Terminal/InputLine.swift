@@ -1,5 +1,11 @@
 import ChatDomain
-import PushChatClient
+
+/// A line that was typed or read.
+enum InputLine: Equatable, Sendable {
+    case text(String)
+    /// A line that cannot be used, and the reason.
+    case unusable(String)
+}
 
 /// Splits bytes into lines, whatever pieces they arrive in.
 struct LineSplitter {

@@ -1,5 +1,6 @@
 import ChatDomain
-import PushChatClient
+import Foundation
+import PushChatCore
 import Testing
 
 @testable import pushchat
@@ -13,7 +14,7 @@ import Testing
             "sent_at": .string("2026-11-22T12:03:04.567Z"), "own": .bool(own),
         ]
         for (name, value) in more.members { json[name] = value }
-        return .message(try #require(ChatMessage(.object(json))))
+        return .message(try JSONDecoder().decode(ChatMessage.self, from: Data(JSONValue.object(json).description.utf8)))
     }
 
     /// Text that could control a terminal or reverse the text after it.

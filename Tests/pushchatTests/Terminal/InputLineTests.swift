@@ -1,4 +1,3 @@
-import PushChatClient
 import Testing
 
 @testable import pushchat

@@ -3,6 +3,7 @@ import ChatDomain
 import Foundation
 import NIOCore
 import PushChatClient
+import PushChatCore
 
 /// `pushchat chat`
 struct Chat: AsyncParsableCommand {
@@ -67,11 +68,18 @@ struct Chat: AsyncParsableCommand {
         let (code, name, udid) = try checked()
         let environment = ProcessInfo.processInfo.environment
         let kept = environment[ConfigurationVariables.session].flatMap { $0.isEmpty ? nil : $0 }
-        let relay = try address.client(address.source.flags, silence: Self.silence) { _ in session ?? kept }
+        let session = session ?? kept
+        let relay = try address.client(address.source.flags, silence: Self.silence) { _ in nil }
         let member = try udid ?? Self.keptUDID(relay: relay.base, code, name, environment)
+        guard let url = URL(string: relay.base), let id = ChatMemberID(member.text) else {
+            throw Failure("\(relay.base) is not a URL")
+        }
+        let api = PushChatAPI(
+            url: url, app: PushChatAPI.App(version: Build.version, model: "terminal"), transport: relay
+        ) { session }
+        let state = ChatClientState(relay: relay.base, shownHistory: history, endsWithInput: !follow)
         try await ChatClient(
-            calls: MemberCalls(relay: relay, udid: member, appVersion: Build.version), code: code, name: name,
-            state: ChatClientState(shownHistory: history, endsWithInput: !follow), json: json, leaves: leave
+            api: api, member: id, code: code, name: name, state: state, json: json, leaves: leave
         ).run()
     }
 

@@ -6,6 +6,7 @@ import NIOCore
 import NIOHTTP1
 import NIOSSL
 import PushChatClient
+import PushChatCore
 import Synchronization
 import WebPushGateway
 
@@ -362,7 +363,7 @@ struct PublicAddressCheck {
         guard response.status == .ok else {
             throw CallFailure.hopeless("the stream \(url)/events answers with status \(response.status.code)")
         }
-        var parser = EventStreamParser()
+        var parser = ServerSentEventParser()
         var times: [String: ContinuousClock.Instant] = [:]
         var (probe, size): (ProbeObservation?, Int) = (nil, 0)
         for try await piece in response.body {

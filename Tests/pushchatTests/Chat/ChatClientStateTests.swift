@@ -1,24 +1,24 @@
 import ChatDomain
+import Foundation
+import PushChatCore
 import Testing
 
-@testable import PushChatClient
+@testable import pushchat
 
 @Suite("The steps of pushchat chat") struct ChatClientStateTests {
     private typealias Report = ChatClientState.Report
 
-    private static func message(_ id: Int64, _ text: String = "x") -> JSONValue {
-        .object([
-            "id": .number(id), "name": .string("Ann"), "text": .string(text),
-            "sent_at": .string("2026-11-22T12:00:00.000Z"), "own": .bool(false),
-        ])
+    private static func message(_ id: Int64, _ text: String = "x") -> ChatMessage {
+        ChatMessage(id: id, name: "Ann", text: text, sentAt: Date(timeIntervalSince1970: 1_795_348_800))
     }
 
-    private static func page(_ ids: some Sequence<Int64>, next: Int64) -> JSONValue {
-        .object(["messages": .array(ids.map { message($0) }), "next": .number(next)])
+    private static func page(_ ids: some Sequence<Int64>, next: Int64, code: String? = nil) -> ChatPage {
+        ChatPage(messages: ids.map { message($0) }, next: next, code: code)
     }
 
     private static func event(_ id: Int64) -> ServerSentEvent {
-        ServerSentEvent(id: "\(id)", data: message(id).description)
+        let json = #"{"id":\#(id),"name":"Ann","text":"x","sent_at":"2026-11-22T12:00:00.000Z","own":false}"#
+        return ServerSentEvent(id: "\(id)", data: json)
     }
 
     private static func room(_ members: Int) -> ServerSentEvent {
@@ -29,9 +29,9 @@ import Testing
     private static func joined(_ ids: [Int64] = [], shownHistory: Int? = nil, endsWithInput: Bool = true) throws
         -> ChatClientState
     {
-        var state = ChatClientState(shownHistory: shownHistory, endsWithInput: endsWithInput)
+        var state = ChatClientState(relay: "http://relay", shownHistory: shownHistory, endsWithInput: endsWithInput)
         state.joined()
-        _ = try state.received(page(ids, next: ids.last ?? 0))
+        _ = state.received(page(ids, next: ids.last ?? 0))
         return state
     }
 
@@ -39,35 +39,35 @@ import Testing
         reports.compactMap { if case .message(let message) = $0 { message.id } else { nil } }
     }
 
-    private static let lost = CallFailure.lost("http://relay")
+    private static let lost = PushChatError.connectionLost("")
 
     private static func refused(_ status: Int, _ code: String?, _ message: String, _ seconds: Int64? = nil)
-        -> CallFailure
+        -> PushChatError
     {
-        .refused(
-            RelayRefusal(status: status, code: code, message: message, retryAfter: seconds.map { .seconds($0) }))
+        .rejected(
+            RelayRejection(status: status, code: code, message: message, retryAfter: seconds.map { .seconds($0) }))
     }
 
     // MARK: - Receiving
 
     @Test("The client joins, reads the history page by page, and then the stream from the end of the history")
     func start() throws {
-        var state = ChatClientState(endsWithInput: true)
+        var state = ChatClientState(relay: "http://relay", endsWithInput: true)
         #expect(state.call == .join)
         state.joined()
-        #expect(state.call == .page(since: 0))
-        #expect(Self.ids(try state.received(Self.page(11...510, next: 510))) == Array(11...510))
-        #expect(state.call == .page(since: 510))
-        #expect(Self.ids(try state.received(Self.page(511...512, next: 512))) == [511, 512])
-        #expect(state.call == .stream(since: 512))
+        #expect(state.call == .page(after: 0))
+        #expect(Self.ids(state.received(Self.page(11...510, next: 510))) == Array(11...510))
+        #expect(state.call == .page(after: 510))
+        #expect(Self.ids(state.received(Self.page(511...512, next: 512))) == [511, 512])
+        #expect(state.call == .stream(after: 512))
     }
 
     @Test("An empty history gives the position where the stream begins")
     func emptyHistory() throws {
-        var state = ChatClientState(endsWithInput: true)
+        var state = ChatClientState(relay: "http://relay", endsWithInput: true)
         state.joined()
-        #expect(try state.received(Self.page([], next: 40)) == [])
-        #expect(state.call == .stream(since: 40))
+        #expect(state.received(Self.page([], next: 40)) == [])
+        #expect(state.call == .stream(after: 40))
     }
 
     @Test("Each message is shown once, even if pages and streams repeat it")
@@ -76,43 +76,43 @@ import Testing
         #expect(Self.ids(try state.received(Self.event(3))) == [3])
         // The stream breaks, and the next one begins too early.
         #expect(state.receivingFailed(Self.lost, random: 1).1 == .again(after: .milliseconds(300)))
-        #expect(state.call == .stream(since: 3))
+        #expect(state.call == .stream(after: 3))
         for (id, shown) in [(2, []), (3, []), (4, [4])] as [(Int64, [Int64])] {
             #expect(Self.ids(try state.received(Self.event(id))) == shown)
         }
         // The last page of the history has a message from the stream again, and the stream one from the page.
-        #expect(Self.ids(try state.received(Self.page([4, 5, 6], next: 6))) == [5, 6])
+        #expect(Self.ids(state.received(Self.page([4, 5, 6], next: 6))) == [5, 6])
         #expect(Self.ids(try state.received(Self.event(6))) == [])
-        #expect(state.call == .stream(since: 6))
+        #expect(state.call == .stream(after: 6))
     }
 
     @Test(
         "On request only the end of a long history is shown",
         arguments: [(0, []), (2, [501, 502]), (9999, nil)])
     func shortHistory(shown: Int, expected: [Int64]?) throws {
-        var state = ChatClientState(shownHistory: shown, endsWithInput: true)
+        var state = ChatClientState(relay: "http://relay", shownHistory: shown, endsWithInput: true)
         state.joined()
-        #expect(try state.received(Self.page(1...500, next: 500)) == [])
-        #expect(Self.ids(try state.received(Self.page(501...502, next: 502))) == expected ?? Array(1...502))
+        #expect(state.received(Self.page(1...500, next: 500)) == [])
+        #expect(Self.ids(state.received(Self.page(501...502, next: 502))) == expected ?? Array(1...502))
         #expect(Self.ids(try state.received(Self.event(503))) == [503])
     }
 
     @Test("A stream that begins earlier than requested is from another database: its messages are shown")
     func otherDatabase() throws {
         var state = try Self.joined([50])
-        _ = state.opened(since: 50)
+        _ = state.opened(after: 50)
         #expect(try state.received(ServerSentEvent(id: "50")) == [])
         let reports = try state.received(ServerSentEvent(id: "0"))
         #expect(reports.count == 1)
         #expect(Self.ids(try state.received(Self.event(7))) == [7])
-        #expect(state.call == .stream(since: 7))
+        #expect(state.call == .stream(after: 7))
     }
 
     @Test("A page before the stream's beginning does not move the position back: common messages are shown once")
     func overtakenStream() throws {
         var state = try Self.joined()
-        _ = state.opened(since: 0)
-        #expect(Self.ids(try state.received(Self.page(1...2, next: 2))) == [1, 2])
+        _ = state.opened(after: 0)
+        #expect(Self.ids(state.received(Self.page(1...2, next: 2))) == [1, 2])
         #expect(try state.received(ServerSentEvent(id: "0")) == [])
         #expect(try state.received(Self.event(1)) == [] && state.received(Self.event(2)) == [])
         #expect(Self.ids(try state.received(Self.event(3))) == [3])
@@ -123,7 +123,7 @@ import Testing
         var state = try Self.joined([50])
         #expect(try state.received(ServerSentEvent(name: "deleted", data: #"{"id":50}"#)) == [.deleted(50)])
         #expect(try state.received(ServerSentEvent(name: "deleted", data: #"{"id":51}"#)) == [])
-        #expect(state.call == .stream(since: 50))
+        #expect(state.call == .stream(after: 50))
     }
 
     @Test("The number of members is shown when it changes, not at each connection; unknown events are skipped")
@@ -133,35 +133,37 @@ import Testing
         #expect(try state.received(Self.room(2)) == [])
         #expect(try state.received(Self.room(3)) == [.members(3)])
         #expect(try state.received(ServerSentEvent(name: "weather", data: "sun")) == [])
-        #expect(try state.received(ServerSentEvent(name: "left", data: "{}")) == [.left(wasRemoved: false)])
+        #expect(throws: PushChatError.left(wasRemoved: false)) {
+            try state.received(ServerSentEvent(name: "left", data: "{}"))
+        }
         let removed = ServerSentEvent(name: "left", data: #"{"reason":"removed"}"#)
-        #expect(try state.received(removed) == [.left(wasRemoved: true)])
+        #expect(throws: PushChatError.left(wasRemoved: true)) { try state.received(removed) }
+        #expect(
+            state.receivingFailed(.left(wasRemoved: true), random: 1)
+                == ([.left(wasRemoved: true)], .end(ChatClientState.removed)))
     }
 
     @Test("A new room code is reported once, whether a page or the stream brings it; the first page reports none")
     func newCode() throws {
-        func page(_ code: String) -> JSONValue {
-            .object(["messages": .array([]), "next": .number(7), "code": .string(code)])
-        }
-        var state = ChatClientState(endsWithInput: false)
+        func page(_ code: String) -> ChatPage { Self.page([], next: 7, code: code) }
+        var state = ChatClientState(relay: "http://relay", endsWithInput: false)
         state.joined()
-        #expect(try state.received(page("tea")) == [])
+        #expect(state.received(page("tea")) == [])
         let event = ServerSentEvent(name: "code", data: #"{"code":"new"}"#)
         #expect(try state.received(event) == [.moved("new")])
         #expect(try state.received(event) == [])
-        #expect(try state.received(page("new")) == [])
-        #expect(try state.received(page("newer")) == [.moved("newer")])
+        #expect(state.received(page("new")) == [])
+        #expect(state.received(page("newer")) == [.moved("newer")])
     }
 
     @Test(
-        "Data that is no message, page or event of a relay is an error",
+        "Data that is no message of a relay is an error",
         arguments: [
             #"{"id":1}"#, "[]", "nonsense", #"{"id":"1","name":"a","text":"b","sent_at":"2026-11-22T12:00:00Z"}"#,
         ])
     func malformed(data: String) throws {
         var state = try Self.joined()
-        #expect(throws: CallFailure.self) { try state.received(ServerSentEvent(data: data)) }
-        #expect(throws: CallFailure.self) { try state.received(JSONValue.object([:])) }
+        #expect(throws: PushChatError.self) { try state.received(ServerSentEvent(data: data)) }
     }
 
     @Test("An outage is reported once, waits grow, and the first event after it resets them")
@@ -170,23 +172,29 @@ import Testing
         let (reports, next) = state.receivingFailed(Self.lost, random: 1)
         #expect(reports == [.note("the connection is lost; connecting again")])
         #expect(next == .again(after: .milliseconds(300)))
-        let again = state.receivingFailed(.noRelay("no relay answers"), random: 1)
+        let again = state.receivingFailed(.unreachable, random: 1)
         #expect(again.0 == [] && again.1 == .again(after: .milliseconds(600)))
         for _ in 0..<20 { _ = state.receivingFailed(Self.lost, random: 1) }
         #expect(state.receivingFailed(Self.lost, random: 1).1 == .again(after: .seconds(10)))
-        #expect(state.opened(since: 1) == [.note("connected again")])
+        #expect(state.opened(after: 1) == [.note("connected again")])
         // A stream that opens and breaks at once does not count as connected: the wait stays long.
         #expect(state.receivingFailed(Self.lost, random: 1).1 == .again(after: .seconds(10)))
-        _ = state.opened(since: 1)
+        _ = state.opened(after: 1)
         _ = try state.received(Self.room(1))
         #expect(state.receivingFailed(Self.lost, random: 1).1 == .again(after: .milliseconds(300)))
     }
 
     @Test("At the start the client does not wait for an absent relay")
     func absent() {
-        var state = ChatClientState(endsWithInput: true)
-        #expect(state.receivingFailed(.noRelay("no relay answers at x"), random: 1).1 == .end("no relay answers at x"))
-        #expect(state.receivingFailed(.hopeless("is it a relay?"), random: 1).1 == .end("is it a relay?"))
+        var state = ChatClientState(relay: "http://relay", endsWithInput: true)
+        guard case .end(let absent) = state.receivingFailed(.unreachable, random: 1).1,
+            case .end(let other) = state.receivingFailed(.unexpectedResponse("<html>"), random: 1).1
+        else {
+            Issue.record("the chat does not end")
+            return
+        }
+        #expect(absent.hasPrefix("no relay answers at http://relay: "))
+        #expect(other == "http://relay does not answer like a PushChat relay: is it one? (<html>)")
         // A lost response is different: it is retried.
         for milliseconds in [300, 600, 1200] {
             #expect(state.receivingFailed(Self.lost, random: 1).1 == .again(after: .milliseconds(milliseconds)))
@@ -232,25 +240,26 @@ import Testing
 
     @Test("Lines are posted in order after the history is shown, each with its key until the relay accepts it")
     func posting() throws {
-        var state = ChatClientState(endsWithInput: true)
+        var state = ChatClientState(relay: "http://relay", endsWithInput: true)
         for text in ["a", "  ", "b"] { #expect(state.typed(.text(text), key: "key of \(text)") == []) }
         #expect(state.nextDraft == nil)
         state.joined()
         #expect(state.nextDraft == nil)
-        _ = try state.received(Self.page([], next: 0))
+        _ = state.received(Self.page([], next: 0))
         let first = try #require(state.nextDraft)
-        #expect(first == ChatClientState.Draft(key: "key of a", text: "a"))
+        #expect(first == OutboxMessage(id: "key of a", text: "a", writtenAt: first.writtenAt))
         // The relay is killed: the client sends the same line with the same key.
-        let (reports, next) = state.postingFailed(Self.lost, random: 1)
+        let (reports, next) = state.postingFailed(first, Self.lost, random: 1)
         #expect(reports == [.note("not sent yet; trying until the relay is back")])
         #expect(next == .again(after: .milliseconds(300)) && state.nextDraft == first)
-        let again = state.postingFailed(.noRelay("no relay"), random: 1)
+        let again = state.postingFailed(first, .unreachable, random: 1)
         #expect(again.0 == [] && again.1 == .again(after: .milliseconds(600)) && state.nextDraft == first)
         state.inputEnded()
-        state.posted()
-        #expect(!state.isDone && state.nextDraft?.text == "b")
-        #expect(state.postingFailed(Self.lost, random: 1).1 == .again(after: .milliseconds(300)))
-        state.posted()
+        state.posted(first)
+        let second = try #require(state.nextDraft)
+        #expect(!state.isDone && second.text == "b")
+        #expect(state.postingFailed(second, Self.lost, random: 1).1 == .again(after: .milliseconds(300)))
+        state.posted(second)
         #expect(state.isDone && state.refused == 0)
     }
 
@@ -263,6 +272,7 @@ import Testing
         _ = state.typed(.text(long), key: "1")
         _ = state.typed(.text("short"), key: "2")
         let (reports, next) = state.postingFailed(
+            try #require(state.nextDraft),
             Self.refused(status, "invalid_field", "Invalid text: must have at most 190 bytes of UTF-8, has 300"),
             random: 1)
         #expect(next == .goOn && state.refused == 1 && state.nextDraft?.text == "short")
@@ -275,27 +285,29 @@ import Testing
     func later(status: Int, seconds: Int64?) throws {
         var state = try Self.joined()
         _ = state.typed(.text("a"), key: "1")
-        let (reports, next) = state.postingFailed(Self.refused(status, "unavailable", "Not now", seconds), random: 1)
+        let (reports, next) = state.postingFailed(
+            try #require(state.nextDraft), Self.refused(status, "unavailable", "Not now", seconds), random: 1)
         #expect(reports == [.note("not sent yet: Not now; trying again")])
         #expect(next == .again(after: seconds.map { .seconds($0) } ?? .milliseconds(300)))
-        #expect(state.nextDraft?.key == "1" && state.refused == 0)
+        #expect(state.nextDraft?.id == "1" && state.refused == 0)
     }
 
     @Test("A removed member posts nothing more")
     func removed() throws {
         var state = try Self.joined()
         _ = state.typed(.text("a"), key: "1")
-        let reaction = state.postingFailed(Self.refused(404, "not_joined", "not joined"), random: 1)
+        let reaction = state.postingFailed(
+            try #require(state.nextDraft), Self.refused(404, "not_joined", "not joined"), random: 1)
         #expect(reaction == ([.left(wasRemoved: false)], .end(ChatClientState.gone)))
     }
 
     @Test("The chat ends with its input unless it follows, and never before the history is shown")
     func done() throws {
-        var state = ChatClientState(endsWithInput: true)
+        var state = ChatClientState(relay: "http://relay", endsWithInput: true)
         state.inputEnded()
         state.joined()
         #expect(!state.isDone)
-        _ = try state.received(Self.page([1], next: 1))
+        _ = state.received(Self.page([1], next: 1))
         #expect(state.isDone)
         var following = try Self.joined(endsWithInput: false)
         following.inputEnded()
@@ -310,7 +322,7 @@ import Testing
             _ = state.typed(.text("\(number)"), key: "\(number)")
         }
         #expect(state.isFull)
-        state.posted()
+        state.posted(try #require(state.nextDraft))
         #expect(!state.isFull)
         #expect(state.typed(.unusable("it is not UTF-8"), key: "x") == [.note("a line was not sent: it is not UTF-8")])
         #expect(state.refused == 1)

@@ -1,0 +1,130 @@
+@_exported public import PushChatCore
+
+#if canImport(FoundationNetworking)
+    import Foundation
+    public import FoundationNetworking
+#else
+    public import Foundation
+#endif
+
+/// Makes requests with `URLSession`.
+public struct URLSessionTransport: RelayTransport {
+    private let session: URLSession
+
+    /// - Parameter configuration: The configuration of the session. A stream needs `timeoutIntervalForRequest` above
+    ///   the relay's pause of 15 s between two bytes.
+    public init(configuration: URLSessionConfiguration = .ephemeral) {
+        let configuration = configuration
+        configuration.timeoutIntervalForResource = 7 * 86_400
+        // The stream keeps its connection, and must not block other calls.
+        configuration.httpMaximumConnectionsPerHost = max(configuration.httpMaximumConnectionsPerHost, 4)
+        session = URLSession(configuration: configuration)
+    }
+
+    public func response(to request: RelayRequest) async throws -> RelayResponse {
+        do {
+            let (data, response) = try await session.data(for: Self.request(request))
+            let (status, headers) = try Self.head(response)
+            return RelayResponse(status: status, headers: headers, body: data)
+        } catch {
+            throw Self.failure(error)
+        }
+    }
+
+    public func stream(of request: RelayRequest) async throws -> RelayStream {
+        var made = Self.request(request)
+        // The longest pause within a stream: three of the relay's comments.
+        made.timeoutInterval = 45
+        let reader = StreamReader()
+        let session = URLSession(configuration: session.configuration, delegate: reader, delegateQueue: nil)
+        do {
+            return try await reader.start(session.dataTask(with: made), of: session)
+        } catch {
+            throw Self.failure(error)
+        }
+    }
+
+    private static func request(_ request: RelayRequest) -> URLRequest {
+        var made = URLRequest(url: request.url)
+        made.httpMethod = request.method
+        made.httpBody = request.body
+        made.timeoutInterval = Double(request.timeout.components.seconds)
+        made.cachePolicy = .reloadIgnoringLocalCacheData
+        for (name, value) in request.headers { made.setValue(value, forHTTPHeaderField: name) }
+        return made
+    }
+
+    fileprivate static func head(_ response: URLResponse) throws -> (Int, [String: String]) {
+        guard let response = response as? HTTPURLResponse else { throw TransportError.lost("not a response of HTTP") }
+        var headers: [String: String] = [:]
+        for (name, value) in response.allHeaderFields {
+            if let name = name as? String, let value = value as? String { headers[name.lowercased()] = value }
+        }
+        return (response.statusCode, headers)
+    }
+
+    fileprivate static func failure(_ error: any Error) -> any Error {
+        guard let error = error as? URLError else { return error }
+        switch error.code {
+        case .cancelled: return CancellationError()
+        case .cannotConnectToHost: return TransportError.refused
+        default: return TransportError.lost(error.localizedDescription)
+        }
+    }
+}
+
+/// Passes the pieces of one response on as they arrive.
+private final class StreamReader: NSObject, URLSessionDataDelegate, @unchecked Sendable {
+    private let lock = NSLock()
+    private var head: CheckedContinuation<RelayStream, any Error>?
+    private let body: AsyncThrowingStream<Data, any Error>
+    private let pieces: AsyncThrowingStream<Data, any Error>.Continuation
+
+    override init() {
+        (body, pieces) = AsyncThrowingStream.makeStream(of: Data.self)
+    }
+
+    /// Starts the task and returns when the head of the response has arrived. The session ends with the stream.
+    func start(_ task: URLSessionDataTask, of session: URLSession) async throws -> RelayStream {
+        pieces.onTermination = { _ in session.invalidateAndCancel() }
+        return try await withTaskCancellationHandler {
+            try await withCheckedThrowingContinuation { continuation in
+                lock.withLock { head = continuation }
+                task.resume()
+            }
+        } onCancel: {
+            task.cancel()
+        }
+    }
+
+    private func takeHead() -> CheckedContinuation<RelayStream, any Error>? {
+        lock.withLock {
+            defer { head = nil }
+            return head
+        }
+    }
+
+    func urlSession(
+        _ session: URLSession, dataTask: URLSessionDataTask, didReceive response: URLResponse,
+        completionHandler: @escaping @Sendable (URLSession.ResponseDisposition) -> Void
+    ) {
+        do {
+            let (status, headers) = try URLSessionTransport.head(response)
+            takeHead()?.resume(returning: RelayStream(status: status, headers: headers, body: body))
+            completionHandler(.allow)
+        } catch {
+            takeHead()?.resume(throwing: error)
+            completionHandler(.cancel)
+        }
+    }
+
+    func urlSession(_ session: URLSession, dataTask: URLSessionDataTask, didReceive data: Data) {
+        pieces.yield(data)
+    }
+
+    func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
+        let error = error.map(URLSessionTransport.failure)
+        takeHead()?.resume(throwing: error ?? TransportError.lost("no response"))
+        pieces.finish(throwing: error)
+    }
+}
