@@ -1,7 +1,7 @@
 public import Foundation
 
 /// The id of a member, which the API calls `udid`: 32 or 40 hexadecimal digits. It proves the member's identity, so an
-/// app keeps it secret and shows it to nobody.
+/// app keeps it secret.
 public struct ChatMemberID: Sendable, Hashable, Codable, CustomStringConvertible {
     /// The digits, in lower case.
     public let text: String
@@ -22,7 +22,7 @@ public struct ChatMemberID: Sendable, Hashable, Codable, CustomStringConvertible
         text = uuid.uuidString.lowercased().filter { $0 != "-" }
     }
 
-    /// A new id that nobody can guess.
+    /// A new id that cannot be guessed.
     public static func random() -> ChatMemberID {
         var generator = SystemRandomNumberGenerator()
         let digits = Array(digits)

@@ -41,7 +41,7 @@ public actor ChatRoom {
     ///   - name: The member's name in the room.
     ///   - member: The member's id, if the app has one already. `nil` uses the saved one, or makes one.
     ///   - api: The relay's API.
-    ///   - storage: Keeps the state. Each room of an app needs a storage of its own.
+    ///   - storage: Keeps the state. Each room of an app needs its own storage.
     /// - Throws: ``PushChatError/storage(_:)`` if the saved state cannot be read.
     public static func open(
         _ code: String, as name: String, member: ChatMemberID? = nil, api: PushChatAPI, storage: any ChatStorage
@@ -136,7 +136,7 @@ public actor ChatRoom {
     /// Receives events and sends the outbox until the task is cancelled, or the member has left the room. One task at a
     /// time runs a room.
     ///
-    /// - Throws: The reason of the end, which ``events`` throws, too. Nothing if the task was cancelled.
+    /// - Throws: The reason of the end, which ``events`` throws as well. Nothing if the task was cancelled.
     public func run() async throws(PushChatError) {
         precondition(!isRunning, "The room runs already")
         (isRunning, end) = (true, nil)

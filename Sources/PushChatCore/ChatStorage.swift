@@ -27,10 +27,10 @@ public struct FileStorage: ChatStorage {
 
     public func save(_ data: Data) async throws {
         #if os(iOS)
-            // The app may run in the background before the user has unlocked the phone for the first time.
-            try data.write(to: url, options: [.atomic, .completeFileProtectionUntilFirstUserAuthentication])
+        // The app may run in the background before the user has unlocked the phone for the first time.
+        try data.write(to: url, options: [.atomic, .completeFileProtectionUntilFirstUserAuthentication])
         #else
-            try data.write(to: url, options: .atomic)
+        try data.write(to: url, options: .atomic)
         #endif
     }
 }

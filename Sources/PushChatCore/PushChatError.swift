@@ -8,8 +8,7 @@ public enum PushChatError: Error, Sendable, Hashable {
     case connectionLost(String)
     /// The response is not one that a relay sends: the address may be wrong. The text begins the response.
     case unexpectedResponse(String)
-    /// The member is no longer in the room. `wasRemoved` is `false` if the member left by itself, or if the reason is
-    /// unknown.
+    /// The member is no longer in the room. `wasRemoved` is `false` if the member has left, or if the reason is unknown.
     case left(wasRemoved: Bool)
     /// The app's storage failed, for this reason.
     case storage(String)

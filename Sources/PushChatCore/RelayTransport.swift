@@ -42,7 +42,7 @@ public struct RelayStream: Sendable {
     public var status: Int
     /// The header fields, by their names in lower case.
     public var headers: [String: String]
-    /// The pieces of the body. The transport ends the connection when nobody reads them any more.
+    /// The pieces of the body. The transport ends the connection when the reader stops.
     public var body: AsyncThrowingStream<Data, any Error>
 
     public init(status: Int, headers: [String: String] = [:], body: AsyncThrowingStream<Data, any Error>) {

@@ -1,10 +1,10 @@
 @_exported public import PushChatCore
 
 #if canImport(FoundationNetworking)
-    import Foundation
-    public import FoundationNetworking
+import Foundation
+public import FoundationNetworking
 #else
-    public import Foundation
+public import Foundation
 #endif
 
 /// Makes requests with `URLSession`.

@@ -31,8 +31,8 @@ struct ImportTests {
         "CPostgreSQL": [],
         "pushchat": [
             "BuildInfo", "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatStorePostgres", "ChatDispatch",
-            "APNSGateway", "ChatImport", "ChatLog", "NtfyUpstream", "PushChatClient", "PushSandbox", "PushWire",
-            "WebPushGateway",
+            "APNSGateway", "ChatImport", "ChatLog", "NtfyUpstream", "PushChatClient", "PushChatCore", "PushSandbox",
+            "PushWire", "WebPushGateway",
         ],
     ]
     /// Packages that only the named targets may import.

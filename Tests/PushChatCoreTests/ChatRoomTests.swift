@@ -131,7 +131,8 @@ import Testing
                 while true { if case .sent = try await events.next() { return } }
             }
         }
-        #expect(await relay.requests.map(\.form).filter { $0.hasPrefix("cmd=update") }.map { $0.suffix(2) } == ["01", "02"])
+        #expect(
+            await relay.requests.map(\.form).filter { $0.hasPrefix("cmd=update") }.map { $0.suffix(2) } == ["01", "02"])
     }
 
     @Test("A removed member's room ends with that reason")
@@ -162,7 +163,8 @@ import Testing
         #expect(copy == state)
     }
 
-    @Test("An id of a member is 32 or 40 hexadecimal digits", arguments: ["", "xyz", String(repeating: "g", count: 40)])
+    @Test(
+        "An id of a member is 32 or 40 hexadecimal digits", arguments: ["", "xyz", String(repeating: "g", count: 40)])
     func memberID(text: String) {
         #expect(ChatMemberID(text) == nil)
         #expect(ChatMemberID.random() != ChatMemberID.random() && ChatMemberID.random().text.utf8.count == 40)

@@ -12,8 +12,7 @@ struct ChatClientState {
         case members(Int)
         /// A message that was shown has been deleted.
         case deleted(MessageID)
-        /// The member is no longer in the room. `wasRemoved` is false if the member left by itself, or if the reason is
-        /// unknown.
+        /// The member is no longer in the room. `wasRemoved` is false if the member has left, or if the reason is unknown.
         case left(wasRemoved: Bool)
         /// The room has this code now.
         case moved(String)
@@ -130,7 +129,9 @@ struct ChatClientState {
             switch error {
             case .unreachable: return over(error)
             case .connectionLost(let reason) where joinAttempts <= 1:
-                return ([], .end(([relay] + [reason].filter { !$0.isEmpty }).joined(separator: ": ") + " did not answer"))
+                return (
+                    [], .end(([relay] + [reason].filter { !$0.isEmpty }).joined(separator: ": ") + " did not answer")
+                )
             case .connectionLost: joinAttempts -= 1
             default: break
             }

@@ -26,7 +26,8 @@ struct ChatText {
     mutating func lines(_ report: ChatClientState.Report) -> (output: [String], note: String?) {
         switch (report, form) {
         case (.note(let text), _): return ([], text.oneLine)
-        case (.message(let message), .json): return ([Output.escaped(JSONValue.object(message.object).description)], nil)
+        case (.message(let message), .json):
+            return ([Output.escaped(JSONValue.object(message.object).description)], nil)
         case (.members(let count), .json): return ([#"{"event":"room","members":\#(count)}"#], nil)
         case (.deleted(let id), .json): return ([#"{"event":"deleted","id":\#(id)}"#], nil)
         case (.left(let wasRemoved), .json):
