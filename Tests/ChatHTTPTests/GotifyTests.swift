@@ -247,6 +247,15 @@ struct GotifyTests {
     }
 
     @Test(
+        "The priority is the one of the pushes, on Gotify's scale",
+        arguments: [(nil, 5), (10, 8), (5, 3), (1, 1)] as [(UInt8?, Int64)])
+    func priority(ofPushes: UInt8?, expected: Int64) {
+        let message = Message(
+            id: 1, sender: MemberID(stored: "2"), nickname: "Bob", text: "x", priority: ofPushes, sentAt: Sample.time)
+        #expect(message.gotify(application: 1)["priority"]?.integer == expected)
+    }
+
+    @Test(
         "A page has the newest messages, and the address of the next page if there is one",
         arguments: [
             ("/gotify/message", [4, 3, 2, 1], 100, 0), ("/gotify/message?limit=4", [4, 3, 2, 1], 4, 0),

@@ -69,11 +69,15 @@ struct TokenAccessTests {
     /// Every route that needs a token, with an example of its path. EventsTests has the streams of programs.
     private static let routes = RoutesTests.routes.compactMap { route -> (HTTPRequest.Method, String, Scope)? in
         guard let scope = scope(of: route), route.path != EventsAPI.path else { return nil }
-        var path = route.path.replacing("{token}", with: "aabb").replacing("{topic}", with: "kitchen")
+        return (route.method, example(route), scope)
+    }
+
+    /// Returns an example of a route's path.
+    private static func example(_ route: Route) -> String {
+        let path = route.path.replacing("{token}", with: "aabb").replacing("{topic}", with: "kitchen")
             .replacing("{id}", with: route.path.hasPrefix("/v1/tokens") ? "99" : "1")
-        if ["/v1/members", "/v1/messages"].contains(path) { path += "?room=kitchen" }
-        if route.isOfNtfy, scope == .read { path += "?poll=1" }
-        return (route.method, path, scope)
+        if ["/v1/members", "/v1/messages"].contains(path) { return path + "?room=kitchen" }
+        return route.isOfNtfy && scope(of: route) == .read ? path + "?poll=1" : path
     }
 
     private static func scope(of route: Route) -> Scope? {
@@ -113,6 +117,23 @@ struct TokenAccessTests {
             if !Self.mayRefuse(method, path) {
                 let status = try await status("geheim")
                 #expect(status != 401 && status != 403)
+            }
+        }
+    }
+
+    @Test("A member's credential gives access only to the routes of other apps")
+    func credentials() async throws {
+        for route in RoutesTests.routes where route.condition == nil {
+            // Each call gets its own relay, because some revoke the credential.
+            let answer = try await GotifySample.relay().send(
+                route.method, Self.example(route), headers: Self.headers(GotifySample.phone), body: Array("{}".utf8))
+            let (status, name) = (answer.status.code, "\(route.method) \(route.path)")
+            switch route.access {
+            case .scope: #expect(status == 403, "\(name)")
+            case .client, .holder:
+                #expect(status != 401 && status < 500, "\(name)")
+                #expect(status != 403 || Self.mayRefuse(route.method, Self.example(route)), "\(name)")
+            case .anyone, .development: break
             }
         }
     }

@@ -196,6 +196,7 @@ struct MigrationTests {
                 Credential.name("gone"), for: .token(kept.token.id))
             _ = try await stores.clients.revokeCredential(revoked.credential.id, of: nil)
             _ = try await stores.clients.alias(of: SecretCode(stored: "room"))
+            try await stores.pollRequests.polled(SecretCode(stored: "room"))
             try await stores.clients.hide(first.message + 1, from: "credential:1")
             try await stores.clients.hideAll(
                 upTo: first.message, in: SecretCode(stored: "room"), from: "credential:2")

@@ -18,6 +18,18 @@ struct GotifyAPI: Sendable {
     ]
     /// The priority of messages whose sender named none. Gotify's app announces them with a sound.
     static let usualPriority: Int64 = 5
+    /// Gotify's app makes no sound up to this priority. The highest is 10.
+    static let quietPriority: Int64 = 3
+
+    /// Returns the priority of a message whose pushes have another one. `nil` for the usual priority of pushes.
+    static func priority(ofPushes priority: UInt8?) -> Int64 {
+        switch priority {
+        case 1: 1
+        case 5: quietPriority
+        case 10: 8
+        default: usualPriority
+        }
+    }
 
     var environment: ChatEnvironment { posting.environment }
     var clients: any ClientStore { environment.stores.clients }

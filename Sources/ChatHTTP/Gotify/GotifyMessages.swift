@@ -116,7 +116,7 @@ extension Message {
         var json: JSONObject = [
             "id": .number(id), "appid": .number(application), "message": .string(text),
             "title": .string(title.map { "\(nickname): \($0)" } ?? nickname),
-            "priority": .number(GotifyAPI.usualPriority), "date": .time(sentAt),
+            "priority": .number(GotifyAPI.priority(ofPushes: priority)), "date": .time(sentAt),
         ]
         if let link { json["extras"] = Self.extras(link: link) }
         return json

@@ -3,9 +3,6 @@ import Hummingbird
 
 /// Posting, with a token or a credential.
 extension GotifyAPI {
-    /// Priorities are 0 to 10. Up to this one, Gotify's app makes no sound.
-    private static let quiet: Int64 = 3
-
     /// `POST /gotify/message`, in JSON or as a form.
     func post(_ request: Request, _ context: ChatContext) async throws -> Response {
         let caller = try context.caller()
@@ -24,7 +21,7 @@ extension GotifyAPI {
         let draft = PostingAPI.Draft(
             room: room.code, text: text, title: title.flatMap { FieldText.trimmed($0).isEmpty ? nil : $0 },
             link: message.link.flatMap { NotificationContent.isLink($0) ? $0 : nil },
-            priority: priority <= Self.quiet ? 5 : nil, sound: priority <= Self.quiet ? "" : nil)
+            priority: priority <= Self.quietPriority ? 5 : nil, sound: priority <= Self.quietPriority ? "" : nil)
         let (receipt, _) = try await posting.post(draft, request, context)
         let sender = caller.member?.nickname ?? caller.token?.name
         var response: JSONObject = [
