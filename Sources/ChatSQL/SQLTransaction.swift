@@ -1,3 +1,5 @@
+package import ChatDomain
+
 /// A transaction of either database. Use it only inside the call that received it.
 package protocol SQLTransaction {
     associatedtype Row: SQLRow
@@ -23,6 +25,8 @@ package protocol SQLTransaction {
 package enum SharedChange: Sendable {
     /// An API token or a credential was revoked.
     case tokens
+    /// A room, or a topic of UnifiedPush, has a new message.
+    case messages(SecretCode)
 }
 
 extension SQLTransaction {

@@ -17,6 +17,7 @@ package struct SQLiteStores: Sendable {
     package let tokens: SQLTokenStore<SQLiteDatabase>
     package let clients: SQLClientStore<SQLiteDatabase>
     package let pollRequests: SQLPollRequestStore<SQLiteDatabase>
+    package let unifiedPush: SQLUnifiedPushStore<SQLiteDatabase>
     package let moderation: SQLiteModeration
     package let metrics: SQLiteMetrics
     package let upkeep: SQLiteUpkeep
@@ -51,13 +52,16 @@ package struct SQLiteStores: Sendable {
         tokens = SQLTokenStore(database: database)
         clients = SQLClientStore(database: database)
         pollRequests = SQLPollRequestStore(database: database)
+        unifiedPush = SQLUnifiedPushStore(
+            database: database, onPost: { [feed] code in feed.note { $0.messages.insert(code) } })
         moderation = SQLiteModeration(database: database, queue: queue, feed: feed, outcomes: outcomes)
         metrics = SQLiteMetrics(database: database, memory: memory, outcomeCounter: outcomes, settings: settings)
         upkeep = SQLiteUpkeep(
             database: database, queue: queue, repair: repair,
             adoption: SQLAppAdoption(database: database, settings: settings, logger: logger), metrics: metrics,
             feed: feed,
-            activity: activity, tokens: tokens, clients: clients, pollRequests: pollRequests, jobs: jobs,
+            activity: activity, tokens: tokens, clients: clients, pollRequests: pollRequests,
+            unifiedPush: unifiedPush, jobs: jobs,
             probe: .writing(database.writer),
             retention: SQLiteRetention(database: database))
         imports = SQLiteImport(database: database, settings: settings)
@@ -71,6 +75,7 @@ package struct SQLiteStores: Sendable {
         Stores(
             rooms: rooms, feed: feed, records: records, devices: devices, notifications: notifications, queue: queue,
             feedback: feedback, providerTokens: providerTokens, subscriptions: subscriptions, tokens: tokens,
-            clients: clients, pollRequests: pollRequests, moderation: moderation, metrics: metrics, upkeep: upkeep)
+            clients: clients, pollRequests: pollRequests, unifiedPush: unifiedPush, moderation: moderation,
+            metrics: metrics, upkeep: upkeep)
     }
 }

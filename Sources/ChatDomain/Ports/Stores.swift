@@ -12,6 +12,7 @@ package struct Stores: Sendable {
     package var tokens: any TokenStore
     package var clients: any ClientStore
     package var pollRequests: any PollRequestStore
+    package var unifiedPush: any UnifiedPushStore
     package var moderation: any Moderation
     package var metrics: any RelayMetrics
     package var upkeep: any StoreUpkeep
@@ -21,7 +22,8 @@ package struct Stores: Sendable {
         notifications: any NotificationStore, queue: any PushQueue, feedback: any FeedbackStore,
         providerTokens: any ProviderTokenStore, subscriptions: any SubscriptionStore,
         tokens: any TokenStore, clients: any ClientStore, pollRequests: any PollRequestStore,
-        moderation: any Moderation, metrics: any RelayMetrics, upkeep: any StoreUpkeep
+        unifiedPush: any UnifiedPushStore, moderation: any Moderation, metrics: any RelayMetrics,
+        upkeep: any StoreUpkeep
     ) {
         self.rooms = rooms
         self.feed = feed
@@ -35,6 +37,7 @@ package struct Stores: Sendable {
         self.tokens = tokens
         self.clients = clients
         self.pollRequests = pollRequests
+        self.unifiedPush = unifiedPush
         self.moderation = moderation
         self.metrics = metrics
         self.upkeep = upkeep
@@ -61,7 +64,7 @@ package protocol StoreUpkeep: Sendable {
     /// - settled pushes, feedback, and notifications without pushes
     /// - bans that have ended, and moderation records, except records that still cancel queued pushes
     /// - messages that are hidden from clients that no longer exist
-    /// - rooms that ntfy's app no longer polls
+    /// - rooms that ntfy's app no longer polls, old pushes of UnifiedPush, and its unused topics
     /// - device counts of days before ``DeviceDay/kept``, and unused subscriptions
     ///
     /// Unsettled pushes stay, however old they are.

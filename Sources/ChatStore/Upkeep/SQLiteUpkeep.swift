@@ -31,6 +31,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
     let tokens: SQLTokenStore<SQLiteDatabase>
     let clients: SQLClientStore<SQLiteDatabase>
     let pollRequests: SQLPollRequestStore<SQLiteDatabase>
+    let unifiedPush: SQLUnifiedPushStore<SQLiteDatabase>
     let jobs: BackgroundJobs
     let probe: WriteProbe
     let retention: SQLiteRetention
@@ -95,6 +96,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
         let result = try await retention.apply(ages)
         try await clients.applyRetention()
         try await pollRequests.applyRetention()
+        try await unifiedPush.applyRetention()
         return result
     }
 

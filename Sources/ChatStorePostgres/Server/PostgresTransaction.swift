@@ -70,6 +70,7 @@ package final class PostgresTransaction: SQLTransaction {
     package func announce(_ change: SharedChange) {
         switch change {
         case .tokens: announcement.tokens = true
+        case .messages(let code): announcement.messages.insert(code.text)
         }
     }
 

@@ -17,6 +17,7 @@ package struct PostgresUpkeep: StoreUpkeep {
     let tokens: SQLTokenStore<PostgresDatabase>
     let clients: SQLClientStore<PostgresDatabase>
     let pollRequests: SQLPollRequestStore<PostgresDatabase>
+    let unifiedPush: SQLUnifiedPushStore<PostgresDatabase>
     let jobs: BackgroundJobs
     let settings: @Sendable () -> StoreSettings
     let retention: PostgresRetention
@@ -26,7 +27,8 @@ package struct PostgresUpkeep: StoreUpkeep {
         database: PostgresDatabase, queue: QueueUpkeep, adoption: SQLAppAdoption<PostgresDatabase>,
         activity: MemberActivity,
         tokens: SQLTokenStore<PostgresDatabase>, clients: SQLClientStore<PostgresDatabase>,
-        pollRequests: SQLPollRequestStore<PostgresDatabase>, jobs: BackgroundJobs,
+        pollRequests: SQLPollRequestStore<PostgresDatabase>, unifiedPush: SQLUnifiedPushStore<PostgresDatabase>,
+        jobs: BackgroundJobs,
         settings: @escaping @Sendable () -> StoreSettings
     ) {
         self.database = database
@@ -36,6 +38,7 @@ package struct PostgresUpkeep: StoreUpkeep {
         self.tokens = tokens
         self.clients = clients
         self.pollRequests = pollRequests
+        self.unifiedPush = unifiedPush
         self.jobs = jobs
         self.settings = settings
         retention = PostgresRetention(database: database)
@@ -118,6 +121,7 @@ package struct PostgresUpkeep: StoreUpkeep {
         let result = try await retention.apply(ages, queue)
         try await clients.applyRetention()
         try await pollRequests.applyRetention()
+        try await unifiedPush.applyRetention()
         return result
     }
 

@@ -62,6 +62,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     private let tokens: [String: AccessToken]
     let clients: FakeClients
     let polls = FakePolls()
+    let unifiedPush = FakeUnifiedPush()
 
     init(
         join: Answer<Bool>? = nil, leave: Answer<Bool>? = nil, update: Answer<Void>? = nil,
@@ -92,7 +93,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         return Stores(
             rooms: self, feed: self, records: self, devices: self, notifications: self, queue: others, feedback: others,
             providerTokens: others, subscriptions: others, tokens: others, clients: clients, pollRequests: polls,
-            moderation: self, metrics: self, upkeep: others)
+            unifiedPush: unifiedPush, moderation: self, metrics: self, upkeep: others)
     }
 
     var calls: [Call] { recorded.withLock { $0 } }

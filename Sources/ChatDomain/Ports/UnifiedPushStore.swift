@@ -1,0 +1,95 @@
+/// A topic at which ntfy's app receives the pushes of one other app: `up` with 12 letters and digits. The app invents
+/// it, so it cannot be guessed.
+package struct UnifiedPushTopic: Sendable, Hashable {
+    package let text: String
+
+    /// `nil` if the name has another form.
+    package init?(_ text: some StringProtocol) {
+        let bytes = text.utf8
+        guard bytes.count == 14, text.hasPrefix("up"),
+            bytes.allSatisfy({ byte in
+                byte.isASCIIDigit || (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte | 0x20)
+            })
+        else { return nil }
+        self.text = String(text)
+    }
+
+    /// The topic in the form of a room, as streams address it.
+    package var code: SecretCode { SecretCode(stored: text) }
+}
+
+/// The owner of topics: the one of the credentials that may read them.
+package enum UnifiedPushOwner: Sendable, Hashable {
+    /// The member with this `member_id`.
+    case member(Int64)
+    /// The access token with this id.
+    case token(Int64)
+}
+
+/// The answer to a subscription to a topic.
+package enum UnifiedPushClaim: Sendable, Hashable {
+    /// The topic belongs to the caller.
+    case owned
+    /// The topic belongs to another owner.
+    case foreign
+    /// A room has this code.
+    case room
+}
+
+/// The answer to a push.
+package enum UnifiedPushReceipt: Sendable, Hashable {
+    case stored(MessageID)
+    /// Nobody has subscribed to the topic.
+    case noOwner
+    /// A room has this code.
+    case room
+    /// All topics together have ``UnifiedPushLimits/totalBytes``.
+    case full
+}
+
+package enum UnifiedPushLimits {
+    /// The maximum size of a push in bytes, which UnifiedPush requires.
+    package static let body = 4096
+    package static let topicsPerOwner = 100
+    /// A further push replaces the oldest of its topic.
+    package static let messagesPerTopic = 100
+    package static let totalBytes = 64 << 20
+    /// The age at which a push is deleted even if nobody has fetched it.
+    package static let lifetime = Duration.seconds(12 * 3600)
+    /// The time after which an unused topic is deleted.
+    package static let topicLifetime = Duration.seconds(30 * 86_400)
+}
+
+/// A push that waits for ntfy's app.
+package struct UnifiedPushMessage: Sendable, Hashable {
+    /// The id. Pushes and chat messages share their ids, so that one `since` fits both.
+    package let id: MessageID
+    package let body: [UInt8]
+    package let sentAt: Timestamp
+
+    package init(id: MessageID, body: [UInt8], sentAt: Timestamp) {
+        self.id = id
+        self.body = body
+        self.sentAt = sentAt
+    }
+}
+
+/// Stores the topics of UnifiedPush and their pushes.
+package protocol UnifiedPushStore: Sendable {
+    /// Makes the caller the owner of topics that have none. A topic ends with its owner, and if nobody subscribes to it
+    /// for ``UnifiedPushLimits/topicLifetime``. Beyond ``UnifiedPushLimits/topicsPerOwner``, the topics that were not
+    /// used for the longest time end.
+    func claim(
+        _ topics: [UnifiedPushTopic], for owner: UnifiedPushOwner
+    ) async throws(ChatError) -> [UnifiedPushTopic: UnifiedPushClaim]
+    /// Stores a push. The room feed reports the topic like a room with a new message.
+    func post(_ body: [UInt8], to topic: UnifiedPushTopic) async throws(ChatError) -> UnifiedPushReceipt
+    /// Returns pushes with ids above `after`, in order.
+    func messages(
+        in topic: UnifiedPushTopic, after: MessageID, limit: Int
+    ) async throws(ChatError) -> [UnifiedPushMessage]
+    /// Returns the highest id that a push or a chat message has or had.
+    func lastID() async throws(ChatError) -> MessageID
+    /// Deletes the pushes up to `last`, because the app has them.
+    func confirm(_ last: MessageID, in topics: [UnifiedPushTopic]) async throws(ChatError)
+}

@@ -1,0 +1,205 @@
+package import ChatDomain
+
+/// The topics of UnifiedPush and their pushes.
+package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore {
+    /// The time after which another use of a topic is recorded.
+    private static var recordInterval: Duration { .seconds(3600) }
+
+    private let database: Database
+    /// Reports a topic with a new push, for a database whose transactions cannot announce.
+    private let onPost: @Sendable (SecretCode) -> Void
+
+    package init(database: Database, onPost: @escaping @Sendable (SecretCode) -> Void = { _ in }) {
+        self.database = database
+        self.onPost = onPost
+    }
+
+    // MARK: - Topics
+
+    private struct Found {
+        var claims: [UnifiedPushTopic: UnifiedPushClaim] = [:]
+        /// Topics of the owner whose last use need not be recorded.
+        var recent: Set<UnifiedPushTopic> = []
+    }
+
+    package func claim(
+        _ topics: [UnifiedPushTopic], for owner: UnifiedPushOwner
+    ) async throws(ChatError) -> [UnifiedPushTopic: UnifiedPushClaim] {
+        guard !topics.isEmpty else { return [:] }
+        let now = database.now()
+        let known = try await database.read { try Self.find(topics, owner, now: now, $0) }
+        if topics.allSatisfy({ known.recent.contains($0) || known.claims[$0].map { $0 != .owned } ?? false }) {
+            return known.claims
+        }
+        let (column, id) = owner.column
+        return try await database.write(as: .answer) { transaction in
+            try transaction.lock("unifiedpush topics of \(column) \(id)")
+            let rooms = try Self.find(topics, owner, now: now, transaction).claims.filter { $0.value == .room }
+            for topic in topics where rooms[topic] == nil {
+                try transaction.run(
+                    """
+                    INSERT INTO unifiedpush_topics (topic, \(column), time_used) VALUES ($1, $2, at($3))
+                    ON CONFLICT (topic) DO UPDATE SET time_used = excluded.time_used
+                    WHERE unifiedpush_topics.\(column) = excluded.\(column)
+                    """, [.text(topic.text), .int(id), .time(now)])
+            }
+            try transaction.run(
+                """
+                DELETE FROM unifiedpush_topics WHERE \(column) = $1 AND topic NOT IN (
+                    SELECT t.topic FROM unifiedpush_topics t WHERE t.\(column) = $1
+                    ORDER BY t.time_used DESC, t.topic LIMIT $2)
+                """, [.int(id), .int(UnifiedPushLimits.topicsPerOwner)])
+            let found = try Self.find(topics, owner, now: now, transaction).claims
+            return Dictionary(uniqueKeysWithValues: topics.map { ($0, found[$0] ?? .foreign) })
+        }
+    }
+
+    /// Returns the topics that have an owner or are rooms.
+    private static func find(
+        _ topics: [UnifiedPushTopic], _ owner: UnifiedPushOwner, now: Timestamp, _ transaction: Database.Transaction
+    ) throws -> Found {
+        var found = Found()
+        let names = transaction.dialect.each("$1", "text")
+        let values: [SQLValue] = [.texts(topics.map(\.text))]
+        let (column, id) = owner.column
+        let rows = try transaction.rows(
+            "SELECT topic, \(column), ms(time_used) FROM unifiedpush_topics WHERE topic IN (\(names))", values)
+        for row in rows {
+            guard let topic = UnifiedPushTopic(try row.text(0)) else { continue }
+            let isOwn = try row.optionalInt(1) == id
+            found.claims[topic] = isOwn ? .owned : .foreign
+            if isOwn, try row.time(2) > now - recordInterval { found.recent.insert(topic) }
+        }
+        for row in try transaction.rows("\(rooms) IN (\(names))", values) {
+            if let topic = UnifiedPushTopic(try row.text(0)) { found.claims[topic] = .room }
+        }
+        return found
+    }
+
+    /// Selects rooms. Rooms whose members were inserted by a script may have no row in `rooms`.
+    private static var rooms: String {
+        """
+        SELECT code FROM (SELECT secret_code AS code FROM rooms UNION ALL SELECT secret_code FROM active_users) r
+        WHERE code
+        """
+    }
+
+    // MARK: - Pushes
+
+    package func post(_ body: [UInt8], to topic: UnifiedPushTopic) async throws(ChatError) -> UnifiedPushReceipt {
+        // The read refuses most strangers without a write transaction.
+        if let refusal = try await database.read({ try Self.refusal(topic, $0) }) { return refusal }
+        let now = database.now()
+        let receipt = try await database.write(as: .answerOnce) { transaction -> UnifiedPushReceipt in
+            // A topic's ids increase in the order of the commits.
+            try transaction.lock("unifiedpush \(topic.text)")
+            if let refusal = try Self.refusal(topic, transaction) { return refusal }
+            try transaction.run(
+                """
+                DELETE FROM unifiedpush_messages WHERE topic = $1 AND message_id <= (
+                    SELECT m.message_id FROM unifiedpush_messages m WHERE m.topic = $1
+                    ORDER BY m.message_id DESC LIMIT 1 OFFSET $2)
+                """, [.text(topic.text), .int(UnifiedPushLimits.messagesPerTopic - 1)])
+            let total = try transaction.row("SELECT CAST(coalesce(sum(size), 0) AS bigint) FROM unifiedpush_messages")
+            guard let total, try total.int(0) + Int64(body.count) <= UnifiedPushLimits.totalBytes else { return .full }
+            let id = try transaction.nextMessageID()
+            try transaction.run(
+                """
+                INSERT INTO unifiedpush_messages (message_id, topic, size, time_sent, body)
+                VALUES ($1, $2, $3, at($4), $5)
+                """, [.int(id), .text(topic.text), .int(body.count), .time(now), .bytes(body)])
+            transaction.announce(.messages(topic.code))
+            return .stored(id)
+        }
+        if case .stored = receipt { onPost(topic.code) }
+        return receipt
+    }
+
+    /// Returns the reason why a push is not stored. `nil` if there is none.
+    private static func refusal(
+        _ topic: UnifiedPushTopic, _ transaction: Database.Transaction
+    ) throws -> UnifiedPushReceipt? {
+        if try transaction.row("\(rooms) = $1 LIMIT 1", [.text(topic.text)]) != nil { return .room }
+        let row = try transaction.row("SELECT 1 FROM unifiedpush_topics WHERE topic = $1", [.text(topic.text)])
+        return row == nil ? .noOwner : nil
+    }
+
+    package func messages(
+        in topic: UnifiedPushTopic, after: MessageID, limit: Int
+    ) async throws(ChatError) -> [UnifiedPushMessage] {
+        let oldest = database.now() - UnifiedPushLimits.lifetime
+        return try await database.read { transaction in
+            try transaction.rows(
+                """
+                SELECT message_id, body, ms(time_sent) FROM unifiedpush_messages
+                WHERE topic = $1 AND message_id > $2 AND time_sent > at($3) ORDER BY message_id LIMIT $4
+                """, [.text(topic.text), .int(after), .time(oldest), .int(limit)]
+            ).map { row in
+                UnifiedPushMessage(id: try row.int(0), body: try row.bytes(1), sentAt: try row.time(2))
+            }
+        }
+    }
+
+    package func lastID() async throws(ChatError) -> MessageID {
+        try await database.read { transaction in
+            let sql =
+                switch transaction.dialect {
+                case .postgres: "SELECT last_value FROM messages_message_id_seq"
+                case .sqlite: "SELECT seq FROM sqlite_sequence WHERE name = 'messages'"
+                }
+            return try transaction.row(sql)?.int(0) ?? 0
+        }
+    }
+
+    package func confirm(_ last: MessageID, in topics: [UnifiedPushTopic]) async throws(ChatError) {
+        _ = try await database.write(as: .notes) { transaction in
+            try transaction.run(
+                """
+                DELETE FROM unifiedpush_messages
+                WHERE topic IN (\(transaction.dialect.each("$1", "text"))) AND message_id <= $2
+                """, [.texts(topics.map(\.text)), .int(last)])
+        }
+    }
+
+    /// Deletes old pushes, and topics that nobody uses.
+    package func applyRetention() async throws(ChatError) {
+        let now = database.now()
+        _ = try await database.write(as: .upkeep) { transaction in
+            try transaction.run(
+                "DELETE FROM unifiedpush_messages WHERE time_sent <= at($1)",
+                [.time(now - UnifiedPushLimits.lifetime)])
+            try transaction.run(
+                "DELETE FROM unifiedpush_topics WHERE time_used <= at($1)",
+                [.time(now - UnifiedPushLimits.topicLifetime)])
+        }
+    }
+}
+
+extension UnifiedPushOwner {
+    /// The column with the owner's id, and the id.
+    fileprivate var column: (String, Int64) {
+        switch self {
+        case .member(let id): ("member", id)
+        case .token(let id): ("token", id)
+        }
+    }
+}
+
+extension SQLTransaction {
+    /// Takes the id of the next chat message, so that no chat message gets it.
+    fileprivate func nextMessageID() throws -> MessageID {
+        let row: Row?
+        switch dialect {
+        case .postgres: row = try self.row("SELECT nextval('messages_message_id_seq')")
+        case .sqlite:
+            try run(
+                """
+                INSERT INTO sqlite_sequence (name, seq)
+                SELECT 'messages', 0 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'messages')
+                """, [])
+            row = try self.row("UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'messages' RETURNING seq")
+        }
+        guard let row else { throw ChatError(.internalError, "the database returned no id") }
+        return try row.int(0)
+    }
+}
