@@ -197,6 +197,9 @@ struct MigrationTests {
             _ = try await stores.clients.revokeCredential(revoked.credential.id, of: nil)
             _ = try await stores.clients.alias(of: SecretCode(stored: "room"))
             try await stores.pollRequests.polled(SecretCode(stored: "room"))
+            let topic = try #require(UnifiedPushTopic("upAbCdEf123456"))
+            _ = try await stores.unifiedPush.claim([topic], for: .token(kept.token.id))
+            _ = try await stores.unifiedPush.post([0xFF, 0x00], to: topic)
             try await stores.clients.hide(first.message + 1, from: "credential:1")
             try await stores.clients.hideAll(
                 upTo: first.message, in: SecretCode(stored: "room"), from: "credential:2")

@@ -39,7 +39,7 @@ package enum UnifiedPushClaim: Sendable, Hashable {
 /// The answer to a push.
 package enum UnifiedPushReceipt: Sendable, Hashable {
     case stored(MessageID)
-    /// Nobody has subscribed to the topic.
+    /// The topic has no subscriber.
     case noOwner
     /// A room has this code.
     case room
@@ -54,7 +54,7 @@ package enum UnifiedPushLimits {
     /// A further push replaces the oldest of its topic.
     package static let messagesPerTopic = 100
     package static let totalBytes = 64 << 20
-    /// The age at which a push is deleted even if nobody has fetched it.
+    /// The age at which a push is deleted even if it was not fetched.
     package static let lifetime = Duration.seconds(12 * 3600)
     /// The time after which an unused topic is deleted.
     package static let topicLifetime = Duration.seconds(30 * 86_400)
@@ -76,7 +76,7 @@ package struct UnifiedPushMessage: Sendable, Hashable {
 
 /// Stores the topics of UnifiedPush and their pushes.
 package protocol UnifiedPushStore: Sendable {
-    /// Makes the caller the owner of topics that have none. A topic ends with its owner, and if nobody subscribes to it
+    /// Makes the caller the owner of topics that have none. A topic ends with its owner, and if it has no subscription
     /// for ``UnifiedPushLimits/topicLifetime``. Beyond ``UnifiedPushLimits/topicsPerOwner``, the topics that were not
     /// used for the longest time end.
     func claim(

@@ -161,7 +161,7 @@ package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore
         }
     }
 
-    /// Deletes old pushes, and topics that nobody uses.
+    /// Deletes old pushes, and unused topics.
     package func applyRetention() async throws(ChatError) {
         let now = database.now()
         _ = try await database.write(as: .upkeep) { transaction in

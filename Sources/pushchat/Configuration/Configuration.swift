@@ -97,17 +97,12 @@ struct Configuration: Sendable {
 
     /// Settings for ntfy's apps.
     struct Ntfy: Sendable, Equatable {
-        enum UnifiedPush: String, Sendable, CaseIterable {
-            case on, off
-        }
-
         /// The address of the relay as users type it into ntfy's apps, without a slash at the end. `nil` for
         /// ``Configuration/ntfyBaseURL``'s default.
         var baseURL: String?
         /// The server that wakes ntfy's app on iPhones, without a slash at the end. `nil` for none.
         var upstream: String?
         var upstreamToken: Secret?
-        var unifiedPush = UnifiedPush.off
     }
 
     struct Retention: Sendable, Equatable {
@@ -443,10 +438,6 @@ enum SettingsTable {
             "ntfy.upstream_token", \.ntfy.upstreamToken,
             SettingKind.visibleASCII(shortest: 8, example: "`tk_…`").optional(), isSecret: true,
             "the access token for `ntfy.upstream`, if you have an account there"),
-        Relay(
-            "ntfy.unifiedpush", \.ntfy.unifiedPush, .choice,
-            "whether ntfy's app for Android can be the UnifiedPush distributor of other apps: the relay then accepts "
-                + "their pushes without a token"),
         Relay("messages.retention", \.messages.retention, .retention, "the time for which chat messages are kept"),
         Relay(
             "messages.history", \.messages.history, .choice,
