@@ -57,6 +57,8 @@ extension NtfyAPI {
             form: form, topics: topics, filter: try NtfyFilter(parameters), now: environment.now)
         if caller != .administrator { try limiter.admit(caller.reader, limit: environment.settings.memberRate) }
         if form == .webSocket { try Self.requireUpgrade(request, isPoll: isPoll) }
+        // Before the messages are read: a later message must be announced.
+        if isPoll { await recordPoll(of: topics) }
         let subscription = try await NtfySubscription(since, of: topics, format.filter, caller, environment.stores)
         if isPoll { return try await poll(subscription, format, caller) }
         return try stream(subscription, format, caller, address, request, context)
@@ -106,7 +108,6 @@ extension NtfyAPI {
         var history = NtfyHistory(subscription.rooms, upTo: subscription.end, feed: feed)
         // An error of the first read is an answer. After that it breaks the connection.
         try await history.fill()
-        await recordPoll(of: format.topics)
         // A client that filters has not fetched the other messages.
         let reader = format.filter.isEmpty ? caller.member?.member : nil
         return Response(
