@@ -125,7 +125,9 @@ struct TokenAccessTests {
     func credentials() async throws {
         for route in RoutesTests.routes where route.condition == nil {
             // Each call gets its own relay, because some revoke the credential.
-            let answer = try await GotifySample.relay().send(
+            let feed = FakeFeed()
+            feed.join(GotifySample.ann, SecretCode(stored: "kitchen"))
+            let answer = try await GotifySample.relay(GotifySample.store(feed: feed)).send(
                 route.method, Self.example(route), headers: Self.headers(GotifySample.phone), body: Array("{}".utf8))
             let (status, name) = (answer.status.code, "\(route.method) \(route.path)")
             switch route.access {
