@@ -6,7 +6,7 @@ extension Clients {
     @Suite("Clients of ntfy and Gotify")
     struct ReceivingClientTests {
         @Test("ntfpy, python-ntfy, Apprise and curl publish, listen and poll through two kills")
-        func ntfy() async throws { try await play("ntfy_clients.py", checks: 100) }
+        func ntfy() async throws { try await play("ntfy_clients.py", checks: 80) }
 
         @Test("aiontfy listens over WebSockets through kills; Home Assistant is set up, and receives")
         func aiontfy() async throws { try await play("aiontfy_client.py", of: .newer, checks: 50) }
@@ -17,7 +17,7 @@ extension Clients {
         @Test("gotify-tray shows rooms and messages, and each missed message once after two kills")
         func tray() async throws {
             let home = try Folder()
-            try await play("tray_client.py", [home.url.path], checks: 35)
+            try await play("tray_client.py", [home.url.path], checks: 30)
         }
 
         /// - Parameter checks: The minimum number of checks that the script must have made.
