@@ -181,7 +181,7 @@ struct Configuration: Sendable {
     }
 
     /// The address of the relay as users type it into ntfy's apps, without a slash at the end. `nil` if unknown.
-    var ntfyBaseURL: String? { ntfy.baseURL ?? http.publicURL.map { $0 + "/ntfy" } }
+    var ntfyBaseURL: String? { ntfy.baseURL ?? http.publicURL.map { $0 + (server.ntfyAtRoot ? "" : "/ntfy") } }
 
     func app(_ name: AppName) -> AppConfiguration? {
         apps.first { $0.name == name }
@@ -428,7 +428,7 @@ enum SettingsTable {
         Relay(
             "ntfy.base_url", \.ntfy.baseURL, SettingKind.serverURL(example: "https://chat.example.org/ntfy").optional(),
             "the address of the relay as users type it into ntfy's apps; unless set, `http.public_url` followed by "
-                + "`/ntfy`"),
+                + "`/ntfy`, or alone with `http.ntfy_at_root`"),
         Relay(
             "ntfy.upstream", \.ntfy.upstream,
             SettingKind.serverURL(example: "https://ntfy.sh").optional(none: "off"),
