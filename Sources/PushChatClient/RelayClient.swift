@@ -2,8 +2,10 @@ package import AsyncHTTPClient
 package import ChatDomain
 import Foundation
 package import NIOCore
+import NIOFoundationCompat
 package import NIOHTTP1
 import NIOSSL
+package import PushChatCore
 
 /// An HTTP client for a running relay.
 package struct RelayClient: Sendable {
@@ -11,7 +13,7 @@ package struct RelayClient: Sendable {
     package let base: String
     /// The bearer token of the `Authorization` header. For `/v1` it is the relay's first `admin.token`, or a token that
     /// `pushchat token` created. For the chat it is a session. `nil` if the relay requires none.
-    package let token: String?
+    let token: String?
 
     /// The advice in the error for a missing or wrong token.
     package var tokenHint =
@@ -54,13 +56,13 @@ package struct RelayClient: Sendable {
 
     private static func first(of file: String) throws -> NIOSSLCertificate {
         guard let certificate = try? NIOSSLCertificate.fromPEMFile(file).first else {
-            throw CallFailure.hopeless("http.certificate: \(file) holds no certificate in PEM format")
+            throw CallFailure("http.certificate: \(file) holds no certificate in PEM format")
         }
         return certificate
     }
 
     private static func otherCertificate(_ base: String, _ file: String) -> CallFailure {
-        .hopeless(
+        CallFailure(
             "\(base) shows another certificate than the one in \(file): it is another server, or the file was renewed and the "
                 + "relay has not reloaded it yet (SIGHUP)")
     }
@@ -68,7 +70,7 @@ package struct RelayClient: Sendable {
     /// The time limit of one call.
     package static let timeout = TimeAmount.seconds(30)
     /// The size limit in bytes of a response. It has room for a page of the largest records.
-    static let maximumResponse = 16 << 20
+    private static let maximumResponse = 16 << 20
     /// The maximum number of attempts of a call without a response, and the pause between them.
     private static let attempts = 4
     private static let pause = Duration.milliseconds(500)
@@ -93,12 +95,12 @@ package struct RelayClient: Sendable {
             } catch let error as CallFailure {
                 throw error
             } catch let refusal as RelayRefusal {
-                throw CallFailure.hopeless(refusal.status == 401 ? "\(refusal.message): \(tokenHint)" : refusal.message)
+                throw CallFailure(refusal.status == 401 ? "\(refusal.message): \(tokenHint)" : refusal.message)
             } catch  where Self.isRefused(error) && attempt == 1 {
-                throw CallFailure.hopeless(noRelay)
+                throw CallFailure(noRelay)
             } catch {
                 guard isRepeatable, attempt < Self.attempts, !Task.isCancelled else {
-                    throw CallFailure.hopeless("\(base) did not answer: \(Self.text(error))")
+                    throw CallFailure("\(base) did not answer: \(Self.text(error))")
                 }
                 attempt += 1
                 try await Task.sleep(for: Self.pause)
@@ -137,47 +139,92 @@ package struct RelayClient: Sendable {
         guard (200..<300).contains(response.status.code) else {
             let bytes = try await response.body.collect(upTo: Self.maximumResponse)
             throw RelayRefusal(
-                status: Int(response.status.code), body: try? JSONValue(parsing: bytes.readableBytesView),
-                retryAfter: response.headers.first(name: "Retry-After"))
+                status: Int(response.status.code), body: try? JSONValue(parsing: bytes.readableBytesView))
         }
         return response
     }
 
-    func execute(_ request: HTTPClientRequest, within limit: TimeAmount) async throws -> HTTPClientResponse {
+    private func execute(_ request: HTTPClientRequest, within limit: TimeAmount) async throws -> HTTPClientResponse {
         try await http.execute(request, timeout: limit)
-    }
-
-    /// Returns the kind of failure that a thrown error means.
-    package func failure(_ error: any Error) -> CallFailure {
-        switch error {
-        case let refusal as RelayRefusal: .refused(refusal)
-        case let failure as CallFailure: failure
-        default:
-            Self.isRefused(error)
-                ? .noRelay(noRelay)
-                : .lost(Self.isClosed(error) ? base : "\(base): \(Self.text(error))")
-        }
     }
 
     private var noRelay: String {
         "no relay answers at \(base): start one with `pushchat serve` or `pushchat dev`, or say where it is with --relay"
     }
 
-    package var isNoRelay: CallFailure { .hopeless("\(base) does not answer in JSON: is it a PushChat relay?") }
+    package var isNoRelay: CallFailure { CallFailure("\(base) does not answer in JSON: is it a PushChat relay?") }
 
     /// Whether the connection has ended, and no further reason is known.
-    static func isClosed(_ error: any Error) -> Bool {
+    private static func isClosed(_ error: any Error) -> Bool {
         let text = String(describing: error)
         return (error as? HTTPClientError) == .remoteConnectionClosed
             || ["onnection reset", "stream ended"].contains { text.contains($0) }
     }
 
-    static func isRefused(_ error: any Error) -> Bool {
+    private static func isRefused(_ error: any Error) -> Bool {
         (error as? HTTPClientError) == .connectTimeout || String(describing: error).contains("onnection refused")
     }
 
-    static func text(_ error: any Error) -> String {
+    private static func text(_ error: any Error) -> String {
         String(describing: error).split(separator: "\n").first.map(String.init) ?? "unknown"
+    }
+}
+
+// MARK: - The transport of a chat
+
+/// The transport of `pushchat chat`. It adds no token: the API of a chat sends the session itself.
+extension RelayClient: RelayTransport {
+    package func response(to request: RelayRequest) async throws -> RelayResponse {
+        let response = try await execute(request)
+        do {
+            let bytes = try await response.body.collect(upTo: Self.maximumResponse)
+            return RelayResponse(
+                status: Int(response.status.code), headers: Self.headers(response), body: Data(buffer: bytes))
+        } catch {
+            throw Self.transportError(error)
+        }
+    }
+
+    package func stream(of request: RelayRequest) async throws -> RelayStream {
+        let response = try await execute(request)
+        let (body, pieces) = AsyncThrowingStream.makeStream(of: Data.self)
+        let reading = Task {
+            do {
+                for try await bytes in response.body { pieces.yield(Data(buffer: bytes)) }
+                pieces.finish()
+            } catch {
+                pieces.finish(throwing: Self.transportError(error))
+            }
+        }
+        pieces.onTermination = { _ in reading.cancel() }
+        return RelayStream(status: Int(response.status.code), headers: Self.headers(response), body: body)
+    }
+
+    private func execute(_ request: RelayRequest) async throws -> HTTPClientResponse {
+        var made = HTTPClientRequest(url: request.url.absoluteString)
+        made.method = HTTPMethod(rawValue: request.method)
+        for (name, value) in request.headers { made.headers.add(name: name, value: value) }
+        made.body = request.body.map { .bytes(ByteBuffer(data: $0)) }
+        do {
+            return try await execute(made, within: TimeAmount(request.timeout))
+        } catch {
+            throw Self.transportError(error)
+        }
+    }
+
+    private static func headers(_ response: HTTPClientResponse) -> [String: String] {
+        Dictionary(response.headers.map { ($0.name.lowercased(), $0.value) }) { first, _ in first }
+    }
+
+    private static func transportError(_ error: any Error) -> any Error {
+        switch error {
+        case is CancellationError: error
+        // The server shows another certificate. No later attempt succeeds.
+        case let failure as CallFailure: PushChatError.unexpectedResponse(failure.description)
+        default:
+            isRefused(error)
+                ? TransportError.refused : TransportError.lost(isClosed(error) ? "" : text(error))
+        }
     }
 }
 
@@ -188,47 +235,33 @@ package struct RelayRefusal: Error, Equatable {
     package let code: String?
     /// The error message for people, in one line.
     package let message: String
-    package let retryAfter: Duration?
 
-    package init(status: Int, code: String? = nil, message: String, retryAfter: Duration? = nil) {
+    package init(status: Int, code: String? = nil, message: String) {
         self.status = status
         self.code = code
         self.message = message
-        self.retryAfter = retryAfter
     }
 
     /// Reads the message from the body of an error response.
     ///
-    /// - Parameters:
-    ///   - body: The body: an error of the admin API or of the chat API. `nil` if it is not JSON.
-    ///   - retryAfter: The value of the header `Retry-After`, in seconds.
-    init(status: Int, body: JSONValue?, retryAfter: String?) {
+    /// - Parameter body: The body: an error of the admin API or of the chat API. `nil` if it is not JSON.
+    init(status: Int, body: JSONValue?) {
         let error = body?.object?["error"]?.object
         self.init(
             status: status, code: (error ?? body?.object)?["code"]?.text,
             message: (body?.object?["detail"]?.text ?? error?["message"]?.text
-                ?? "the server answered with status \(status)").oneLine,
-            retryAfter: retryAfter.flatMap { Int64($0) }.flatMap { $0 >= 0 ? .seconds($0) : nil })
+                ?? "the server answered with status \(status)").oneLine)
     }
 }
 
-/// The kinds of failures of a call.
-package enum CallFailure: Error, Equatable, CustomStringConvertible {
-    case refused(RelayRefusal)
-    /// No server listens at the address. The text explains this to the user.
-    case noRelay(String)
-    /// The connection could not be made, or has ended. The text is the relay's URL, followed by the reason if one is
-    /// known.
-    case lost(String)
-    /// The server is not a relay, its response makes no sense, or there is no reason to repeat the call. The text
-    /// explains this to the user.
-    case hopeless(String)
+/// The failure of a call: the relay rejects it, cannot be reached, or is another server. There is no reason to repeat the
+/// call.
+package struct CallFailure: Error, Equatable, CustomStringConvertible {
+    /// The explanation for the user.
+    package let description: String
 
-    package var description: String {
-        switch self {
-        case .refused(let refusal): refusal.message
-        case .noRelay(let text), .lost(let text), .hopeless(let text): text
-        }
+    package init(_ description: String) {
+        self.description = description
     }
 }
 

@@ -169,7 +169,7 @@ struct ChatClientState {
         case .rejected(let rejection) where rejection.code == "not_joined":
             ([.left(wasRemoved: false)], .end(Self.gone))
         case .rejected(let rejection) where rejection.status == 401:
-            ([], .end("\(rejection.message): give a session with --session or PUSHCHAT_SESSION"))
+            ([], .end("\(rejection.message.oneLine): give a session with --session or PUSHCHAT_SESSION"))
         case .unreachable:
             (
                 [],
@@ -179,7 +179,7 @@ struct ChatClientState {
             )
         case .unexpectedResponse(let text):
             ([], .end("\(relay) does not answer like a PushChat relay: is it one? (\(text.oneLine))"))
-        case .rejected, .connectionLost, .storage, .cancelled: ([], .end(error.description))
+        case .rejected, .connectionLost, .storage, .cancelled: ([], .end(error.description.oneLine))
         }
     }
 

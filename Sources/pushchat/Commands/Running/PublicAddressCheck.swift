@@ -358,10 +358,10 @@ struct PublicAddressCheck {
         request.headers.add(name: "Forwarded", value: "for=\(ProbeObservation.forged)")
         let response = try await client.execute(request, timeout: Self.streamLimit)
         if response.status == .unauthorized {
-            throw CallFailure.hopeless("another relay answers at \(url) than the one that runs at \(relay.base)")
+            throw CallFailure("another relay answers at \(url) than the one that runs at \(relay.base)")
         }
         guard response.status == .ok else {
-            throw CallFailure.hopeless("the stream \(url)/events answers with status \(response.status.code)")
+            throw CallFailure("the stream \(url)/events answers with status \(response.status.code)")
         }
         var parser = ServerSentEventParser()
         var times: [String: ContinuousClock.Instant] = [:]
@@ -369,7 +369,7 @@ struct PublicAddressCheck {
         for try await piece in response.body {
             size += piece.readableBytes
             guard size <= Self.maximumResponse else {
-                throw CallFailure.hopeless("a stream does not arrive: it is too long")
+                throw CallFailure("a stream does not arrive: it is too long")
             }
             for event in try parser.read(piece.readableBytesView) {
                 times[event.name] = .now
@@ -377,7 +377,7 @@ struct PublicAddressCheck {
             }
         }
         guard let probe, let first = times["probe"], let last = times["end"] else {
-            throw CallFailure.hopeless("a stream does not arrive: it ends early")
+            throw CallFailure("a stream does not arrive: it ends early")
         }
         return Stream(probe: probe, isHeldBack: first.duration(to: last) < .seconds(1))
     }
