@@ -1,15 +1,27 @@
 import Foundation
 import HTTPTypes
 
-extension HTTPFields {
-    /// The password of an `Authorization: Basic` header (RFC 7617), or its user if the password is empty. `nil` if there
-    /// is no such header.
-    var basicPassword: String? {
-        guard let value = first(.authorization), value.lowercased().hasPrefix("basic "),
-            let data = Data(base64Encoded: String(HeaderText.trimmed(value.dropFirst("basic ".count)))),
-            let pair = String(data: data, encoding: .utf8)
+/// The user and the password of an `Authorization: Basic` header (RFC 7617).
+struct BasicCredential: Sendable, Hashable {
+    let user: String
+    let password: String
+
+    /// Reads the header. `nil` if it is missing, or has another form.
+    ///
+    /// - Parameter decode: Decodes the base64. By default it accepts only the alphabet of RFC 7617, with padding.
+    init?(_ headers: HTTPFields, decode: (String) -> String? = Self.standard) {
+        guard let value = headers.first(.authorization), value.lowercased().hasPrefix("basic "),
+            let pair = decode(String(HeaderText.trimmed(value.dropFirst("basic ".count))))
         else { return nil }
         let parts = pair.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
-        return String(parts.count == 2 && !parts[1].isEmpty ? parts[1] : parts[0])
+        user = String(parts[0])
+        password = parts.count == 2 ? String(parts[1]) : ""
     }
+
+    private static func standard(_ text: String) -> String? {
+        Data(base64Encoded: text).flatMap { String(data: $0, encoding: .utf8) }
+    }
+
+    /// The password, or the user if the password is empty.
+    var secret: String { password.isEmpty ? user : password }
 }

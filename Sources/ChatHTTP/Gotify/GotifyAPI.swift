@@ -76,7 +76,7 @@ struct GotifyAPI: Sendable {
     @Sendable static func credential(_ request: Request) -> String? {
         let given = [
             request.uri.queryParameters["token"].map { String($0) }, request.headers.first(.gotifyKey),
-            request.headers.bearerToken ?? request.headers.basicPassword ?? request.headers.credential,
+            request.headers.bearerToken ?? BasicCredential(request.headers)?.secret ?? request.headers.credential,
         ].compactMap(\.self)
         return given.first { !$0.isEmpty } ?? given.first
     }

@@ -69,8 +69,7 @@ struct NtfyAPI: Sendable {
         let headers = credentialHeaders(request)
         if let token = headers.bearerToken { return token }
         guard headers.contains(.authorization) else { return nil }
-        guard let (name, password) = basic(headers) else { return "" }
-        return password.isEmpty ? name : password
+        return BasicCredential(headers, decode: NtfyParameters.base64)?.secret ?? ""
     }
 
     /// The headers with the credential. `?auth=` replaces them.
@@ -81,21 +80,11 @@ struct NtfyAPI: Sendable {
         return [.authorization: NtfyParameters.base64(String(auth)) ?? ""]
     }
 
-    /// Returns name and password of HTTP Basic. `nil` without them.
-    private static func basic(_ headers: HTTPFields) -> (name: String, password: String)? {
-        guard let value = headers.first(.authorization), value.lowercased().hasPrefix("basic "),
-            let pair = NtfyParameters.base64(String(HeaderText.trimmed(value.dropFirst("basic ".count))))
-        else { return nil }
-        let parts = pair.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
-        return (String(parts[0]), parts.count == 2 ? String(parts[1]) : "")
-    }
-
     /// The user's name as the client sent it with a password. `nil` if there is none.
     static func userName(_ request: Request) -> String? {
-        guard let (name, password) = basic(credentialHeaders(request)), !password.isEmpty, !name.isEmpty else {
-            return nil
-        }
-        return name
+        let basic = BasicCredential(credentialHeaders(request), decode: NtfyParameters.base64)
+        guard let basic, !basic.password.isEmpty, !basic.user.isEmpty else { return nil }
+        return basic.user
     }
 
     /// Whether the request has no credential that an ntfy server knows. Other schemes count as none.
