@@ -32,8 +32,8 @@ extension EventFormat {
 
 /// An event other than a message.
 enum StreamEvent: Sendable {
-    /// These messages were deleted. A stream passes them to its format one by one.
-    case deleted([MessageID])
+    /// This message was deleted.
+    case deleted(MessageID)
     /// The number of the room's members. A stream of several rooms has no such event.
     case members(Int)
     /// The delivery state of the reader's last message.

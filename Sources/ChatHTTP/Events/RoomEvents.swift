@@ -31,8 +31,7 @@ struct RoomEvents: EventFormat {
     /// These events have no id, because they do not change the stream's position.
     func event(_ event: StreamEvent) -> String? {
         switch event {
-        case .deleted(let messages):
-            messages.map { text("deleted", ["id": .number($0)]) }.joined()
+        case .deleted(let message): text("deleted", ["id": .number(message)])
         case .members(let count): text("room", ["members": .number(count)])
         case .receipt(let receipt): text("receipt", receipt.json)
         case .ended(.left): text("left", [:])

@@ -85,7 +85,7 @@ extension EventHub {
                 }
             case .deleted(let messages):
                 var bytes = ByteBuffer()
-                for text in messages.compactMap({ form.format.event(.deleted([$0])) }) {
+                for text in messages.compactMap({ form.format.event(.deleted($0)) }) {
                     bytes.writeImmutableBuffer(form.bytes(text))
                 }
                 try await write(bytes, of: stream, into: &writer)
