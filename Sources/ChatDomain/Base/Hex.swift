@@ -64,4 +64,6 @@ package enum Hex {
 
 extension UInt8 {
     package var isASCIIDigit: Bool { UInt8(ascii: "0") <= self && self <= UInt8(ascii: "9") }
+    /// Whether the byte is a letter, in either case.
+    package var isASCIILetter: Bool { (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(self | 0x20) }
 }

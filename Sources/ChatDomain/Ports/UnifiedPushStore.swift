@@ -7,9 +7,7 @@ package struct UnifiedPushTopic: Sendable, Hashable {
     package init?(_ text: some StringProtocol) {
         let bytes = text.utf8
         guard bytes.count == 14, text.hasPrefix("up"),
-            bytes.allSatisfy({ byte in
-                byte.isASCIIDigit || (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte | 0x20)
-            })
+            bytes.allSatisfy({ $0.isASCIIDigit || $0.isASCIILetter })
         else { return nil }
         self.text = String(text)
     }

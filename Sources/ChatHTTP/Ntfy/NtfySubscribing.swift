@@ -71,7 +71,7 @@ extension NtfyAPI {
         guard !isPoll else { throw .invalid("poll", "is only for json, sse and raw") }
     }
 
-    /// Records that an app polls, so that an upstream server tells it about messages from now on.
+    /// Records that an app polls, so that an upstream server announces messages from now on.
     private func recordPoll(of topics: NtfyTopics) async {
         guard environment.settings.ntfy.hasUpstream else { return }
         for room in topics.rooms where room.isAlias {

@@ -35,8 +35,3 @@ struct NtfyTopics: Sendable {
         }
     }
 }
-
-extension UInt8 {
-    /// Whether the byte is a letter, in either case.
-    var isASCIILetter: Bool { (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(self | 0x20) }
-}
