@@ -14,7 +14,8 @@ public struct URLSessionTransport: RelayTransport {
     /// - Parameter configuration: The configuration of the session. A stream needs `timeoutIntervalForRequest` above
     ///   the relay's pause of 15 s between two bytes.
     public init(configuration: URLSessionConfiguration = .ephemeral) {
-        let configuration = configuration
+        // The caller's object stays unchanged.
+        let configuration = configuration.copy() as? URLSessionConfiguration ?? configuration
         configuration.timeoutIntervalForResource = 7 * 86_400
         // The stream keeps its connection, and must not block other calls.
         configuration.httpMaximumConnectionsPerHost = max(configuration.httpMaximumConnectionsPerHost, 4)
@@ -74,6 +75,9 @@ public struct URLSessionTransport: RelayTransport {
 }
 
 /// Passes the pieces of one response on as they arrive.
+///
+/// `@unchecked Sendable` is sound: `head` is read and written only while `lock` is held, and everything else is constant
+/// and `Sendable`.
 private final class StreamReader: NSObject, URLSessionDataDelegate, @unchecked Sendable {
     private let lock = NSLock()
     private var head: CheckedContinuation<RelayStream, any Error>?

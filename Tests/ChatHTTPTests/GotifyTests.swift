@@ -12,7 +12,7 @@ enum GotifySample {
     static let hall = SecretCode(stored: "hall")
     static let ann = MemberID(stored: Sample.udid)
 
-    /// The app of Ann, who may read messages after 1.
+    /// Ann's app. Ann may read messages after 1.
     static let phone = "pcc_phone"
     static let tablet = "pcc_tablet"
     /// An app with the rights of `pct_read_kitchen`.
@@ -324,7 +324,7 @@ struct GotifyTests {
         #expect(deleted.status == .ok && deleted.text.isEmpty)
         #expect(try ids(try await call(.get, "/gotify/message", "pct_read")) == left)
         #expect(try ids(try await call(.get, "/gotify/message", "geheim")) == [4, 3, 2, 1])
-        // Again is no error, but a hidden message is gone.
+        // Deleting all again succeeds. A hidden message is unknown.
         let again = try await call(.delete, path, "pct_read")
         #expect(again.status == (path == "/gotify/message/4" ? .notFound : .ok))
     }

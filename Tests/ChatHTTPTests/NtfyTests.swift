@@ -12,8 +12,8 @@ struct NtfyTests {
     private static let hall = SecretCode(stored: "hall")
     private static let time: Int64 = 1_780_000_000
 
-    /// Two rooms with messages. The credential `pcc_ann` belongs to a member of the kitchen, who may read messages
-    /// after the second.
+    /// Two rooms with messages. The credential `pcc_ann` belongs to a member of the kitchen. The member may
+    /// read messages after the second.
     private struct Rooms: Sendable {
         let feed = FakeFeed()
         let clients = FakeClients()

@@ -1,5 +1,5 @@
 /// The name of a room as a topic of ntfy: 22 characters of base64url with 128 random bits. It stays the same when the
-/// room gets a new code. The alias alone does not admit a reader, who needs a token or a credential.
+/// room gets a new code. A reader also needs a token or a credential.
 package struct RoomAlias: Sendable, Hashable {
     package let text: String
 

@@ -115,7 +115,7 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
         }
     }
 
-    /// The credentials of an owner, who is parameter 1.
+    /// The condition for an owner's credentials. The owner is parameter 1.
     private static func condition(_ owner: CredentialOwner) -> (String, SQLValue) {
         switch owner {
         case .member(let member):
