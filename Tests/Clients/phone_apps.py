@@ -19,7 +19,7 @@ relay = Relay(sys.argv[4:], AUTHORITY, ADMIN, LOG)
 HOST = f"127.0.0.1:{relay.port}"
 ID = re.compile(r"^m\d{11}$")
 # The members that a message of ntfy may have, and those that it must have.
-FIELDS = {"id", "time", "event", "topic", "message", "expires", "title", "click", "priority", "tags", "content_type"}
+FIELDS = {"id", "time", "event", "topic", "message", "expires", "title", "click", "priority", "tags", "content_type", "encoding"}
 ALWAYS = {"id", "time", "event", "topic", "message"}
 secrets = [ADMIN]
 atexit.register(lambda: relay.kill())
@@ -608,6 +608,78 @@ def killed(secret, gotify_secret, wrong):
         phone.phone.end()
 
 
+# UnifiedPush
+
+# Encrypted content: not UTF-8, with a line break at its end.
+ENCRYPTED = bytes(range(256)) + b"\n"
+
+
+def app_server(target, body, own=(), method="POST"):
+    """Sends what the server of another app sends: no credential of the relay, and a connection of its own."""
+    wire = Wire(relay.port, AUTHORITY)
+    try:
+        return wire.request(method, target, [("Host", HOST), ("Content-Length", str(len(body))), *own], body)
+    finally:
+        wire.close()
+
+
+def unified_push(secret, others):
+    """ntfy's Android app as the distributor of two other apps. It has no call to register: it streams a topic that it invents."""
+    phone = NtfyAndroid("", secret, "ws")
+    topics = ["upAbCdEf012345", "up987654zyxwvu"]
+    encrypted = [("Content-Encoding", "aes128gcm"), ("TTL", "86400"), ("Urgency", "high"),
+                 ("Authorization", "vapid t=eyJ0eXAiOiJKV1QifQ.e30.AAAA, k=BAAA")]
+    answer = app_server(f"/{topics[0]}?up=1", b"too early", encrypted)
+    check("a push to a topic of nobody gets a status that servers retry", (answer.status, answer.json["code"]) == (507, 50701)
+          and set(answer.json) <= {"code", "http", "error", "link"}, answer)
+    wire = Wire(relay.port, AUTHORITY)
+    answer = wire.request("GET", f"/{topics[0]}?up=1", [("Host", HOST)])
+    check("the app finds UnifiedPush", answer.json == {"unifiedpush": {"version": 1}}, answer)
+    answer = wire.request("GET", "/_matrix/push/v1/notify", [("Host", HOST)])
+    check("and the gateway of Matrix", answer.json == {"unifiedpush": {"gateway": "matrix"}}, answer)
+    wire.close()
+    phone.topics = [topics[0]]
+    phone.connect()
+    answer = app_server(f"/{topics[0]}?up=1", ENCRYPTED, encrypted)
+    check("an encrypted push is accepted from anybody", answer.status == 200 and answer.json["topic"] == topics[0], answer)
+    got = phone.next()
+    check("and arrives live, unchanged", got["id"] == answer.json["id"] and got["encoding"] == "base64"
+          and base64.b64decode(got["message"]) == ENCRYPTED, got)
+    phone.lose()
+    phone.topics = [*topics, "kitchen"]
+    phone.connect()
+    answer = app_server(f"/{topics[1]}?up=1", " plain, und größer\n".encode(), method="PUT")
+    got = phone.next()
+    check("a second app gets text as text", answer.status == 200 and got["message"] == " plain, und größer\n"
+          and "encoding" not in got and got["topic"] == topics[1], got)
+    live = say(BO, "Chat beside pushes")
+    check("chat arrives over the same connection", phone.next()["message"] == live)
+    phone.lose()
+    endpoint = f"https://chat.example.org/{topics[0]}?up=1"
+    body = json.dumps({"notification": {"event_id": "$1", "devices": [{"app_id": "im.vector.app", "pushkey": endpoint}]}}).encode()
+    answer = app_server("/_matrix/push/v1/notify", body, [("Content-Type", "application/json")])
+    check("a server of Matrix pushes", answer.json == {"rejected": []}, answer)
+    relay.restart()
+    phone.wire = None
+    phone.connect()
+    got = phone.next()
+    check("a push that came while the phone was away survives a killed relay", got["topic"] == topics[0]
+          and json.loads(got["message"]) == json.loads(body), got)
+    check("and nothing comes twice", is_quiet(phone.stream.wire))
+    phone.lose()
+    phone.connect()
+    check("what the phone has does not come again", is_quiet(phone.stream.wire))
+    thief = OkHttp()
+    answer = thief.request("GET", f"/{topics[0]}/json?poll=1&since=all", [("Authorization", basic("x", others))])
+    check("another token may not read the topic", (answer.status, answer.json["code"]) == (403, 40301), answer)
+    answer = app_server(f"/{topics[0]}?up=1", bytes(4097), encrypted)
+    check("4,097 bytes are too many", (answer.status, answer.json["code"]) == (413, 41301), answer)
+    answer = app_server(f"/{topics[0]}?up=1", b"\xff" * 4096, encrypted)
+    check("4,096 are not", answer.status == 200 and len(base64.b64decode(phone.next()["message"])) == 4096, answer)
+    thief.end()
+    phone.end()
+
+
 def main():
     global BO, CY
     relay.start()
@@ -624,6 +696,9 @@ def main():
     ntfy_iphone("/ntfy", both)
     gotify_android(both, wrong)
     gotify_android_210(both, wrong)
+    others = relay.token("other", "read")
+    secrets.append(others)
+    unified_push(both, others)
     frames(both)
     killed(both, both, wrong)
     keeps_open(both)

@@ -17,6 +17,7 @@ extension Clients {
                   certificate: \(certificate)
                   host: 127.0.0.1
                   ntfy_at_root: on
+                ntfy: {unifiedpush: on, base_url: "https://chat.example.org"}
                 admin: {token: the-token-of-this-test}
                 log: {level: trace}
                 """.utf8

@@ -54,9 +54,12 @@ package struct NtfySettings: Sendable {
     package var baseURL: String?
     /// Whether an upstream server tells ntfy's app on iPhones about new messages.
     package var hasUpstream: Bool
+    /// Whether ntfy's app for Android may receive the pushes of other apps here.
+    package var unifiedPush: Bool
 
-    package init(baseURL: String? = nil, hasUpstream: Bool = false) {
+    package init(baseURL: String? = nil, hasUpstream: Bool = false, unifiedPush: Bool = false) {
         self.baseURL = baseURL
         self.hasUpstream = hasUpstream
+        self.unifiedPush = unifiedPush
     }
 }

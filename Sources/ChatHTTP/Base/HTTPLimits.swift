@@ -39,6 +39,8 @@ enum HTTPLimits {
     /// The limit of joins by all addresses together to codes that no member uses, as a multiple of the limit of one
     /// address.
     static let joinShares = 20
+    /// The rate of pushes to one topic of UnifiedPush.
+    static let pushesPerTopic = RateLimit(perSecond: 1, burst: 60)!
     /// The rate of log lines about rejected joins.
     static let reports = RateLimit(perSecond: 1.0 / 60, burst: 1)!
     /// The interval between log lines about one kind of unavailability, however many clients it affects.

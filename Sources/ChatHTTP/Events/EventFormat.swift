@@ -47,6 +47,8 @@ struct StreamRoom: Sendable {
     let position: RoomPosition
     /// The message after which the stream begins.
     let start: MessageID
+    /// Whether the room is a topic of UnifiedPush, which the client owns.
+    var isPushTopic = false
 }
 
 /// The form of one stream: a format, over HTTP or a WebSocket.

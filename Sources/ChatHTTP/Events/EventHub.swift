@@ -129,22 +129,23 @@ final class EventHub: Service {
     /// - Parameters:
     ///   - address: The client's address. Programs on this machine are not limited.
     ///   - positions: The rooms, each once.
+    ///   - pushTopics: The rooms that are topics of UnifiedPush, which the client owns.
     ///   - admission: The client's right to read the rooms.
     ///   - heartbeat: The time without an event after which the stream writes a heartbeat.
     ///   - close: Closes the connection.
     /// - Returns: The subscription. The stream stays open until it is released.
     func open(
         _ member: MemberID, from address: IPAddress? = nil, at positions: [RoomPosition],
-        admission: EventStream.Admission = .member(sessionEnd: nil), heartbeat: Duration = .seconds(15),
-        close: @escaping @Sendable () -> Void
+        pushTopics: Set<SecretCode> = [], admission: EventStream.Admission = .member(sessionEnd: nil),
+        heartbeat: Duration = .seconds(15), close: @escaping @Sendable () -> Void
     ) throws(ChatError) -> EventSubscription {
         guard (1...HTTPLimits.streamRooms).contains(positions.count) else {
             throw ChatError(.tooLarge, "A stream has at most \(HTTPLimits.streamRooms) rooms")
         }
         let address = address.flatMap { $0.isLoopback ? nil : $0.rateKey }
         let stream = EventStream(
-            member: member, admission: admission, address: address, rooms: positions.map(\.code), heartbeat: heartbeat,
-            clock: clocks.monotonic, close: close)
+            member: member, admission: admission, address: address, rooms: positions.map(\.code),
+            pushTopics: pushTopics, heartbeat: heartbeat, clock: clocks.monotonic, close: close)
         let refusal = state.withLock { state -> ChatError? in
             guard state.count < maxStreams else {
                 metrics.hit(.streams)
@@ -246,7 +247,8 @@ final class EventHub: Service {
 
     /// Records that a stream's reader got the messages up to `last`, unless it is a program.
     func handedOut(_ last: MessageID, to stream: EventStream) {
-        if !stream.member.isProgram { feed.handedOut(last, to: stream.member) }
+        guard !stream.member.isProgram, stream.rooms.count > stream.pushTopics.count else { return }
+        feed.handedOut(last, to: stream.member)
     }
 
     private func messages(
@@ -388,7 +390,7 @@ final class EventHub: Service {
         for (secret, streams) in bySecret {
             do throws(ChatError) {
                 let caller = try await caller(with: secret)
-                for stream in streams where !stream.rooms.allSatisfy({ caller?.reads($0) == true }) {
+                for stream in streams where !stream.isOpen(to: caller) {
                     stream.end(.reconnect, closesConnection: true)
                 }
             } catch {

@@ -59,6 +59,8 @@ final class EventStream: Sendable, Hashable {
     /// The address that the stream counts for. `nil` for programs on this machine.
     let address: IPAddress?
     let rooms: [SecretCode]
+    /// The rooms that are topics of UnifiedPush, which the client owns.
+    let pushTopics: Set<SecretCode>
     /// The time without an event after which the stream writes a heartbeat.
     let heartbeat: Duration
     private let clock: MonotonicTime
@@ -67,11 +69,13 @@ final class EventStream: Sendable, Hashable {
 
     init(
         member: MemberID, admission: Admission, address: IPAddress?, rooms: [SecretCode],
-        heartbeat: Duration, clock: MonotonicTime, close: @escaping @Sendable () -> Void
+        pushTopics: Set<SecretCode> = [], heartbeat: Duration, clock: MonotonicTime,
+        close: @escaping @Sendable () -> Void
     ) {
         self.member = member
         self.address = address
         self.rooms = rooms
+        self.pushTopics = pushTopics
         self.heartbeat = heartbeat
         self.admission = admission
         self.clock = clock
@@ -86,6 +90,12 @@ final class EventStream: Sendable, Hashable {
     }
 
     var hasSeveralRooms: Bool { rooms.count > 1 }
+
+    /// Whether the caller may read all rooms. `nil` is a caller whose token or credential has ended.
+    func isOpen(to caller: Caller?) -> Bool {
+        guard let caller else { return false }
+        return rooms.allSatisfy { caller.reads($0) || pushTopics.contains($0) }
+    }
 
     var isOfMember: Bool { if case .member = admission { true } else { false } }
 

@@ -32,7 +32,9 @@ struct StreamOpener: Sendable {
         var seen: Set<SecretCode> = []
         let rooms = rooms.filter { seen.insert($0.position.code).inserted }
         let subscription = try hub.open(
-            reader, from: address, at: rooms.map(\.position), admission: admission, heartbeat: form.heartbeatInterval
+            reader, from: address, at: rooms.map(\.position),
+            pushTopics: Set(rooms.filter(\.isPushTopic).map(\.position.code)), admission: admission,
+            heartbeat: form.heartbeatInterval
         ) { [channel = context.channel] in
             channel.close(promise: nil)
         }

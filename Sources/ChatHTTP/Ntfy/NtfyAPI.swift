@@ -55,7 +55,9 @@ struct NtfyAPI: Sendable {
         let parts = path.split(separator: "/", omittingEmptySubsequences: false)
         guard let topics = parts.first, !ownNames.contains(topics), NtfyTopics.areNames(topics) else { return false }
         switch parts.count {
-        case 1: return [.put, .post, .options].contains(request.method)
+        case 1:
+            return [.put, .post, .options].contains(request.method)
+                || (request.method == .get && UnifiedPushAPI.asksForUnifiedPush(request))
         case 2: return ofTopics.contains(parts[1])
         default: return false
         }

@@ -42,12 +42,15 @@ struct NtfyFormat: EventFormat {
     func includes(_ message: Message, in room: SecretCode) -> Bool { filter.includes(message) }
 
     func message(_ message: Message, in room: SecretCode, isOwn: Bool = false) -> String {
-        if form == .raw { return String(message.text.map { $0.isNewline ? " " : $0 }) + "\n" }
+        let push = message.pushBody
+        let text = push?.text ?? message.text
+        if form == .raw { return String(text.map { $0.isNewline ? " " : $0 }) + "\n" }
         var json = Self.head(
             id: NtfyMessageID.text(message.id), time: message.sentAt, event: "message",
             topic: topics.name(of: room))
         for (name, value) in [
-            ("title", Self.title(of: message)), ("message", message.text), ("click", message.link),
+            ("title", Self.title(of: message)), ("message", text), ("click", message.link),
+            ("encoding", push?.isEncoded == true ? "base64" : nil),
         ] {
             guard let value, !value.isEmpty || name == "message" else { continue }
             json += ",\"\(name)\":\""

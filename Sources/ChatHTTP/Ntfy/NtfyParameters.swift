@@ -7,7 +7,7 @@ import Hummingbird
 struct NtfyParameters: Sendable {
     enum Name: String, CaseIterable {
         case title, message, priority, click, delay
-        case poll, since, scheduled, id, tags
+        case poll, since, scheduled, id, tags, unifiedPush
 
         /// The names in headers and in the query. All may also have the prefix `X-`.
         fileprivate var spellings: [String] {
@@ -22,6 +22,7 @@ struct NtfyParameters: Sendable {
             case .scheduled: ["scheduled", "sched"]
             case .id: ["id"]
             case .tags: ["tags", "tag", "ta"]
+            case .unifiedPush: ["unifiedpush", "up"]
             }
         }
     }

@@ -31,8 +31,9 @@ extension NtfyAPI {
         }
         // The refusal follows all lookups, so that its time does not depend on which topic exists.
         let caller = try context.caller()
-        guard rooms.allSatisfy({ caller.reads($0.code) }) else { throw Self.forbidden }
-        return NtfyTopics(text: text, rooms: rooms)
+        let pushTopics = try await UnifiedPushTopics(rooms.filter { !$0.isAlias }.map(\.name), caller, environment)
+        guard rooms.allSatisfy({ pushTopics.contains($0.code) || caller.reads($0.code) }) else { throw Self.forbidden }
+        return NtfyTopics(text: text, rooms: rooms, pushTopics: pushTopics)
     }
 
     /// `GET /ntfy/{topics}/auth`
@@ -57,7 +58,7 @@ extension NtfyAPI {
             form: form, topics: topics, filter: try NtfyFilter(parameters), now: environment.now)
         if caller != .administrator { try limiter.admit(caller.reader, limit: environment.settings.memberRate) }
         if form == .webSocket { try Self.requireUpgrade(request, isPoll: isPoll) }
-        // Before the messages are read: a later message must be announced.
+        // Before the messages are read: those that come in between are in the answer, or are announced.
         if isPoll { await recordPoll(of: topics) }
         let subscription = try await NtfySubscription(since, of: topics, format.filter, caller, environment.stores)
         if isPoll { return try await poll(subscription, format, caller) }
@@ -109,7 +110,8 @@ extension NtfyAPI {
         // An error of the first read is an answer. After that it breaks the connection.
         try await history.fill()
         // A client that filters has not fetched the other messages.
-        let reader = format.filter.isEmpty ? caller.member?.member : nil
+        let readsRooms = !subscription.rooms.allSatisfy(\.isPushTopic)
+        let reader = format.filter.isEmpty && readsRooms ? caller.member?.member : nil
         return Response(
             status: .ok,
             headers: [.contentType: format.contentType, .cacheControl: "no-store", .accelBuffering: "no"],

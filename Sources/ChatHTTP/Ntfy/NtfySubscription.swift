@@ -21,11 +21,17 @@ struct NtfySubscription: Sendable {
         }
         // A room's messages appear in the order of their ids. Those of different rooms need not.
         var positions: [RoomPosition] = []
-        if let member = caller.member {
-            positions = [try await stores.feed.position(of: member.member)]
-        } else {
-            for room in topics.rooms {
-                positions.append(RoomPosition(code: room.code, historyFrom: 0, last: try await newest(of: room.code)))
+        var pushes: [SecretCode: [Message]] = [:]
+        for code in topics.rooms.map(\.code) {
+            if topics.pushTopics.contains(code) {
+                let waiting = try await stores.feed.messages(
+                    in: code, after: 0, limit: UnifiedPushLimits.messagesPerTopic)
+                pushes[code] = waiting
+                positions.append(RoomPosition(code: code, historyFrom: 0, last: waiting.last?.id ?? 0))
+            } else if let member = caller.member {
+                positions.append(try await stores.feed.position(of: member.member))
+            } else {
+                positions.append(RoomPosition(code: code, historyFrom: 0, last: try await newest(of: code)))
             }
         }
         end = positions.map(\.last).max() ?? 0
@@ -39,19 +45,37 @@ struct NtfySubscription: Sendable {
             case .none: break
             case .latest:
                 var before: [SecretCode: MessageID] = [:]
-                for position in positions { before[position.code] = try await newest(of: position.code) - 1 }
+                for position in positions {
+                    let isPush = pushes[position.code] != nil
+                    before[position.code] = (isPush ? position.last : try await newest(of: position.code)) - 1
+                }
                 start = { [before] in before[$0.code] ?? 0 }
             case .message(let id):
                 // An id after the last message comes from another database.
-                let isKnown = if id <= end { true } else { try await id <= newest(of: nil) }
-                if isKnown { start = { _ in id } } else { fallthrough }
+                var isKnown = id <= end
+                if !isKnown { isKnown = try await id <= max(newest(of: nil), stores.unifiedPush.lastID()) }
+                guard isKnown else { fallthrough }
+                start = { _ in id }
+                // The client has all earlier pushes.
+                if pushes.values.contains(where: { $0.contains { $0.id <= id } }) {
+                    try await stores.unifiedPush.confirm(id, in: Array(topics.pushTopics.topics))
+                }
             case .all, .time:
                 let time: Timestamp? = if case .time(let time) = since { time } else { nil }
-                let first = try await Self.first(of: positions, since: time, clients)
-                start = { position in first.map { $0 - 1 } ?? position.last }
+                let first = try await Self.first(
+                    of: positions.filter { pushes[$0.code] == nil }, since: time, clients)
+                start = { [pushes] position in
+                    guard let waiting = pushes[position.code] else { return first.map { $0 - 1 } ?? position.last }
+                    let wanted = waiting.first { push in time.map { push.sentAt >= $0 } ?? true }
+                    return wanted.map { $0.id - 1 } ?? position.last
+                }
             }
         }
-        rooms = positions.map { StreamRoom(position: $0, start: max($0.historyFrom, start($0))) }
+        rooms = positions.map { position in
+            StreamRoom(
+                position: position, start: max(position.historyFrom, start(position)),
+                isPushTopic: pushes[position.code] != nil)
+        }
     }
 
     /// Returns the first of the newest ``most`` messages since a time. `nil` if there is none.

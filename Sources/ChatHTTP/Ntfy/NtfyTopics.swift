@@ -16,9 +16,12 @@ struct NtfyTopics: Sendable {
     let text: String
     /// The rooms, each with the first of its names. A room may have two: its code and its alias.
     let rooms: [Room]
+    /// The rooms that are topics of UnifiedPush.
+    let pushTopics: UnifiedPushTopics
 
-    init(text: String, rooms: [Room]) {
+    init(text: String, rooms: [Room], pushTopics: UnifiedPushTopics = UnifiedPushTopics()) {
         self.text = text
+        self.pushTopics = pushTopics
         var seen: Set<SecretCode> = []
         self.rooms = rooms.filter { seen.insert($0.code).inserted }
     }

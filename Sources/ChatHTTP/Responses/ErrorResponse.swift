@@ -63,6 +63,15 @@ struct ErrorResponse: Error, Sendable {
 
     static let notFound = ErrorResponse(.notFound, code: "not_found", message: "There is nothing at this address")
 
+    /// Servers of apps retry a push after this status. After another, some give up the app.
+    static func insufficientStorage(_ message: String) -> ErrorResponse {
+        var response = ErrorResponse(
+            HTTPResponse.Status(code: 507, reasonPhrase: "Insufficient Storage"), code: "insufficient_storage",
+            message: message)
+        response.ntfyCode = 50701
+        return response
+    }
+
     static func methodNotAllowed(allow: String) -> ErrorResponse {
         var response = ErrorResponse(
             .methodNotAllowed, code: "method_not_allowed", message: "This address accepts only \(allow)")

@@ -97,6 +97,7 @@ package struct ChatServer: Service {
             + ModerationAPI(environment: environment).routes + TokensAPI(environment: environment).routes
             + CredentialsAPI(environment: environment).routes + admin.routes
             + GotifyAPI(posting: posting, streams: streams).routes
+            + UnifiedPushAPI(environment: environment, limiter: limiter).routes
             + NtfyAPI(posting: posting, streams: streams).routes + health.routes
             + pages.routes
         let router = Router(context: ChatContext.self)

@@ -19,6 +19,8 @@ enum RootPaths {
     private static func prefix(
         of request: Request, _ settings: ChatHTTPSettings, _ ownNames: Set<Substring>
     ) -> String? {
+        // Servers of Matrix replace the whole path of an endpoint.
+        if settings.ntfy.unifiedPush, request.uri.path == UnifiedPushAPI.matrixPath { return Route.ntfyPrefix }
         guard settings.gotifyAtRoot || settings.ntfyAtRoot else { return nil }
         let first = request.uri.path.dropFirst().prefix { $0 != "/" }
         if settings.gotifyAtRoot, GotifyAPI.rootNames.contains(String(first)) { return GotifyAPI.prefix }

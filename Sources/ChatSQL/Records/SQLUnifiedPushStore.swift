@@ -91,8 +91,8 @@ package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore
         if let refusal = try await database.read({ try Self.refusal(topic, $0) }) { return refusal }
         let now = database.now()
         let receipt = try await database.write(as: .answerOnce) { transaction -> UnifiedPushReceipt in
-            // A topic's ids increase in the order of the commits.
-            try transaction.lock("unifiedpush \(topic.text)")
+            // The ids of pushes increase in the order of their commits: an app confirms all its topics with one id.
+            try transaction.lock("unifiedpush")
             if let refusal = try Self.refusal(topic, transaction) { return refusal }
             try transaction.run(
                 """

@@ -97,12 +97,17 @@ struct Configuration: Sendable {
 
     /// Settings for ntfy's apps.
     struct Ntfy: Sendable, Equatable {
+        enum UnifiedPush: String, Sendable, CaseIterable {
+            case on, off
+        }
+
         /// The address of the relay as users type it into ntfy's apps, without a slash at the end. `nil` for
         /// ``Configuration/ntfyBaseURL``'s default.
         var baseURL: String?
         /// The server that wakes ntfy's app on iPhones, without a slash at the end. `nil` for none.
         var upstream: String?
         var upstreamToken: Secret?
+        var unifiedPush = UnifiedPush.off
     }
 
     struct Retention: Sendable, Equatable {
@@ -181,7 +186,7 @@ struct Configuration: Sendable {
     }
 
     /// The address of the relay as users type it into ntfy's apps, without a slash at the end. `nil` if unknown.
-    var ntfyBaseURL: String? { ntfy.baseURL ?? http.publicURL.map { $0 + "/ntfy" } }
+    var ntfyBaseURL: String? { ntfy.baseURL ?? http.publicURL.map { $0 + (server.ntfyAtRoot ? "" : "/ntfy") } }
 
     func app(_ name: AppName) -> AppConfiguration? {
         apps.first { $0.name == name }
@@ -428,7 +433,7 @@ enum SettingsTable {
         Relay(
             "ntfy.base_url", \.ntfy.baseURL, SettingKind.serverURL(example: "https://chat.example.org/ntfy").optional(),
             "the address of the relay as users type it into ntfy's apps; unless set, `http.public_url` followed by "
-                + "`/ntfy`"),
+                + "`/ntfy`, or alone with `http.ntfy_at_root`"),
         Relay(
             "ntfy.upstream", \.ntfy.upstream,
             SettingKind.serverURL(example: "https://ntfy.sh").optional(none: "off"),
@@ -438,6 +443,10 @@ enum SettingsTable {
             "ntfy.upstream_token", \.ntfy.upstreamToken,
             SettingKind.visibleASCII(shortest: 8, example: "`tk_…`").optional(), isSecret: true,
             "the access token for `ntfy.upstream`, if you have an account there"),
+        Relay(
+            "ntfy.unifiedpush", \.ntfy.unifiedPush, .choice,
+            "whether ntfy's app for Android can be the UnifiedPush distributor of other apps: the relay then accepts "
+                + "their pushes without a token"),
         Relay("messages.retention", \.messages.retention, .retention, "the time for which chat messages are kept"),
         Relay(
             "messages.history", \.messages.history, .choice,

@@ -61,7 +61,8 @@ final class LiveConfiguration: ConfigurationInForce {
         http.publicURL = configuration.http.secureURL
         http.adminTokens = configuration.admin.tokens.map(\.text)
         http.ntfy = NtfySettings(
-            baseURL: configuration.ntfyBaseURL, hasUpstream: configuration.ntfy.upstream != nil)
+            baseURL: configuration.ntfyBaseURL, hasUpstream: configuration.ntfy.upstream != nil,
+            unifiedPush: configuration.ntfy.unifiedPush == .on)
         return Values(
             configuration: configuration, threads: threads, http: http,
             store: storeSettings(configuration, threads),

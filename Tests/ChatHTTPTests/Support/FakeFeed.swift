@@ -43,6 +43,11 @@ final class FakeFeed: RoomFeed {
         }
     }
 
+    /// Makes reads of a name succeed, without a room.
+    func allow(_ name: SecretCode) {
+        state.withLock { $0.messages[name, default: []] += [] }
+    }
+
     /// Removes a member from its room. The member need not have joined.
     func leave(_ member: MemberID) {
         change { state in

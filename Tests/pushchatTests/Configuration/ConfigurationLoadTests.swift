@@ -124,6 +124,7 @@ import Testing
               base_url: https://chat.example.org/ntfy/
               upstream: https://ntfy.sh
               upstream_token: tk_0123456789
+              unifiedpush: on
             messages: {retention: 2 weeks, history: all}
             queue: {retention: 36h}
             moderation: {retention: 90 days}
@@ -193,7 +194,7 @@ import Testing
             configuration.ntfy
                 == .init(
                     baseURL: "https://chat.example.org/ntfy", upstream: "https://ntfy.sh",
-                    upstreamToken: Secret("tk_0123456789")))
+                    upstreamToken: Secret("tk_0123456789"), unifiedPush: .on))
         #expect(configuration.messages == .init(retention: .seconds(14 * 86_400), history: .all))
         #expect(configuration.queue.retention == .seconds(36 * 3600))
         #expect(configuration.moderation.retention == .seconds(90 * 86_400))

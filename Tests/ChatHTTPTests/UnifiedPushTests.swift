@@ -1,0 +1,167 @@
+import ChatDomain
+import Foundation
+import HTTPTypes
+import HummingbirdTesting
+import Testing
+
+@testable import ChatHTTP
+
+@Suite("UnifiedPush", .timeLimit(.minutes(1)))
+struct UnifiedPushTests {
+    private static let name = "upABCDabcd0123"
+    private static let matrix = "/_matrix/push/v1/notify"
+
+    private static func topic() throws -> UnifiedPushTopic { try #require(UnifiedPushTopic(name)) }
+
+    /// A relay with the credential `pcc_ann` of a member of the room `kitchen`, and `pcc_bob` of one of the hall.
+    private static func relay(isOn: Bool = true, atRoot: Bool = false) throws -> (Relay, ScriptedStore) {
+        let (feed, clients, member) = (FakeFeed(), FakeClients(), try Sample.member)
+        feed.join(member, SecretCode(stored: "kitchen"))
+        feed.allow(try Self.topic().code)
+        clients.state.withLock { state in
+            for (id, name, room) in [(1 as Int64, "ann", "kitchen"), (2, "bob", "hall")] {
+                let owner = CredentialMember(
+                    id: id, member: member, nickname: Nickname(stored: name), room: SecretCode(stored: room),
+                    historyFrom: 0)
+                state.credentials["pcc_\(name)"] = Credential(
+                    id: id, name: Nickname(stored: "phone"), owner: .member(owner), createdAt: Sample.time)
+            }
+        }
+        let store = ScriptedStore(feed: feed, clients: clients)
+        var settings = ChatHTTPSettings(
+            adminTokens: ["geheim"], ntfy: NtfySettings(baseURL: "https://chat.example.org", unifiedPush: isOn))
+        settings.ntfyAtRoot = atRoot
+        return (Relay(store, settings: settings), store)
+    }
+
+    private static func push(
+        _ relay: Relay, _ body: [UInt8], to path: String = "/ntfy/\(name)?up=1", _ method: HTTPRequest.Method = .post,
+        headers: HTTPFields = [:]
+    ) async throws -> TestResponse {
+        try await relay.send(method, path, headers: headers, body: body)
+    }
+
+    private static func poll(
+        _ relay: Relay, _ topics: String = name, by secret: String = "pcc_ann", _ query: String = ""
+    ) async throws -> TestResponse {
+        try await relay.send(
+            .get, "/ntfy/\(topics)/json?poll=1\(query)", headers: [.authorization: "Bearer \(secret)"])
+    }
+
+    private static func code(_ answer: TestResponse) throws -> Int64? {
+        try JSONValue(parsing: answer.text).object?["code"]?.integer
+    }
+
+    @Test("A push to a topic waits for its owner, who subscribes with a credential")
+    func delivery() async throws {
+        let (relay, store) = try Self.relay()
+        let orphan = try await Self.push(relay, [1])
+        #expect(orphan.status.code == 507)
+        #expect(try Self.code(orphan) == 50701)
+        #expect(try await Self.poll(relay).text.isEmpty)
+        let binary = try await Self.push(
+            relay, [0xFF, 0], headers: [.contentEncoding: "aes128gcm", .authorization: "vapid t=a, k=b"])
+        #expect(binary.status == .ok)
+        let answer = try #require(try JSONValue(parsing: binary.text).object)
+        #expect(answer["id"]?.text == "m00000000001" && answer["topic"]?.text == Self.name)
+        #expect(answer["message"]?.text == "/wA=" && answer["encoding"]?.text == "base64")
+        let plain = try await Self.push(relay, Array("über\n".utf8), to: "/ntfy/\(Self.name)", .put)
+        #expect(try JSONValue(parsing: plain.text).object?["message"]?.text == "über\n")
+        let lines = try await Self.poll(relay).text.split(separator: "\n").map { line in
+            try JSONValue(parsing: String(line)).object
+        }
+        #expect(lines.map { $0?["message"]?.text } == ["/wA=", "über\n"])
+        #expect(lines.map { $0?["encoding"]?.text } == ["base64", nil])
+        #expect(lines.map { $0?["topic"]?.text } == [Self.name, Self.name])
+        #expect(try await Self.poll(relay, by: "pcc_ann", "&since=m00000000001").text.contains("über"))
+        #expect(store.unifiedPush.state.withLock { $0.confirmed } == [1])
+        #expect(try await Self.poll(relay).text.split(separator: "\n").count == 1)
+    }
+
+    @Test("Only the owner may subscribe to a topic")
+    func owners() async throws {
+        let (relay, _) = try Self.relay()
+        #expect(try await Self.poll(relay, "\(Self.name),kitchen").status == .ok)
+        for answer in [
+            try await Self.poll(relay, by: "pcc_bob"), try await Self.poll(relay, by: "geheim"),
+            try await relay.send(.get, "/ntfy/\(Self.name)/json?poll=1"),
+            try await Self.poll(relay, "upABCDabcd012", by: "pcc_ann"),
+        ] {
+            #expect(answer.status == .forbidden)
+            #expect(try Self.code(answer) == 40301)
+        }
+    }
+
+    @Test("A room with the name of a topic wins")
+    func room() async throws {
+        let (relay, store) = try Self.relay()
+        let topic = try Self.topic()
+        store.unifiedPush.state.withLock { _ = $0.rooms.insert(topic) }
+        #expect(try await Self.push(relay, [1]).status == .forbidden)
+        #expect(try await Self.poll(relay).status == .forbidden)
+    }
+
+    @Test("Without the setting there is no UnifiedPush")
+    func off() async throws {
+        let (relay, _) = try Self.relay(isOn: false)
+        #expect(try await Self.push(relay, [1]).status == .forbidden)
+        #expect(try await Self.poll(relay).status == .forbidden)
+        for path in ["/ntfy/\(Self.name)?up=1", "/ntfy\(Self.matrix)", Self.matrix] {
+            #expect(try await relay.send(.get, path).status == .notFound)
+        }
+    }
+
+    @Test("Size, rate and total are limited")
+    func limits() async throws {
+        var (relay, store) = try Self.relay()
+        relay.clock = TestClock()
+        #expect(try await Self.poll(relay).status == .ok)
+        #expect(try await Self.push(relay, [UInt8](repeating: 0, count: 4096)).status == .ok)
+        #expect(try Self.code(await Self.push(relay, [UInt8](repeating: 0, count: 4097))) == 41301)
+        store.unifiedPush.state.withLock { $0.isFull = true }
+        #expect(try Self.code(await Self.push(relay, [1])) == 50701)
+        store.unifiedPush.state.withLock { $0.isFull = false }
+        let statuses = try await relay.requests { send in
+            var statuses: [Int] = []
+            for _ in 0..<61 { statuses.append(try await send(.post, "/ntfy/\(Self.name)", [:], [1]).status.code) }
+            return statuses
+        }
+        #expect(statuses.dropLast().allSatisfy { $0 == 200 } && statuses.last == 429)
+    }
+
+    @Test("Apps find UnifiedPush and the gateway of Matrix, also at the root")
+    func discovery() async throws {
+        let (relay, _) = try Self.relay(atRoot: true)
+        for path in ["/ntfy/\(Self.name)?up=1", "/\(Self.name)?unifiedpush=1"] {
+            let answer = try await relay.send(.get, path)
+            #expect(answer.text == #"{"unifiedpush":{"version":1}}"#)
+        }
+        #expect(try await relay.send(.get, "/ntfy/\(Self.name)").status == .notFound)
+        for path in [Self.matrix, "/ntfy\(Self.matrix)"] {
+            #expect(try await relay.send(.get, path).text == #"{"unifiedpush":{"gateway":"matrix"}}"#)
+        }
+        #expect(try Self.code(await Self.push(relay, [1], to: "/\(Self.name)?up=1")) == 50701)
+    }
+
+    @Test("A server of Matrix pushes through the gateway")
+    func gateway() async throws {
+        let (relay, store) = try Self.relay()
+        #expect(try await Self.poll(relay).status == .ok)
+        func notify(_ key: String) -> [UInt8] {
+            Array(#"{"notification":{"devices":[{"pushkey":"\#(key)"}]}}"#.utf8)
+        }
+        let body = notify("https://chat.example.org/\(Self.name)?up=1")
+        #expect(try await Self.push(relay, body, to: Self.matrix).text == #"{"rejected":[]}"#)
+        let topic = try Self.topic()
+        #expect(store.unifiedPush.state.withLock { $0.messages[topic]?.map(\.body) } == [body])
+        for key in ["https://other.example/\(Self.name)?up=1", "https://chat.example.org/kitchen"] {
+            let answer = try await Self.push(relay, notify(key), to: Self.matrix)
+            #expect(answer.text == #"{"rejected":["\#(key)"]}"#)
+        }
+        let orphan = notify("https://chat.example.org/upZZZZzzzz0123")
+        #expect(try Self.code(await Self.push(relay, orphan, to: Self.matrix)) == 50701)
+        for wrong in ["", "{}", #"{"notification":{"devices":[]}}"#] {
+            #expect(try Self.code(await Self.push(relay, Array(wrong.utf8), to: Self.matrix)) == 40019)
+        }
+    }
+}
