@@ -5,9 +5,10 @@ Usage: phone_apps.py AUTHORITY.pem DOUBLES LOG RELAY…
 RELAY is the command that starts the relay with TLS; its log is appended to LOG. DOUBLES is yes if a stream of several topics may
 repeat messages after a reconnect. Prints a line for each check that passed. Ends with status 1 at the first that failed.
 """
-import atexit, base64, json, re, signal, sys, threading, time, urllib.parse
+import atexit, base64, hashlib, json, os, re, signal, sys, threading, time, urllib.parse
 
 from http.client import HTTPException
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 from checks import check, until
 from relay import Relay
@@ -15,6 +16,7 @@ from wire import CLOSE, PING, PONG, TEXT, Ended, Lines, WebSocket, Wire
 
 AUTHORITY, DOUBLES, LOG = sys.argv[1], sys.argv[2] == "yes", sys.argv[3]
 ADMIN = "the-token-of-this-test"
+BASE_URL = "https://chat.example.org"
 relay = Relay(sys.argv[4:], AUTHORITY, ADMIN, LOG)
 HOST = f"127.0.0.1:{relay.port}"
 ID = re.compile(r"^m\d{11}$")
@@ -241,6 +243,65 @@ def ntfy_iphone(base, secret):
     answer = phone.request("POST", "/kitchen", phone.login, [("Title", "From iOS"), ("Priority", "3"), ("Tags", "")], b"Hello=1&x")
     check("the iPhone publishes", answer.status == 200 and "Hello=1&x" in answer.json["message"], answer)
     phone.wire.close()
+
+
+class Upstream(HTTPServer):
+    """The server of ntfy's maker, which can wake its app on iPhones. It keeps what the relay asks for."""
+
+    def __init__(self):
+        requests, server = [], self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                requests.append((self.path, self.headers["X-Poll-ID"], dict(self.headers)))
+                self.send_response(503 if server.is_refusing else 200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.requests, self.is_refusing = requests, False
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def asked(self, message):
+        return [path for path, poll, _ in self.requests if poll == message]
+
+
+def woken_iphone(upstream):
+    """The upstream server wakes the iPhone's app for a room that the app has polled by its alias."""
+    own = relay.credential(BO, "iPhone")
+    secrets.append(own["credential"])
+    topic = f"/{hashlib.sha256((BASE_URL + '/' + own['topic']).encode()).hexdigest()}"
+    check("polls by the room's code and by others wake no app", upstream.requests == [], upstream.requests)
+    phone = NtfyIPhone("/ntfy", own["credential"])
+
+    def poll(query):
+        return phone.request("GET", f"/{own['topic']}/json?poll=1&{query}", phone.login)
+
+    check("the iPhone polls the alias", poll("since=all").status == 200)
+
+    def newest():
+        return poll("since=latest").lines[-1]["id"]
+
+    text = say(CY_IN_KITCHEN, "Wake up")
+    new = newest()
+    until("the upstream server gets a request", lambda: upstream.asked(new))
+    check("for the topic that the app computes, once", upstream.asked(new) == [topic], upstream.requests)
+    check("without the text, the code or the credential",
+          not any(secret in str(upstream.requests) for secret in (text, "kitchen", own["topic"], own["credential"])))
+    check("and the woken app gets the message", poll(f"id={new}").json["message"] == text)
+    upstream.is_refusing = True
+    say(CY_IN_KITCHEN, "Again")
+    new = newest()
+    until("a request is refused", lambda: upstream.asked(new))
+    phone.wire.close()
+    relay.restart()
+    upstream.is_refusing = False
+    count = len(upstream.asked(new))
+    until("a killed relay asks again", lambda: len(upstream.asked(new)) > count)
 
 
 class GotifyAndroid(OkHttp):
@@ -655,7 +716,7 @@ def unified_push(secret, others):
     live = say(BO, "Chat beside pushes")
     check("chat arrives over the same connection", phone.next()["message"] == live)
     phone.lose()
-    endpoint = f"https://chat.example.org/{topics[0]}?up=1"
+    endpoint = f"{BASE_URL}/{topics[0]}?up=1"
     body = json.dumps({"notification": {"event_id": "$1", "devices": [{"app_id": "im.vector.app", "pushkey": endpoint}]}}).encode()
     answer = app_server("/_matrix/push/v1/notify", body, [("Content-Type", "application/json")])
     check("a server of Matrix pushes", answer.json == {"rejected": []}, answer)
@@ -681,10 +742,13 @@ def unified_push(secret, others):
 
 
 def main():
-    global BO, CY
+    global BO, CY, CY_IN_KITCHEN
+    upstream = Upstream()
+    os.environ["PUSHCHAT_NTFY_UPSTREAM"] = f"http://127.0.0.1:{upstream.server_port}"
     relay.start()
     relay.member(1, "Ann", "kitchen")
     BO, CY = relay.member(2, "Bo", "kitchen"), relay.member(3, "Cy", "garden")
+    CY_IN_KITCHEN = relay.member(4, "Cy", "kitchen")
     for number in range(3):
         say(CY, f"Early {number}")
     both = relay.token("phone", "post", "read")
@@ -694,6 +758,7 @@ def main():
     for base, way in (("/ntfy", "json"), ("", "ws")):
         ntfy_android(base, way, both, wrong)
     ntfy_iphone("/ntfy", both)
+    woken_iphone(upstream)
     gotify_android(both, wrong)
     gotify_android_210(both, wrong)
     others = relay.token("other", "read")
