@@ -22,7 +22,8 @@ CREATE TABLE active_users (
     time_last_message TEXT,
     history_from INTEGER NOT NULL DEFAULT 0,  -- the newest message when the member entered the room
     fetched_to INTEGER NOT NULL DEFAULT 0,  -- the newest message that the member has fetched; some seconds behind
-    time_fetched TEXT
+    time_fetched TEXT,
+    shown_to INTEGER NOT NULL DEFAULT 0  -- the newest message that the member's phone has shown; some seconds behind
 ) STRICT;
 -- The members of a room in the order of entry: the recipients of a message.
 CREATE INDEX active_users_room ON active_users (secret_code, member_id);

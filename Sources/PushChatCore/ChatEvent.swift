@@ -1,4 +1,6 @@
 /// A change in a room.
+///
+/// Later versions may add cases: a `switch` needs a `default`.
 public enum ChatEvent: Sendable, Hashable {
     /// A message of another member, of a program, or of this member. Each message comes once, in the order of the ids.
     case message(ChatMessage)

@@ -15,11 +15,11 @@ public struct ChatMessage: Sendable, Hashable, Codable, Identifiable {
     /// Whether this member wrote the message.
     public let isOwn: Bool
     /// Whether a program wrote the message, not a member.
-    public let isOfProgram: Bool
+    public let isFromProgram: Bool
 
     public init(
         id: Int64, name: String, text: String, title: String? = nil, link: String? = nil, sentAt: Date,
-        isOwn: Bool = false, isOfProgram: Bool = false
+        isOwn: Bool = false, isFromProgram: Bool = false
     ) {
         self.id = id
         self.name = name
@@ -28,14 +28,14 @@ public struct ChatMessage: Sendable, Hashable, Codable, Identifiable {
         self.link = link
         self.sentAt = sentAt
         self.isOwn = isOwn
-        self.isOfProgram = isOfProgram
+        self.isFromProgram = isFromProgram
     }
 
     private enum CodingKeys: String, CodingKey {
         case id, name, text, title, link
         case sentAt = "sent_at"
         case isOwn = "own"
-        case isOfProgram = "program"
+        case isFromProgram = "program"
     }
 
     public init(from decoder: any Decoder) throws {
@@ -52,7 +52,7 @@ public struct ChatMessage: Sendable, Hashable, Codable, Identifiable {
         }
         self.sentAt = sentAt
         isOwn = try values.decodeIfPresent(Bool.self, forKey: .isOwn) ?? false
-        isOfProgram = try values.decodeIfPresent(Bool.self, forKey: .isOfProgram) ?? false
+        isFromProgram = try values.decodeIfPresent(Bool.self, forKey: .isFromProgram) ?? false
     }
 
     public func encode(to encoder: any Encoder) throws {
@@ -64,7 +64,7 @@ public struct ChatMessage: Sendable, Hashable, Codable, Identifiable {
         try values.encodeIfPresent(link, forKey: .link)
         try values.encode(RelayTime.text(sentAt), forKey: .sentAt)
         try values.encode(isOwn, forKey: .isOwn)
-        if isOfProgram { try values.encode(true, forKey: .isOfProgram) }
+        if isFromProgram { try values.encode(true, forKey: .isFromProgram) }
     }
 }
 

@@ -34,7 +34,8 @@ public actor ChatRoom {
     private var spaceSignal = Signal()
     private var sendSignal = Signal()
 
-    /// Opens a room with the state that an earlier run of the app saved.
+    /// Opens a room with the state that an earlier run of the app saved. If the state belongs to another room or
+    /// another member, it is replaced.
     ///
     /// - Parameters:
     ///   - code: The room's code.
@@ -46,14 +47,11 @@ public actor ChatRoom {
     public static func open(
         _ code: String, as name: String, member: ChatMemberID? = nil, api: PushChatAPI, storage: any ChatStorage
     ) async throws(PushChatError) -> ChatRoom {
-        let saved: ChatRoomState?
-        do {
-            saved = try await storage.load().map { try JSONDecoder().decode(ChatRoomState.self, from: $0) }
-        } catch {
-            throw .storage("\(error)")
-        }
+        let saved = try await ChatRoomState.load(from: storage)
         var state = saved ?? ChatRoomState(code: code, name: name, member: member ?? .random())
-        if let member, member != state.member { state = ChatRoomState(code: code, name: name, member: member) }
+        if member ?? state.member != state.member || ![state.code, state.opened].contains(code) {
+            state = ChatRoomState(code: code, name: name, member: member ?? state.member)
+        }
         state.name = name
         return ChatRoom(state, api: api, storage: storage)
     }
@@ -93,9 +91,11 @@ public actor ChatRoom {
         try await save()
     }
 
-    /// Leaves the room, and ends ``run()``.
+    /// Leaves the room, withdraws the messages of the outbox, and ends ``run()``.
     public func leave() async throws(PushChatError) {
         try await api.leave(state.member)
+        state.outbox = Outbox()
+        try await save()
         finish(.left(wasRemoved: false))
     }
 

@@ -2,8 +2,10 @@ import Foundation
 
 /// The state of a room that survives the end of the app. A pure value.
 struct ChatRoomState: Sendable, Hashable, Codable {
-    /// The room's code, the member's name in it, and the member.
-    var code: String
+    /// The code with which the app opened the room.
+    let opened: String
+    /// The room's code, which may have changed since; the member's name in the room, and the member.
+    private(set) var code: String
     var name: String
     let member: ChatMemberID
     /// The last message that the app has handled.
@@ -16,9 +18,19 @@ struct ChatRoomState: Sendable, Hashable, Codable {
     var token = TokenUpkeep()
 
     init(code: String, name: String, member: ChatMemberID) {
+        opened = code
         self.code = code
         self.name = name
         self.member = member
+    }
+
+    /// Returns the state that a room has saved. `nil` if it has saved none.
+    static func load(from storage: any ChatStorage) async throws(PushChatError) -> ChatRoomState? {
+        do {
+            return try await storage.load().map { try JSONDecoder().decode(ChatRoomState.self, from: $0) }
+        } catch {
+            throw .storage("\(error)")
+        }
     }
 
     mutating func handle(_ event: ChatEvent) {

@@ -4,7 +4,7 @@ public import Foundation
 public struct PushChatAPI: Sendable {
     /// The relay's URL, without `/api.php`.
     public let url: URL
-    private let transport: any RelayTransport
+    package let transport: any RelayTransport
     private let session: @Sendable () async throws -> String?
 
     /// The properties of the app that the relay stores with a device. The operator sees them in the list of devices.
@@ -87,12 +87,24 @@ public struct PushChatAPI: Sendable {
 
     /// Returns the messages after one, oldest first.
     ///
-    /// - Parameter limit: The maximum number of messages, from 1 to 500.
+    /// - Parameters:
+    ///   - limit: The maximum number of messages, from 1 to 500.
+    ///   - isPeek: Whether the messages stay unread. Otherwise the relay counts them as read by the member. An app in
+    ///     the background, or its notification service, peeks.
     public func messages(
-        after id: Int64, limit: Int = 100, member: ChatMemberID
+        after id: Int64, limit: Int = 100, member: ChatMemberID, isPeek: Bool = false
     ) async throws(PushChatError) -> ChatPage {
         try Self.decode(
-            await post("messages", [("udid", member.text), ("since", "\(id)"), ("limit", "\(limit)")]))
+            await post(
+                "messages",
+                [
+                    ("udid", member.text), ("since", "\(id)"), ("limit", "\(limit)"), ("peek", isPeek ? "1" : nil),
+                ]))
+    }
+
+    /// Reports that the device has shown a message to its user, for the operator. The message stays unread.
+    public func shown(_ id: Int64, member: ChatMemberID) async throws(PushChatError) {
+        _ = try await post("shown", [("udid", member.text), ("id", "\(id)")])
     }
 
     /// Returns the reach of one of the member's own messages.

@@ -1,4 +1,6 @@
 /// The error of a call.
+///
+/// Later versions may add cases: a `switch` needs a `default`.
 public enum PushChatError: Error, Sendable, Hashable {
     /// The relay rejected the call.
     case rejected(RelayRejection)

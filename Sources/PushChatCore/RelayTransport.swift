@@ -66,6 +66,8 @@ public protocol RelayTransport: Sendable {
 }
 
 /// The reason why a request got no response.
+///
+/// Later versions may add cases: a `switch` needs a `default`.
 public enum TransportError: Error, Sendable, Hashable {
     /// No server listens at the address.
     case refused

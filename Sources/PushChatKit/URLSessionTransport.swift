@@ -1,10 +1,8 @@
+public import Foundation
 @_exported public import PushChatCore
 
 #if canImport(FoundationNetworking)
-import Foundation
 public import FoundationNetworking
-#else
-public import Foundation
 #endif
 
 /// Makes requests with `URLSession`.
@@ -130,5 +128,20 @@ private final class StreamReader: NSObject, URLSessionDataDelegate, @unchecked S
         let error = error.map(URLSessionTransport.failure)
         takeHead()?.resume(throwing: error ?? TransportError.lost("no response"))
         pieces.finish(throwing: error)
+    }
+}
+
+extension PushChatAPI {
+    /// Creates the API of a relay, which makes its requests with `URLSession`.
+    ///
+    /// - Parameters:
+    ///   - url: The relay's URL, without `/api.php`. A slash at the end is ignored.
+    ///   - app: The properties of the app.
+    ///   - session: Returns the session token that a relay with `sessions` requires. Called for each request, because
+    ///     sessions end. Returns `nil` without one.
+    public init(
+        url: URL, app: App = App(), session: @escaping @Sendable () async throws -> String? = { nil }
+    ) {
+        self.init(url: url, app: app, transport: URLSessionTransport(), session: session)
     }
 }

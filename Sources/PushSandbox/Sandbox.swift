@@ -19,6 +19,7 @@ package actor Sandbox: Service {
     private var listeners: [TLSListener] = []
     private var control: HTTPListener?
     private var webPush: HTTPListener?
+    private var simulator: SimulatorFiles?
     private var hasStarted = false
 
     package init(configuration: SandboxConfiguration, logger: Logger) {
@@ -50,6 +51,7 @@ package actor Sandbox: Service {
             }
             group.addTask { try await control.waitUntilEnded() }
             group.addTask { try await webPush.waitUntilEnded() }
+            if let simulator { group.addTask { [state] in try await simulator.follow(state) } }
             let first = await group.nextResult()
             await stop()
             group.cancelAll()
@@ -75,6 +77,9 @@ package actor Sandbox: Service {
     }
 
     private func listen() async throws -> SandboxAddresses {
+        simulator = try configuration.simulatorFolder.map { (path) throws(SandboxError) in
+            try SimulatorFiles(folder: path, logger: logger)
+        }
         let credentials = try await configuration.credentials(logger: logger)
         let keys = try credentials.keyring()
         let group = MultiThreadedEventLoopGroup.singleton

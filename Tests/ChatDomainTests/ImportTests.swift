@@ -25,6 +25,7 @@ struct ImportTests {
         "PushChatClient": ["ChatDomain", "PushChatCore"],
         "PushChatCore": [],
         "PushChatKit": ["PushChatCore"],
+        "PushChatNotificationService": ["PushChatCore"],
         "EmbeddedFiles": [],
         "BuildInfo": [],
         "CLinux": [],

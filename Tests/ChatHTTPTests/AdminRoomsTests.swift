@@ -24,16 +24,17 @@ struct AdminRoomsTests {
                 items: [
                     MemberRecord(
                         id: 3, nickname: "Bob", token: nil, app: .default, joinedAt: Timestamp(seconds: 2),
-                        lastMessageAt: nil, fetchedTo: 9, fetchedAt: Timestamp(seconds: 3))
+                        lastMessageAt: nil, fetchedTo: 9, fetchedAt: Timestamp(seconds: 3), shownTo: 11)
                 ], next: nil)
         },
         messages: { Page(items: [message], next: 9) },
         progress: {
             MessageProgress(
-                message: message, isQueueing: true, counts: [.sent: 1], readers: 4, fetched: 3, fetchedBy: ["Bob"])
+                message: message, isQueueing: true, counts: [.sent: 1], readers: 4, shown: 4, fetched: 3,
+                fetchedBy: ["Bob"])
         },
         messageDeliveries: { Page(items: [MessageDelivery(delivery: Given.delivery, isFetched: true)], next: nil) },
-        reach: { [MessageReach(sent: 2, readers: 4, fetched: 3)] })
+        reach: { [MessageReach(sent: 2, readers: 4, shown: 4, fetched: 3)] })
 
     private func call(_ path: String, _ relay: Relay = Relay(ScriptedStore(admin: answers))) async throws -> (
         TestResponse, [ScriptedStore.Call]
@@ -88,7 +89,8 @@ struct AdminRoomsTests {
         #expect(
             members.text
                 == #"{"members":[{"id":3,"name":"Bob","token":null,"app":"default","joined_at":"1970-01-01T00:00:02.000Z","#
-                + #""last_message_at":null,"fetched_to":9,"fetched_at":"1970-01-01T00:00:03.000Z"}],"next":null}"#)
+                + #""last_message_at":null,"fetched_to":9,"fetched_at":"1970-01-01T00:00:03.000Z","#
+                + #""shown_to":11}],"next":null}"#)
         #expect(asked == [.members(Self.room, after: 2, limit: 100)])
         let (messages, calls) = try await call("/v1/messages?room=our%20room%2F1&limit=2")
         #expect(
@@ -108,7 +110,7 @@ struct AdminRoomsTests {
             answer.text.hasPrefix(
                 #"{"id":9,"room":"our room/1","name":"Ann","bytes":12,"sent_at":"1970-01-01T00:00:01.000Z","queueing":true,"#
                     + #""counts":{"pending":0,"sent":1,"failed":0,"expired":0,"cancelled":0},"readers":4,"#
-                    + #""fetched":3,"fetched_by":["Bob"],"deliveries":[{"id":17,"#))
+                    + #""shown":4,"fetched":3,"fetched_by":["Bob"],"deliveries":[{"id":17,"#))
         #expect(answer.text.hasSuffix(#""apns_id":"id","fetched":true}],"next":null}"#))
         #expect(calls == [.progress(9), .messageDeliveries(9, after: nil, limit: 5)])
     }

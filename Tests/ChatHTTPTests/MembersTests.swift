@@ -109,6 +109,20 @@ struct MembersTests {
         }
     }
 
+    @Test("A phone reports the message that it has shown")
+    func shown() async throws {
+        let relay = Relay(ScriptedStore(shown: {}))
+        let answer = try await relay.form("cmd=shown&udid=\(Sample.udid)&id=7")
+        #expect(answer.text == "OK\n")
+        #expect(try relay.store.calls == [.shown(7, Sample.member)])
+        for (id, error) in [("", "Missing id"), ("&id=-1", "Invalid id: must be a whole number, 0 or more")] {
+            let refused = try await Relay().form("cmd=shown&udid=\(Sample.udid)\(id)")
+            #expect(refused.status == .badRequest && refused.header("X-Error-Description") == error)
+        }
+        let stranger = Relay(ScriptedStore(shown: { () throws(ChatError) in throw .notJoined() }))
+        #expect(try await stranger.form("cmd=shown&udid=\(Sample.udid)&id=7").status == .notFound)
+    }
+
     @Test("cmd is trimmed and matched exactly")
     func command() async throws {
         let store = ScriptedStore(leave: { true })

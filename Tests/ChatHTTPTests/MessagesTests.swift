@@ -105,6 +105,17 @@ struct MessagesTests {
         #expect(try relay.store.calls == [.messages(Sample.member, since: since, limit: limit)])
     }
 
+    @Test("With peek=1 the messages stay unread", arguments: [("1", true), ("0", false), ("", false)])
+    func peek(value: String, isPeek: Bool) async throws {
+        let relay = Relay(
+            ScriptedStore(messages: { MessagePage(messages: [], next: 0, room: SecretCode(stored: "tea")) }))
+        let answer = try await relay.form("cmd=messages&udid=\(Sample.udid)&peek=\(value)")
+        #expect(answer.status == .ok)
+        #expect(try relay.store.calls == [.messages(Sample.member, since: nil, limit: 100, isPeek: isPeek)])
+        let refused = try await Relay().form("cmd=messages&udid=\(Sample.udid)&peek=yes")
+        #expect(refused.header("X-Error-Description") == "Invalid peek: must be 0 or 1")
+    }
+
     @Test(
         "since and limit out of range are refused",
         arguments: [

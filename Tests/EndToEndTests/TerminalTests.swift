@@ -223,8 +223,8 @@ private struct Printed: Equatable, Decodable {
     let text: String
 }
 
-/// A running `pushchat chat` that the test can type into.
-private final class ChatProcess: Sendable {
+/// A running program that the test can type into, such as `pushchat chat`.
+final class ChatProcess: Sendable {
     let child: Child
     private let input: Int32
     private let output: URL
@@ -251,7 +251,7 @@ private final class ChatProcess: Sendable {
     func endInput() { close(input) }
 
     func ended() async throws -> Int32 {
-        try await eventually("the chat ends") { child.status != nil }
+        try await eventually("the program ends") { child.status != nil }
         return child.status ?? -1
     }
 
@@ -261,7 +261,7 @@ private final class ChatProcess: Sendable {
 
     var errors: String { (try? String(contentsOf: errorFile, encoding: .utf8)) ?? "" }
 
-    func messages() throws -> [Printed] {
+    fileprivate func messages() throws -> [Printed] {
         try lines.filter { !$0.hasPrefix(#"{"event""#) }.map {
             try JSONDecoder().decode(Printed.self, from: Data($0.utf8))
         }

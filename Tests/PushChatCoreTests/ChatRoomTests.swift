@@ -76,6 +76,37 @@ import Testing
         }
     }
 
+    @Test("A storage that belongs to another room begins anew with the same member; a changed code is the same room")
+    func otherRoom() async throws {
+        let (relay, storage) = (ScriptedRelay(), MemoryStorage())
+        let api = PushChatAPI(url: Self.url, transport: relay)
+        let first = try await ChatRoom.open("tea", as: "Ann", api: api, storage: storage)
+        try await first.post("one")
+        var state = try #require(try await ChatRoomState.load(from: storage))
+        state.handle(.code("coffee"))
+        try await storage.save(JSONEncoder().encode(state))
+        for code in ["tea", "coffee"] {
+            let room = try await ChatRoom.open(code, as: "Ann", api: api, storage: storage)
+            #expect(await room.code == "coffee")
+            #expect(await room.outbox.map(\.text) == ["one"])
+        }
+        let other = try await ChatRoom.open("water", as: "Ann", api: api, storage: storage)
+        #expect(await other.code == "water")
+        let members = [await first.member, await other.member]
+        #expect(members[0] == members[1])
+        #expect(await other.outbox.isEmpty)
+    }
+
+    @Test("A member that leaves takes its unsent messages back")
+    func leave() async throws {
+        let storage = MemoryStorage()
+        let room = try await Self.room(ScriptedRelay(), storage)
+        try await room.post("one")
+        try await room.leave()
+        let saved = try #require(try await ChatRoomState.load(from: storage))
+        #expect(saved.outbox.messages.isEmpty)
+    }
+
     @Test("The outbox survives a restart, and each message is posted with its key until the relay accepts it")
     func outbox() async throws {
         let (relay, storage) = (ScriptedRelay(), MemoryStorage())

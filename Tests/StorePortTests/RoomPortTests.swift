@@ -442,6 +442,42 @@ struct RoomPortTests {
     }
 
     @Test(
+        "A phone reports a shown message that its member may read, and the message stays unread",
+        arguments: StoreKind.allCases)
+    func shown(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (rooms, records) = (store.stores.rooms, store.stores.records)
+        let member = try StoreFixture.member(2)
+        try await join(1...1, in: store)
+        let before = try await post(1, "before", in: store)
+        try await join(2...3, in: store)
+        try await join(4...4, "other", in: store)
+        let (first, second) = (try await post(1, "one", in: store), try await post(1, "two", in: store))
+        let elsewhere = try await post(4, "elsewhere", in: store)
+        try await withUpkeep(store) {
+            // A report that arrives late does not lower the position.
+            for message in [second, first] { try await rooms.shown(message, to: member) }
+            let page = try await rooms.messages(for: StoreFixture.member(3), since: nil, limit: 9, isPeek: true)
+            #expect(page.messages.map(\.id) == [first, second])
+        }
+        for message in [before, elsewhere, 9_999] {
+            #expect(await refusal { try await rooms.shown(message, to: member) } == "There is no such message")
+        }
+        #expect(await refusal { try await rooms.shown(first, to: StoreFixture.member(9)) } == "not joined")
+        let members = try await records.members(of: code(), after: nil, limit: 9).items
+        #expect(members.map(\.shownTo) == [nil, second, nil] && members.map(\.fetchedTo) == [nil, nil, nil])
+        var progress = try await records.progress(of: first)
+        #expect(progress.readers == 2 && progress.shown == 1 && progress.fetched == 0)
+        // Whoever has fetched a message has seen it.
+        try await withUpkeep(store) {
+            _ = try await rooms.messages(for: StoreFixture.member(3), since: nil, limit: 1)
+        }
+        progress = try await records.progress(of: first)
+        #expect(progress.shown == 2 && progress.fetched == 1)
+        #expect(try await records.progress(of: second).shown == 1)
+    }
+
+    @Test(
         "Only the writer gets a receipt, for its last message in its present room, with the readers' names",
         arguments: StoreKind.allCases)
     func receipts(kind: StoreKind) async throws {

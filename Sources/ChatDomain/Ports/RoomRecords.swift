@@ -55,10 +55,12 @@ package struct MemberRecord: Sendable, Hashable {
     /// The newest message that the member has fetched, a few seconds behind. `nil` if it has fetched none.
     package let fetchedTo: MessageID?
     package let fetchedAt: Timestamp?
+    /// The newest message that the member's phone has reported as shown, a few seconds behind. `nil` if there is none.
+    package let shownTo: MessageID?
 
     package init(
         id: Int64, nickname: String, token: String?, app: AppName, joinedAt: Timestamp, lastMessageAt: Timestamp?,
-        fetchedTo: MessageID?, fetchedAt: Timestamp?
+        fetchedTo: MessageID?, fetchedAt: Timestamp?, shownTo: MessageID? = nil
     ) {
         self.id = id
         self.nickname = nickname
@@ -68,6 +70,7 @@ package struct MemberRecord: Sendable, Hashable {
         self.lastMessageAt = lastMessageAt
         self.fetchedTo = fetchedTo
         self.fetchedAt = fetchedAt
+        self.shownTo = shownTo
     }
 }
 
@@ -102,11 +105,14 @@ package struct Receipt: Sendable, Hashable {
 package struct MessageReach: Sendable, Hashable {
     package let sent: Int
     package let readers: Int
+    /// The number of readers whose phone has shown the message, or who have fetched it.
+    package let shown: Int
     package let fetched: Int
 
-    package init(sent: Int, readers: Int, fetched: Int) {
+    package init(sent: Int, readers: Int, shown: Int, fetched: Int) {
         self.sent = sent
         self.readers = readers
+        self.shown = shown
         self.fetched = fetched
     }
 }
@@ -138,8 +144,9 @@ package struct MessageProgress: Sendable, Hashable {
     package let counts: [PushState: Int]
     /// The number of members who may read the message, without the writer: members of the room now, and members who
     /// fetched it and have left. `fetched` counts those who have fetched it, and `fetchedBy` names the first
-    /// ``mostNames`` of them.
+    /// ``mostNames`` of them. `shown` also counts members whose phone has shown it.
     package let readers: Int
+    package let shown: Int
     package let fetched: Int
     package let fetchedBy: [String]
 
@@ -147,13 +154,14 @@ package struct MessageProgress: Sendable, Hashable {
     package static let mostNames = 100
 
     package init(
-        message: MessageRecord, isQueueing: Bool, counts: [PushState: Int], readers: Int, fetched: Int,
-        fetchedBy: [String] = []
+        message: MessageRecord, isQueueing: Bool, counts: [PushState: Int], readers: Int, shown: Int,
+        fetched: Int, fetchedBy: [String] = []
     ) {
         self.message = message
         self.isQueueing = isQueueing
         self.counts = counts
         self.readers = readers
+        self.shown = shown
         self.fetched = fetched
         self.fetchedBy = fetchedBy
     }

@@ -106,8 +106,15 @@ package protocol RoomStore: Sendable {
     /// Returns the room's messages after `since`, or all that the member may read. Never returns messages from before
     /// the member's history.
     ///
+    /// - Parameter isPeek: Whether the messages stay unread. Otherwise the store records them as fetched by the member.
     /// - Throws: ``ChatError/Code/notJoined``.
-    func messages(for member: MemberID, since: MessageID?, limit: Int) async throws(ChatError) -> MessagePage
+    func messages(
+        for member: MemberID, since: MessageID?, limit: Int, isPeek: Bool
+    ) async throws(ChatError) -> MessagePage
+    /// Records that the member's phone has shown a message, which stays unread.
+    ///
+    /// - Throws: ``ChatError/Code/notJoined``. ``ChatError/Code/notFound`` if the member may read no such message.
+    func shown(_ message: MessageID, to member: MemberID) async throws(ChatError)
     /// Returns the receipt of a member's own message.
     ///
     /// - Throws: ``ChatError/Code/notJoined``. ``ChatError/Code/notFound`` if the member has no such message in its
@@ -125,6 +132,13 @@ extension RoomStore {
             return old
         }
         return given
+    }
+
+    /// Returns messages, and records them as fetched by the member.
+    package func messages(
+        for member: MemberID, since: MessageID?, limit: Int
+    ) async throws(ChatError) -> MessagePage {
+        try await messages(for: member, since: since, limit: limit, isPeek: false)
     }
 
     /// Stores another token for the member's device, and leaves its app unchanged.

@@ -52,7 +52,8 @@ package struct MigratedTable: Sendable {
     package static let all = [
         MigratedTable("queue_state", key: "id", numbers: "id", bytes: "id_key"),
         MigratedTable(
-            "active_users", key: "member_id", isNumbered: true, numbers: "member_id history_from fetched_to",
+            "active_users", key: "member_id", isNumbered: true,
+            numbers: "member_id history_from fetched_to shown_to",
             texts: "udid device_token nickname secret_code ip_address app app_version os_version device_model",
             times: "time_joined time_updated time_last_message time_fetched"),
         MigratedTable(

@@ -1,6 +1,7 @@
 import Synchronization
 
-/// The last message that each member has fetched, and when it last wrote, until a store records them. The store records
+/// The last messages that each member has fetched and its phone has shown, and when it last wrote, until a store records
+/// them. The store records
 /// them a few seconds later, for many members together, so that reading and writing need not wait. A crash loses these
 /// seconds and nothing else.
 package final class PendingMemberUpdates: Sendable {
@@ -12,11 +13,13 @@ package final class PendingMemberUpdates: Sendable {
     /// The pending update of one member.
     package struct Note: Sendable {
         package var fetch: (message: MessageID, time: Timestamp)?
+        package var shown: (message: MessageID, time: Timestamp)?
         package var writing: (time: Timestamp, address: String?)?
 
         /// Keeps the newest message and the latest time, in whatever order updates arrive.
         fileprivate mutating func add(_ other: Note) {
             if let fetch = other.fetch, fetch.message > self.fetch?.message ?? .min { self.fetch = fetch }
+            if let shown = other.shown, shown.message > self.shown?.message ?? .min { self.shown = shown }
             guard let new = other.writing else { return }
             let old = writing ?? new
             let (earlier, later) = new.time < old.time ? (new, old) : (old, new)
@@ -24,7 +27,7 @@ package final class PendingMemberUpdates: Sendable {
         }
 
         /// The time at which the member was last active.
-        package var seenAt: Timestamp? { [fetch?.time, writing?.time].compactMap(\.self).max() }
+        package var seenAt: Timestamp? { [fetch?.time, shown?.time, writing?.time].compactMap(\.self).max() }
     }
 
     private struct State {
@@ -43,6 +46,11 @@ package final class PendingMemberUpdates: Sendable {
     /// Records that a member has received a message and all earlier ones.
     package func fetched(_ message: MessageID, by member: MemberID, at time: Timestamp) {
         add(Note(fetch: (message, time)), of: member)
+    }
+
+    /// Records that a member's phone has shown a message.
+    package func shown(_ message: MessageID, to member: MemberID, at time: Timestamp) {
+        add(Note(shown: (message, time)), of: member)
     }
 
     /// Records that a member has posted a message.

@@ -516,6 +516,7 @@ extension MemberRecord {
             "id": .number(id), "name": .string(nickname), "token": .optional(token), "app": .string(app.text),
             "joined_at": .time(joinedAt), "last_message_at": .optional(lastMessageAt),
             "fetched_to": .optional(fetchedTo), "fetched_at": .optional(fetchedAt),
+            "shown_to": .optional(shownTo),
         ]
     }
 }
@@ -544,6 +545,7 @@ extension MessageProgress {
         json["queueing"] = .bool(isQueueing)
         json["counts"] = .object(JSONObject(counts: counts))
         json["readers"] = .number(readers)
+        json["shown"] = .number(shown)
         json["fetched"] = .number(fetched)
         json["fetched_by"] = .array(fetchedBy.map { .string($0) })
         return json

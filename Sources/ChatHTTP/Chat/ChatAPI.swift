@@ -24,7 +24,7 @@ struct ChatAPI: Sendable {
     // MARK: - Commands
 
     private enum Command: String, CaseIterable {
-        case join, leave, update, message, messages, receipt, credential
+        case join, leave, update, message, messages, receipt, shown, credential
     }
 
     /// `POST /api.php`
@@ -45,6 +45,7 @@ struct ChatAPI: Sendable {
             case .message: try await post(call)
             case .messages: try await messages(call)
             case .receipt: try await receipt(call)
+            case .shown: try await shown(call)
             case .credential: try await credential(call)
             }
         } catch  where error.code == .notJoined {
@@ -159,10 +160,12 @@ struct ChatAPI: Sendable {
         let limit = try call.number(
             .limit, Int64(limits.lowerBound)...Int64(limits.upperBound),
             "must be a whole number from \(limits.lowerBound) to \(limits.upperBound)")
+        let peek = try call.number(.peek, 0...1, "must be 0 or 1")
         try limiter.admit(member, limit: call.settings.memberRate)
         _ = try await user(call.headers)
         let page = try await environment.stores.rooms.messages(
-            for: member, since: since, limit: limit.map { Int($0) } ?? HTTPLimits.defaultPage)
+            for: member, since: since, limit: limit.map { Int($0) } ?? HTTPLimits.defaultPage,
+            isPeek: peek == 1)
         var json = #"{"messages":["#
         for (index, message) in page.messages.enumerated() {
             if index > 0 { json += "," }
@@ -176,12 +179,20 @@ struct ChatAPI: Sendable {
     /// Returns the receipt of one of the member's own messages: the number of devices it reached, and its readers.
     private func receipt(_ call: Call) async throws(ChatError) -> Response {
         let member = try call.member()
-        guard let id = try call.number(.id, 0...Int64.max, "must be a whole number, 0 or more") else {
-            throw .missing(FormField.id.key)
-        }
+        let id = try call.message()
         try limiter.admit(member, limit: call.settings.memberRate)
         _ = try await user(call.headers)
         return Responses.json(try await environment.stores.rooms.receipt(of: id, for: member).json)
+    }
+
+    /// Records that the member's phone has shown a message.
+    private func shown(_ call: Call) async throws(ChatError) -> Response {
+        let member = try call.member()
+        let id = try call.message()
+        try limiter.admit(member, limit: call.settings.memberRate)
+        _ = try await user(call.headers)
+        try await environment.stores.rooms.shown(id, to: member)
+        return Responses.ok(asJSON: call.wantsJSON)
     }
 
     // MARK: - Registration without a room

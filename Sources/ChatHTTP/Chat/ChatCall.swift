@@ -46,6 +46,14 @@ extension ChatAPI {
             return number
         }
 
+        /// Returns the id of the message that the command concerns.
+        func message() throws(ChatError) -> MessageID {
+            guard let id = try number(.id, 0...MessageID.max, "must be a whole number, 0 or more") else {
+                throw .missing(FormField.id.key)
+            }
+            return id
+        }
+
         /// Returns the metadata of a log line: the request, its address, the first digits of the udid, and `more`.
         func metadata(_ member: MemberID, _ more: Logger.Metadata) -> Logger.Metadata {
             var metadata = ids.metadata(more)

@@ -1,7 +1,7 @@
 import ChatDomain
 import GRDB
 
-/// Records the messages that members have fetched, and the times at which they last wrote.
+/// Records the messages that members have fetched and their phones have shown, and the times at which they last wrote.
 final class MemberActivity: Sendable {
     /// The number of members that one transaction records.
     private static let step = 500
@@ -23,6 +23,11 @@ final class MemberActivity: Sendable {
     /// Notes that a member has fetched a message and all earlier ones.
     func fetched(_ message: MessageID, by member: MemberID) {
         notes.fetched(message, by: member, at: database.now())
+    }
+
+    /// Notes that a member's phone has shown a message.
+    func shown(_ message: MessageID, to member: MemberID) {
+        notes.shown(message, to: member, at: database.now())
     }
 
     /// - Parameter address: The address that the request came from. `nil` if unknown.
@@ -64,6 +69,11 @@ final class MemberActivity: Sendable {
                 "UPDATE active_users SET fetched_to = ?, time_fetched = ? WHERE udid = ?",
                 [fetch.message, fetch.time.sqlText, member.text])
             hasFetched = true
+        }
+        if let shown = note.shown {
+            try db.run(
+                "UPDATE active_users SET shown_to = ?1 WHERE udid = ?2 AND max(shown_to, history_from) < ?1",
+                [shown.message, member.text])
         }
         if let writing = note.writing {
             try db.run(

@@ -46,9 +46,10 @@ enum ReadState {
         let sent: Int? = try db.value(sentSQL, [message, most ?? -1])
         let readers = try db.row(
             """
-            SELECT count(*), coalesce(sum(has_fetched), 0) FROM (\(readersSQL))
+            SELECT count(*), coalesce(sum(has_shown), 0), coalesce(sum(has_fetched), 0) FROM (\(readersSQL))
             """, ["message": message, "writer": writer.text, "room": room, "most": most ?? -1])
-        return MessageReach(sent: sent ?? 0, readers: readers?[0] ?? 0, fetched: readers?[1] ?? 0)
+        return MessageReach(
+            sent: sent ?? 0, readers: readers?[0] ?? 0, shown: readers?[1] ?? 0, fetched: readers?[2] ?? 0)
     }
 
     static func names(
@@ -66,11 +67,12 @@ enum ReadState {
     /// The first `:most` members of the room, if they had joined before the message. Also past members who have read
     /// it: the first `:most` by `fetched_to`, who read the least beyond it, if they had joined before the message.
     static let readersSQL = """
-        SELECT nickname, member_id, fetched_to >= :message AS has_fetched FROM (
+        SELECT nickname, member_id, fetched_to >= :message AS has_fetched,
+            max(fetched_to, shown_to) >= :message AS has_shown FROM (
             SELECT * FROM active_users WHERE secret_code = :room ORDER BY member_id LIMIT :most)
         WHERE history_from < :message AND udid <> :writer
         UNION ALL
-        SELECT nickname, member_id, 1 FROM (
+        SELECT nickname, member_id, 1, 1 FROM (
             SELECT * FROM past_members WHERE secret_code = :room AND fetched_to >= :message ORDER BY fetched_to LIMIT :most)
         WHERE history_from < :message AND udid <> :writer
         """

@@ -60,13 +60,14 @@ package struct SQLiteRoomRecords: RoomRecords {
             let page = try db.page(
                 """
                 SELECT member_id, nickname, nullif(device_token, '0'), app, time_joined, time_last_message,
-                    nullif(fetched_to, 0), time_fetched
+                    nullif(fetched_to, 0), time_fetched, nullif(shown_to, 0)
                 FROM active_users WHERE secret_code = ? AND member_id > ? ORDER BY member_id LIMIT ?
                 """, [room.text, cursor ?? 0, limit + 1], limit: limit)
             let members = page.rows.map { row in
                 MemberRecord(
                     id: row[0], nickname: row[1], token: row[2], app: AppName(row[3]), joinedAt: row.time(4),
-                    lastMessageAt: row.optionalTime(5), fetchedTo: row[6], fetchedAt: row.optionalTime(7))
+                    lastMessageAt: row.optionalTime(5), fetchedTo: row[6], fetchedAt: row.optionalTime(7),
+                    shownTo: row[8])
             }
             return Page(items: members, next: page.next)
         }
@@ -121,7 +122,7 @@ package struct SQLiteRoomRecords: RoomRecords {
                 counts: counts.reduce(into: [:]) { counts, row in
                     if let state = PushState(rawValue: row[0]) { counts[state] = row[1] }
                 },
-                readers: reach.readers, fetched: reach.fetched,
+                readers: reach.readers, shown: reach.shown, fetched: reach.fetched,
                 fetchedBy: try ReadState.names(
                     of: message, by: writer, in: room, limit: MessageProgress.mostNames, most: nil, db))
         }

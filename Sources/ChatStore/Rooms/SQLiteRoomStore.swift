@@ -137,7 +137,7 @@ package struct SQLiteRoomStore: RoomStore {
     }
 
     package func messages(
-        for member: MemberID, since: MessageID?, limit: Int
+        for member: MemberID, since: MessageID?, limit: Int, isPeek: Bool
     ) async throws(ChatError) -> MessagePage {
         let page = try await database.read { db in
             let room = try db.row("SELECT secret_code, history_from FROM active_users WHERE udid = ?", [member.text])
@@ -148,8 +148,23 @@ package struct SQLiteRoomStore: RoomStore {
             let messages = try SQLiteRoomFeed.messages(in: code, after: since, limit: limit, db)
             return MessagePage(messages: messages, next: messages.last?.id ?? since, room: code)
         }
-        if let last = page.messages.last { activity.fetched(last.id, by: member) }
+        if !isPeek, let last = page.messages.last { activity.fetched(last.id, by: member) }
         return page
+    }
+
+    package func shown(_ message: MessageID, to member: MemberID) async throws(ChatError) {
+        try await database.read { db in
+            let row = try db.row(
+                """
+                SELECT EXISTS (
+                    SELECT 1 FROM messages m
+                    WHERE m.message_id = ? AND m.secret_code = u.secret_code AND m.message_id > u.history_from)
+                FROM active_users u WHERE u.udid = ?
+                """, [message, member.text])
+            guard let row else { throw ChatError.notJoined() }
+            guard row[0] else { throw ChatError.notFound("message") }
+        }
+        activity.shown(message, to: member)
     }
 
     package func receipt(of message: MessageID, for member: MemberID) async throws(ChatError) -> Receipt {

@@ -1,7 +1,7 @@
 import ChatDomain
 import ChatSQL
 
-/// Records the messages that members have fetched, and the times at which they last wrote.
+/// Records the messages that members have fetched and their phones have shown, and the times at which they last wrote.
 final class MemberActivity: Sendable {
     /// The number of members that one transaction records.
     private static let step = 500
@@ -19,6 +19,11 @@ final class MemberActivity: Sendable {
     /// Notes that a member has fetched a message and all earlier ones.
     func fetched(_ message: MessageID, by member: MemberID) {
         notes.fetched(message, by: member, at: database.now())
+    }
+
+    /// Notes that a member's phone has shown a message.
+    func shown(_ message: MessageID, to member: MemberID) {
+        notes.shown(message, to: member, at: database.now())
     }
 
     /// - Parameter address: The address that the request came from. `nil` if unknown.
@@ -62,6 +67,7 @@ final class MemberActivity: Sendable {
             .optionalInts(notes.map { $0.note.fetch?.time.milliseconds }),
             .optionalInts(notes.map { $0.note.writing?.time.milliseconds }),
             .optionalTexts(notes.map { $0.note.writing?.address }),
+            .optionalInts(notes.map { $0.note.shown?.message }),
         ]
     }
 
@@ -73,19 +79,21 @@ final class MemberActivity: Sendable {
                 n.message > greatest(u.fetched_to, u.history_from) AS has_fetched, n.message, at(n.fetched) AS fetched,
                 u.time_joined <= at(n.wrote)
                     AND (u.time_last_message IS NULL OR u.time_last_message < at(n.wrote)) AS has_written,
-                at(n.wrote) AS wrote, n.address
-            FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[])
-                AS n (udid, message, fetched, wrote, address)
+                at(n.wrote) AS wrote, n.address,
+                n.shown > greatest(u.shown_to, u.history_from) AS has_shown, n.shown
+            FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[])
+                AS n (udid, message, fetched, wrote, address, shown)
             JOIN active_users u ON u.udid = n.udid
             ORDER BY u.member_id FOR NO KEY UPDATE OF u),
         changed AS (
             UPDATE active_users u SET
                 fetched_to = CASE WHEN k.has_fetched THEN k.message ELSE u.fetched_to END,
                 time_fetched = CASE WHEN k.has_fetched THEN k.fetched ELSE u.time_fetched END,
+                shown_to = CASE WHEN k.has_shown THEN k.shown ELSE u.shown_to END,
                 time_last_message = CASE WHEN k.has_written THEN k.wrote ELSE u.time_last_message END,
                 ip_address = CASE WHEN k.has_written AND u.time_updated <= k.wrote
                     THEN coalesce(k.address, u.ip_address) ELSE u.ip_address END
-            FROM known k WHERE u.member_id = k.member_id AND (k.has_fetched OR k.has_written))
+            FROM known k WHERE u.member_id = k.member_id AND (k.has_fetched OR k.has_shown OR k.has_written))
         SELECT udid, secret_code, app, token, coalesce(has_fetched, false) FROM known
         """
 }

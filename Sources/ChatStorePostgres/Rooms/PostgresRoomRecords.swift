@@ -61,7 +61,7 @@ package struct PostgresRoomRecords: RoomRecords {
             let page = try transaction.page(
                 """
                 SELECT member_id, nickname, nullif(device_token, '0'), app, ms(time_joined), ms(time_last_message),
-                    nullif(fetched_to, 0), ms(time_fetched)
+                    nullif(fetched_to, 0), ms(time_fetched), nullif(shown_to, 0)
                 FROM active_users WHERE secret_code = $1::text AND member_id > $2::bigint
                 ORDER BY member_id LIMIT $3::bigint
                 """, [.text(room.text), .int(cursor ?? Int64(0)), .int(limit + 1)], limit: limit)
@@ -69,7 +69,8 @@ package struct PostgresRoomRecords: RoomRecords {
                 MemberRecord(
                     id: try row.int(0), nickname: try row.text(1), token: row.optionalText(2),
                     app: AppName(try row.text(3)), joinedAt: try row.time(4), lastMessageAt: try row.optionalTime(5),
-                    fetchedTo: try row.optionalInt(6), fetchedAt: try row.optionalTime(7))
+                    fetchedTo: try row.optionalInt(6), fetchedAt: try row.optionalTime(7),
+                    shownTo: try row.optionalInt(8))
             }
             return Page(items: members, next: page.next)
         }
@@ -125,7 +126,7 @@ package struct PostgresRoomRecords: RoomRecords {
                 of: subjects, limit: MessageProgress.mostNames, most: nil, transaction)
             return MessageProgress(
                 message: record, isQueueing: try row.bool(9), counts: counts, readers: reach.readers,
-                fetched: reach.fetched, fetchedBy: names[message] ?? [])
+                shown: reach.shown, fetched: reach.fetched, fetchedBy: names[message] ?? [])
         }
     }
 

@@ -218,7 +218,7 @@ package struct PostgresRoomStore: RoomStore {
     }
 
     package func messages(
-        for member: MemberID, since: MessageID?, limit: Int
+        for member: MemberID, since: MessageID?, limit: Int, isPeek: Bool
     ) async throws(ChatError) -> MessagePage {
         let page = try await database.read { transaction in
             let rows = try transaction.rows(
@@ -229,8 +229,23 @@ package struct PostgresRoomStore: RoomStore {
                 messages: messages, next: try messages.last?.id ?? max(since ?? .min, first.int(0)),
                 room: SecretCode(stored: try first.text(1)))
         }
-        if let last = page.messages.last { activity.fetched(last.id, by: member) }
+        if !isPeek, let last = page.messages.last { activity.fetched(last.id, by: member) }
         return page
+    }
+
+    package func shown(_ message: MessageID, to member: MemberID) async throws(ChatError) {
+        try await database.read { transaction in
+            let row = try transaction.row(
+                """
+                SELECT EXISTS (
+                    SELECT 1 FROM messages m WHERE m.message_id = $1::bigint AND m.secret_code = u.secret_code
+                        AND m.message_id > u.history_from)
+                FROM active_users u WHERE u.udid = $2::text
+                """, [.int(message), .text(member.text)])
+            guard let row else { throw ChatError.notJoined() }
+            guard try row.bool(0) else { throw ChatError.notFound("message") }
+        }
+        activity.shown(message, to: member)
     }
 
     /// Returns one row with only the member's columns if there are no messages.

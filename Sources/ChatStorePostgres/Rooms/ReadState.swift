@@ -69,7 +69,9 @@ enum ReadState {
     ) throws -> [MessageReach] {
         guard !subjects.isEmpty else { return [] }
         return try transaction.rows(reachSQL, values(subjects, most)).map { row in
-            MessageReach(sent: Int(try row.int(0)), readers: Int(try row.int(1)), fetched: Int(try row.int(2)))
+            MessageReach(
+                sent: Int(try row.int(0)), readers: Int(try row.int(1)), shown: Int(try row.int(2)),
+                fetched: Int(try row.int(3)))
         }
     }
 
@@ -106,12 +108,13 @@ enum ReadState {
         """
 
     static let reachSQL = """
-        SELECT s.sent, r.readers, r.fetched FROM \(asked)
+        SELECT s.sent, r.readers, r.shown, r.fetched FROM \(asked)
         CROSS JOIN LATERAL (
             SELECT count(*) FILTER (WHERE state = 'sent') AS sent FROM (
                 SELECT state FROM push_queue WHERE chat_message = a.message LIMIT $4::bigint) p) s
         CROSS JOIN LATERAL (
-            SELECT count(*) AS readers, count(*) FILTER (WHERE has_fetched) AS fetched FROM (\(readersSQL)) u) r
+            SELECT count(*) AS readers, count(*) FILTER (WHERE has_shown) AS shown,
+                count(*) FILTER (WHERE has_fetched) AS fetched FROM (\(readersSQL)) u) r
         ORDER BY a.place
         """
 
@@ -125,11 +128,12 @@ enum ReadState {
     /// The first `$4` members of the room, if they had joined before the message. Also past members who have read it:
     /// the first `$4` by `fetched_to`, who read the least beyond it, if they had joined before the message.
     private static let readersSQL = """
-        SELECT nickname, member_id, fetched_to >= a.message AS has_fetched FROM (
+        SELECT nickname, member_id, fetched_to >= a.message AS has_fetched,
+            greatest(fetched_to, shown_to) >= a.message AS has_shown FROM (
             SELECT * FROM active_users WHERE secret_code = a.room ORDER BY member_id LIMIT $4::bigint) m
         WHERE history_from < a.message AND udid <> a.writer
         UNION ALL
-        SELECT nickname, member_id, true FROM (
+        SELECT nickname, member_id, true, true FROM (
             SELECT * FROM past_members WHERE secret_code = a.room AND fetched_to >= a.message
             ORDER BY fetched_to LIMIT $4::bigint) m
         WHERE history_from < a.message AND udid <> a.writer

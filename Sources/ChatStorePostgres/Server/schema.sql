@@ -56,7 +56,8 @@ CREATE TABLE active_users (
     time_last_message timestamptz(3),
     history_from bigint NOT NULL DEFAULT 0,  -- the newest message when the member entered the room
     fetched_to bigint NOT NULL DEFAULT 0,  -- the newest message that the member has fetched; some seconds behind
-    time_fetched timestamptz(3)
+    time_fetched timestamptz(3),
+    shown_to bigint NOT NULL DEFAULT 0  -- the newest message that the member's phone has shown; some seconds behind
 ) WITH (fillfactor = 80);
 -- The members of a room in the order of entry: the recipients of a message.
 CREATE INDEX active_users_room ON active_users (secret_code, member_id);

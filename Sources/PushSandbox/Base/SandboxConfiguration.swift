@@ -82,6 +82,8 @@ package struct SandboxConfiguration: Sendable {
     package var inboxLimit = Inbox.defaultLimit
     /// The maximum size of all payloads and headers in the inbox, in bytes.
     package var inboxByteLimit = Inbox.byteLimit
+    /// The folder of files for `xcrun simctl push`. `nil` to write none.
+    package var simulatorFolder: String?
     /// The maximum number of connections that each listener has open at the same time.
     package var connectionLimit = 1000
     /// The time for which a binary connection is read, and its data discarded, after its error packet. Over HTTP/2, the

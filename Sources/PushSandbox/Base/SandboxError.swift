@@ -8,6 +8,8 @@ package enum SandboxError: Error, Sendable, CustomStringConvertible {
     case directory(path: String, reason: String)
     /// Another process has held the directory's lock for too long.
     case directoryBusy(path: String)
+    /// The sandbox cannot use the folder of files for a simulator.
+    case simulatorFolder(path: String, reason: String)
     case alreadyStarted
 
     package var description: String {
@@ -20,6 +22,8 @@ package enum SandboxError: Error, Sendable, CustomStringConvertible {
             "the sandbox's directory cannot be used: \(path): \(reason); choose another with --directory"
         case .directoryBusy(let path):
             "another process holds the lock on the sandbox's directory \(path); end it, or choose another with --directory"
+        case .simulatorFolder(let path, let reason):
+            "the folder \(path) cannot be used: \(reason); choose another with --simctl"
         case .alreadyStarted:
             "the sandbox has been started before; create a new one"
         }

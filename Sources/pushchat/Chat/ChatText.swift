@@ -74,7 +74,7 @@ struct ChatText {
     /// the prefix `member:`.
     private static func writer(_ message: ChatMessage) -> String {
         let name = message.name.oneLine
-        if message.isOfProgram { return "program:" + name }
+        if message.isFromProgram { return "program:" + name }
         return name.lowercased().hasPrefix("program:") ? "member:" + name : name
     }
 
@@ -180,7 +180,7 @@ extension ChatMessage {
         object["link"] = link.map { .string($0) }
         object["sent_at"] = .time(time)
         object["own"] = .bool(isOwn)
-        if isOfProgram { object["program"] = .bool(true) }
+        if isFromProgram { object["program"] = .bool(true) }
         return object
     }
 }

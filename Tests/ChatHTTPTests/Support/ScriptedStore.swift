@@ -10,7 +10,8 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         case leave(MemberID)
         case update(MemberID, DeviceToken, ClientInfo, UserReference?)
         case post(PostRequest)
-        case messages(MemberID, since: MessageID?, limit: Int)
+        case messages(MemberID, since: MessageID?, limit: Int, isPeek: Bool = false)
+        case shown(MessageID, MemberID)
         case register(RegistrationRequest)
         case keep(Subscription)
         case unregister(DeviceToken, AppName?)
@@ -55,6 +56,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     private let onUpdate: Answer<Void>?
     private let onPost: Answer<PostReceipt>?
     private let onMessages: Answer<MessagePage>?
+    private let onShown: Answer<Void>?
     private let onRegister: Answer<DeviceRegistration>?
     private let onPing: Answer<Void>?
     private let admin: AdminResponses
@@ -66,7 +68,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
 
     init(
         join: Answer<Bool>? = nil, leave: Answer<Bool>? = nil, update: Answer<Void>? = nil,
-        post: Answer<PostReceipt>? = nil, messages: Answer<MessagePage>? = nil,
+        post: Answer<PostReceipt>? = nil, messages: Answer<MessagePage>? = nil, shown: Answer<Void>? = nil,
         register: Answer<DeviceRegistration>? = nil, ping: Answer<Void>? = nil,
         admin: AdminResponses = AdminResponses(),
         feed: FakeFeed? = nil, tokens: [String: AccessToken] = [:],
@@ -81,6 +83,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         onUpdate = update
         onPost = post
         onMessages = messages
+        onShown = shown
         onRegister = register
         onPing = ping
     }
@@ -106,8 +109,13 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         try await run(.update(member, token, client, user), onUpdate)
     }
     func post(_ request: PostRequest) async throws(ChatError) -> PostReceipt { try await run(.post(request), onPost) }
-    func messages(for member: MemberID, since: MessageID?, limit: Int) async throws(ChatError) -> MessagePage {
-        try await run(.messages(member, since: since, limit: limit), onMessages)
+    func messages(
+        for member: MemberID, since: MessageID?, limit: Int, isPeek: Bool
+    ) async throws(ChatError) -> MessagePage {
+        try await run(.messages(member, since: since, limit: limit, isPeek: isPeek), onMessages)
+    }
+    func shown(_ message: MessageID, to member: MemberID) async throws(ChatError) {
+        try await run(.shown(message, member), onShown)
     }
     func register(_ request: RegistrationRequest) async throws(ChatError) -> DeviceRegistration {
         try await run(.register(request), onRegister)

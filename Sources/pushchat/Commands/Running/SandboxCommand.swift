@@ -58,6 +58,11 @@ struct SandboxCommand: AsyncParsableCommand {
     @Flag(help: "Clear the feedback list as soon as it is sent, even if the client disconnects early.")
     var clearFeedbackOnHandshake = false
 
+    @Option(
+        name: .customLong("simctl"),
+        help: .value("folder", "Write each accepted push as a file for `xcrun simctl push`."), completion: .directory)
+    var simulatorFolder: String?
+
     @Flag(help: "Print the configuration of a relay that uses this sandbox, and end.") var printConfig = false
 
     @Option(help: "The protocol for --print-config: http2 or binary.")
@@ -99,6 +104,7 @@ struct SandboxCommand: AsyncParsableCommand {
             settings.http2StreamLimit = streamLimit
             settings.deviceRate = deviceRate
             settings.inboxLimit = inboxLimit
+            settings.simulatorFolder = simulatorFolder.map { FilePath.absolute($0) }
             settings.clearFeedbackOnHandshake = clearFeedbackOnHandshake
             if printConfig {
                 // A wildcard address is for listening, not for connecting.
