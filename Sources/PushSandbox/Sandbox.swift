@@ -95,9 +95,10 @@ package actor Sandbox: Service {
                         connection: number, configuration: configuration, state: state, logger: logger)
                 case .feedback:
                     FeedbackHandler(state: state, logger: logger)
-                case .http2:
+                case .http2, .channels:
                     SandboxHTTP2Handshake(
-                        connection: number, keys: keys, configuration: configuration, state: state, logger: logger)
+                        kind, connection: number, keys: keys, configuration: configuration, state: state, logger: logger
+                    )
                 }
             }
             listeners.append(listener)
@@ -106,6 +107,7 @@ package actor Sandbox: Service {
         let binary = try await bind(.binary, port: configuration.binaryPort)
         let feedback = try await bind(.feedback, port: configuration.feedbackPort)
         let http2 = try await bind(.http2, port: configuration.http2Port)
+        let channels = try await bind(.channels, port: configuration.channelsPort)
         func serve<Context: RequestContext>(
             _ router: sending Router<Context>, _ server: HTTPServerBuilder, port: Int, flag: String
         ) async throws -> HTTPListener where Context.Source == ApplicationRequestContextSource {
@@ -134,11 +136,13 @@ package actor Sandbox: Service {
             "Sandbox started",
             metadata: [
                 "binary": "\(binary)", "feedback": "\(feedback)", "http2": "\(http2)",
+                "channels": "\(channels)",
                 "control": "\(control.address)", "webpush": "\(webPush.address)", "topic": "\(credentials.topic)",
                 "directory": "\(credentials.directory)",
             ])
         return SandboxAddresses(
-            binary: binary, feedback: feedback, http2: http2, control: control.address, webPush: webPush.address)
+            binary: binary, feedback: feedback, http2: http2, channels: channels, control: control.address,
+            webPush: webPush.address)
     }
 }
 

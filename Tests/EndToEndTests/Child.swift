@@ -186,21 +186,23 @@ struct SandboxPorts: Sendable {
     let binary: ReservedPort
     let feedback: ReservedPort
     let http2: ReservedPort
+    let channels: ReservedPort
     let control: ReservedPort
     let webPush: ReservedPort
 
     init() throws {
         (binary, feedback, http2) = try (ReservedPort(), ReservedPort(), ReservedPort())
-        (control, webPush) = try (ReservedPort(), ReservedPort())
+        (channels, control, webPush) = try (ReservedPort(), ReservedPort(), ReservedPort())
     }
 
-    var all: [ReservedPort] { [binary, feedback, http2, control, webPush] }
+    var all: [ReservedPort] { [binary, feedback, http2, channels, control, webPush] }
 
     /// Flags for the commands that start a sandbox.
     var flags: [String] {
         [
             "--binary-port", "\(binary.number)", "--feedback-port", "\(feedback.number)", "--http2-port",
-            "\(http2.number)", "--control-port", "\(control.number)", "--webpush-port", "\(webPush.number)",
+            "\(http2.number)", "--channels-port", "\(channels.number)", "--control-port", "\(control.number)",
+            "--webpush-port", "\(webPush.number)",
         ]
     }
 }

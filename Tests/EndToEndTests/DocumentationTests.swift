@@ -113,6 +113,16 @@ extension Clients {
             try await run(try Page("docs/sandbox.md").blocks(of: "sandbox"), in: folder, ports)
         }
 
+        @Test("The sandbox's examples of Live Activities work as printed", .onlySQLite("no relay takes part"))
+        func activities() async throws {
+            let folder = try Folder()
+            let sandbox = try SandboxPorts()
+            let process = try Running(["sandbox"] + sandbox.flags, in: folder, name: "sandbox")
+            try await process.listens(on: sandbox.all)
+            let ports = Ports(sandbox: sandbox)
+            try await run(try Page("docs/sandbox.md").blocks(of: "activities"), in: folder, ports)
+        }
+
         @Test("The admin API's examples work as printed")
         func api() async throws {
             let folder = try Folder()
@@ -273,7 +283,7 @@ private struct Ports {
         self.sandbox = sandbox
         let ports = [
             ("44447", relay), ("2198", sandbox.control), ("2195", sandbox.binary), ("2196", sandbox.feedback),
-            ("2197", sandbox.http2),
+            ("2197", sandbox.http2), ("2193", sandbox.channels),
         ]
         replacements = ports.flatMap { named, bound in
             ["127.0.0.1:", "127.0.0.1 --port "].map { ($0 + named, $0 + (bound.map { "\($0.number)" } ?? named)) }

@@ -51,6 +51,7 @@ struct SandboxProcess: Sendable {
     var binary: Int { ports.binary.number }
     var feedback: Int { ports.feedback.number }
     var http2: Int { ports.http2.number }
+    var channels: Int { ports.channels.number }
     var control: Int { ports.control.number }
     var webPush: Int { ports.webPush.number }
     var base: String { "http://127.0.0.1:\(control)" }

@@ -17,13 +17,15 @@ struct SandboxDevice: Sendable, Hashable, Encodable {
     let environment: Environment
     /// The time at which the token expires. `nil` if it never expires.
     let expiresAt: Date?
+    /// The major version of the device's system. `nil` if it is a current one.
+    let system: Int?
     /// The time of the app's latest installation.
     let createdAt: Date
     /// The time at which the app was removed. `nil` while it is installed.
     fileprivate(set) var removedAt: Date?
 
     private enum CodingKeys: String, CodingKey {
-        case id, token, topic, environment
+        case id, token, topic, environment, system
         case createdAt = "created_at"
         case expiresAt = "expires_at"
         case removedAt = "removed_at"
@@ -35,6 +37,7 @@ struct SandboxDevice: Sendable, Hashable, Encodable {
         try fields.encode(token.hex, forKey: .token)
         try fields.encode(topic, forKey: .topic)
         if environment != .development { try fields.encode(environment, forKey: .environment) }
+        try fields.encodeIfPresent(system, forKey: .system)
         try fields.encode(createdAt.rfc3339, forKey: .createdAt)
         try fields.encodeIfPresent(expiresAt?.rfc3339, forKey: .expiresAt)
         try fields.encodeIfPresent(removedAt?.rfc3339, forKey: .removedAt)
@@ -73,7 +76,7 @@ struct DeviceRegistry: Sendable {
     /// Installs the app on a device. If the token is known, reinstalls the app there with the new values.
     mutating func install(
         token: [UInt8], topic: String, environment: SandboxDevice.Environment = .development, expiresAt: Date? = nil,
-        at now: Date
+        system: Int? = nil, at now: Date
     ) throws(LimitReached) -> SandboxDevice {
         let index = indices[token] ?? devices.count
         guard index < Self.limit else {
@@ -81,8 +84,8 @@ struct DeviceRegistry: Sendable {
                 text: "there are \(Self.limit) devices, which is the limit; restart the sandbox to remove them")
         }
         let device = SandboxDevice(
-            id: index + 1, token: token, topic: topic, environment: environment, expiresAt: expiresAt, createdAt: now,
-            removedAt: nil)
+            id: index + 1, token: token, topic: topic, environment: environment, expiresAt: expiresAt, system: system,
+            createdAt: now, removedAt: nil)
         if index == devices.count {
             indices[token] = index
             devices.append(device)

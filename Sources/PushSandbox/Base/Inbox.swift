@@ -6,9 +6,18 @@ enum GatewayProtocol: String, Sendable, Hashable, Encodable, CaseIterable {
     case binary
     case http2
     case webpush
+    /// Broadcasts to channels, over HTTP/2.
+    case broadcast
+    /// Requests that manage channels, over HTTP/2. They are no notifications, so the inbox has none.
+    case channels
+
+    /// The protocols of notifications.
+    static let ofNotifications = allCases.filter { $0 != .channels }
 
     /// The rule to quote when a client names an unknown protocol.
-    static var rule: String { "must be one of \(allCases.map(\.rawValue).joined(separator: ", "))" }
+    static func rule(_ known: [GatewayProtocol] = allCases) -> String {
+        "must be one of \(known.map(\.rawValue).joined(separator: ", "))"
+    }
 }
 
 /// A notification that the sandbox accepted or rejected, encoded as in the response to `GET /notifications`.
@@ -61,6 +70,10 @@ struct InboxEntry: Sendable, Hashable, Encodable {
         ///   before the client was authenticated.
         case http2(
             stream: Int, apnsID: String, pushType: String?, headers: [String: String], authentication: String?)
+        /// The properties of a broadcast. `requestID` is the id that the client sent, otherwise the id that the sandbox
+        /// created. The rest is as for a request over HTTP/2.
+        case broadcast(
+            stream: Int, requestID: String, channel: String?, headers: [String: String], authentication: String?)
         /// `headers` holds TTL, urgency and topic as the sender wrote them.
         case webPush(headers: [String: String])
     }
@@ -106,27 +119,41 @@ struct InboxEntry: Sendable, Hashable, Encodable {
     let details: Details
     /// The delivery state of a message for a real browser. `nil` for all other notifications.
     var delivery: Delivery?
+    /// Mistakes that the push service does not report. They are for the developer.
+    var warnings: [String] = []
+    /// The Live Activity that the notification started, updated or ended. `nil` for all other notifications.
+    var activity: Int?
 
     var gateway: GatewayProtocol {
         switch details {
         case .binary: .binary
         case .http2: .http2
         case .webPush: .webpush
+        case .broadcast: .broadcast
         }
+    }
+
+    /// ``warnings``, and the one about an unknown push type.
+    private var allWarnings: [String] {
+        guard case .http2(_, _, let pushType?, _, _) = details, case .accepted = answer,
+            let warning = PushType(rawValue: pushType).warning
+        else { return warnings }
+        return [warning] + warnings
     }
 
     /// The number of bytes that count against the inbox's limit: payload and headers.
     var size: Int {
         switch details {
         case .binary: payload.count
-        case .http2(_, _, _, let headers, _), .webPush(let headers):
+        case .http2(_, _, _, let headers, _), .webPush(let headers), .broadcast(_, _, _, let headers, _):
             headers.reduce(payload.count) { $0 + $1.key.utf8.count + $1.value.utf8.count }
         }
     }
 
     private enum CodingKeys: String, CodingKey {
         case id, `protocol`, connection, stream, token, topic, authentication, command, identifier, headers, payload
-        case answer, message, delivery, warning
+        case answer, message, delivery, warning, channel, activity
+        case requestID = "request_id"
         case deliveryCode = "delivery_code"
         case apnsID = "apns_id"
         case pushType = "push_type"
@@ -154,9 +181,12 @@ struct InboxEntry: Sendable, Hashable, Encodable {
             try fields.encode(stream, forKey: .stream)
             try fields.encode(apnsID, forKey: .apnsID)
             try fields.encodeIfPresent(pushType, forKey: .pushType)
-            if case .accepted = answer {
-                try fields.encodeIfPresent(pushType.flatMap { PushType(rawValue: $0).warning }, forKey: .warning)
-            }
+            try fields.encode(headers, forKey: .headers)
+            try fields.encodeIfPresent(authentication, forKey: .authentication)
+        case .broadcast(let stream, let requestID, let channel, let headers, let authentication):
+            try fields.encode(stream, forKey: .stream)
+            try fields.encode(requestID, forKey: .requestID)
+            try fields.encodeIfPresent(channel, forKey: .channel)
             try fields.encode(headers, forKey: .headers)
             try fields.encodeIfPresent(authentication, forKey: .authentication)
         case .webPush(let headers):
@@ -168,6 +198,8 @@ struct InboxEntry: Sendable, Hashable, Encodable {
         } else {
             try fields.encode(Data(payload).base64EncodedString(), forKey: .payloadBase64)
         }
+        if !allWarnings.isEmpty { try fields.encode(allWarnings.joined(separator: "; "), forKey: .warning) }
+        try fields.encodeIfPresent(activity, forKey: .activity)
         try fields.encodeIfPresent(delivery?.progress, forKey: .delivery)
         try fields.encodeIfPresent(delivery?.code, forKey: .deliveryCode)
         try fields.encode(receivedAt.rfc3339, forKey: .receivedAt)
@@ -232,6 +264,13 @@ struct Inbox: Sendable {
         let index = first + id - (lastID - count + 1)
         guard index >= first, index < entries.count else { return }
         entries[index]?.delivery = .init(progress: progress, code: code)
+    }
+
+    /// Adds the results of an accepted Live Activity push to the newest notification.
+    mutating func noteActivity(_ activity: Int?, warnings: [String]) {
+        guard !entries.isEmpty else { return }
+        entries[entries.count - 1]?.activity = activity
+        entries[entries.count - 1]?.warnings = warnings
     }
 
     mutating func clear() {

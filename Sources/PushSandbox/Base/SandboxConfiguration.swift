@@ -33,6 +33,18 @@ package struct SandboxConfiguration: Sendable {
         case silence
     }
 
+    /// Whether apps have the capability to broadcast, and the reason with which the sandbox refuses the others.
+    ///
+    /// Apple documents one name. The live service was observed to send the other.
+    package enum Broadcasts: String, Sendable, CaseIterable {
+        case on
+        case featureNotEnabled = "FeatureNotEnabled"
+        case broadcastFeatureNotEnabled = "BroadcastFeatureNotEnabled"
+
+        /// `nil` if apps have the capability.
+        var reason: BroadcastReason? { BroadcastReason(rawValue: rawValue) }
+    }
+
     /// The directory of the credentials. The sandbox creates them if needed.
     package var directory: String
     /// The address on which all listeners listen.
@@ -42,6 +54,8 @@ package struct SandboxConfiguration: Sendable {
     package var feedbackPort = 2196
     /// The port of the HTTP/2 provider API.
     package var http2Port = 2197
+    /// The port of channel management. Broadcasts go to ``http2Port``.
+    package var channelsPort = 2193
     package var controlPort = 2198
     /// The port of the push service for browsers.
     package var webPushPort = 2199
@@ -73,6 +87,9 @@ package struct SandboxConfiguration: Sendable {
     /// The maximum number of notifications per second to one device over HTTP/2. Further ones are rejected with
     /// TooManyRequests. `nil` if there is no limit.
     package var deviceRate: Int?
+    package var broadcasts = Broadcasts.on
+    /// The maximum number of channels of an app.
+    package var channelLimit = BroadcastWire.channelLimit
     package var malformedResponse = MalformedResponse.protocolError
     package var probeResponse = ProbeResponse.answer
     /// Whether the feedback list is cleared after a client's handshake instead of after the client has received the
@@ -130,16 +147,18 @@ package struct SandboxAddresses: Sendable, Hashable {
     package var binary: SandboxAddress
     package var feedback: SandboxAddress
     package var http2: SandboxAddress
+    package var channels: SandboxAddress
     package var control: SandboxAddress
     package var webPush: SandboxAddress
 
     package init(
-        binary: SandboxAddress, feedback: SandboxAddress, http2: SandboxAddress, control: SandboxAddress,
-        webPush: SandboxAddress
+        binary: SandboxAddress, feedback: SandboxAddress, http2: SandboxAddress, channels: SandboxAddress,
+        control: SandboxAddress, webPush: SandboxAddress
     ) {
         self.binary = binary
         self.feedback = feedback
         self.http2 = http2
+        self.channels = channels
         self.control = control
         self.webPush = webPush
     }

@@ -45,6 +45,7 @@ struct ControlAPI: Sendable {
         router.get("/browsers") { request, _ in try browsers(request) }
         router.post("/browsers") { request, _ in try await makeBrowser(request) }
         router.delete("/browsers/:id") { _, context in try removeBrowser(context.parameters.require("id")) }
+        addActivities(to: router)
         // A request that became a WebSocket does not get here.
         router.get("\(ControlChannel.pushPath)") { _, _ -> Response in
             throw ControlError(.upgradeRequired, "Upgrade: only as a WebSocket, for Mozilla's push protocol")
@@ -84,8 +85,8 @@ struct ControlAPI: Sendable {
         let filter = InboxFilter(
             token: try parameters["token"].map { try TokenText.bytes(checking: $0, field: "token") },
             gateway: try parameters["protocol"].map { text in
-                guard let gateway = GatewayProtocol(rawValue: String(text)) else {
-                    throw ControlError("protocol: \(GatewayProtocol.rule)")
+                guard let gateway = GatewayProtocol.ofNotifications.first(where: { $0.rawValue == text }) else {
+                    throw ControlError("protocol: \(GatewayProtocol.rule(GatewayProtocol.ofNotifications))")
                 }
                 return gateway
             },
@@ -140,7 +141,7 @@ struct ControlAPI: Sendable {
     // MARK: Devices
 
     private enum DeviceField: String, CaseIterable {
-        case token, topic, environment
+        case token, topic, environment, system
         case expiresAt = "expires_at"
     }
 
@@ -171,9 +172,11 @@ struct ControlAPI: Sendable {
             }
             return date
         }
+        let system = try body.integer(.system, in: 1...99)
         let device = try state.withLock { state in
             try state.devices.install(
-                token: token, topic: topic, environment: environment, expiresAt: expiresAt, at: self.state.now())
+                token: token, topic: topic, environment: environment, expiresAt: expiresAt, system: system,
+                at: self.state.now())
         }
         return try Response.json(device, status: .created)
     }
@@ -231,7 +234,7 @@ struct ControlAPI: Sendable {
     // MARK: Fields
 
     /// Parses the `since` and `limit` of a list.
-    private func page(_ request: Request) throws(ControlError) -> (since: Int, limit: Int) {
+    func page(_ request: Request) throws(ControlError) -> (since: Int, limit: Int) {
         (
             try integer("since", of: request, in: 0 ... .max, default: 0),
             try integer("limit", of: request, in: 1...Self.maxPageSize, default: Self.defaultPageSize)

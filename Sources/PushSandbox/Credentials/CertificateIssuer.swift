@@ -82,6 +82,7 @@ struct CertificateIssuer {
         [
             "api.push", "api.sandbox.push", "api.development.push", "gateway.push", "gateway.sandbox.push",
             "feedback.push", "feedback.sandbox.push", "api-manage-broadcast.push", "api-manage-broadcast.sandbox.push",
+            "api-broadcast.push", "api-broadcast.sandbox.push",
         ].map { $0 + ".apple.com" }
 
     /// Issues a certificate for the listeners, with the names of this machine, of `host`, and of Apple's services.

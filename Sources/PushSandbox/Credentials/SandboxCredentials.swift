@@ -84,8 +84,8 @@ package struct SandboxCredentials: Sendable, Hashable {
         configuration.trustRoots = .certificates(try NIOSSLCertificate.fromPEMFile(authorityFile))
         // A client has no host name to check. Its certificate is required nevertheless.
         configuration.certificateVerification =
-            listener == .http2 ? .optionalVerification : .noHostnameVerification
-        if listener == .http2 { configuration.applicationProtocols = [ListenerKind.http2Protocol] }
+            listener.speaksHTTP2 ? .optionalVerification : .noHostnameVerification
+        if listener.speaksHTTP2 { configuration.applicationProtocols = [ListenerKind.http2Protocol] }
         return try NIOSSLContext(configuration: configuration)
     }
 

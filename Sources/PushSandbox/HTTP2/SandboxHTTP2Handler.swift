@@ -272,12 +272,14 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
         var headers = HPACKHeaders()
         headers.reserveCapacity(4)
         headers.add(name: ":status", value: String(response.status))
-        headers.add(name: ProviderHeader.id, value: response.id, indexing: .nonIndexable)
-        if response.status == 200 {
-            headers.add(name: ProviderHeader.uniqueID, value: connection.newID(), indexing: .nonIndexable)
-        } else if response.body != nil {
-            headers.add(name: "content-type", value: "application/json")
+        headers.add(name: response.idHeader, value: response.id, indexing: .nonIndexable)
+        if let channel = response.channel {
+            headers.add(name: ProviderHeader.channelID, value: channel, indexing: .nonIndexable)
         }
+        if response.hasUniqueID {
+            headers.add(name: ProviderHeader.uniqueID, value: connection.newID(), indexing: .nonIndexable)
+        }
+        if response.body != nil { headers.add(name: "content-type", value: "application/json") }
         write(.headers(.init(headers: headers, endStream: response.body == nil)), on: stream, context)
         if let body = response.body {
             write(.data(.init(data: .byteBuffer(ByteBuffer(string: body)), endStream: true)), on: stream, context)
@@ -404,6 +406,10 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
             logger.warning(
                 "provider token deviates from the standard's form; --strict would reject it",
                 metadata: ["deviations": "\(deviations.map(\.rawValue).joined(separator: "; "))"])
+        }
+        for warning in decision.warnings {
+            logger.warning(
+                "Live Activity push has a mistake that Apple does not report", metadata: ["why": "\(warning)"])
         }
         guard let token = decision.rejectedToken, !hasWarned else { return }
         hasWarned = true

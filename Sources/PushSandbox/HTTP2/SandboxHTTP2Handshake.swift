@@ -39,6 +39,7 @@ final class SandboxHTTP2Handshake: ChannelInboundHandler {
 
         """
 
+    private let listener: ListenerKind
     private let number: Int
     private let authentication: SandboxAuthentication
     private let configuration: SandboxConfiguration
@@ -49,9 +50,11 @@ final class SandboxHTTP2Handshake: ChannelInboundHandler {
     private var prefaceTimer: Scheduled<Void>?
 
     init(
-        connection number: Int, keys: SandboxKeyring, configuration: SandboxConfiguration, state: SharedState,
+        _ listener: ListenerKind = .http2, connection number: Int, keys: SandboxKeyring,
+        configuration: SandboxConfiguration, state: SharedState,
         logger: Logger
     ) {
+        self.listener = listener
         self.number = number
         authentication = SandboxAuthentication(keys: keys, isStrict: configuration.strict)
         self.configuration = configuration
@@ -138,7 +141,7 @@ final class SandboxHTTP2Handshake: ChannelInboundHandler {
         prefaceTimer?.cancel()
         prefaceTimer = nil
         let connection = SandboxConnection(
-            number: number, certificate: client.certificate, authentication: authentication)
+            listener, number: number, certificate: client.certificate, authentication: authentication)
         let limit = StreamLimit(
             full: configuration.http2StreamLimit, lowers: configuration.lowersStreamLimit ?? configuration.strict,
             isAuthenticated: client.certificate != nil)
@@ -174,7 +177,7 @@ final class SandboxHTTP2Handshake: ChannelInboundHandler {
         phase = .refused
         prefaceTimer?.cancel()
         prefaceTimer = nil
-        state.withLock { $0.refuse(number, of: .http2, reason, message, at: state.now()) }
+        state.withLock { $0.refuse(number, of: listener, reason, message, at: state.now()) }
         logger.warning("client without HTTP/2 refused", metadata: ["why": "\(message)"])
         context.writeAndFlush(wrapOutboundOut(ByteBuffer(string: Self.refusal)), promise: nil)
         context.close(promise: nil)

@@ -3,6 +3,8 @@ import PushWire
 
 /// The properties of an HTTP/2 connection that the rules need: the client's identity, and the tokens that it used.
 struct SandboxConnection: Sendable {
+    /// The listener that accepted the connection: ``ListenerKind/http2`` or ``ListenerKind/channels``.
+    let listener: ListenerKind
     /// The connection's number, from 1.
     let number: Int
     /// The client's certificate from TLS. `nil` if the client has to send provider tokens.
@@ -12,13 +14,24 @@ struct SandboxConnection: Sendable {
     var isStopping = false
     private var ids = RandomIDs(seed: .random(in: 0 ... .max))
 
-    init(number: Int, certificate: ClientCertificate?, authentication: SandboxAuthentication) {
+    init(
+        _ listener: ListenerKind = .http2, number: Int, certificate: ClientCertificate?,
+        authentication: SandboxAuthentication
+    ) {
+        self.listener = listener
         self.number = number
         self.certificate = certificate
         self.authentication = authentication
     }
 
     mutating func newID() -> String { ids.next() }
+
+    /// Returns random bytes for a token or a channel's id: 16 for each of the `count` parts.
+    mutating func newBytes(parts count: Int) -> [UInt8] {
+        (0..<count).flatMap { _ in
+            withUnsafeBytes(of: UUID(uuidString: ids.next())?.uuid ?? UUID().uuid) { Array($0) }
+        }
+    }
 }
 
 /// Creates UUIDs (version 4, lower case) that look random. Getting each one from the system would cost more than the
@@ -57,6 +70,8 @@ struct SandboxDecision: Sendable {
     var outcome = Outcome.neutral
     /// The reason for rejecting a provider token, and the details for the log.
     var rejectedToken: (reason: String, details: String)?
+    /// Mistakes in an accepted push that Apple does not report, for the log.
+    var warnings: [String] = []
 
     init(effect: Effect? = nil) {
         self.effect = effect
@@ -94,8 +109,17 @@ struct SandboxDecision: Sendable {
 
 /// A response: 200, or another status with or without a body.
 struct SandboxResponse: Sendable, Hashable {
-    /// The value of `apns-id`.
+    /// The value of `apns-id`, or of `apns-request-id` unless the request was a push to a device.
     let id: String
+    /// The protocol of the request: pushes to devices, broadcasts, or channel management.
+    var gateway = GatewayProtocol.http2
     var status = 200
     var body: String?
+    /// The id of the channel that the request created. `nil` with all other requests.
+    var channel: String?
+
+    /// The header that carries ``id``.
+    var idHeader: String { gateway == .http2 ? ProviderHeader.id : ProviderHeader.requestID }
+    /// Whether the response has a unique id, which the development environment gives to accepted pushes.
+    var hasUniqueID: Bool { status == 200 && gateway != .channels }
 }

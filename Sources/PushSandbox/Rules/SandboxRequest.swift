@@ -1,3 +1,4 @@
+import Foundation
 import NIOCore
 import NIOHPACK
 import PushWire
@@ -76,5 +77,14 @@ struct SandboxRequest: Sendable {
     var id: String? { headers[ProviderHeader.id] }
     var expiration: String? { headers[ProviderHeader.expiration] }
     var priority: String? { headers[ProviderHeader.priority] }
+    /// The id of a broadcast or of a management request. One of Apple's samples sends `apns-id` instead.
+    var requestID: String? { headers[ProviderHeader.requestID] ?? id }
+    /// Whether the path is one of broadcasts.
+    var isBroadcast: Bool { path.hasPrefix(BroadcastWire.path.dropLast()) }
+    /// The event of a Live Activity push. `nil` for any other request.
+    var activityEvent: ActivityPayload.Event? {
+        guard pushType == PushType.liveactivity.rawValue else { return nil }
+        return ActivityPayload(json: Data(body.readableBytesView))?.event
+    }
     var collapseID: String? { headers[ProviderHeader.collapseID] }
 }

@@ -14,7 +14,7 @@ struct SandboxRules {
 
     /// Whether the text can be a topic: the characters of a bundle id with its suffix, and `_` in addition to Apple's
     /// characters.
-    private static func isTopic(_ text: String) -> Bool {
+    static func isTopic(_ text: String) -> Bool {
         !text.isEmpty && text.utf8.count <= ControlLimits.topic
             && text.utf8.allSatisfy { byte in
                 switch byte {
@@ -37,9 +37,9 @@ struct SandboxRules {
         guard configuration.acceptedTokenSizes.contains(request.token.count) else { throw .init(.badDeviceToken) }
     }
 
-    /// Returns the request's own id. `nil` if it is missing or malformed, so that a response cannot repeat it.
-    static func responseID(_ request: SandboxRequest) -> String? {
-        request.id.flatMap { ProviderHeader.isID($0) ? $0 : nil }
+    /// Returns a request's own id. `nil` if it is missing or malformed, so that a response cannot repeat it.
+    static func responseID(_ id: String?) -> String? {
+        id.flatMap { ProviderHeader.isID($0) ? $0 : nil }
     }
 
     // MARK: 5: the certificate (``SandboxAuthentication`` checks tokens)
@@ -141,6 +141,14 @@ struct SandboxRules {
         if let removal = device.removedAt { throw .init(.unregistered, timestamp: Self.milliseconds(removal)) }
         if let expiry = device.expiresAt, expiry <= now {
             throw .init(.expiredToken, timestamp: Self.milliseconds(expiry))
+        }
+    }
+
+    /// Checks an update token, which belongs to a Live Activity.
+    func checkActivity(_ activity: SandboxActivity, topic: String) throws(ProviderRefusal) {
+        guard activity.app == Self.app(of: topic, .liveactivity) else { throw .init(.deviceTokenNotForTopic) }
+        if let end = activity.endedAt, !activity.keepsToken {
+            throw .init(.unregistered, timestamp: Self.milliseconds(end))
         }
     }
 

@@ -58,6 +58,14 @@ struct Fault: Sendable, Hashable {
         case resetStream(code: Int)
         /// Lets the connection's provider token expire, until the client sends another.
         case expireToken
+        /// Accepts the start of a Live Activity that never gets an update token. Hits only starts.
+        case noUpdateToken
+        /// Accepts the end of a Live Activity, whose token remains valid. Hits only ends.
+        case keepToken
+        /// Accepts a broadcast and delivers it to no activity.
+        case lose
+        /// Accepts a broadcast and delivers it after the next one of its channel.
+        case reorder
     }
 
     enum WebPush: Sendable, Hashable {
@@ -82,6 +90,8 @@ struct Fault: Sendable, Hashable {
     /// After the first ``after`` notifications, the fault hits only every Nth one. With 1, it hits every notification.
     let every: Int
     let action: Action
+    /// The protocol whose notifications or requests the fault counts and hits.
+    let gateway: GatewayProtocol
     /// The number of notifications that have passed, at most ``after``.
     fileprivate(set) var passed = 0
     /// The number of notifications that were hit, at most ``times``.
@@ -89,26 +99,37 @@ struct Fault: Sendable, Hashable {
     /// The number of notifications since the last hit that were not hit because of ``every``.
     fileprivate var skipped = 0
 
-    init(_ action: Action, token: [UInt8]? = nil, after: Int = 0, times: Int = 1, every: Int = 1) {
+    /// - Parameter gateway: The protocol, if it is not that of the action: broadcasts and channel management share the
+    ///   actions of HTTP/2.
+    init(
+        _ action: Action, over gateway: GatewayProtocol? = nil, token: [UInt8]? = nil, after: Int = 0, times: Int = 1,
+        every: Int = 1
+    ) {
         self.action = action
+        self.gateway =
+            switch action {
+            case .binary: .binary
+            case .http2: gateway ?? .http2
+            case .webPush: .webpush
+            }
         self.token = token
         self.after = after
         self.times = times
         self.every = every
     }
 
-    /// The protocol whose notifications the fault counts and hits.
-    var gateway: GatewayProtocol {
-        switch action {
-        case .binary: .binary
-        case .http2: .http2
-        case .webPush: .webpush
-        }
-    }
-
     /// Whether the fault hits only probes. Other faults never hit a probe.
     fileprivate var isForProbes: Bool {
         if case .binary(.probe) = action { true } else { false }
+    }
+
+    /// The event of the Live Activity pushes that the fault counts and hits. `nil` if it counts all notifications.
+    fileprivate var event: ActivityPayload.Event? {
+        switch action {
+        case .http2(.noUpdateToken): .start
+        case .http2(.keepToken): .end
+        default: nil
+        }
     }
 
     /// Whether the fault has hit all its notifications.
@@ -157,12 +178,16 @@ extension Fault: Encodable {
         case resetStream = "reset_stream"
         case refuseStream = "refuse_stream"
         case expireToken = "expire_token"
+        case noUpdateToken = "no_update_token"
+        case keepToken = "keep_token"
+        case lose
+        case reorder
 
         /// The fields that the action allows in addition to the common ones. `nil` if the protocol has no such action.
         func fields(over gateway: GatewayProtocol) -> Set<Field>? {
             switch (self, gateway) {
             case (.status, .binary): [.status, .identifier, .delay]
-            case (.status, .http2): [.status, .reason, .timestamp, .delay]
+            case (.status, .http2), (.status, .broadcast), (.status, .channels): [.status, .reason, .timestamp, .delay]
             case (.status, .webpush): [.status, .retryAfter, .delay]
             case (.probe, .binary): [.answer, .status]
             case (.probe, _): nil
@@ -172,6 +197,8 @@ extension Fault: Encodable {
             case (.stopReading, _): [.delay]
             case (.reset, _): []
             case (_, .binary): nil
+            case (.noUpdateToken, .http2), (.keepToken, .http2), (.lose, .broadcast), (.reorder, .broadcast): []
+            case (.noUpdateToken, _), (.keepToken, _), (.lose, _), (.reorder, _): nil
             case (.goAway, _): [.reason, .lastStream, .code]
             case (.streamLimit, _): [.limit, .delay]
             case (.resetStream, _): [.code]
@@ -184,9 +211,12 @@ extension Fault: Encodable {
     /// - Throws: ``ControlError`` that names the first invalid field and the rule.
     init(_ body: ControlBody<Field>) throws(ControlError) {
         guard let gateway = try body.string(.protocol).flatMap(GatewayProtocol.init) else {
-            throw ControlError("protocol: \(GatewayProtocol.rule)")
+            throw ControlError("protocol: \(GatewayProtocol.rule())")
         }
         let token = try body.token(.token)
+        guard token == nil || ![.broadcast, .channels].contains(gateway) else {
+            throw ControlError("token: not allowed with the protocol \(gateway.rawValue), whose requests have none")
+        }
         let after = try body.integer(.after, in: 0...Self.maxCount)
         let times = try body.integer(.times, in: 1...Self.maxCount)
         let every = try body.integer(.every, in: 1...Self.maxCount)
@@ -202,10 +232,10 @@ extension Fault: Encodable {
         let action: Action =
             switch gateway {
             case .binary: .binary(try Self.binary(name, body))
-            case .http2: .http2(try Self.http2(name, body))
+            case .http2, .broadcast, .channels: .http2(try Self.http2(name, body))
             case .webpush: .webPush(try Self.webPush(name, body))
             }
-        self.init(action, token: token, after: after ?? 0, times: times ?? 1, every: every ?? 1)
+        self.init(action, over: gateway, token: token, after: after ?? 0, times: times ?? 1, every: every ?? 1)
     }
 
     private static func binary(_ name: Name, _ body: ControlBody<Field>) throws(ControlError) -> Binary {
@@ -231,7 +261,8 @@ extension Fault: Encodable {
             }
             return .probe(answer, status ?? SandboxState.unidentifiedStatus)
         // The names after `status` belong to HTTP/2 and were rejected before.
-        case .status, .closeAccepted, .goAway, .streamLimit, .resetStream, .refuseStream, .expireToken:
+        case .status, .closeAccepted, .goAway, .streamLimit, .resetStream, .refuseStream, .expireToken, .noUpdateToken,
+            .keepToken, .lose, .reorder:
             guard let status = try body.integer(.status, in: 0...255) else {
                 throw ControlError("status: must be given with the action status, from 0 to 255")
             }
@@ -263,6 +294,10 @@ extension Fault: Encodable {
             return .limitStreams(limit ?? 1, milliseconds: delay)
         case .resetStream: return .resetStream(code: code ?? internalErrorCode)
         case .refuseStream: return .resetStream(code: refusedStreamCode)
+        case .noUpdateToken: return .noUpdateToken
+        case .keepToken: return .keepToken
+        case .lose: return .lose
+        case .reorder: return .reorder
         // `probe` belongs to the binary protocol and was rejected before.
         case .expireToken, .probe: return .expireToken
         }
@@ -276,7 +311,7 @@ extension Fault: Encodable {
         case .delay: return .delay(try required(delay))
         // The names after `status` belong to other protocols and were rejected before.
         case .status, .reset, .stopReading, .probe, .closeAccepted, .goAway, .streamLimit, .resetStream, .refuseStream,
-            .expireToken:
+            .expireToken, .noUpdateToken, .keepToken, .lose, .reorder:
             guard let status = try body.integer(.status, in: 300...599) else {
                 throw ControlError("status: must be given with the action status, from 300 to 599")
             }
@@ -293,8 +328,8 @@ extension Fault: Encodable {
     /// Parses an HTTP/2 error. A reason of Apple's implies its status. Any other reason needs a status.
     private static func status(_ body: ControlBody<Field>, delay: Int) throws(ControlError) -> HTTP2 {
         let reason = try reason(body)
-        let known = reason.flatMap(ProviderReason.init)
-        guard let status = try body.integer(.status, in: 300...599) ?? known?.status else {
+        let known = reason.flatMap { ProviderReason(rawValue: $0)?.status ?? BroadcastReason(rawValue: $0)?.status }
+        guard let status = try body.integer(.status, in: 300...599) ?? known else {
             throw ControlError(
                 "status: must be given with the action status, from 300 to 599, unless reason is one of Apple's")
         }
@@ -369,6 +404,10 @@ extension Fault: Encodable {
         case .http2(.limitStreams(let limit, let delay)): (.streamLimit, nil, [.limit: limit, .delay: delay])
         case .http2(.resetStream(let code)): (.resetStream, nil, [.code: code])
         case .http2(.expireToken): (.expireToken, nil, [:])
+        case .http2(.noUpdateToken): (.noUpdateToken, nil, [:])
+        case .http2(.keepToken): (.keepToken, nil, [:])
+        case .http2(.lose): (.lose, nil, [:])
+        case .http2(.reorder): (.reorder, nil, [:])
         }
     }
 }
@@ -413,14 +452,20 @@ struct FaultTable: Sendable {
     ///
     /// If several faults are due, the oldest applies. Every waiting fault that is not due yet counts the notification
     /// as well.
-    /// - Parameter isProbe: Whether the notification is a probe of the binary protocol.
+    /// - Parameters:
+    ///   - isProbe: Whether the notification is a probe of the binary protocol.
+    ///   - event: Returns the event of a Live Activity push, and `nil` for any other notification.
     /// - Returns: The action to apply, which belongs to `gateway`. `nil` if no fault is due.
-    mutating func trigger(token: [UInt8], over gateway: GatewayProtocol, isProbe: Bool = false) -> Fault.Action? {
+    mutating func trigger(
+        token: [UInt8], over gateway: GatewayProtocol, isProbe: Bool = false,
+        event: () -> ActivityPayload.Event? = { nil }
+    ) -> Fault.Action? {
         guard !waiting.isEmpty else { return nil }
         var due: Int?
         for index in waiting.indices
         where waiting[index].gateway == gateway && waiting[index].isForProbes == isProbe
             && (waiting[index].token == nil || waiting[index].token == token)
+            && (waiting[index].event == nil || waiting[index].event == event())
         {
             if waiting[index].passed < waiting[index].after {
                 waiting[index].passed += 1

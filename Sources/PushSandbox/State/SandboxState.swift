@@ -10,11 +10,13 @@ import Synchronization
 /// The handlers of all protocols call it to decide on each notification. Faults take precedence over the sandbox's own
 /// rules.
 struct SandboxState: Sendable {
-    private let configuration: SandboxConfiguration
+    let configuration: SandboxConfiguration
     var inbox: Inbox
     var devices = DeviceRegistry()
     var browsers = BrowserRegistry()
     var userAgents = UserAgents()
+    var activities = ActivityRegistry()
+    var channels = ChannelRegistry()
     var feedback = FeedbackList()
     var faults = FaultTable()
     private var counts = SandboxStats()
@@ -34,6 +36,9 @@ struct SandboxState: Sendable {
         stats.feedback.waiting = feedback.count
         stats.inbox = .init(count: inbox.count, dropped: inbox.dropped, last: inbox.lastID)
         stats.devices = .init(installed: devices.installedCount, removed: devices.count - devices.installedCount)
+        stats.channels.count = channels.count
+        stats.activities = .init(
+            active: activities.activeCount, ended: activities.count - activities.activeCount)
         stats.browsers = .init(
             subscribed: browsers.count - browsers.removedCount, removed: browsers.removedCount,
             connected: userAgents.connectedCount, waiting: userAgents.waitingCount)
@@ -282,21 +287,29 @@ struct SandboxState: Sendable {
         at now: Date, faults applies: Bool = true
     ) -> SandboxDecision {
         counts.http2.maxStreams = max(counts.http2.maxStreams, maxStreams)
+        let gateway: GatewayProtocol =
+            connection.listener == .channels ? .channels : request.isBroadcast ? .broadcast : .http2
+        let id = gateway == .http2 ? request.id : request.requestID
         var notification = CheckedRequest(
-            request: request, stream: stream, id: SandboxRules.responseID(request) ?? connection.newID(),
+            request: request, gateway: gateway, stream: stream, id: SandboxRules.responseID(id) ?? connection.newID(),
             receivedAt: now)
         if connection.isStopping {
             return refuse(notification, ProviderRefusal(.shutdown), on: connection)
         }
-        if applies, case .http2(let fault)? = faults.trigger(token: request.token, over: .http2) {
+        if applies,
+            case .http2(let fault)? = faults.trigger(
+                token: request.token, over: gateway, event: { request.activityEvent })
+        {
             return apply(fault, to: &notification, on: &connection)
         }
         return process(&notification, on: &connection)
     }
 
     /// A request that is being checked, with the results of the checks.
-    private struct CheckedRequest {
+    struct CheckedRequest {
         let request: SandboxRequest
+        /// The protocol: pushes to devices, broadcasts, or channel management.
+        let gateway: GatewayProtocol
         let stream: Int
         let id: String
         let receivedAt: Date
@@ -304,6 +317,8 @@ struct SandboxState: Sendable {
         var authentication: String?
         /// The detailed reason for rejecting a provider token, for the log.
         var tokenProblem: String?
+        /// The fault that changes the effect of an accepted push or broadcast on Live Activities.
+        var fault: Fault.HTTP2?
     }
 
     private mutating func apply(
@@ -330,6 +345,9 @@ struct SandboxState: Sendable {
             var decision = process(&notification, on: &connection, effect: .close)
             decision.response = nil
             return decision
+        case .noUpdateToken, .keepToken, .lose, .reorder:
+            notification.fault = fault
+            return process(&notification, on: &connection)
         case .reset:
             return record(notification, .reset, on: connection, effect: .reset)
         case .stopReading(let milliseconds):
@@ -362,13 +380,23 @@ struct SandboxState: Sendable {
         _ notification: inout CheckedRequest, on connection: inout SandboxConnection,
         effect: SandboxDecision.Effect? = nil
     ) -> SandboxDecision {
+        var response = SandboxResponse(id: notification.id, gateway: notification.gateway)
+        var broadcast: BroadcastRules.Broadcast?
         do throws(ProviderRefusal) {
-            try check(&notification, on: &connection)
+            switch notification.gateway {
+            case .broadcast: broadcast = try checkBroadcast(&notification, on: &connection)
+            case .channels: try manageChannels(&notification, on: &connection, &response)
+            default: try check(&notification, on: &connection)
+            }
         } catch {
             return refuse(notification, error, on: connection, effect: effect)
         }
         var decision = record(notification, .accepted, on: connection, effect: effect)
-        decision.response = SandboxResponse(id: notification.id)
+        if let broadcast { decision.warnings = deliver(broadcast, notification) }
+        if notification.request.pushType == PushType.liveactivity.rawValue, notification.gateway == .http2 {
+            decision.warnings = updateActivity(notification, on: &connection)
+        }
+        decision.response = response
         decision.isAuthenticated = true
         decision.outcome = .accepted
         return decision
@@ -381,6 +409,29 @@ struct SandboxState: Sendable {
             request: notification.request, certificate: connection.certificate, configuration: configuration,
             now: notification.receivedAt)
         try rules.checkForm()
+        try authenticate(&notification, on: &connection)
+        let (type, topic) = try rules.checkTopic()
+        notification.topic = topic
+        try rules.checkDelivery(type)
+        try rules.checkPayload(type)
+        let token = notification.request.token
+        if type == .liveactivity, let activity = activities[token] {
+            try rules.checkActivity(activity, topic: topic)
+        } else {
+            try rules.checkDevice(devices[token], topic: topic, type)
+        }
+        if let limit = configuration.deviceRate, deviceRate.count(token, at: notification.receivedAt) > limit {
+            throw ProviderRefusal(.tooManyRequests)
+        }
+    }
+
+    /// Checks the client's identity.
+    mutating func authenticate(
+        _ notification: inout CheckedRequest, on connection: inout SandboxConnection
+    ) throws(ProviderRefusal) {
+        let rules = SandboxRules(
+            request: notification.request, certificate: connection.certificate, configuration: configuration,
+            now: notification.receivedAt)
         if let certificate = connection.certificate {
             try rules.checkCertificate(certificate)
             notification.authentication = "certificate"
@@ -394,15 +445,6 @@ struct SandboxState: Sendable {
                 throw ProviderRefusal(error.reason)
             }
         }
-        let (type, topic) = try rules.checkTopic()
-        notification.topic = topic
-        try rules.checkDelivery(type)
-        try rules.checkPayload(type)
-        let token = notification.request.token
-        try rules.checkDevice(devices[token], topic: topic, type)
-        if let limit = configuration.deviceRate, deviceRate.count(token, at: notification.receivedAt) > limit {
-            throw ProviderRefusal(.tooManyRequests)
-        }
     }
 
     private mutating func refuse(
@@ -410,7 +452,8 @@ struct SandboxState: Sendable {
         effect: SandboxDecision.Effect? = nil
     ) -> SandboxDecision {
         var decision = record(notification, .rejected(refusal), on: connection, effect: effect)
-        decision.response = SandboxResponse(id: notification.id, status: refusal.status, body: refusal.body)
+        decision.response = SandboxResponse(
+            id: notification.id, gateway: notification.gateway, status: refusal.status, body: refusal.body)
         decision.isAuthenticated = notification.authentication != nil
         decision.outcome =
             (400..<500).contains(refusal.status) && ![410, 429].contains(refusal.status) ? .refused : .neutral
@@ -424,14 +467,32 @@ struct SandboxState: Sendable {
         _ notification: CheckedRequest, _ answer: InboxEntry.Response, on connection: SandboxConnection,
         effect: SandboxDecision.Effect? = nil
     ) -> SandboxDecision {
-        counts.http2.answers.count(answer)
         let request = notification.request
+        // Copy the body: a slice would keep the whole read buffer alive.
+        let payload = Array(request.body.readableBytesView)
+        switch notification.gateway {
+        case .broadcast:
+            counts.broadcasts.answers.count(answer)
+            inbox.append { id in
+                InboxEntry(
+                    id: id, connection: connection.number, topic: notification.topic, token: [], payload: payload,
+                    receivedAt: notification.receivedAt, answer: answer,
+                    details: .broadcast(
+                        stream: notification.stream, requestID: notification.id,
+                        channel: request.headers[ProviderHeader.channelID], headers: request.headers,
+                        authentication: notification.authentication))
+            }
+            return SandboxDecision(effect: effect)
+        case .channels:
+            counts.channels.answers.count(answer)
+            return SandboxDecision(effect: effect)
+        default: counts.http2.answers.count(answer)
+        }
         inbox.append { id in
             InboxEntry(
                 id: id, connection: connection.number,
                 topic: notification.topic ?? request.topic ?? connection.certificate?.topic, token: request.token,
-                // Copy the body: a slice would keep the whole read buffer alive.
-                payload: Array(request.body.readableBytesView), receivedAt: notification.receivedAt, answer: answer,
+                payload: payload, receivedAt: notification.receivedAt, answer: answer,
                 details: .http2(
                     stream: notification.stream, apnsID: notification.id, pushType: request.pushType,
                     headers: request.headers, authentication: notification.authentication))
@@ -556,6 +617,7 @@ final class SharedState: Sendable {
             case .binary(_, let identifier, _, _):
                 metadata["identifier"] = "\(identifier.map { String($0) } ?? "none")"
             case .http2(_, let apnsID, _, _, _): metadata["apns-id"] = "\(apnsID)"
+            case .broadcast(_, let requestID, _, _, _): metadata["apns-request-id"] = "\(requestID)"
             case .webPush: metadata["protocol"] = "\(entry.gateway)"
             }
             logger.debug("Notification", metadata: metadata)

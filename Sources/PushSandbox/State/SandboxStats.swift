@@ -84,6 +84,23 @@ struct SandboxStats: Sendable, Hashable, Encodable {
         }
     }
 
+    struct Broadcasts: Sendable, Hashable, Encodable {
+        var answers = Responses()
+    }
+
+    struct Channels: Sendable, Hashable, Encodable {
+        /// The number of channels that exist.
+        var count = 0
+        /// Counts management requests by their outcome.
+        var answers = Responses()
+        var connections = Connections(noALPN: 0, noPreface: 0)
+    }
+
+    struct Activities: Sendable, Hashable, Encodable {
+        var active = 0
+        var ended = 0
+    }
+
     struct WebPush: Sendable, Hashable, Encodable {
         var answers = Responses()
     }
@@ -121,8 +138,11 @@ struct SandboxStats: Sendable, Hashable, Encodable {
     var binary = Binary()
     var http2 = HTTP2()
     var webPush = WebPush()
+    var broadcasts = Broadcasts()
+    var channels = Channels()
+    var activities = Activities()
     var feedback = Feedback()
-    /// `inbox`, `devices`, `browsers` and the number of waiting feedback tuples are set when the counts are requested
+    /// `inbox`, `devices`, `browsers`, `activities` and the numbers of channels and of waiting feedback tuples are set when the counts are requested
     /// (``SandboxState/stats``).
     var inbox = Inbox()
     var devices = Devices()
@@ -141,7 +161,7 @@ struct SandboxStats: Sendable, Hashable, Encodable {
     }
 
     private enum CodingKeys: String, CodingKey {
-        case binary, http2, feedback, inbox, devices, browsers, refusals
+        case binary, http2, broadcasts, channels, activities, feedback, inbox, devices, browsers, refusals
         case webPush = "webpush"
     }
 
@@ -151,6 +171,7 @@ struct SandboxStats: Sendable, Hashable, Encodable {
             case .binary: binary.connections
             case .feedback: feedback.connections
             case .http2: http2.connections
+            case .channels: channels.connections
             }
         }
         set {
@@ -158,6 +179,7 @@ struct SandboxStats: Sendable, Hashable, Encodable {
             case .binary: binary.connections = newValue
             case .feedback: feedback.connections = newValue
             case .http2: http2.connections = newValue
+            case .channels: channels.connections = newValue
             }
         }
     }

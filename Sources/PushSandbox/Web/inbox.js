@@ -4,8 +4,8 @@
 const page = 100;
 // The time between polls in milliseconds. A poll costs one small response.
 const interval = 700;
-const limits = { http2: 4096, binary: 2048, webpush: 3993 };
-const protocols = { http2: "HTTP/2", binary: "binary", webpush: "Web Push" };
+const limits = { http2: 4096, binary: 2048, webpush: 3993, broadcast: 5120 };
+const protocols = { http2: "HTTP/2", binary: "binary", webpush: "Web Push", broadcast: "broadcast", channels: "channel management" };
 
 // Runs a button's action, and shows its error.
 function onClick(id, action) {
@@ -108,7 +108,8 @@ function add(notification, isFresh) {
   if (aps.badge !== undefined) marks.push("badge " + aps.badge);
   if (aps.sound !== undefined) marks.push("sound " + (aps.sound?.name ?? aps.sound));
   if (aps["content-available"]) marks.push("wakes the app");
-  marks.push("to " + notification.token.slice(0, 8) + "…");
+  if (aps.event !== undefined) marks.push("Live Activity: " + aps.event);
+  marks.push("to " + (notification.channel ? "channel " + notification.channel : notification.token.slice(0, 8) + "…"));
   const last = element("span", "marks", marks.join(" · ") + " · ");
   last.append(element("span", notification.answer === "accepted" ? "good" : "bad", notification.answer));
   banner.append(last);
@@ -144,6 +145,8 @@ function choose(notification, banner) {
     ["Stream", notification.stream],
     ["Authentication", notification.authentication],
     ["Token", notification.token],
+    ["Channel", notification.channel],
+    ["Live Activity", notification.activity],
     ["Topic", notification.topic],
     ["apns-id", notification.apns_id],
     ["Identifier", notification.identifier],
@@ -155,7 +158,7 @@ function choose(notification, banner) {
     : Uint8Array.from(atob(notification.payload_base64 ?? ""), (character) => character.charCodeAt(0));
   const limit = notification.push_type === "voip" && notification.protocol === "http2" ? 5120 : limits[notification.protocol];
   const document_ = parsed(notification);
-  byId("removal").hidden = notification.protocol === "webpush";
+  byId("removal").hidden = ["webpush", "broadcast"].includes(notification.protocol);
   byId("size").textContent = bytes.length + " bytes of " + limit + (document_ !== null ? "" : notification.delivery ? "; encrypted" : "; not JSON");
   byId("size").className = bytes.length > limit || document_ === null && !notification.delivery ? "bad" : "hint";
   byId("pretty").textContent = document_ === null ? notification.payload ?? "(not UTF-8)" : JSON.stringify(document_, null, 2);
@@ -241,6 +244,64 @@ onClick("copy", async () => {
   byId("copied").textContent = "Copied.";
 });
 
+// MARK: Live Activities
+
+// Shows the newest 20 activities with their contents, and the channels.
+async function activities() {
+  const { activities } = await callJSON("GET", "/stats");
+  const total = activities.active + activities.ended;
+  const list = total ? await newest("activities", 20) : [];
+  byId("activities").replaceChildren(...list.reverse().map(activityItem));
+  const channels = await newest("channels", 50);
+  byId("channel-list").hidden = channels.length === 0;
+  byId("channels").replaceChildren(...channels.reverse().map((channel) => {
+    const line = element("li");
+    line.append(element("code", "", channel.id), element("span", "hint", `${channel.app} · policy ${channel.policy} · broadcasts: ${channel.broadcasts}`));
+    return line;
+  }));
+}
+
+// Returns the newest `count` elements of a list.
+async function newest(name, count) {
+  let list = [];
+  let next = 0;
+  for (;;) {
+    const answer = await callJSON("GET", `/${name}?limit=1000&since=${next}`);
+    list = list.concat(answer[name]).slice(-count);
+    if (answer[name].length < 1000) return list;
+    next = answer.next;
+  }
+}
+
+function activityItem(activity) {
+  const item = element("li");
+  const line = element("div", "line");
+  const name = element("code", "", activity.token ?? activity.channel ?? "no token");
+  name.title = name.textContent;
+  line.append(element("span", "", `${activity.id}. ${activity.attributes_type ?? activity.app}`), name);
+  if (activity.ended_at) {
+    line.append(element("span", "hint", "ended"));
+  } else {
+    const end = element("button", "quiet", "End");
+    end.type = "button";
+    end.setAttribute("aria-label", `End activity ${activity.id}`);
+    end.addEventListener("click", () => callJSON("DELETE", "/activities/" + activity.id).then(activities).catch(showError));
+    line.append(end);
+  }
+  const states = element("ol");
+  for (const state of activity.states.slice(-10)) {
+    const words = `${timeText(state.received_at)} ${state.event ?? "?"} ${state.content_state ?? ""}`;
+    states.append(element("li", state.shown ? "" : "ignored", state.shown ? words : words + " (ignored)"));
+  }
+  item.append(line, states);
+  return item;
+}
+
+onClick("make-activity", async () => {
+  await callJSON("POST", "/activities", {});
+  await activities();
+});
+
 // MARK: Faults
 
 // The label of each action, then its additional fields by protocol (name, label, type, example), then the protocols that
@@ -249,14 +310,20 @@ const actions = {
   status: ["responds with an error", {
     http2: [["reason", "Reason", "text", "Unregistered"]], binary: [["status", "Status", "number", "8"]],
     webpush: [["status", "Status", "number", "503"], ["retry_after", "Retry after seconds", "number", "5"]],
+    broadcast: [["reason", "Reason", "text", "ChannelNotRegistered"]],
+    channels: [["reason", "Reason", "text", "CannotCreateChannelConfig"]],
   }],
   close: ["closes the connection"],
-  reset: ["resets the connection", "http2 binary"],
-  stop_reading: ["stops reading", { all: [["delay_ms", "Duration in milliseconds", "number", "5000"]] }, "http2 binary"],
+  reset: ["resets the connection", "http2 binary broadcast channels"],
+  stop_reading: ["stops reading", { all: [["delay_ms", "Duration in milliseconds", "number", "5000"]] }, "http2 binary broadcast channels"],
   delay: ["responds late", { all: [["delay_ms", "Delay in milliseconds", "number", "2000"]] }],
   drop: ["drops the notification"],
-  close_accepted: ["accepts the notification and closes", "http2"],
-  goaway: ["sends GOAWAY", "http2"],
+  close_accepted: ["accepts the notification and closes", "http2 broadcast channels"],
+  no_update_token: ["starts an activity without update token", "http2"],
+  keep_token: ["keeps an ended activity's token", "http2"],
+  lose: ["accepts the broadcast and loses it", "broadcast"],
+  reorder: ["delivers the broadcast after the next one", "broadcast"],
+  goaway: ["sends GOAWAY", "http2 broadcast channels"],
   stream_limit: ["limits the streams", { http2: [["limit", "Streams", "number", "10"]] }, "http2"],
   reset_stream: ["resets the stream", "http2"],
   refuse_stream: ["refuses the stream", "http2"],
@@ -330,12 +397,12 @@ onClick("clear-faults", async () => {
 // MARK: Updates
 
 async function showStats() {
-  const { http2, binary, webpush, feedback, inbox, refusals } = await callJSON("GET", "/stats");
-  const accepted = [http2, binary, webpush].reduce((sum, part) => sum + (part.answers.accepted ?? 0), 0);
-  const total = [http2, binary, webpush].flatMap((part) => Object.values(part.answers)).reduce((sum, count) => sum + count, 0);
+  const { http2, binary, webpush, broadcasts, channels, feedback, inbox, refusals } = await callJSON("GET", "/stats");
+  const accepted = [http2, binary, webpush, broadcasts].reduce((sum, part) => sum + (part.answers.accepted ?? 0), 0);
+  const total = [http2, binary, webpush, broadcasts].flatMap((part) => Object.values(part.answers)).reduce((sum, count) => sum + count, 0);
   byId("figures").textContent = `${total} notifications, ${accepted} accepted · open connections: ${http2.connections.open} HTTP/2, `
     + `${binary.connections.open} binary` + (inbox.dropped ? ` · ${inbox.dropped} dropped because the inbox is full` : "")
-    + (refused([http2, binary, feedback]) ? ` · ${refused([http2, binary, feedback])} connections refused` : "");
+    + (refused([http2, binary, channels, feedback]) ? ` · ${refused([http2, binary, channels, feedback])} connections refused` : "");
   showRefusals(refusals);
 }
 
@@ -366,6 +433,7 @@ async function run() {
           await devices();
           await browsers();
         }
+        if (round % 2 === 0) await activities();
       }
       if (isLost) showError();
       isLost = false;

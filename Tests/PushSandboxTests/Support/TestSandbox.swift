@@ -94,9 +94,17 @@ struct TestSandbox: Sendable {
         return try await provider(certificate: .files(file))
     }
 
+    /// Returns a connection to the listener that manages channels.
+    func manager(authorization: String? = nil) async throws -> HTTP2Client {
+        try await HTTP2Client.connect(
+            to: addresses.channels, credentials, authorization: authorization ?? self.authorization())
+    }
+
     /// Creates a fault.
-    func fault(_ fields: String) async throws {
-        let answer = try await control(.post, "/faults", json: #"{"protocol":"http2",\#(fields)}"#)
+    /// - Parameter name: The protocol. If it is `nil`, the fields name it.
+    func fault(_ fields: String, protocol name: String? = "http2") async throws {
+        let first = name.map { #""protocol":"\#($0)","# } ?? ""
+        let answer = try await control(.post, "/faults", json: "{\(first)\(fields)}")
         guard answer.status == 201 else { throw FaultRefused(answer: answer.body) }
     }
 
@@ -136,6 +144,50 @@ struct TestSandbox: Sendable {
         )
     }
 
+    /// A Live Activity as the control API shows it.
+    struct Activity: Decodable {
+        struct State: Decodable {
+            let event: String?
+            let contentState: String?
+            let isShown: Bool
+
+            private enum CodingKeys: String, CodingKey {
+                case event
+                case contentState = "content_state"
+                case isShown = "shown"
+            }
+        }
+
+        let token, startToken, channel, attributesType, attributes, endedAt: String?
+        let states: [State]
+
+        private enum CodingKeys: String, CodingKey {
+            case token, channel, attributes, states
+            case startToken = "start_token"
+            case attributesType = "attributes_type"
+            case endedAt = "ended_at"
+        }
+    }
+
+    func activities() async throws -> [Activity] {
+        let answer = try await control(.get, "/activities")
+        struct Page: Decodable {
+            let activities: [Activity]
+        }
+        return try JSONDecoder().decode(Page.self, from: Data(answer.body.utf8)).activities
+    }
+
+    /// Returns the contents that each activity has shown.
+    func shownStates() async throws -> [[String]] {
+        try await activities().map { $0.states.filter(\.isShown).compactMap(\.contentState) }
+    }
+
+    /// Starts an activity that listens to the channel, as an app does.
+    func startActivity(channel: String) async throws {
+        let answer = try await control(.post, "/activities", json: #"{"channel":"\#(channel)"}"#)
+        guard answer.status == 201 else { throw FaultRefused(answer: answer.body) }
+    }
+
     /// Returns the inbox as the control API shows it.
     func notifications(_ query: String = "") async throws -> [[String: Any]] {
         let answer = try await control(.get, "/notifications" + query)
@@ -150,6 +202,7 @@ extension SandboxConfiguration {
         configuration.binaryPort = 0
         configuration.feedbackPort = 0
         configuration.http2Port = 0
+        configuration.channelsPort = 0
         configuration.controlPort = 0
         configuration.webPushPort = 0
         return configuration

@@ -11,6 +11,10 @@ package enum ProviderHeader {
     package static let collapseID = "apns-collapse-id"
     /// Only in responses of the development environment (Apple, "Handling notification responses from APNs").
     package static let uniqueID = "apns-unique-id"
+    /// The channel of a broadcast or of a management request (Apple, "Sending channel management requests to APNs").
+    package static let channelID = "apns-channel-id"
+    /// Takes the place of ``id`` with broadcasts and management requests.
+    package static let requestID = "apns-request-id"
 
     /// The prefix of a provider token in `authorization`.
     package static let bearer = "bearer "

@@ -51,6 +51,16 @@ struct SandboxCommand: AsyncParsableCommand {
 
     @Option(help: .value("count", "The number of open streams that an HTTP/2 connection may have.")) var streamLimit =
         1000
+    @Option(
+        help: .value(
+            "answer",
+            "Whether apps may broadcast: on, or the reason of the refusal: FeatureNotEnabled or BroadcastFeatureNotEnabled."
+        ))
+    var broadcasts = SandboxConfiguration.Broadcasts.on
+
+    @Option(help: .value("count", "The number of broadcast channels that an app may have."))
+    var channelLimit = 10_000
+
     @Option(help: .value("count", "Respond with 429 to more HTTP/2 pushes per second to one device.")) var deviceRate:
         Int?
     @Option(help: .value("count", "The number of notifications that the inbox keeps.")) var inboxLimit = 100_000
@@ -74,6 +84,7 @@ struct SandboxCommand: AsyncParsableCommand {
         guard !topic.isEmpty, topic.utf8.count <= 255 else { throw ValidationError("--topic must have 1 to 255 bytes") }
         try Self.check([
             ("--payload-limit", payloadLimit, 64...5120), ("--stream-limit", streamLimit, 1...10_000),
+            ("--channel-limit", channelLimit, 0...10_000),
             ("--device-rate", deviceRate ?? 1, 1...1_000_000), ("--inbox-limit", inboxLimit, 1...10_000_000),
         ])
     }
@@ -102,6 +113,8 @@ struct SandboxCommand: AsyncParsableCommand {
             settings.malformedResponse = malformed
             settings.probeResponse = probe
             settings.http2StreamLimit = streamLimit
+            settings.broadcasts = broadcasts
+            settings.channelLimit = channelLimit
             settings.deviceRate = deviceRate
             settings.inboxLimit = inboxLimit
             settings.simulatorFolder = simulatorFolder.map { FilePath.absolute($0) }
@@ -113,6 +126,7 @@ struct SandboxCommand: AsyncParsableCommand {
                     binary: .init(host: host, port: settings.binaryPort),
                     feedback: .init(host: host, port: settings.feedbackPort),
                     http2: .init(host: host, port: settings.http2Port),
+                    channels: .init(host: host, port: settings.channelsPort),
                     control: .init(host: host, port: settings.controlPort),
                     webPush: .init(host: host, port: settings.webPushPort))
                 let credentials = try await settings.credentials(logger: logger)
@@ -128,6 +142,7 @@ struct SandboxCommand: AsyncParsableCommand {
                   binary   \(addresses.binary)      (TLS, client certificate)
                   feedback \(addresses.feedback)      (TLS, client certificate)
                   http2    \(addresses.http2)      (TLS, provider token or client certificate)
+                  channels \(addresses.channels)      (TLS, manages broadcast channels)
                   webpush  \(addresses.webPush)      (TLS, VAPID)
                   control  http://\(addresses.control)/
                   folder   \(settings.directory)/
@@ -159,6 +174,9 @@ struct SandboxPorts: ParsableArguments {
 
     @Option(help: .value("port", "The sandbox's port for the feedback service.")) var feedbackPort = 2196
     @Option(help: .value("port", "The sandbox's port for the HTTP/2 provider API.")) var http2Port = 2197
+    @Option(help: .value("port", "The sandbox's port for the management of broadcast channels."))
+    var channelsPort = 2193
+
     @Option(help: .value("port", "The sandbox's port for the inbox and the control API.")) var controlPort = 2198
 
     @Option(name: .customLong("webpush-port"), help: .value("port", "The sandbox's port for browsers' push service."))
@@ -167,8 +185,8 @@ struct SandboxPorts: ParsableArguments {
     func validate() throws {
         try SandboxCommand.check([
             ("--binary-port", binaryPort, 0...65_535), ("--feedback-port", feedbackPort, 0...65_535),
-            ("--http2-port", http2Port, 0...65_535), ("--control-port", controlPort, 0...65_535),
-            ("--webpush-port", webPushPort, 0...65_535),
+            ("--http2-port", http2Port, 0...65_535), ("--channels-port", channelsPort, 0...65_535),
+            ("--control-port", controlPort, 0...65_535), ("--webpush-port", webPushPort, 0...65_535),
         ])
     }
 
@@ -176,6 +194,7 @@ struct SandboxPorts: ParsableArguments {
         configuration.binaryPort = areFree ? 0 : binaryPort
         configuration.feedbackPort = areFree ? 0 : feedbackPort
         configuration.http2Port = areFree ? 0 : http2Port
+        configuration.channelsPort = areFree ? 0 : channelsPort
         configuration.controlPort = areFree ? 0 : controlPort
         configuration.webPushPort = areFree ? 0 : webPushPort
     }
@@ -220,7 +239,8 @@ private struct SandboxReadiness: Service {
             "control": .string("http://\(addresses.control)"), "host": .string(addresses.http2.host),
             "ports": .object([
                 "binary": .number(addresses.binary.port), "feedback": .number(addresses.feedback.port),
-                "http2": .number(addresses.http2.port), "control": .number(addresses.control.port),
+                "http2": .number(addresses.http2.port), "channels": .number(addresses.channels.port),
+                "control": .number(addresses.control.port),
                 "webpush": .number(addresses.webPush.port),
             ]),
             "topic": .string(credentials.topic), "directory": .string(credentials.directory),
@@ -237,6 +257,7 @@ private struct SandboxReadiness: Service {
 }
 
 extension SandboxConfiguration.MalformedResponse: ExpressibleByArgument {}
+extension SandboxConfiguration.Broadcasts: ExpressibleByArgument {}
 extension SandboxConfiguration.ProbeResponse: ExpressibleByArgument {}
 extension AppConfiguration.Gateway: ExpressibleByArgument {}
 
