@@ -19,6 +19,7 @@ package actor Sandbox: Service {
     private var listeners: [TLSListener] = []
     private var control: HTTPListener?
     private var webPush: HTTPListener?
+    private var fcm: HTTPListener?
     private var simulator: SimulatorFiles?
     private var hasStarted = false
 
@@ -44,13 +45,14 @@ package actor Sandbox: Service {
     /// Serves until a graceful shutdown or cancellation, then closes everything. Calls ``start()`` first if needed.
     package func run() async throws {
         if !hasStarted { _ = try await start() }
-        guard let control, let webPush else { return }
+        guard let control, let webPush, let fcm else { return }
         try await withThrowingTaskGroup(of: Void.self) { group in
             group.addTask {
                 do { try await gracefulShutdown() } catch is CancellationError {}
             }
             group.addTask { try await control.waitUntilEnded() }
             group.addTask { try await webPush.waitUntilEnded() }
+            group.addTask { try await fcm.waitUntilEnded() }
             if let simulator { group.addTask { [state] in try await simulator.follow(state) } }
             let first = await group.nextResult()
             await stop()
@@ -66,10 +68,11 @@ package actor Sandbox: Service {
     /// ``run()`` need to call this.
     package func stop() async {
         let listeners = self.listeners
-        let servers = [control, webPush].compactMap(\.self)
+        let servers = [control, webPush, fcm].compactMap(\.self)
         self.listeners = []
         control = nil
         webPush = nil
+        fcm = nil
         await withDiscardingTaskGroup { group in
             for listener in listeners { group.addTask { await listener.close() } }
             for server in servers { group.addTask { await server.stop() } }
@@ -120,6 +123,12 @@ package actor Sandbox: Service {
             PushService(host: configuration.host, state: state, sockets: sockets, logger: logger).router(),
             PushService.server(tls: credentials.serverTLS()), port: configuration.webPushPort, flag: "--webpush-port")
         self.webPush = webPush
+        let fcm = try await serve(
+            FCMService(state: state, randomBytes: SymmetricKey.randomBytes, logger: logger).router(),
+            PushService.server(tls: credentials.serverTLS()), port: configuration.fcmPort, flag: "--fcm-port")
+        self.fcm = fcm
+        let account = try credentials.serviceAccount(tokenURL: fcm.address.pushOrigin + FCMService.tokenPath)
+        try state.withLock { $0.accessTokens = try AccessTokens(account) }
         let api = ControlAPI(
             state: state, configuration: configuration, pushOrigin: webPush.address.pushOrigin,
             randomBytes: SymmetricKey.randomBytes)
@@ -137,12 +146,13 @@ package actor Sandbox: Service {
             metadata: [
                 "binary": "\(binary)", "feedback": "\(feedback)", "http2": "\(http2)",
                 "channels": "\(channels)",
-                "control": "\(control.address)", "webpush": "\(webPush.address)", "topic": "\(credentials.topic)",
+                "control": "\(control.address)", "webpush": "\(webPush.address)",
+                "fcm": "\(fcm.address)", "topic": "\(credentials.topic)",
                 "directory": "\(credentials.directory)",
             ])
         return SandboxAddresses(
             binary: binary, feedback: feedback, http2: http2, channels: channels, control: control.address,
-            webPush: webPush.address)
+            webPush: webPush.address, fcm: fcm.address)
     }
 }
 

@@ -45,7 +45,7 @@ def start_sandbox(folder, *more):
     process, addresses = start(
         folder, "sandbox",
         ["sandbox", "--directory", folder + "/sandbox", "--binary-port", "0", "--feedback-port", "0", "--http2-port", "0",
-         "--channels-port", "0", "--control-port", "0", "--webpush-port", "0", "--inbox-limit", "1000", *more], fields)
+         "--channels-port", "0", "--control-port", "0", "--webpush-port", "0", "--fcm-port", "0", "--inbox-limit", "1000", *more], fields)
     return process, [address.rsplit(":", 1)[1] for address in addresses]
 
 

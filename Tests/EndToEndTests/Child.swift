@@ -189,20 +189,22 @@ struct SandboxPorts: Sendable {
     let channels: ReservedPort
     let control: ReservedPort
     let webPush: ReservedPort
+    let fcm: ReservedPort
 
     init() throws {
         (binary, feedback, http2) = try (ReservedPort(), ReservedPort(), ReservedPort())
         (channels, control, webPush) = try (ReservedPort(), ReservedPort(), ReservedPort())
+        fcm = try ReservedPort()
     }
 
-    var all: [ReservedPort] { [binary, feedback, http2, channels, control, webPush] }
+    var all: [ReservedPort] { [binary, feedback, http2, channels, control, webPush, fcm] }
 
     /// Flags for the commands that start a sandbox.
     var flags: [String] {
         [
             "--binary-port", "\(binary.number)", "--feedback-port", "\(feedback.number)", "--http2-port",
             "\(http2.number)", "--channels-port", "\(channels.number)", "--control-port", "\(control.number)",
-            "--webpush-port", "\(webPush.number)",
+            "--webpush-port", "\(webPush.number)", "--fcm-port", "\(fcm.number)",
         ]
     }
 }

@@ -54,6 +54,7 @@ struct SandboxProcess: Sendable {
     var channels: Int { ports.channels.number }
     var control: Int { ports.control.number }
     var webPush: Int { ports.webPush.number }
+    var fcm: Int { ports.fcm.number }
     var base: String { "http://127.0.0.1:\(control)" }
 
     func notifications() async throws -> [Notification] {

@@ -166,6 +166,16 @@ extension Date {
         self = date
     }
 
+    /// The time in the form of HTTP's headers (RFC 9110 §5.6.7), in whole seconds.
+    var httpDate: String {
+        var (time, parts) = (time_t(timeIntervalSince1970), tm())
+        gmtime_r(&time, &parts)
+        let text = [CChar](unsafeUninitializedCapacity: 32) { buffer, count in
+            count = strftime(buffer.baseAddress, buffer.count, "%a, %d %b %Y %H:%M:%S GMT", &parts)
+        }
+        return String(decoding: text.map(UInt8.init(bitPattern:)), as: UTF8.self)
+    }
+
     /// The time in the form of RFC 3339, in UTC and with milliseconds.
     var rfc3339: String { formatted(Date.ISO8601FormatStyle(includingFractionalSeconds: true)) }
 }

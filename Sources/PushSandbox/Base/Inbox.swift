@@ -10,9 +10,13 @@ enum GatewayProtocol: String, Sendable, Hashable, Encodable, CaseIterable {
     case broadcast
     /// Requests that manage channels, over HTTP/2. They are no notifications, so the inbox has none.
     case channels
+    /// Messages to Android phones, with FCM.
+    case fcm
+    /// Requests for access tokens, which FCM needs. They are no notifications, so the inbox has none.
+    case fcmToken = "fcm_token"
 
     /// The protocols of notifications.
-    static let ofNotifications = allCases.filter { $0 != .channels }
+    static let ofNotifications = allCases.filter { ![.channels, .fcmToken].contains($0) }
 
     /// The rule to quote when a client names an unknown protocol.
     static func rule(_ known: [GatewayProtocol] = allCases) -> String {
@@ -42,6 +46,8 @@ struct InboxEntry: Sendable, Hashable, Encodable {
         case rejected(ProviderRefusal)
         /// The push service for browsers rejected the message, by a rule or a fault.
         case denied(WebPushRefusal)
+        /// FCM rejected the message, by a rule or a fault.
+        case failed(FCMRefusal)
 
         /// The name in the inbox, in counts and in the log.
         var name: String {
@@ -54,6 +60,7 @@ struct InboxEntry: Sendable, Hashable, Encodable {
             case .refused(let status): status.name
             case .rejected(let refusal): refusal.reason
             case .denied(let refusal): "\(refusal.status)"
+            case .failed(let refusal): refusal.shortName
             }
         }
     }
@@ -76,6 +83,12 @@ struct InboxEntry: Sendable, Hashable, Encodable {
             stream: Int, requestID: String, channel: String?, headers: [String: String], authentication: String?)
         /// `headers` holds TTL, urgency and topic as the sender wrote them.
         case webPush(headers: [String: String])
+        /// The properties of a message with FCM.
+        ///
+        /// - `target`: The recipient. `nil` if the message could not be read.
+        /// - `name`: The name that the response gave to the message. `nil` if it was rejected.
+        /// - `options`: Priority, lifetime and collapse key.
+        case fcm(target: String?, name: String?, project: String, options: [String: String])
     }
 
     /// The delivery state of a message for a real browser.
@@ -130,6 +143,7 @@ struct InboxEntry: Sendable, Hashable, Encodable {
         case .http2: .http2
         case .webPush: .webpush
         case .broadcast: .broadcast
+        case .fcm: .fcm
         }
     }
 
@@ -145,14 +159,15 @@ struct InboxEntry: Sendable, Hashable, Encodable {
     var size: Int {
         switch details {
         case .binary: payload.count
-        case .http2(_, _, _, let headers, _), .webPush(let headers), .broadcast(_, _, _, let headers, _):
+        case .http2(_, _, _, let headers, _), .webPush(let headers), .broadcast(_, _, _, let headers, _),
+            .fcm(_, _, _, let headers):
             headers.reduce(payload.count) { $0 + $1.key.utf8.count + $1.value.utf8.count }
         }
     }
 
     private enum CodingKeys: String, CodingKey {
         case id, `protocol`, connection, stream, token, topic, authentication, command, identifier, headers, payload
-        case answer, message, delivery, warning, channel, activity
+        case answer, message, delivery, warning, channel, activity, target, name, project
         case requestID = "request_id"
         case deliveryCode = "delivery_code"
         case apnsID = "apns_id"
@@ -192,6 +207,12 @@ struct InboxEntry: Sendable, Hashable, Encodable {
         case .webPush(let headers):
             try fields.encode(headers, forKey: .headers)
             if case .denied(let refusal) = answer { try fields.encode(refusal.message, forKey: .message) }
+        case .fcm(let target, let name, let project, let options):
+            try fields.encodeIfPresent(target, forKey: .target)
+            try fields.encodeIfPresent(name, forKey: .name)
+            try fields.encode(project, forKey: .project)
+            try fields.encode(options, forKey: .headers)
+            if case .failed(let refusal) = answer { try fields.encode(refusal.message, forKey: .message) }
         }
         if let text = String(validating: payload, as: UTF8.self) {
             try fields.encode(text, forKey: .payload)

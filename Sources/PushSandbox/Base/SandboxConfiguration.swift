@@ -57,6 +57,8 @@ package struct SandboxConfiguration: Sendable {
     /// The port of channel management. Broadcasts go to ``http2Port``.
     package var channelsPort = 2193
     package var controlPort = 2198
+    /// The port of FCM and of Google's token endpoint.
+    package var fcmPort = 2194
     /// The port of the push service for browsers.
     package var webPushPort = 2199
     /// The app's topic. The client certificates name it, and so does a device that is created without a topic.
@@ -150,10 +152,11 @@ package struct SandboxAddresses: Sendable, Hashable {
     package var channels: SandboxAddress
     package var control: SandboxAddress
     package var webPush: SandboxAddress
+    package var fcm: SandboxAddress
 
     package init(
         binary: SandboxAddress, feedback: SandboxAddress, http2: SandboxAddress, channels: SandboxAddress,
-        control: SandboxAddress, webPush: SandboxAddress
+        control: SandboxAddress, webPush: SandboxAddress, fcm: SandboxAddress
     ) {
         self.binary = binary
         self.feedback = feedback
@@ -161,5 +164,6 @@ package struct SandboxAddresses: Sendable, Hashable {
         self.channels = channels
         self.control = control
         self.webPush = webPush
+        self.fcm = fcm
     }
 }

@@ -46,6 +46,7 @@ struct ControlAPI: Sendable {
         router.post("/browsers") { request, _ in try await makeBrowser(request) }
         router.delete("/browsers/:id") { _, context in try removeBrowser(context.parameters.require("id")) }
         addActivities(to: router)
+        addInstallations(to: router)
         // A request that became a WebSocket does not get here.
         router.get("\(ControlChannel.pushPath)") { _, _ -> Response in
             throw ControlError(.upgradeRequired, "Upgrade: only as a WebSocket, for Mozilla's push protocol")

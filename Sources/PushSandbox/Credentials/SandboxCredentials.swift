@@ -47,6 +47,8 @@ package struct SandboxCredentials: Sendable, Hashable {
     /// A second key for provider tokens, which belongs to production.
     package var productionKeyFile: String { directory + "/" + Self.productionKeyName }
     package var namesFile: String { directory + "/" + Self.namesName }
+    /// The service account for FCM. Its key stays, and its `token_uri` is that of the sandbox that started last.
+    package var serviceAccountFile: String { directory + "/" + ServiceAccount.fileName }
 
     /// Ensures that the directory holds a complete and valid set of credentials, and returns it.
     ///
@@ -97,6 +99,17 @@ package struct SandboxCredentials: Sendable, Hashable {
             certificateChain: certificate, privateKey: .privateKey(key))
         configuration.shutdownTimeout = .init(Self.shutdownTimeout)
         return configuration
+    }
+
+    /// Returns the service account whose file points to this token endpoint. Writes the file first if needed.
+    func serviceAccount(tokenURL: String) throws -> ServiceAccount {
+        let files = CredentialDirectory(path: directory)
+        let found = files.read(ServiceAccount.fileName).flatMap { ServiceAccount($0) }
+        if let found, found.tokenURL == tokenURL { return found }
+        var account = try found ?? ServiceAccount(tokenURL: tokenURL, randomBytes: SymmetricKey.randomBytes)
+        account.tokenURL = tokenURL
+        try files.replace([(ServiceAccount.fileName, account.file)])
+        return account
     }
 
     /// Reads the public keys of the two keys for provider tokens.

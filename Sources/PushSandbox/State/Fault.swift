@@ -1,3 +1,4 @@
+import Foundation
 import PushWire
 
 /// An error to simulate, once or several times (`docs/sandbox.md`, "Faults"). Its JSON is that of `POST /faults` and
@@ -8,6 +9,7 @@ struct Fault: Sendable, Hashable {
         case binary(Binary)
         case http2(HTTP2)
         case webPush(WebPush)
+        case fcm(FCM)
     }
 
     enum Binary: Sendable, Hashable {
@@ -79,6 +81,36 @@ struct Fault: Sendable, Hashable {
         case drop
     }
 
+    /// The faults of FCM and of its token endpoint.
+    enum FCM: Sendable, Hashable {
+        /// The value of `Retry-After`.
+        struct Retry: Sendable, Hashable {
+            let seconds: Int
+            /// Whether the value is a date instead of a number of seconds.
+            let isDate: Bool
+
+            func text(at now: Date) -> String {
+                guard isDate else { return "\(seconds)" }
+                return now.addingTimeInterval(Double(seconds)).httpDate
+            }
+        }
+
+        /// Responds with FCM's error after the delay.
+        case refuse(FCMRefusal, retry: Retry?, delay: Int)
+        /// Responds with this status and a page in HTML after the delay.
+        case fail(Int, retry: Retry?, delay: Int)
+        /// Refuses an access token after the delay.
+        case grant(AccessTokens.Refusal, delay: Int)
+        /// Closes the connection without a response. The message is not processed.
+        case close
+        /// Processes the message after this time.
+        case delay(Int)
+        /// Records the message as dropped, and never responds.
+        case drop
+        /// Ends all access tokens, then processes the message.
+        case expireToken
+    }
+
     /// The fault's id, from 1. The ``FaultTable`` assigns it.
     fileprivate(set) var id = 0
     /// The token whose notifications the fault counts and hits. `nil` if it counts all.
@@ -100,7 +132,7 @@ struct Fault: Sendable, Hashable {
     fileprivate var skipped = 0
 
     /// - Parameter gateway: The protocol, if it is not that of the action: broadcasts and channel management share the
-    ///   actions of HTTP/2.
+    ///   actions of HTTP/2, and the token endpoint those of FCM.
     init(
         _ action: Action, over gateway: GatewayProtocol? = nil, token: [UInt8]? = nil, after: Int = 0, times: Int = 1,
         every: Int = 1
@@ -111,6 +143,7 @@ struct Fault: Sendable, Hashable {
             case .binary: .binary
             case .http2: gateway ?? .http2
             case .webPush: .webpush
+            case .fcm: gateway ?? .fcm
             }
         self.token = token
         self.after = after
@@ -159,6 +192,7 @@ extension Fault: Encodable {
         case code, limit
         case delay = "delay_ms"
         case retryAfter = "retry_after"
+        case retryAfterForm = "retry_after_form"
     }
 
     /// Fields that only responses have.
@@ -189,11 +223,13 @@ extension Fault: Encodable {
             case (.status, .binary): [.status, .identifier, .delay]
             case (.status, .http2), (.status, .broadcast), (.status, .channels): [.status, .reason, .timestamp, .delay]
             case (.status, .webpush): [.status, .retryAfter, .delay]
+            case (.status, .fcm), (.status, .fcmToken): [.status, .reason, .retryAfter, .retryAfterForm, .delay]
+            case (.expireToken, .fcm): []
             case (.probe, .binary): [.answer, .status]
             case (.probe, _): nil
             case (.delay, _): [.delay]
             case (.close, _), (.drop, _): []
-            case (_, .webpush): nil
+            case (_, .webpush), (_, .fcm), (_, .fcmToken): nil
             case (.stopReading, _): [.delay]
             case (.reset, _): []
             case (_, .binary): nil
@@ -214,7 +250,7 @@ extension Fault: Encodable {
             throw ControlError("protocol: \(GatewayProtocol.rule())")
         }
         let token = try body.token(.token)
-        guard token == nil || ![.broadcast, .channels].contains(gateway) else {
+        guard token == nil || ![.broadcast, .channels, .fcmToken].contains(gateway) else {
             throw ControlError("token: not allowed with the protocol \(gateway.rawValue), whose requests have none")
         }
         let after = try body.integer(.after, in: 0...Self.maxCount)
@@ -234,6 +270,8 @@ extension Fault: Encodable {
             case .binary: .binary(try Self.binary(name, body))
             case .http2, .broadcast, .channels: .http2(try Self.http2(name, body))
             case .webpush: .webPush(try Self.webPush(name, body))
+            case .fcm: .fcm(try Self.fcm(name, body))
+            case .fcmToken: .fcm(try Self.fcmToken(name, body))
             }
         self.init(action, over: gateway, token: token, after: after ?? 0, times: times ?? 1, every: every ?? 1)
     }
@@ -320,6 +358,62 @@ extension Fault: Encodable {
         }
     }
 
+    private static func fcm(_ name: Name, _ body: ControlBody<Field>) throws(ControlError) -> FCM {
+        if let other = try common(name, body) { return other }
+        let delay = try body.integer(.delay, in: 0...maxDelay) ?? 0
+        let retry = try retry(body)
+        let status = try body.integer(.status, in: 300...599)
+        guard let reason = try reason(body) else {
+            guard let status else {
+                throw ControlError(
+                    "status: must be given with the action status, from 300 to 599, unless reason is one of FCM's")
+            }
+            return .fail(status, retry: retry, delay: delay)
+        }
+        guard let code = FCMRefusal.Code(rawValue: reason), status == nil || status == FCMRefusal(code).status else {
+            let codes = FCMRefusal.Code.allCases.map(\.rawValue).joined(separator: ", ")
+            throw ControlError("reason: must be one of \(codes), with its own status or none")
+        }
+        return .refuse(FCMRefusal(code), retry: retry, delay: delay)
+    }
+
+    private static func fcmToken(_ name: Name, _ body: ControlBody<Field>) throws(ControlError) -> FCM {
+        if let other = try common(name, body) { return other }
+        let delay = try body.integer(.delay, in: 0...maxDelay) ?? 0
+        if let status = try body.integer(.status, in: 300...599) {
+            guard !body.has(.reason) else { throw ControlError("reason: not allowed with status") }
+            return .fail(status, retry: try retry(body), delay: delay)
+        }
+        guard let reason = try reason(body) else {
+            throw ControlError("status: must be given with the action status, from 300 to 599, unless reason is given")
+        }
+        return .grant(AccessTokens.Refusal(error: reason, errorDescription: "a fault of the sandbox"), delay: delay)
+    }
+
+    /// Parses the actions that FCM and its token endpoint share. `nil` for the action `status`.
+    private static func common(_ name: Name, _ body: ControlBody<Field>) throws(ControlError) -> FCM? {
+        switch name {
+        case .close: return .close
+        case .drop: return .drop
+        case .delay: return .delay(try required(try body.integer(.delay, in: 0...maxDelay)))
+        case .expireToken: return .expireToken
+        // The others belong to other protocols and were rejected before.
+        default: return nil
+        }
+    }
+
+    private static func retry(_ body: ControlBody<Field>) throws(ControlError) -> FCM.Retry? {
+        let form = try body.string(.retryAfterForm)
+        guard [nil, "seconds", "date"].contains(form) else {
+            throw ControlError("retry_after_form: must be seconds or date")
+        }
+        guard let seconds = try body.integer(.retryAfter, in: 0...maxRetryAfter) else {
+            guard form == nil else { throw ControlError("retry_after_form: only with retry_after") }
+            return nil
+        }
+        return FCM.Retry(seconds: seconds, isDate: form == "date")
+    }
+
     private static func required(_ delay: Int?) throws(ControlError) -> Int {
         if let delay { return delay }
         throw ControlError("delay_ms: must be given with the action delay, from 0 to \(maxDelay)")
@@ -369,12 +463,21 @@ extension Fault: Encodable {
         try fields.encode(name.rawValue, forKey: .action)
         try fields.encodeIfPresent(probeResponse?.rawValue, forKey: .answer)
         try fields.encodeIfPresent(reason, forKey: .reason)
+        try fields.encodeIfPresent(retry.map { $0.isDate ? "date" : "seconds" }, forKey: .retryAfterForm)
         for (field, number) in numbers { try fields.encodeIfPresent(number, forKey: field) }
     }
 
     /// The response to a probe. `nil` with all other actions.
     private var probeResponse: SandboxConfiguration.ProbeResponse? {
         if case .binary(.probe(let answer, _)) = action { answer } else { nil }
+    }
+
+    /// The `Retry-After` of FCM's responses. `nil` for none, and with all other protocols.
+    private var retry: FCM.Retry? {
+        switch action {
+        case .fcm(.refuse(_, let retry, _)), .fcm(.fail(_, let retry, _)): retry
+        default: nil
+        }
     }
 
     /// The action's name, its reason, and its numeric fields.
@@ -408,6 +511,18 @@ extension Fault: Encodable {
         case .http2(.keepToken): (.keepToken, nil, [:])
         case .http2(.lose): (.lose, nil, [:])
         case .http2(.reorder): (.reorder, nil, [:])
+        case .fcm(.refuse(let refusal, let retry, let delay)):
+            (
+                .status, refusal.errorCode,
+                [.status: refusal.status, .retryAfter: retry?.seconds, .delay: delay]
+            )
+        case .fcm(.fail(let status, let retry, let delay)):
+            (.status, nil, [.status: status, .retryAfter: retry?.seconds, .delay: delay])
+        case .fcm(.grant(let refusal, let delay)): (.status, refusal.error, [.delay: delay])
+        case .fcm(.close): (.close, nil, [:])
+        case .fcm(.delay(let delay)): (.delay, nil, [.delay: delay])
+        case .fcm(.drop): (.drop, nil, [:])
+        case .fcm(.expireToken): (.expireToken, nil, [:])
         }
     }
 }

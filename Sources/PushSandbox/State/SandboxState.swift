@@ -15,6 +15,9 @@ struct SandboxState: Sendable {
     var devices = DeviceRegistry()
     var browsers = BrowserRegistry()
     var userAgents = UserAgents()
+    var installations = InstallationRegistry()
+    /// The token endpoint. `nil` until the sandbox listens.
+    var accessTokens: AccessTokens?
     var activities = ActivityRegistry()
     var channels = ChannelRegistry()
     var feedback = FeedbackList()
@@ -39,6 +42,8 @@ struct SandboxState: Sendable {
         stats.channels.count = channels.count
         stats.activities = .init(
             active: activities.activeCount, ended: activities.count - activities.activeCount)
+        stats.installations = .init(
+            installed: installations.count - installations.removedCount, removed: installations.removedCount)
         stats.browsers = .init(
             subscribed: browsers.count - browsers.removedCount, removed: browsers.removedCount,
             connected: userAgents.connectedCount, waiting: userAgents.waitingCount)
@@ -500,6 +505,22 @@ struct SandboxState: Sendable {
         return SandboxDecision(effect: effect)
     }
 
+    // MARK: FCM
+
+    var isStrict: Bool { configuration.strict }
+
+    /// Records a message with FCM.
+    mutating func append(
+        _ answer: InboxEntry.Response, token: [UInt8], payload: [UInt8], details: InboxEntry.Details, at now: Date
+    ) {
+        counts.fcm.answers.count(answer)
+        inbox.append { id in
+            InboxEntry(
+                id: id, connection: nil, topic: nil, token: token, payload: payload, receivedAt: now, answer: answer,
+                details: details)
+        }
+    }
+
     // MARK: Web Push
 
     mutating func record(_ push: BrowserPush, _ answer: InboxEntry.Response, at now: Date) {
@@ -618,7 +639,7 @@ final class SharedState: Sendable {
                 metadata["identifier"] = "\(identifier.map { String($0) } ?? "none")"
             case .http2(_, let apnsID, _, _, _): metadata["apns-id"] = "\(apnsID)"
             case .broadcast(_, let requestID, _, _, _): metadata["apns-request-id"] = "\(requestID)"
-            case .webPush: metadata["protocol"] = "\(entry.gateway)"
+            case .webPush, .fcm: metadata["protocol"] = "\(entry.gateway)"
             }
             logger.debug("Notification", metadata: metadata)
         }

@@ -105,6 +105,15 @@ struct SandboxStats: Sendable, Hashable, Encodable {
         var answers = Responses()
     }
 
+    struct FCM: Sendable, Hashable, Encodable {
+        var answers = Responses()
+    }
+
+    struct Installations: Sendable, Hashable, Encodable {
+        var installed = 0
+        var removed = 0
+    }
+
     struct Browsers: Sendable, Hashable, Encodable {
         var subscribed = 0
         var removed = 0
@@ -138,15 +147,17 @@ struct SandboxStats: Sendable, Hashable, Encodable {
     var binary = Binary()
     var http2 = HTTP2()
     var webPush = WebPush()
+    var fcm = FCM()
     var broadcasts = Broadcasts()
     var channels = Channels()
     var activities = Activities()
     var feedback = Feedback()
-    /// `inbox`, `devices`, `browsers`, `activities` and the numbers of channels and of waiting feedback tuples are set when the counts are requested
-    /// (``SandboxState/stats``).
+    /// `inbox`, `devices`, `browsers`, `installations`, `activities` and the numbers of channels and of waiting feedback
+    /// tuples are set when the counts are requested (``SandboxState/stats``).
     var inbox = Inbox()
     var devices = Devices()
     var browsers = Browsers()
+    var installations = Installations()
     /// The newest refused connections, oldest first.
     private(set) var refusals: [RefusedConnection] = []
 
@@ -161,7 +172,8 @@ struct SandboxStats: Sendable, Hashable, Encodable {
     }
 
     private enum CodingKeys: String, CodingKey {
-        case binary, http2, broadcasts, channels, activities, feedback, inbox, devices, browsers, refusals
+        case binary, http2, broadcasts, channels, activities, fcm, feedback, inbox, devices, browsers, installations
+        case refusals
         case webPush = "webpush"
     }
 

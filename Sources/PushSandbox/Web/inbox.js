@@ -4,8 +4,8 @@
 const page = 100;
 // The time between polls in milliseconds. A poll costs one small response.
 const interval = 700;
-const limits = { http2: 4096, binary: 2048, webpush: 3993, broadcast: 5120 };
-const protocols = { http2: "HTTP/2", binary: "binary", webpush: "Web Push", broadcast: "broadcast", channels: "channel management" };
+const limits = { http2: 4096, binary: 2048, webpush: 3993, broadcast: 5120, fcm: 65536 };
+const protocols = { http2: "HTTP/2", binary: "binary", webpush: "Web Push", broadcast: "broadcast", channels: "channel management", fcm: "FCM", fcm_token: "FCM access tokens" };
 
 // Runs a button's action, and shows its error.
 function onClick(id, action) {
@@ -90,19 +90,20 @@ function add(notification, isFresh) {
   const banner = element("button", "banner");
   banner.type = "button";
   const top = element("span", "top");
-  const isBrowser = notification.protocol === "webpush";
-  top.append(element("span", "", isBrowser ? "a browser" : notification.topic ?? "no topic"), element("time", "", timeText(notification.received_at)));
+  const receivers = { webpush: "a browser", fcm: "Android" };
+  top.append(element("span", "", receivers[notification.protocol] ?? notification.topic ?? "no topic"), element("time", "", timeText(notification.received_at)));
   banner.append(top);
   const content = parsed(notification);
-  // A declarative Web Push message has the same content under other names.
-  const shown = content?.notification;
+  // A declarative Web Push message and FCM have the same content under other names.
+  const android = notification.protocol === "fcm" ? content?.message : undefined;
+  const shown = android ? { ...android.notification, ...android.android?.notification } : content?.notification;
   const aps = content?.aps ?? (shown ? { alert: shown, badge: shown.app_badge } : {});
   const alert = aps.alert;
   const texts = typeof alert === "object" && alert !== null ? alert : { body: alert };
   const heading = texts.title ?? texts["title-loc-key"];
   if (heading !== undefined) banner.append(element("span", "heading", String(heading)));
   if (texts.subtitle !== undefined) banner.append(element("span", "", String(texts.subtitle)));
-  const body = texts.body ?? texts["loc-key"];
+  const body = texts.body ?? texts["loc-key"] ?? (android?.data && Object.entries(android.data).map((pair) => pair.join(": ")).join("\n"));
   banner.append(body !== undefined ? element("span", "body", String(body)) : element("span", "body hint", notification.delivery ? "(only the browser can read it)" : "(nothing to show)"));
   const marks = [];
   if (aps.badge !== undefined) marks.push("badge " + aps.badge);
@@ -148,6 +149,9 @@ function choose(notification, banner) {
     ["Channel", notification.channel],
     ["Live Activity", notification.activity],
     ["Topic", notification.topic],
+    ["Recipient", notification.target],
+    ["Project", notification.project],
+    ["Name", notification.name],
     ["apns-id", notification.apns_id],
     ["Identifier", notification.identifier],
   ]));
@@ -158,7 +162,7 @@ function choose(notification, banner) {
     : Uint8Array.from(atob(notification.payload_base64 ?? ""), (character) => character.charCodeAt(0));
   const limit = notification.push_type === "voip" && notification.protocol === "http2" ? 5120 : limits[notification.protocol];
   const document_ = parsed(notification);
-  byId("removal").hidden = ["webpush", "broadcast"].includes(notification.protocol);
+  byId("removal").hidden = ["webpush", "broadcast", "fcm"].includes(notification.protocol);
   byId("size").textContent = bytes.length + " bytes of " + limit + (document_ !== null ? "" : notification.delivery ? "; encrypted" : "; not JSON");
   byId("size").className = bytes.length > limit || document_ === null && !notification.delivery ? "bad" : "hint";
   byId("pretty").textContent = document_ === null ? notification.payload ?? "(not UTF-8)" : JSON.stringify(document_, null, 2);
@@ -226,6 +230,7 @@ async function showList(name, action, idOf) {
 
 const devices = () => showList("devices", "Remove the app", (device) => device.token);
 const browsers = () => showList("browsers", "End", (browser) => browser.id);
+const installations = () => showList("installations", "Remove the app", (installation) => installation.id);
 
 onClick("make", async () => {
   await callJSON("POST", "/devices", {});
@@ -297,6 +302,13 @@ function activityItem(activity) {
   return item;
 }
 
+onClick("make-installation", async () => {
+  const installation = await callJSON("POST", "/installations", {});
+  byId("installation-text").textContent = installation.registration_token;
+  byId("installation").hidden = false;
+  await installations();
+});
+
 onClick("make-activity", async () => {
   await callJSON("POST", "/activities", {});
   await activities();
@@ -312,6 +324,7 @@ const actions = {
     webpush: [["status", "Status", "number", "503"], ["retry_after", "Retry after seconds", "number", "5"]],
     broadcast: [["reason", "Reason", "text", "ChannelNotRegistered"]],
     channels: [["reason", "Reason", "text", "CannotCreateChannelConfig"]],
+    fcm: [["reason", "errorCode", "text", "UNREGISTERED"]], fcm_token: [["reason", "Error", "text", "invalid_grant"]],
   }],
   close: ["closes the connection"],
   reset: ["resets the connection", "http2 binary broadcast channels"],
@@ -327,7 +340,7 @@ const actions = {
   stream_limit: ["limits the streams", { http2: [["limit", "Streams", "number", "10"]] }, "http2"],
   reset_stream: ["resets the stream", "http2"],
   refuse_stream: ["refuses the stream", "http2"],
-  expire_token: ["says that the provider token has expired", "http2"],
+  expire_token: ["says that the token has expired", "http2 fcm"],
 };
 
 function showActions() {
@@ -397,9 +410,9 @@ onClick("clear-faults", async () => {
 // MARK: Updates
 
 async function showStats() {
-  const { http2, binary, webpush, broadcasts, channels, feedback, inbox, refusals } = await callJSON("GET", "/stats");
-  const accepted = [http2, binary, webpush, broadcasts].reduce((sum, part) => sum + (part.answers.accepted ?? 0), 0);
-  const total = [http2, binary, webpush, broadcasts].flatMap((part) => Object.values(part.answers)).reduce((sum, count) => sum + count, 0);
+  const { http2, binary, webpush, broadcasts, fcm, channels, feedback, inbox, refusals } = await callJSON("GET", "/stats");
+  const accepted = [http2, binary, webpush, broadcasts, fcm].reduce((sum, part) => sum + (part.answers.accepted ?? 0), 0);
+  const total = [http2, binary, webpush, broadcasts, fcm].flatMap((part) => Object.values(part.answers)).reduce((sum, count) => sum + count, 0);
   byId("figures").textContent = `${total} notifications, ${accepted} accepted · open connections: ${http2.connections.open} HTTP/2, `
     + `${binary.connections.open} binary` + (inbox.dropped ? ` · ${inbox.dropped} dropped because the inbox is full` : "")
     + (refused([http2, binary, channels, feedback]) ? ` · ${refused([http2, binary, channels, feedback])} connections refused` : "");
@@ -432,6 +445,7 @@ async function run() {
         if (round % 5 === 0) {
           await devices();
           await browsers();
+          await installations();
         }
         if (round % 2 === 0) await activities();
       }

@@ -64,13 +64,11 @@ struct PushService: Sendable {
             if delay > 0 { try await Task.sleep(for: .milliseconds(delay)) }
             return try refusal.response
         case .ignore, .postpone:
-            await Self.untilClosed(channel)
+            await channel.untilClosed()
         case .close:
             break
         }
-        // A stream's parent is its connection. A connection's parent is the listener.
-        let connection = channel.parent?.parent == nil ? channel : channel.parent
-        try? await connection?.close().get()
+        try? await channel.closeConnection()
         // The connection is closed, so no client receives this.
         return Response(status: .noContent)
     }
@@ -83,13 +81,6 @@ struct PushService: Sendable {
             return nil
         }
     }
-
-    /// Waits until the client closes the connection, or the sandbox stops.
-    private static func untilClosed(_ channel: any Channel) async {
-        let (open, closed) = AsyncStream<Never>.makeStream()
-        channel.closeFuture.whenComplete { _ in closed.finish() }
-        for await _ in open {}
-    }
 }
 
 extension SandboxAddress {
@@ -100,17 +91,6 @@ extension SandboxAddress {
     var pushOrigin: String {
         let isLocal = ["127.0.0.1", "::1", "0.0.0.0", "::"].contains(host)
         return "https://\(isLocal ? SandboxAddress(host: "localhost", port: port) : self)"
-    }
-}
-
-/// The context of a push: Hummingbird's storage, and the connection or stream on which the push arrived.
-struct PushContext: RequestContext {
-    var coreContext: CoreRequestContextStorage
-    let channel: any Channel
-
-    init(source: ApplicationRequestContextSource) {
-        coreContext = .init(source: source)
-        channel = source.channel
     }
 }
 

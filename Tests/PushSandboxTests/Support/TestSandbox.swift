@@ -205,6 +205,7 @@ extension SandboxConfiguration {
         configuration.channelsPort = 0
         configuration.controlPort = 0
         configuration.webPushPort = 0
+        configuration.fcmPort = 0
         return configuration
     }
 }

@@ -11,9 +11,10 @@ struct SandboxCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "sandbox",
         abstract:
-            "Run a local stand-in for the push services of Apple (HTTP/2, binary, feedback) and of browsers, with an inbox.",
+            "Run a local stand-in for the push services of Apple, browsers and FCM, with an inbox.",
         discussion: """
-            Point your provider at it instead of Apple, or at its browsers (POST /browsers).
+            Point your provider at it instead of Apple, or at its browsers (POST /browsers),
+            or its Android phones (POST /installations).
             The first start writes certificates into its folder.
             In tests: --free-ports --ready-file FILE --end-with-parent.
             The inbox:        curl http://127.0.0.1:2198/notifications
@@ -128,7 +129,8 @@ struct SandboxCommand: AsyncParsableCommand {
                     http2: .init(host: host, port: settings.http2Port),
                     channels: .init(host: host, port: settings.channelsPort),
                     control: .init(host: host, port: settings.controlPort),
-                    webPush: .init(host: host, port: settings.webPushPort))
+                    webPush: .init(host: host, port: settings.webPushPort),
+                    fcm: .init(host: host, port: settings.fcmPort))
                 let credentials = try await settings.credentials(logger: logger)
                 let relay = SandboxAppSettings(gateway: gateway, addresses: addresses, credentials: credentials)
                 print(relay.yaml, terminator: "")
@@ -144,6 +146,7 @@ struct SandboxCommand: AsyncParsableCommand {
                   http2    \(addresses.http2)      (TLS, provider token or client certificate)
                   channels \(addresses.channels)      (TLS, manages broadcast channels)
                   webpush  \(addresses.webPush)      (TLS, VAPID)
+                  fcm      \(addresses.fcm)      (TLS, service account)
                   control  http://\(addresses.control)/
                   folder   \(settings.directory)/
                 Stop with Ctrl-C.
@@ -182,11 +185,14 @@ struct SandboxPorts: ParsableArguments {
     @Option(name: .customLong("webpush-port"), help: .value("port", "The sandbox's port for browsers' push service."))
     var webPushPort = 2199
 
+    @Option(name: .customLong("fcm-port"), help: .value("port", "The sandbox's port for FCM and Google's access tokens."))
+    var fcmPort = 2194
+
     func validate() throws {
         try SandboxCommand.check([
             ("--binary-port", binaryPort, 0...65_535), ("--feedback-port", feedbackPort, 0...65_535),
             ("--http2-port", http2Port, 0...65_535), ("--channels-port", channelsPort, 0...65_535),
-            ("--control-port", controlPort, 0...65_535), ("--webpush-port", webPushPort, 0...65_535),
+            ("--control-port", controlPort, 0...65_535), ("--webpush-port", webPushPort, 0...65_535), ("--fcm-port", fcmPort, 0...65_535),
         ])
     }
 
@@ -197,6 +203,7 @@ struct SandboxPorts: ParsableArguments {
         configuration.channelsPort = areFree ? 0 : channelsPort
         configuration.controlPort = areFree ? 0 : controlPort
         configuration.webPushPort = areFree ? 0 : webPushPort
+        configuration.fcmPort = areFree ? 0 : fcmPort
     }
 }
 
@@ -241,12 +248,12 @@ private struct SandboxReadiness: Service {
                 "binary": .number(addresses.binary.port), "feedback": .number(addresses.feedback.port),
                 "http2": .number(addresses.http2.port), "channels": .number(addresses.channels.port),
                 "control": .number(addresses.control.port),
-                "webpush": .number(addresses.webPush.port),
+                "webpush": .number(addresses.webPush.port), "fcm": .number(addresses.fcm.port),
             ]),
             "topic": .string(credentials.topic), "directory": .string(credentials.directory),
             "authority": .string(credentials.authorityFile), "certificate": .string(credentials.clientFile),
             "key": .string(credentials.providerKeyFile), "key_id": .string(credentials.keyID),
-            "team_id": .string(credentials.teamID),
+            "team_id": .string(credentials.teamID), "service_account": .string(credentials.serviceAccountFile),
         ])
     }
 

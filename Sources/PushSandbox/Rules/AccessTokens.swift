@@ -55,6 +55,8 @@ struct AccessTokens: Sendable {
     private static let scopes = ["firebase.messaging", "cloud-platform"].map { "https://www.googleapis.com/auth/" + $0 }
 
     private let account: ServiceAccount
+    /// The project whose messages the tokens allow.
+    var project: String { account.projectID }
     private let key: _RSA.Signing.PublicKey
     /// The valid tokens and the times at which they expire, oldest first.
     private var issued: [(token: String, expiresAt: Date)] = []

@@ -1,0 +1,61 @@
+import Foundation
+import Hummingbird
+
+/// The calls about installations on Android phones.
+extension ControlAPI {
+    private enum InstallationField: String, CaseIterable {
+        case kind, fid, project
+        case registrationToken = "registration_token"
+    }
+
+    func addInstallations(to router: Router<ControlContext>) {
+        router.get("/installations") { request, _ in try installations(request) }
+        router.post("/installations") { request, _ in try await makeInstallation(request) }
+        router.delete("/installations/:id") { _, context in try removeInstallation(context.parameters.require("id")) }
+    }
+
+    private func installations(_ request: Request) throws -> Response {
+        struct Page: Encodable {
+            var installations: [SandboxInstallation]
+            var next: Int
+        }
+        let (since, limit) = try page(request)
+        let page = state.withLock { $0.installations.page(since: since, limit: limit) }
+        return try Response.json(Page(installations: page.installations, next: page.next))
+    }
+
+    private func makeInstallation(_ request: Request) async throws -> Response {
+        let body = try await ControlBody<InstallationField>(of: request)
+        let kind = try body.string(.kind)
+        guard [nil, "fid", "token"].contains(kind) else { throw ControlError("kind: must be fid or token") }
+        let (fid, token) = (try body.string(.fid), try body.string(.registrationToken))
+        guard fid == nil || token == nil else {
+            throw ControlError("registration_token: not allowed with fid; an installation has one or the other")
+        }
+        if let fid, !FCMMessage.isInstallation(fid) {
+            throw ControlError("fid: must be 22 letters, digits, hyphens and underscores, the first from c to f")
+        }
+        if let token, !FCMMessage.isToken(token) {
+            throw ControlError("registration_token: must be a Firebase installation id, a colon and base64url")
+        }
+        let project = try body.string(.project) ?? ServiceAccount.defaultProject
+        guard (1...ControlLimits.topic).contains(project.utf8.count) else {
+            throw ControlError("project: must be 1 to \(ControlLimits.topic) bytes long")
+        }
+        let target =
+            fid ?? token
+            ?? InstallationRegistry.target(isInstallationID: kind == "fid", randomBytes: randomBytes)
+        let installation = try state.withLock { state in
+            try state.installations.install(target, project: project, at: self.state.now())
+        }
+        return try Response.json(installation, status: .created)
+    }
+
+    private func removeInstallation(_ text: String) throws -> Response {
+        let installation = state.withLock { state in
+            Int(text).flatMap { state.installations.remove(id: $0, at: self.state.now()) }
+        }
+        guard let installation else { throw ControlError(.notFound, "id: there is no such installation") }
+        return try Response.json(installation)
+    }
+}

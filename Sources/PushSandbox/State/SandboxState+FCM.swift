@@ -1,0 +1,140 @@
+import Foundation
+
+/// A request to send a message with FCM.
+struct FCMRequest: Sendable {
+    /// The project in the path.
+    let project: String
+    let authorization: String?
+    let body: [UInt8]
+    let message: Result<FCMMessage, FCMRefusal>
+
+    init(project: String, authorization: String?, body: [UInt8]) {
+        self.project = project
+        self.authorization = authorization
+        self.body = body
+        message = Result { () throws(FCMRefusal) in try FCMMessage(body) }
+    }
+
+    /// The text of the recipient. `nil` if the message could not be read.
+    var target: String? {
+        switch try? message.get().target {
+        case nil: nil
+        case .installation(let text), .token(let text), .topic(let text), .condition(let text): text
+        }
+    }
+}
+
+/// The service's action for a request to FCM or to the token endpoint.
+enum FCMDecision<Accepted: Sendable>: Sendable {
+    case accept(Accepted)
+    /// Respond with FCM's error after the delay in milliseconds.
+    case refuse(FCMRefusal, delay: Int = 0)
+    /// Respond with the token endpoint's error after the delay in milliseconds.
+    case refuseGrant(AccessTokens.Refusal, delay: Int = 0)
+    /// Respond with the status and a page in HTML after the delay, as in an outage.
+    case fail(status: Int, retryAfter: String?, delay: Int)
+    /// Decide again after this time, without faults.
+    case postpone(milliseconds: Int)
+    /// Never respond.
+    case ignore
+    /// Close the connection without a response.
+    case close
+}
+
+extension SandboxState {
+    /// Decides on a message, and records it.
+    ///
+    /// - Parameter applies: Whether faults apply. `false` if a fault has postponed this message before.
+    /// - Returns: With `accept`, the message's name.
+    mutating func decide(
+        _ request: FCMRequest, at now: Date, faults applies: Bool = true, randomBytes: (Int) -> [UInt8]
+    ) -> FCMDecision<String> {
+        let token = request.target.map(SandboxInstallation.token) ?? []
+        if applies, case .fcm(let fault)? = faults.trigger(token: token, over: .fcm) {
+            switch fault {
+            case .refuse(var refusal, let retry, let delay):
+                refusal.retryAfter = retry?.text(at: now)
+                record(request, token, .failed(refusal), at: now)
+                return .refuse(refusal, delay: delay)
+            case .fail(let status, let retry, let delay):
+                record(request, token, .failed(FCMRefusal(status, "\(status)", nil, "a fault of the sandbox")), at: now)
+                return .fail(status: status, retryAfter: retry?.text(at: now), delay: delay)
+            case .expireToken: accessTokens?.expireAll()
+            case .delay(let milliseconds): return .postpone(milliseconds: milliseconds)
+            case .drop:
+                record(request, token, .dropped, at: now)
+                return .ignore
+            case .close, .grant:
+                record(request, token, .closed, at: now)
+                return .close
+            }
+        }
+        do throws(FCMRefusal) {
+            try check(request, at: now)
+        } catch {
+            record(request, token, .failed(error), at: now)
+            return .refuse(error)
+        }
+        let microseconds = Int64(now.timeIntervalSince1970 * 1_000_000)
+        let name = "projects/\(request.project)/messages/0:\(microseconds)%\(randomBytes(8).hex)"
+        record(request, token, .accepted, name: name, at: now)
+        return .accept(name)
+    }
+
+    private mutating func check(_ request: FCMRequest, at now: Date) throws(FCMRefusal) {
+        guard var tokens = accessTokens else { throw .unauthenticated }
+        try tokens.check(authorization: request.authorization, at: now)
+        guard request.project == tokens.project else { throw .otherProject(request.project) }
+        let message = try request.message.get()
+        switch message.target {
+        case .topic, .condition: return
+        case .installation(let target), .token(let target):
+            guard let installation = installations[target] else {
+                if isStrict { throw FCMRefusal(.unregistered) }
+                return
+            }
+            guard installation.project == request.project else { throw FCMRefusal(.senderMismatch) }
+            guard installation.removedAt == nil else { throw FCMRefusal(.unregistered) }
+        }
+    }
+
+    private mutating func record(
+        _ request: FCMRequest, _ token: [UInt8], _ answer: InboxEntry.Response, name: String? = nil, at now: Date
+    ) {
+        let message = try? request.message.get()
+        var options: [String: String] = [:]
+        if let message {
+            options["priority"] = message.isHighPriority ? "high" : "normal"
+            options["ttl"] = "\(message.lifetime)s"
+            options["collapse_key"] = message.collapseKey
+            if message.isOnlyChecked { options["validate_only"] = "true" }
+        }
+        append(
+            answer, token: token, payload: request.body,
+            details: .fcm(target: request.target, name: name, project: request.project, options: options), at: now)
+    }
+
+    /// Decides on a request for an access token.
+    mutating func decide(
+        _ form: [String: String], at now: Date, faults applies: Bool = true, randomBytes: (Int) -> [UInt8]
+    ) -> FCMDecision<AccessTokens.Grant> {
+        if applies, case .fcm(let fault)? = faults.trigger(token: [], over: .fcmToken) {
+            switch fault {
+            case .grant(let refusal, let delay): return .refuseGrant(refusal, delay: delay)
+            case .fail(let status, let retry, let delay):
+                return .fail(status: status, retryAfter: retry?.text(at: now), delay: delay)
+            case .delay(let milliseconds): return .postpone(milliseconds: milliseconds)
+            case .drop: return .ignore
+            case .close, .refuse, .expireToken: return .close
+            }
+        }
+        do throws(AccessTokens.Refusal) {
+            guard let grant = try accessTokens?.grant(form, at: now, randomBytes: randomBytes) else {
+                return .close
+            }
+            return .accept(grant)
+        } catch {
+            return .refuseGrant(error)
+        }
+    }
+}
