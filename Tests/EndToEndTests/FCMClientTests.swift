@@ -16,9 +16,7 @@ extension Clients {
                 try #require(sandbox.isRunning)
                 return FileManager.default.fileExists(atPath: file.path)
             }
-            let played = try await ClientProgram.run(
-                [ClientProgram.python, ClientProgram.sources.appending(path: "fcm_client.py").path, file.path],
-                within: 60)
+            let played = try await Python.run("fcm_client.py", [file.path], input: Data())
             #expect(played.status == 0, "\(played.text.suffix(500)) \(played.errors)")
             #expect(played.text.split(separator: "\n").count == 10)
         }

@@ -52,10 +52,11 @@ struct SimulatorFiles: Sendable {
     }
 
     /// Returns the payload with the name of the app. `nil` for pushes that a simulator cannot show: messages to
-    /// browsers, pushes of other types than `alert` and `background`, and payloads that are no JSON object.
+    /// browsers and Android phones, broadcasts, pushes of other types than `alert` and `background`, and payloads that
+    /// are no JSON object.
     static func content(of entry: InboxEntry) -> String? {
         switch entry.details {
-        case .webPush: return nil
+        case .webPush, .broadcast, .fcm: return nil
         case .http2(_, _, let type, _, _):
             let shown = [PushType.alert, .background].map(\.rawValue)
             guard type.map(shown.contains) ?? true else { return nil }
