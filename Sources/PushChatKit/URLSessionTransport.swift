@@ -47,7 +47,7 @@ public struct URLSessionTransport: RelayTransport {
         var made = URLRequest(url: request.url)
         made.httpMethod = request.method
         made.httpBody = request.body
-        made.timeoutInterval = Double(request.timeout.components.seconds)
+        made.timeoutInterval = request.timeout / .seconds(1)
         made.cachePolicy = .reloadIgnoringLocalCacheData
         for (name, value) in request.headers { made.setValue(value, forHTTPHeaderField: name) }
         return made
@@ -74,16 +74,18 @@ public struct URLSessionTransport: RelayTransport {
 
 /// Passes the pieces of one response on as they arrive.
 ///
-/// `@unchecked Sendable` is sound: `head` is read and written only while `lock` is held, and everything else is constant
-/// and `Sendable`.
+/// `@unchecked Sendable` is sound: `head` and `body` are read and written only while `lock` is held, and everything else
+/// is constant and `Sendable`.
 private final class StreamReader: NSObject, URLSessionDataDelegate, @unchecked Sendable {
     private let lock = NSLock()
     private var head: CheckedContinuation<RelayStream, any Error>?
-    private let body: AsyncThrowingStream<Data, any Error>
+    /// `nil` once the caller has it: the connection ends with the last reference.
+    private var body: AsyncThrowingStream<Data, any Error>?
     private let pieces: AsyncThrowingStream<Data, any Error>.Continuation
 
     override init() {
-        (body, pieces) = AsyncThrowingStream.makeStream(of: Data.self)
+        let (body, pieces) = AsyncThrowingStream.makeStream(of: Data.self)
+        (self.body, self.pieces) = (body, pieces)
     }
 
     /// Starts the task and returns when the head of the response has arrived. The session ends with the stream.
@@ -99,10 +101,11 @@ private final class StreamReader: NSObject, URLSessionDataDelegate, @unchecked S
         }
     }
 
-    private func takeHead() -> CheckedContinuation<RelayStream, any Error>? {
+    private func takeHead() -> (CheckedContinuation<RelayStream, any Error>, AsyncThrowingStream<Data, any Error>)? {
         lock.withLock {
-            defer { head = nil }
-            return head
+            defer { (head, body) = (nil, nil) }
+            guard let head, let body else { return nil }
+            return (head, body)
         }
     }
 
@@ -110,12 +113,13 @@ private final class StreamReader: NSObject, URLSessionDataDelegate, @unchecked S
         _ session: URLSession, dataTask: URLSessionDataTask, didReceive response: URLResponse,
         completionHandler: @escaping @Sendable (URLSession.ResponseDisposition) -> Void
     ) {
+        guard let (head, body) = takeHead() else { return completionHandler(.cancel) }
         do {
             let (status, headers) = try URLSessionTransport.head(response)
-            takeHead()?.resume(returning: RelayStream(status: status, headers: headers, body: body))
+            head.resume(returning: RelayStream(status: status, headers: headers, body: body))
             completionHandler(.allow)
         } catch {
-            takeHead()?.resume(throwing: error)
+            head.resume(throwing: error)
             completionHandler(.cancel)
         }
     }
@@ -126,7 +130,7 @@ private final class StreamReader: NSObject, URLSessionDataDelegate, @unchecked S
 
     func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
         let error = error.map(URLSessionTransport.failure)
-        takeHead()?.resume(throwing: error ?? TransportError.lost("no response"))
+        takeHead()?.0.resume(throwing: error ?? TransportError.lost("no response"))
         pieces.finish(throwing: error)
     }
 }

@@ -43,7 +43,7 @@ struct PictureDownload: Sendable {
             return nil
         }
         guard !Task.isCancelled, let kind = Kind(data) else { return nil }
-        // The system takes the kind from the extension, and moves the file to a place of its own.
+        // The system takes the kind from the extension, and moves the file away.
         let file = folder.appendingPathComponent("\(UUID().uuidString).\(kind.rawValue)")
         do {
             try data.write(to: file, options: .atomic)

@@ -53,11 +53,11 @@ public struct PushSender: Sendable, Hashable {
 
 /// The relay's own members of a payload, beside `aps`.
 public struct PushDetails: Sendable, Hashable {
-    /// The chat message. `nil` for pushes that are no chat messages.
+    /// The chat message. `nil` for other pushes.
     public var message: Int64?
-    /// The room, by an id that is no secret.
+    /// The public id of the room.
     public var room: String?
-    /// The writer, by an id that is no secret.
+    /// The public id of the writer.
     public var sender: String?
     /// The address of a picture.
     public var image: URL?

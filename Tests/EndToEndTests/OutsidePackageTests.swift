@@ -57,14 +57,29 @@ extension Programs {
                 try await bob(text)
                 try await second.prints { $0.hasSuffix(" \(text)") }
             }
-            second.type("last\n")
-            try await second.prints { $0.hasPrefix("message ") && $0.hasSuffix(" last") }
+            // When the second one arrives, the app has handled the first one, so no message of Bob is unread.
+            for text in ["last", "end"] {
+                second.type("\(text)\n")
+                try await second.prints { $0.hasPrefix("message ") && $0.hasSuffix(" \(text)") }
+            }
 
             let stored = try relay.query("SELECT message_id, text FROM messages ORDER BY message_id").map { row in
                 "message \(row[0] as Int) \(row[1] as String)"
             }
-            #expect(stored.count == 8)
+            #expect(stored.count == 9)
             #expect((first.lines + second.lines).filter { $0.hasPrefix("message ") } == stored)
+            // The extension fetches the whole text while the app does not run, and reports that it was shown.
+            second.child.kill(SIGKILL)
+            #expect(try await second.ended() == -SIGKILL)
+            try await bob("five")
+            let last = try relay.count("SELECT max(message_id) FROM messages")
+            let notification = try start("notify", "\(last)")
+            #expect(try await notification.ended() == 0, "\(notification.errors)")
+            #expect(notification.lines == ["Bob: five, badge 1, from Bob"])
+            try await eventually("the relay has recorded the shown message") {
+                try relay.count("SELECT shown_to FROM active_users WHERE nickname = 'Ann'") == last
+            }
+            #expect(try relay.count("SELECT count(*) FROM active_users WHERE fetched_to = \(last)") == 0)
             #expect(!(first.lines + second.lines).contains { $0.hasPrefix("rejected") || $0.hasPrefix("database") })
         }
 
@@ -133,13 +148,13 @@ private struct OutsidePackage {
             platforms: [.macOS(.v15), .iOS(.v17)],
             dependencies: [.package(name: "pushchat", path: "\(Page.root.path)")],
             targets: [
-                .executableTarget(name: "App", dependencies: ["Model"]),
-                .target(
-                    name: "Model",
+                .executableTarget(
+                    name: "App",
                     dependencies: [
-                        .product(name: "PushChatKit", package: "pushchat"),
+                        "Model", .product(name: "PushChatKit", package: "pushchat"),
                         .product(name: "PushChatNotificationService", package: "pushchat"),
                     ]),
+                .target(name: "Model", dependencies: [.product(name: "PushChatKit", package: "pushchat")]),
             ]
         )
         """.write(to: self.folder.appending(path: "Package.swift"), atomically: true, encoding: .utf8)

@@ -76,7 +76,7 @@ import Testing
         }
     }
 
-    @Test("A storage that belongs to another room begins anew with the same member; a changed code is the same room")
+    @Test("A storage of another room starts over with the same member; a room with a changed code does not")
     func otherRoom() async throws {
         let (relay, storage) = (ScriptedRelay(), MemoryStorage())
         let api = PushChatAPI(url: Self.url, transport: relay)

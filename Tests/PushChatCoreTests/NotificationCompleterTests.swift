@@ -136,7 +136,7 @@ import Testing
     }
 
     @Test(
-        "A push that is no chat message, or whose message is gone, stays as it is", arguments: [nil, 5, 7] as [Int64?])
+        "A push without a message, or whose message was deleted, stays unchanged", arguments: [nil, 5, 7] as [Int64?])
     func others(message: Int64?) async throws {
         let relay = FakeRelay([6: "six"])
         let all = try await Self.delivered(try Self.completer(relay), details: PushDetails(message: message))

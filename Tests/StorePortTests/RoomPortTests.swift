@@ -468,7 +468,7 @@ struct RoomPortTests {
         #expect(members.map(\.shownTo) == [nil, second, nil] && members.map(\.fetchedTo) == [nil, nil, nil])
         var progress = try await records.progress(of: first)
         #expect(progress.readers == 2 && progress.shown == 1 && progress.fetched == 0)
-        // Whoever has fetched a message has seen it.
+        // A member that has fetched a message has seen it.
         try await withUpkeep(store) {
             _ = try await rooms.messages(for: StoreFixture.member(3), since: nil, limit: 1)
         }

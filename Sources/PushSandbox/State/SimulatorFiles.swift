@@ -4,8 +4,8 @@ import PushWire
 
 /// Writes each accepted push of an app into a file that `xcrun simctl push DEVICE FILE` delivers to a simulator.
 ///
-/// The files are named by the inbox's ids. They begin anew with each start of the sandbox, so the files of an earlier
-/// run are removed first.
+/// The inbox's ids are the names of the files. They start at 1 with each start of the sandbox, so the files of an
+/// earlier run are removed first.
 struct SimulatorFiles: Sendable {
     /// The number of newest files that stay in the folder.
     static let limit = 100
@@ -52,8 +52,8 @@ struct SimulatorFiles: Sendable {
     }
 
     /// Returns the payload with the name of the app. `nil` for pushes that a simulator cannot show: messages to
-    /// browsers and Android phones, broadcasts, pushes of other types than `alert` and `background`, and payloads that
-    /// are no JSON object.
+    /// browsers and Android phones, broadcasts, pushes of other types than `alert` and `background`, and payloads other
+    /// than a JSON object.
     static func content(of entry: InboxEntry) -> String? {
         switch entry.details {
         case .webPush, .broadcast, .fcm: return nil
