@@ -38,8 +38,9 @@ struct PostgresSchema: Sendable {
         CREATE INDEX bans_room ON bans (secret_code) WHERE udid IS NULL AND device_token IS NULL AND address IS NULL;
         """
 
-    /// Credentials of other apps, the aliases of rooms, and hidden messages.
+    /// Credentials of other apps, the aliases of rooms, hidden messages, and urgent messages.
     private static let version3 = """
+        ALTER TABLE messages ADD COLUMN urgent boolean NOT NULL DEFAULT false;
         ALTER TABLE rooms ADD COLUMN alias text COLLATE "C";
         CREATE UNIQUE INDEX rooms_alias ON rooms (alias) WHERE alias IS NOT NULL;
         CREATE TABLE credentials (

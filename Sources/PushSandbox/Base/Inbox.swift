@@ -155,7 +155,10 @@ struct InboxEntry: Sendable, Hashable, Encodable {
             try fields.encode(apnsID, forKey: .apnsID)
             try fields.encodeIfPresent(pushType, forKey: .pushType)
             if case .accepted = answer {
-                try fields.encodeIfPresent(pushType.flatMap { PushType(rawValue: $0).warning }, forKey: .warning)
+                let type = pushType.map { PushType(rawValue: $0) }
+                let warnings = [type?.warning, APSCheck.warning(about: payload, of: type ?? .alert)]
+                    .compactMap(\.self).joined(separator: "; ")
+                if !warnings.isEmpty { try fields.encode(warnings, forKey: .warning) }
             }
             try fields.encode(headers, forKey: .headers)
             try fields.encodeIfPresent(authentication, forKey: .authentication)
