@@ -163,10 +163,11 @@ CREATE TABLE messages (
     -- a large room in steps after the response, and resumes after a crash.
     fanout_after INTEGER,
     fanout_until INTEGER,
-    title TEXT,  -- this and the next three columns: for messages of programs
+    title TEXT,  -- this and the next four columns: for messages of programs
     link TEXT,
     priority INTEGER CHECK (priority = 10 OR priority = 5 OR priority = 1),  -- the priority of its pushes
     sound TEXT,  -- the sound of its pushes; empty: none
+    urgent INTEGER NOT NULL DEFAULT 0 CHECK (urgent = 0 OR urgent = 1),  -- its pushes are time-sensitive
     CHECK ((fanout_after IS NULL) = (fanout_until IS NULL))
 ) STRICT;
 -- A room's history.

@@ -36,7 +36,8 @@ package struct SQLiteStores: Sendable {
         database = try SQLiteDatabase(file: file, now: now, logger: logger)
         let outcomes = OutcomeCounter(now: now)
         let (memory, ids) = try database.pool.read { db in (try QueueMemory(db), try APNSIDs.load(db)) }
-        queue = SQLitePushQueue(database: database, outcomes: outcomes, memory: memory, ids: ids)
+        queue = SQLitePushQueue(
+            database: database, outcomes: outcomes, memory: memory, ids: ids, settings: settings)
         repair = QueueRepair(database: database, memory: memory, settings: settings)
         activity = MemberActivity(database: database, keepsUsage: { settings().keepsUsage })
         jobs = BackgroundJobs(database: database, queue: queue, outcomes: outcomes, settings: settings)

@@ -33,7 +33,7 @@ package struct PostgresStores: Sendable {
     ) throws {
         database = try PostgresDatabase(configuration: configuration, now: now, logger: logger)
         let outcomes = OutcomeCounter(now: now)
-        queue = PostgresPushQueue(database: database, outcomes: outcomes)
+        queue = PostgresPushQueue(database: database, outcomes: outcomes, settings: settings)
         activity = MemberActivity(database: database, keepsUsage: { settings().keepsUsage })
         jobs = BackgroundJobs(database: database, outcomes: outcomes, settings: settings)
         feed = PostgresRoomFeed(database: database, activity: activity)

@@ -19,6 +19,8 @@ package struct WebPushFormat: PushFormat {
         isSilent = sound == nil
     }
 
+    package var showsUnread: Bool { true }
+
     // MARK: - Chat messages
 
     /// The minimum size of the text, in bytes. The link is left out if less would remain.

@@ -134,13 +134,47 @@ struct AdminTests {
     }
 
     @Test(
+        "POST registers a phone by its token; PUT and POST select the app of an environment",
+        arguments: [
+            ("", "default"), (#","environment":"sandbox""#, "default"), (#","environment":"development""#, "default"),
+            (#","environment":"production""#, "second"), (#","environment":null"#, "default"),
+        ])
+    func environment(member: String, app: String) async throws {
+        let edit = DeviceEdit(user: .set(UserReference(stored: "alice")))
+        for (method, path, token) in [
+            (HTTPRequest.Method.post, "/v1/devices", #","token":"\#(Sample.token)""#), (.put, Self.device, ""),
+        ] {
+            let relay = Self.scripted()
+            let answer = try await Self.call(method, path, #"{"user_reference":"alice"\#(token)\#(member)}"#, to: relay)
+            #expect(answer.status == .created, "\(answer.text)")
+            #expect(
+                try relay.store.calls
+                    == [.register(RegistrationRequest(token: Sample.device, app: AppName(app), edit: edit))])
+        }
+    }
+
+    @Test(
+        "The error names an environment that does not exist, or that has no app",
+        arguments: [
+            #""environment":"staging""#, #""environment":7"#,
+            #""app":"98Z3R5XU29.com.51work6.PushChat","environment":"sandbox""#,
+        ])
+    func badEnvironment(members: String) async throws {
+        let relay = Self.scripted()
+        let answer = try await Self.call(.put, Self.device, "{\(members)}", to: relay)
+        #expect(answer.status == .badRequest && answer.text.contains(#""field":"environment""#), "\(answer.text)")
+        #expect(relay.store.calls == [])
+    }
+
+    @Test(
         "An invalid registration of a browser leaves no data behind",
         arguments: [
             ("{}", "subscription"), (#"{"subscription":null}"#, "subscription"),
             (#"{"subscription":"x"}"#, "subscription"), (#"{"subscription":[]}"#, "subscription"),
             (#"{"app":"default","subscription":\#(OneSubscription.text)}"#, "app"),
             (#"{"token":"aa","subscription":\#(OneSubscription.text)}"#, "token"),
-            (#"{"subscription":\#(OneSubscription.text),"tags":["a",1]}"#, "tags[1]"),
+            (#"{"subscription":\#(OneSubscription.text),"environment":"sandbox"}"#, "environment"),
+            (#"{"token":"x"}"#, "token"), (#"{"subscription":\#(OneSubscription.text),"tags":["a",1]}"#, "tags[1]"),
         ])
     func badPost(json: String, field: String) async throws {
         var relay = Self.scripted()

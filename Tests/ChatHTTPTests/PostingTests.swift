@@ -75,7 +75,8 @@ struct PostingTests {
             (#"{"text":"x","name":"a: \u0308b"}"#, 400, "name"), (#"{"text":"x","link":"javascript:1"}"#, 400, "link"),
             (#"{"text":"x","priority":7}"#, 400, "priority"), (#"{"text":"x","priority":"5"}"#, 400, "priority"),
             (#"{"text":"x","sound":"\#(String(repeating: "s", count: 65))"}"#, 400, "sound"),
-            (#"{"text":"x","txet":"y"}"#, 400, "txet"),
+            (#"{"text":"x","urgent":1}"#, 400, "urgent"),
+            (#"{"text":"x","urgent":true,"priority":5}"#, 400, "priority"), (#"{"text":"x","txet":"y"}"#, 400, "txet"),
             (#"{"text":"\#(String(repeating: "t", count: 4001))"}"#, 400, "text"),
             (#"{"text":"x","title":"\#(String(repeating: "t", count: 256))"}"#, 400, "title"),
         ])
@@ -141,7 +142,27 @@ struct PostingTests {
         let isQuiet = priority <= 3
         #expect(
             try request?.program
-                == Self.program(MessageExtras(title: "T", priority: isQuiet ? 5 : nil, sound: isQuiet ? "" : nil)))
+                == Self.program(
+                    MessageExtras(
+                        title: "T", priority: isQuiet ? 5 : nil, sound: isQuiet ? "" : nil, isUrgent: priority >= 8)))
+    }
+
+    @Test(
+        "A message is urgent with `urgent`, with ntfy's priority 5, and from Gotify's priority 8 on",
+        arguments: [
+            ("/v1/messages", #"{"text":"x","urgent":true}"#, true), ("/v1/messages?urgent=true", "x", true),
+            ("/v1/messages", #"{"text":"x","urgent":true,"priority":10}"#, true),
+            ("/v1/messages", #"{"text":"x","urgent":false,"priority":10}"#, false),
+            ("/v1/messages?urgent=false", "x", false), ("/ntfy/kitchen?priority=5", "x", true),
+            ("/ntfy/kitchen?priority=4", "x", false), ("/gotify/message", #"{"message":"x","priority":8}"#, true),
+            ("/gotify/message", #"{"message":"x","priority":7}"#, false),
+        ] as [(String, String, Bool)])
+    func urgent(path: String, body: String, isUrgent: Bool) async throws {
+        let type = body.hasPrefix("{") ? "application/json" : "text/plain"
+        let (answer, request) = try await Self.send(path, body, type: type)
+        #expect(answer.status.kind == .successful, "\(answer.text)")
+        let extras = try #require(request?.program?.extras)
+        #expect(extras.isUrgent == isUrgent && (extras.priority == 10 || !isUrgent))
     }
 
     @Test("Gotify: values beyond our limits are adapted, and unknown members are ignored")

@@ -44,8 +44,11 @@ struct PlanTests {
             (SQLiteMetrics.nextAppSQL, ["push_queue_waiting (app>?)"]),
             (QueueRepair.scanSQL, ["SEARCH push_queue USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]),
             (
-                QueueReader.sql,
-                ["SEARCH q USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)", "SEARCH d USING INTEGER PRIMARY KEY"]
+                QueueReader.sql(findsReaders: true),
+                [
+                    "SEARCH q USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)", "SEARCH d USING INTEGER PRIMARY KEY",
+                    "SEARCH u USING INTEGER PRIMARY KEY",
+                ]
             ),
             (
                 PostRoom.sql,

@@ -214,7 +214,7 @@ extension Clients {
                 .replacing(/"apns-expiration": "\d+"/, with: "\"apns-expiration\": \"0\"")
                 .replacing(/"authentication": "token \w+"/, with: "\"authentication\": \"token KEY\"")
                 // Each database has its own thread ids.
-                .replacing(/\\"thread-id\\":\\"[0-9a-f]{16}\\"/, with: "\\\"thread-id\\\":\\\"ROOM\\\"")
+                .replacing(/\\":\\"[0-9a-f]{16}\\"/, with: #"\":\"ROOM\""#)
                 .replacing(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/, with: "00000000-0000-0000-0000-000000000000")
                 .trimmingCharacters(in: .newlines)
         }

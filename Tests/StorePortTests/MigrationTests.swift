@@ -134,7 +134,8 @@ struct MigrationTests {
             try await stores.rooms.join(StoreFixture.join(5, "else\\where", tokenless: true))
             let first = try await stores.rooms.post(StoreFixture.post(1, "hello", key: "k"))
             var program = Self.program
-            program.extras = try MessageExtras(title: "T", link: "https://example.com/", priority: 5, sound: "")
+            program.extras = try MessageExtras(
+                title: "T", link: "https://example.com/", sound: "", isUrgent: true)
             _ = try await stores.rooms.post(
                 PostRequest(
                     member: MemberID(stored: "token:1"), program: program, text: try MessageText(parsing: "done")))

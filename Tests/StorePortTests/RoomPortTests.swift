@@ -194,6 +194,81 @@ struct RoomPortTests {
         #expect(try await leased() == [Int64?](repeating: 99, count: 100), "The count has a limit")
     }
 
+    @Test(
+        "A phone's push has the number of unread messages, once the phone has fetched any since it joined",
+        arguments: StoreKind.allCases)
+    func badge(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let app = StoreFixture.http2App
+        for number in 1...2 { try await store.stores.rooms.join(StoreFixture.join(number, app: app.text)) }
+        try await join(3...3, in: store)
+        func leased(of app: AppName = app) async throws -> [Int64?] {
+            let pushes = try await store.stores.queue.lease(app: app, lanes: PushLane.allCases, limit: 100).pushes
+            try await store.settle(pushes, Transition(.sent, adding: PushHistory(attempts: 1)), app: app)
+            return pushes.sorted { "\($0.address!)" < "\($1.address!)" }.map(\.unread)
+        }
+        try await post(3, in: store)
+        try await post(3, in: store)
+        #expect(try await leased() == [nil, nil, nil, nil], "The tutorial's app never fetches")
+        // Of the two phones, only the first fetches.
+        try await withUpkeep(store) { _ = try await texts(for: 1, in: store) }
+        try await post(3, in: store)
+        #expect(try await leased() == [1, nil])
+        // The store counts when it leases the push, also after a restart, when it reads rows.
+        try await post(3, in: store)
+        try await store.restart()
+        #expect(try await leased() == [2, nil])
+        // A notification has no count.
+        try await store.stores.notifications.send(
+            NotificationRequest(audience: .all, app: app, payload: #"{"aps":{"badge":7}}"#))
+        #expect(try await leased() == [nil, nil])
+        // A phone that joins another room has fetched nothing there.
+        try await store.stores.rooms.join(StoreFixture.join(1, "b", app: app.text))
+        try await join(4...4, "b", in: store)
+        try await post(4, in: store)
+        #expect(try await leased() == [nil])
+        try await post(1, in: store)
+        #expect(try await leased(of: .default) == [nil], "Nothing counts for an app that does not show the number")
+    }
+
+    @Test(
+        "An urgent message stays urgent in the history and in its pushes, in small and in large rooms",
+        arguments: StoreKind.allCases, [2, 12])
+    func urgent(kind: StoreKind, members: Int) async throws {
+        let store = try await kind.make()
+        let (rooms, records) = (store.stores.rooms, store.stores.records)
+        for number in 1...members {
+            try await rooms.join(StoreFixture.join(number, app: StoreFixture.http2App.text))
+        }
+        let ids = [
+            try await rooms.post(program("fire", extras: MessageExtras(isUrgent: true))).message,
+            try await rooms.post(program("drill", extras: MessageExtras(priority: 10))).message,
+        ]
+        try await withUpkeep(store) {
+            for id in ids {
+                while try await records.progress(of: id).isQueueing { try await Task.sleep(for: .milliseconds(10)) }
+            }
+        }
+        let pushes = try await store.stores.queue.lease(
+            app: StoreFixture.http2App, lanes: PushLane.allCases, limit: 100
+        ).pushes
+        #expect(pushes.count == 2 * members && pushes.allSatisfy { $0.priority == 10 })
+        for push in pushes {
+            let text = String(decoding: try #require(push.payload), as: UTF8.self)
+            #expect(text.contains(#""interruption-level":"time-sensitive""#) == (push.message == ids[0]), "\(text)")
+        }
+        try await rooms.join(StoreFixture.join(members + 1))
+        let page = try await rooms.messages(for: StoreFixture.member(1), since: nil, limit: 10).messages
+        #expect(page.map(\.isUrgent) == [true, false] && page.map(\.priority) == [10, 10])
+        let all = try await records.messages(of: code(), .oldestFirst(after: 0), limit: 9).items
+        #expect(all.map(\.message) == page)
+        #expect(try await records.progress(of: ids[0]).message.message.isUrgent)
+        let read = try await store.stores.clients.messages(
+            ClientReading(room: code(), after: 0, client: "admin"), before: nil, limit: 9)
+        #expect(read.map(\.message) == page.reversed())
+        #expect(try await store.stores.feed.messages(in: code(), after: 0, limit: 9) == page)
+    }
+
     @Test("Only its subscription changes a browser's device, never a token", arguments: StoreKind.allCases)
     func browserUpdate(kind: StoreKind) async throws {
         let store = try await kind.make()

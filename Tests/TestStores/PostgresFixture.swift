@@ -33,7 +33,7 @@ final class PostgresFixture: Sendable {
             configuration: PostgresConfiguration(url: url, schema: schema, connections: 4),
             settings: {
                 StoreSettings(
-                    format: { _ in APNSFormat(namesMessage ? .http2 : .binary, payloadLimit: 2048) },
+                    format: { StoreFixture.format(of: $0, namesMessage: namesMessage) },
                     defaultApp: defaultApp, keepsUsage: keepsUsage(), apps: apps)
             },
             now: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })

@@ -30,10 +30,20 @@ final class StoreFixture: Sendable {
             file: DatabaseFile(path: path, schema: schema),
             settings: {
                 StoreSettings(
-                    format: { _ in APNSFormat(namesMessage ? .http2 : .binary, payloadLimit: 2048) },
+                    format: { StoreFixture.format(of: $0, namesMessage: namesMessage) },
                     defaultApp: defaultApp, keepsUsage: keepsUsage(), apps: apps)
             },
             now: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    }
+
+    /// The app whose chat pushes have all optional fields and the number of unread messages.
+    static let http2App = AppName("http2")
+
+    /// The format of an app's pushes. Those of browsers also have the number of unread messages.
+    static func format(of app: AppName, namesMessage: Bool) -> APNSFormat {
+        if app == http2App { return APNSFormat(.http2, payloadLimit: 2048, showsUnread: true) }
+        return APNSFormat(
+            namesMessage || app == .web ? .http2 : .binary, payloadLimit: 2048, fields: [], showsUnread: app == .web)
     }
 
     /// Creates the file as the release with this schema version created it.

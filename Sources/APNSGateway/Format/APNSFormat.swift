@@ -17,17 +17,27 @@ package struct APNSFormat: PushFormat {
     /// The sound of chat messages: the name of a sound file in the app, or `default`. `nil` for no sound.
     private let sound: String?
     private let threads: RoomThreads?
+    private let fields: Set<ChatField>
+    /// Whether chat messages show the number of unread messages. Never over the binary protocol.
+    package let showsUnread: Bool
 
     /// Creates the rules of one protocol.
     /// - Parameters:
     ///   - payloadLimit: The limit of a payload, in bytes.
     ///   - sound: The sound of chat messages. `nil` for none.
     ///   - threads: Names the rooms of chat messages. If it is `nil`, payloads have no `thread-id`.
-    package init(_ kind: Kind, payloadLimit: Int, sound: String? = "default", threads: RoomThreads? = nil) {
+    ///   - fields: The optional fields of chat messages, over HTTP/2.
+    ///   - showsUnread: Whether chat messages show the number of unread messages, over HTTP/2.
+    package init(
+        _ kind: Kind, payloadLimit: Int, sound: String? = "default", threads: RoomThreads? = nil,
+        fields: Set<ChatField> = Set(ChatField.allCases), showsUnread: Bool = false
+    ) {
         self.kind = kind
         self.payloadLimit = payloadLimit
         self.sound = sound
         self.threads = threads
+        self.fields = fields
+        self.showsUnread = showsUnread && kind == .http2
     }
 
     /// Returns the limit of a payload for a push type, in bytes. VoIP pushes have Apple's higher limit. If the operator
@@ -42,22 +52,27 @@ package struct APNSFormat: PushFormat {
     /// Returns the payload of a chat message. Over the binary protocol, it equals the tutorial's payload byte for byte.
     package func payload(of alert: ChatAlert) throws(ChatError) -> String {
         let sound = alert.extras.sound.map { $0.isEmpty ? nil : $0 } ?? sound
-        let thread = kind == .http2 ? threads?.id(of: alert.code) : nil
-        return try AlertPayload(sound: sound, limit: payloadLimit, namesMessage: kind == .http2, thread: thread)
-            .json(alert)
+        guard kind == .http2 else { return try AlertPayload(sound: sound, limit: payloadLimit).json(alert) }
+        return try AlertPayload(
+            sound: sound, limit: payloadLimit - (showsUnread ? AlertPayload.badgeRoom : 0), isForExtension: true,
+            room: threads?.id(of: alert.code), fields: fields
+        ).json(alert)
     }
 
     // MARK: - Rows of the queue
 
     package func push(_ row: QueuedPush, identifier: UInt32) throws(PushRefusal) -> Push {
         guard let address = row.address else { throw Refusal.token.named(by: kind) }
-        guard let payload = row.payload else { throw Refusal.noJSON.named(by: kind) }
+        guard var payload = row.payload else { throw Refusal.noJSON.named(by: kind) }
         var type = row.type ?? Push.alert
         if !row.isOurs, !payload.isEmpty {
             guard let scan = payload.withUnsafeBytes({ PayloadScan($0) }) else { throw Refusal.noJSON.named(by: kind) }
             if row.type == nil, scan.isBackground { type = Push.background }
         }
         guard !payload.isEmpty else { throw Refusal.missingPayload.named(by: kind) }
+        if kind == .http2, let unread = row.unread {
+            payload = AlertPayload.adding(badge: unread, to: payload, limit: limit(of: type))
+        }
         guard payload.count <= limit(of: type) else { throw Refusal.payloadSize.named(by: kind) }
         var id: String?
         if kind == .http2 {
@@ -167,101 +182,5 @@ package struct APNSFormat: PushFormat {
             throw .invalid("priority", "must be 5 or 1 for a push of type background")
         }
         return priority
-    }
-}
-
-/// The payload of a chat message.
-///
-/// The tutorial's form is `{"aps":{"alert":"NAME: TEXT","sound":"default"}}`. If the gateway's limit leaves room for
-/// more, the form is `{"aps":{…,"thread-id":"THREAD"},"message_id":NUMBER}`. An app groups notifications by the thread
-/// id. It drops duplicates and fetches missed messages by the message id. A message that a program posts may have a
-/// title, `"alert":{"title":"TITLE","body":"NAME: TEXT"}`, and a `link` beside `aps`.
-///
-/// The text is shortened so that the whole document, with its escapes, fits into the gateway's limit. Shortening keeps
-/// whole characters and counts their escaped size before it escapes anything, so the document is always valid JSON. The
-/// order of keys is fixed.
-struct AlertPayload: Sendable, Hashable {
-    /// The number of escaped bytes that remain of a nickname if the payload must be shortened, as in the tutorial's
-    /// server.
-    static let shortNickname = 20
-    /// The end of a shortened text: U+2026, three bytes.
-    private static let ellipsis: Character = "…"
-
-    /// The name of a sound file in the app, or `default`. `nil` for no `sound` key.
-    var sound: String?
-    /// The gateway's limit in bytes: 256, 2,048 or 4,096.
-    var limit: Int
-    /// Whether the payload has `message_id`.
-    var namesMessage: Bool
-    /// The room's `thread-id`. `nil` for none.
-    var thread: String?
-
-    init(sound: String? = "default", limit: Int, namesMessage: Bool = false, thread: String? = nil) {
-        self.sound = sound
-        self.limit = limit
-        self.namesMessage = namesMessage
-        self.thread = thread
-    }
-
-    /// The number of escaped bytes that remain of a title if nothing else can be shortened.
-    private static let shortTitle = 40
-    /// The minimum size of the text, in bytes. The link is left out if less would remain.
-    private static let minText = 40
-
-    /// Returns the document.
-    ///
-    /// If the document does not fit, its parts are shortened in this order: first the name to ``shortNickname`` bytes,
-    /// then the text, which then ends with an ellipsis. If too little of the text would remain, the link is left out,
-    /// and then the title is shortened.
-    /// - Throws: `invalid text` if not even one character of the text fits, for example because of a very long sound
-    ///   name.
-    func json(_ alert: ChatAlert) throws(ChatError) -> String {
-        let (title, link) = (alert.extras.title, alert.extras.link)
-        if title != nil || link != nil {
-            if let document = document(alert, title: title, link: link, minText: Self.minText) { return document }
-            if let document = document(alert, title: title, link: nil, minText: Self.minText) { return document }
-        }
-        let short = title.map { JSONString.prefix(of: $0, within: Self.shortTitle) }
-        guard let document = document(alert, title: short, link: nil, minText: 1) else {
-            throw .invalid("text", "does not fit into a payload of \(limit) bytes, not even shortened")
-        }
-        return document
-    }
-
-    /// Returns the document. `nil` if fewer than `minText` bytes of the text fit.
-    private func document(_ alert: ChatAlert, title: String?, link: String?, minText: Int) -> String? {
-        func escaped(_ key: String, _ text: String) -> String {
-            var member = "\"\(key)\":\""
-            JSONString.escape(text, into: &member)
-            return member + "\""
-        }
-        let head = #"{"aps":{"alert":"# + (title.map { "{" + escaped("title", $0) + #","body":""# } ?? "\"")
-        var tail = title == nil ? "\"" : "\"}"
-        if let sound { tail += "," + escaped("sound", sound) }
-        if let thread { tail += #","thread-id":"\#(thread)""# }
-        tail += "}"
-        if namesMessage { tail += #","message_id":\#(alert.message)"# }
-        if let link { tail += "," + escaped("link", link) }
-        tail += "}"
-
-        var name = alert.nickname.text
-        var body = alert.text.text
-        let room = limit - head.utf8.count - tail.utf8.count - 2
-        if JSONString.escapedSize(name) + JSONString.escapedSize(body) > room {
-            name = JSONString.prefix(of: name, within: Self.shortNickname)
-            let textRoom = room - JSONString.escapedSize(name)
-            if JSONString.escapedSize(body) > textRoom {
-                body = JSONString.prefix(of: body, within: textRoom - Self.ellipsis.utf8.count)
-                guard body.utf8.count >= minText else { return nil }
-                body.append(Self.ellipsis)
-            }
-        }
-        var document = head
-        document.reserveCapacity(head.utf8.count + name.utf8.count + 2 + body.utf8.count + tail.utf8.count)
-        JSONString.escape(name, into: &document)
-        document += ": "
-        JSONString.escape(body, into: &document)
-        document += tail
-        return document
     }
 }

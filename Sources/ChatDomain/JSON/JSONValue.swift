@@ -19,6 +19,12 @@ package enum JSONValue: Sendable, Hashable {
         return Int64(text) ?? Self.whole(text)
     }
 
+    /// The value of a number, rounded. `nil` for any other value, and for a number that is too large.
+    package var double: Double? {
+        guard case .number(let text) = self, let number = Double(text), number.isFinite else { return nil }
+        return number
+    }
+
     private static func whole(_ text: String) -> Int64? {
         let parts = text.utf8.split(maxSplits: 1) { $0 | 0x20 == UInt8(ascii: "e") }
         guard let mantissa = parts.first?.split(separator: UInt8(ascii: ".")), let start = mantissa.first else {

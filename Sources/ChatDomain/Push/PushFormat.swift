@@ -12,6 +12,8 @@ package protocol PushFormat: Sendable {
     ///
     /// - Throws: The error for the caller, which names the field and the rule.
     func compose(_ content: NotificationContent, for app: AppName) throws(ChatError) -> ComposedNotification
+    /// Whether chat pushes show the number of unread messages. The store then counts them when it leases the pushes.
+    var showsUnread: Bool { get }
     /// Returns a warning for the caller about a push type that ``compose(_:for:)`` accepted but does not know. `nil`
     /// for a known type.
     func warning(pushType: String) -> String?
@@ -22,6 +24,7 @@ package protocol PushFormat: Sendable {
 }
 
 extension PushFormat {
+    package var showsUnread: Bool { false }
     package func warning(pushType: String) -> String? { nil }
 }
 
@@ -96,8 +99,10 @@ package struct QueuedPush: Sendable, Hashable {
     package let dueSince: Timestamp?
     /// The reason why the push must not be sent any more.
     package let obstacle: Obstacle?
-    /// For the chat's pushes to browsers: the number of messages that the browser has not fetched (``UnreadCount``),
-    /// counted at the lease. `nil` if the number is not known, and for all other pushes.
+    /// Whether the push belongs to the chat, and its member has fetched messages since it joined, as far as known.
+    package let isOfReader: Bool
+    /// The number of messages that the device has not fetched (``UnreadCount``), counted at the lease. `nil` if the
+    /// number is not known, if it is not shown (``PushFormat/showsUnread``), and for pushes that are not the chat's.
     package var unread: Int64?
 
     package enum Obstacle: Sendable, Hashable {
@@ -116,7 +121,7 @@ package struct QueuedPush: Sendable, Hashable {
         id: Int64, lane: PushLane = .normal, history: PushHistory = PushHistory(), address: Address?,
         payload: [UInt8]?, isOurs: Bool = false, expiration: Int64? = nil, priority: Int64? = nil, type: String? = nil,
         collapseID: String? = nil, apnsID: String, notification: NotificationID? = nil, message: MessageID? = nil,
-        dueSince: Timestamp? = nil, obstacle: Obstacle? = nil, unread: Int64? = nil
+        dueSince: Timestamp? = nil, obstacle: Obstacle? = nil, isOfReader: Bool = false, unread: Int64? = nil
     ) {
         self.id = id
         self.lane = lane
@@ -133,6 +138,7 @@ package struct QueuedPush: Sendable, Hashable {
         self.message = message
         self.dueSince = dueSince
         self.obstacle = obstacle
+        self.isOfReader = isOfReader
         self.unread = unread
     }
 }

@@ -8,7 +8,7 @@ package struct MessageText: Sendable, Hashable {
     package static let defaultLimit = 190
     /// The default limit, in UTF-8 bytes, if all gateways accept payloads of several kilobytes.
     package static let roomyLimit = 1000
-    /// The highest limit that can be set. A text of this size still fits a 4,096-byte payload.
+    /// The highest limit that can be set. In a 4,096-byte payload, only the last few words of such a text are missing.
     package static let highestLimit = 4000
 
     package let text: String
@@ -39,31 +39,34 @@ package struct MessageExtras: Sendable, Hashable {
     package let priority: UInt8?
     /// The name of the pushes' sound. Empty for no sound. `nil` for the relay's usual one.
     package let sound: String?
+    /// Whether devices show the message at once, even while the user wants few interruptions. Its priority is then 10.
+    package let isUrgent: Bool
 
     package init(
-        title: String? = nil, link: String? = nil, priority: UInt8? = nil, sound: String? = nil
+        title: String? = nil, link: String? = nil, priority: UInt8? = nil, sound: String? = nil, isUrgent: Bool = false
     ) throws(ChatError) {
         self.title = try title.map { text throws(ChatError) in
             try FieldText.checked(text, field: "title", limit: Self.longestTitle)
         }
         if let link { try NotificationContent.requireLink(link) }
         self.link = link
-        if let priority { try NotificationContent.requirePriority(priority) }
-        self.priority = priority
+        self.priority = try NotificationContent.priority(priority, isUrgent: isUrgent)
+        self.isUrgent = isUrgent
         self.sound = try sound.map { text throws(ChatError) in
             text.isEmpty ? text : try FieldText.checked(text, field: "sound", limit: Self.longestSound)
         }
     }
 
     /// Wraps values that were checked before they were stored.
-    package init(storedTitle title: String?, link: String?, priority: UInt8?, sound: String?) {
+    package init(storedTitle title: String?, link: String?, priority: UInt8?, sound: String?, isUrgent: Bool) {
         self.title = title
         self.link = link
         self.priority = priority
         self.sound = sound
+        self.isUrgent = isUrgent
     }
 
-    package static let none = MessageExtras(storedTitle: nil, link: nil, priority: nil, sound: nil)
+    package static let none = MessageExtras(storedTitle: nil, link: nil, priority: nil, sound: nil, isUrgent: false)
 }
 
 /// A message in the history.
@@ -78,11 +81,13 @@ package struct Message: Sendable, Hashable {
     package let link: String?
     /// The priority of the pushes, as in ``MessageExtras``.
     package let priority: UInt8?
+    /// Whether the message is urgent, as in ``MessageExtras``.
+    package let isUrgent: Bool
     package let sentAt: Timestamp
 
     package init(
         id: MessageID, sender: MemberID, nickname: String, text: String, title: String? = nil, link: String? = nil,
-        priority: UInt8? = nil, sentAt: Timestamp
+        priority: UInt8? = nil, isUrgent: Bool = false, sentAt: Timestamp
     ) {
         self.id = id
         self.sender = sender
@@ -91,6 +96,7 @@ package struct Message: Sendable, Hashable {
         self.title = title
         self.link = link
         self.priority = priority
+        self.isUrgent = isUrgent
         self.sentAt = sentAt
     }
 }

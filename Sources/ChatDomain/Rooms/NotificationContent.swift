@@ -3,12 +3,12 @@
 package struct NotificationContent: Sendable, Hashable {
     /// The fields from which a payload is composed.
     private static let composed = [
-        "alert", "badge", "sound", "category", "thread_id", "content_available", "mutable_content", "link",
-        "custom",
+        "alert", "badge", "sound", "category", "thread_id", "content_available", "mutable_content",
+        "interruption_level", "relevance_score", "target_content_id", "link", "image", "custom",
     ]
     /// The names of all fields of a content. The caller checks all other fields of the object.
     package static let fields = Set(
-        composed + ["payload", "expiration", "priority", "collapse_id", "push_type", "not_before"])
+        composed + ["payload", "expiration", "priority", "urgent", "collapse_id", "push_type", "not_before"])
     /// The maximum number of bytes of a text other than the alert. No gateway accepts more.
     private static let longestText = 4096
     /// The maximum number of bytes of a link.
@@ -25,8 +25,16 @@ package struct NotificationContent: Sendable, Hashable {
     package let threadID: String?
     package let contentAvailable: Bool
     package let mutableContent: Bool
+    /// The way in which the device announces the notification.
+    package let interruptionLevel: InterruptionLevel?
+    /// The place of the notification in the summary: a number from 0 to 1. The highest comes first.
+    package let relevanceScore: JSONValue?
+    /// The identifier of the app's window that comes forward.
+    package let targetContentID: String?
     /// The target of a click. A browser opens it. An app finds it next to `aps`.
     package let link: String?
+    /// The address of a picture. An app's extension finds it next to `aps`.
+    package let image: String?
     /// Members to add to the composed payload, next to `aps`.
     package let custom: JSONObject?
     /// The whole document, instead of the fields above.
@@ -37,6 +45,14 @@ package struct NotificationContent: Sendable, Hashable {
     package let priority: UInt8?
     package let collapseID: String?
     package let notBefore: Timestamp?
+
+    /// Apple's interruption levels.
+    package enum InterruptionLevel: String, Sendable, Hashable, CaseIterable {
+        case passive, active, critical
+        case timeSensitive = "time-sensitive"
+
+        static let rule = "must be passive, active, time-sensitive or critical"
+    }
 
     /// Reads and checks a content.
     ///
@@ -62,12 +78,29 @@ package struct NotificationContent: Sendable, Hashable {
         mutableContent = try Self.flag(fields["mutable_content"], "mutable_content")
         category = try Self.text(fields["category"], "category")
         threadID = try Self.text(fields["thread_id"], "thread_id")
-        link = try Self.link(fields["link"])
+        relevanceScore = Self.present(fields["relevance_score"])
+        if let relevanceScore, !(0...1).contains(relevanceScore.double ?? -1) {
+            throw .invalid("relevance_score", "must be a number from 0 to 1")
+        }
+        targetContentID = try Self.text(fields["target_content_id"], "target_content_id")
+        link = try Self.link(fields["link"], "link")
+        image = try Self.link(fields["image"], "image")
         custom = try Self.object(
             fields["custom"], "custom", "must be an object, whose members are added beside aps")
         pushType = try Self.text(fields["push_type"], "push_type")
         expiration = try Self.expiration(fields["expiration"], now: now, isRepeat: isRepeat)
-        priority = try Self.priority(fields["priority"])
+        let isUrgent = try Self.flag(fields["urgent"], "urgent")
+        priority = try Self.priority(Self.priority(fields["priority"]), isUrgent: isUrgent)
+        let level = try Self.present(fields["interruption_level"]).map { value throws(ChatError) in
+            try Self.level(value, "interruption_level")
+        }
+        guard !isUrgent || alert != nil else {
+            throw .invalid("urgent", "requires alert; a whole payload has interruption-level instead")
+        }
+        guard !isUrgent || level == nil || level == .timeSensitive else {
+            throw .invalid("interruption_level", "must be time-sensitive or left out with urgent")
+        }
+        interruptionLevel = isUrgent ? .timeSensitive : level
         collapseID = try Self.text(fields["collapse_id"], "collapse_id")
         notBefore = try Self.notBefore(fields["not_before"], now: now)
         if let notBefore, let expiration, expiration > 0, notBefore.milliseconds >= expiration * 1000 {
@@ -89,12 +122,16 @@ package struct NotificationContent: Sendable, Hashable {
         if mutableContent { aps["mutable-content"] = .number(1) }
         if let category { aps["category"] = .string(category) }
         if let threadID { aps["thread-id"] = .string(threadID) }
+        if let interruptionLevel { aps["interruption-level"] = .string(interruptionLevel.rawValue) }
+        if let relevanceScore { aps["relevance-score"] = relevanceScore }
+        if let targetContentID { aps["target-content-id"] = .string(targetContentID) }
         var document: JSONObject = ["aps": .object(aps)]
         if let link { document["link"] = .string(link) }
+        if let image { document["image"] = .string(image) }
         guard let custom else { return document }
         guard custom["aps"] == nil else { throw .invalid("custom", "must not have the member aps") }
-        guard link == nil || custom["link"] == nil else {
-            throw .invalid("custom", "must not have the member link beside the field link")
+        for (name, value) in [("link", link), ("image", image)] where value != nil && custom[name] != nil {
+            throw .invalid("custom", "must not have the member \(name) beside the field \(name)")
         }
         for (name, value) in custom.members { document.append(name, value) }
         return document
@@ -114,6 +151,11 @@ package struct NotificationContent: Sendable, Hashable {
         if let badge = present("badge") { _ = try Self.badge(badge, "payload.aps.badge") }
         if let sound = present("sound"), sound != .string("") {
             try requireSound(sound, "payload.aps.sound")
+        }
+        if let value = present("interruption-level") { _ = try level(value, "payload.aps.interruption-level") }
+        // A Live Activity may have any number.
+        if let score = present("relevance-score"), score.double == nil {
+            throw .invalid("payload.aps.relevance-score", "must be a number, is \(score.kind)")
         }
         return document
     }
@@ -156,12 +198,26 @@ package struct NotificationContent: Sendable, Hashable {
     private static func priority(_ value: JSONValue?) throws(ChatError) -> UInt8? {
         guard let value = present(value) else { return nil }
         guard let number = value.integer.flatMap(UInt8.init(exactly:)) else { throw invalidPriority }
-        try requirePriority(number)
         return number
     }
 
     static func requirePriority(_ number: UInt8) throws(ChatError) {
         guard [1, 5, 10].contains(number) else { throw invalidPriority }
+    }
+
+    /// Checks a priority, and returns the one of an urgent message or notification if it names none.
+    static func priority(_ priority: UInt8?, isUrgent: Bool) throws(ChatError) -> UInt8? {
+        if let priority { try requirePriority(priority) }
+        guard isUrgent else { return priority }
+        guard priority ?? 10 == 10 else { throw .invalid("priority", "must be 10 or left out with urgent") }
+        return 10
+    }
+
+    private static func level(_ value: JSONValue, _ field: String) throws(ChatError) -> InterruptionLevel {
+        guard let level = value.text.flatMap(InterruptionLevel.init(rawValue:)) else {
+            throw .invalid(field, InterruptionLevel.rule)
+        }
+        return level
     }
 
     private static let invalidPriority = ChatError.invalid("priority", "must be 10, 5 or 1")
@@ -202,16 +258,16 @@ package struct NotificationContent: Sendable, Hashable {
         }
     }
 
-    private static func link(_ value: JSONValue?) throws(ChatError) -> String? {
-        guard let link = try text(value, "link") else { return nil }
-        try requireLink(link)
+    private static func link(_ value: JSONValue?, _ field: String) throws(ChatError) -> String? {
+        guard let link = try text(value, field) else { return nil }
+        try requireLink(link, field: field)
         return link
     }
 
-    static func requireLink(_ link: String) throws(ChatError) {
+    static func requireLink(_ link: String, field: String = "link") throws(ChatError) {
         guard isLink(link) else {
             throw .invalid(
-                "link", "must be an address with https:// or http://, of at most \(longestLink) ASCII characters")
+                field, "must be an address with https:// or http://, of at most \(longestLink) ASCII characters")
         }
     }
 

@@ -42,24 +42,47 @@ struct AdminAPI: Sendable {
     func register(_ request: Request, _ context: ChatContext) async throws -> Response {
         let token = try Self.token(context)
         let query = try AdminQuery(request, names: ["app"])
-        let body = try await AdminBody.read(request, members: Self.registration, isOptional: true)
+        let body = try await AdminBody.read(
+            request, members: Self.registration.union(["environment"]), isOptional: true)
+        return try await register(token, app: app(query.text("app")), body, context)
+    }
+
+    /// Registers a phone.
+    ///
+    /// - Parameter asked: The app in the query. `nil` if the query names none.
+    private func register(
+        _ token: DeviceToken, app asked: AppName?, _ body: AdminBody, _ context: ChatContext
+    ) async throws -> Response {
         let named = try app(body.text("app"))
-        let asked = try app(query.text("app"))
         guard named == nil || asked == nil || named == asked else {
             throw ChatError.invalid("app", "differs from the one in the query")
         }
-        return try await register(
-            token, app: named ?? asked ?? environment.configuration.app(named: nil), Self.edit(body), context)
+        var app = try named ?? asked ?? environment.configuration.app(named: nil)
+        let place = try body.value("environment") { text, field throws(ChatError) in
+            guard let environment = AppEnvironment(text) else { throw .invalid(field, AppEnvironment.rule) }
+            return environment
+        }
+        if let place { app = try environment.configuration.app(like: app, in: place) }
+        return try await register(token, app: app, Self.edit(body), context)
     }
 
-    /// `POST /v1/devices`: registers a browser by its subscription.
+    /// `POST /v1/devices`: registers a phone by its token, or a browser by its subscription.
     func subscribe(_ request: Request, _ context: ChatContext) async throws -> Response {
         _ = try AdminQuery(request, names: [])
-        let body = try await AdminBody.read(request, members: Self.registration.union(["subscription"]))
+        let body = try await AdminBody.read(
+            request, members: Self.registration.union(["subscription", "token", "environment"]))
+        if let token = try body.value("token", DeviceToken.init(parsing:field:)) {
+            guard body.object["subscription"] ?? .null == .null else {
+                throw ChatError.invalid("token", "must be left out with subscription")
+            }
+            return try await register(token, app: nil, body, context)
+        }
         guard let value = body.object["subscription"], value != .null else {
             throw ChatError(
-                .missingField, "Missing subscription; a phone is registered with PUT /v1/devices/{token}",
-                field: "subscription")
+                .missingField, "Missing subscription of a browser, or token of a phone", field: "subscription")
+        }
+        guard body.object["environment"] ?? .null == .null else {
+            throw ChatError.invalid("environment", "is for phones only")
         }
         guard let browsers = environment.relay.browsers else { throw ChatError.noPushesToBrowsers }
         guard try body.text("app").map({ $0 == AppName.web.text }) ?? true else {
@@ -531,6 +554,7 @@ extension MessageRecord {
             "bytes": .number(message.text.utf8.count), "sent_at": .time(message.sentAt),
         ]
         if message.sender.isProgram { json["program"] = .bool(true) }
+        if message.isUrgent { json["urgent"] = .bool(true) }
         guard withText else { return json }
         json["text"] = .string(message.text)
         json["title"] = .optional(message.title)

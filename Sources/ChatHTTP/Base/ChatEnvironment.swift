@@ -46,8 +46,32 @@ package protocol ConfigurationInForce: Sendable {
     /// - Throws: An error for the user if there is no such app.
     func app(named appID: String?) throws(ChatError) -> AppName
 
+    /// Returns the app with the topic of `app` whose gateway serves an environment. That may be `app` itself.
+    ///
+    /// - Throws: An error for the field `environment` if there is no such app.
+    func app(like app: AppName, in environment: AppEnvironment) throws(ChatError) -> AppName
+
     /// Returns the requirements of an app's gateway on pushes.
     func format(of app: AppName) -> any PushFormat
+}
+
+/// The part of Apple's push service in which a build of an app receives pushes. A device token is valid in one of them.
+package enum AppEnvironment: Sendable {
+    /// Builds that Xcode installs.
+    case sandbox
+    /// Builds from the App Store and TestFlight.
+    case production
+
+    static let rule = "must be sandbox (or development) or production"
+
+    /// Reads the relay's names and those of the entitlement `aps-environment`.
+    init?(_ text: String) {
+        switch text {
+        case "sandbox", "development": self = .sandbox
+        case "production": self = .production
+        default: return nil
+        }
+    }
 }
 
 /// The state of the relay's other parts.

@@ -379,6 +379,7 @@ extension Message {
         }
         text += #"","sent_at":"\#(sentAt.rfc3339)","own":\#(isOwn)"#
         if sender.isProgram { text += #","program":true"# }
+        if isUrgent { text += #","urgent":true"# }
         text += "}"
     }
 }

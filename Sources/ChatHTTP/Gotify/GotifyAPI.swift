@@ -20,13 +20,16 @@ struct GotifyAPI: Sendable {
     static let usualPriority: Int64 = 5
     /// Gotify's app makes no sound up to this priority. The highest is 10.
     static let quietPriority: Int64 = 3
+    /// From this priority on, Gotify's app shows a message over other apps.
+    static let urgentPriority: Int64 = 8
 
-    /// Returns the priority of a message whose pushes have another one. `nil` for the usual priority of pushes.
+    /// Returns the priority of a message whose pushes have another one. `nil` for the usual priority of pushes. The
+    /// pushes of an urgent message have the priority 10.
     static func priority(ofPushes priority: UInt8?) -> Int64 {
         switch priority {
         case 1: 1
         case 5: quietPriority
-        case 10: 8
+        case 10: urgentPriority
         default: usualPriority
         }
     }

@@ -21,7 +21,8 @@ extension GotifyAPI {
         let draft = PostingAPI.Draft(
             room: room.code, text: text, title: title.flatMap { FieldText.trimmed($0).isEmpty ? nil : $0 },
             link: message.link.flatMap { NotificationContent.isLink($0) ? $0 : nil },
-            priority: priority <= Self.quietPriority ? 5 : nil, sound: priority <= Self.quietPriority ? "" : nil)
+            priority: priority <= Self.quietPriority ? 5 : nil, sound: priority <= Self.quietPriority ? "" : nil,
+            isUrgent: priority >= Self.urgentPriority)
         let (receipt, _) = try await posting.post(draft, request, context)
         let sender = caller.member?.nickname ?? caller.token?.name
         var response: JSONObject = [

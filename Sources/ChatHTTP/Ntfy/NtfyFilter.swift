@@ -28,7 +28,7 @@ struct NtfyFilter: Sendable, Hashable {
     func includes(_ message: Message) -> Bool {
         (id == nil || id == NtfyMessageID.text(message.id)) && (text == nil || text == message.text)
             && (title == nil || title == NtfyFormat.title(of: message))
-            && (priorities.isEmpty || priorities.contains(NtfyPriority(ofPushes: message.priority) ?? .usual))
+            && (priorities.isEmpty || priorities.contains(NtfyPriority(of: message) ?? .usual))
             && tags.isEmpty
     }
 }

@@ -57,7 +57,7 @@ struct NtfyFormat: EventFormat {
             Self.escape(value, into: &json)
             json += "\""
         }
-        if let priority = NtfyPriority(ofPushes: message.priority) { json += ",\"priority\":\(priority.rawValue)" }
+        if let priority = NtfyPriority(of: message) { json += ",\"priority\":\(priority.rawValue)" }
         return framed(json + "}", nil)
     }
 

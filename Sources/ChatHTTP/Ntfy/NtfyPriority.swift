@@ -1,3 +1,5 @@
+import ChatDomain
+
 /// The priorities of ntfy.
 enum NtfyPriority: Int {
     case min = 1
@@ -16,13 +18,12 @@ enum NtfyPriority: Int {
     /// The sound of the pushes. ntfy's app makes no sound below the default priority.
     var sound: String? { self == .min || self == .low ? "" : nil }
 
-    /// The priority of a message whose pushes have this one. The relay does not keep the difference between the two
-    /// highest ones. `nil` for the usual one.
-    init?(ofPushes priority: UInt8?) {
-        switch priority {
+    /// The priority of a message. `nil` for the usual one.
+    init?(of message: Message) {
+        switch message.priority {
         case 1: self = .min
         case 5: self = .low
-        case 10: self = .high
+        case 10: self = message.isUrgent ? .max : .high
         default: return nil
         }
     }

@@ -40,7 +40,7 @@ extension NtfyAPI {
             room: try await room(of: topic, context), text: text,
             title: title.flatMap { FieldText.trimmed($0).isEmpty ? nil : $0 },
             link: parameters[.click].flatMap { NotificationContent.isLink($0) ? $0 : nil },
-            priority: priority.ofPushes, sound: priority.sound)
+            priority: priority.ofPushes, sound: priority.sound, isUrgent: priority == .max)
         let (receipt, _) = try await posting.post(draft, request, context)
         var response: JSONObject = [
             "id": .string(NtfyMessageID.text(receipt.message)), "time": .number(environment.now().seconds),

@@ -24,9 +24,10 @@ struct PostingAPI: Sendable {
         var link: String?
         var priority: UInt8?
         var sound: String?
+        var isUrgent = false
     }
 
-    private static let fields: Set = ["room", "text", "name", "title", "link", "priority", "sound"]
+    private static let fields: Set = ["room", "text", "name", "title", "link", "priority", "sound", "urgent"]
 
     /// `POST /v1/messages`
     func post(_ request: Request, _ context: ChatContext) async throws -> Response {
@@ -50,7 +51,8 @@ struct PostingAPI: Sendable {
         guard let text = try body.text("text") else { throw ChatError.missing("text") }
         return Draft(
             room: room ?? inQuery, text: text, name: try body.text("name"), title: try body.text("title"),
-            link: try body.text("link"), priority: try body.priority(), sound: try body.text("sound"))
+            link: try body.text("link"), priority: try body.priority(), sound: try body.text("sound"),
+            isUrgent: try body.flag("urgent"))
     }
 
     private static func room(_ query: AdminQuery) throws(ChatError) -> SecretCode? {
@@ -70,7 +72,7 @@ struct PostingAPI: Sendable {
             priority: try query.value("priority") { text, field throws(ChatError) in
                 guard let number = UInt8(text) else { throw .invalid(field, "must be 10, 5 or 1") }
                 return number
-            }, sound: query.text("sound"))
+            }, sound: query.text("sound"), isUrgent: try query.flag("urgent") ?? false)
     }
 
     /// Returns the body as UTF-8 text.
@@ -98,7 +100,8 @@ struct PostingAPI: Sendable {
             parsing: [heading, draft.text].compactMap(\.self).joined(separator: "\n"),
             limit: caller.member == nil ? MessageText.highestLimit : settings.textLimit)
         let extras = try MessageExtras(
-            title: draft.title, link: draft.link, priority: draft.priority, sound: draft.sound)
+            title: draft.title, link: draft.link, priority: draft.priority, sound: draft.sound,
+            isUrgent: draft.isUrgent)
         let name =
             if let name = draft.name { try Nickname(parsing: name) } else {
                 caller.token?.name ?? Nickname(stored: Self.administrator)

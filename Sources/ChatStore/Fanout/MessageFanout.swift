@@ -14,7 +14,9 @@ enum MessageFanout {
     ) throws -> BackgroundJob.Step? {
         let row = try db.row(
             """
-            SELECT secret_code, udid, nickname, text, fanout_after, fanout_until, title, link, priority, sound FROM messages
+            SELECT secret_code, udid, nickname, text, fanout_after, fanout_until, title, link, priority, sound,
+                urgent
+            FROM messages
             WHERE message_id = ? AND fanout_after IS NOT NULL
             """, [message])
         guard let row else { return nil }
@@ -31,7 +33,8 @@ enum MessageFanout {
         var result = BackgroundJob.Step(hasMore: upTo < until)
         let isBulk = try isForMany(code, db)
         let extras = MessageExtras(
-            storedTitle: row[6], link: row[7], priority: (row[8] as Int64?).map(UInt8.init(clamping:)), sound: row[9])
+            storedTitle: row[6], link: row[7], priority: (row[8] as Int64?).map(UInt8.init(clamping:)), sound: row[9],
+            isUrgent: row[10])
         let apps: [String] = try db.values(
             "SELECT DISTINCT app FROM active_users WHERE secret_code = ? AND member_id > ? AND member_id <= ?",
             [code, after, upTo])
@@ -94,12 +97,13 @@ struct PostRoom {
         let app: String
         let id: Int64?
         let member: Int64
+        let isReader: Bool
     }
 
     private var devices: [Device] = []
 
     private static let columns = """
-        u.device_token, u.app, d.device_id, d.time_deactivated IS NOT NULL, u.member_id
+        u.device_token, u.app, d.device_id, d.time_deactivated IS NOT NULL, u.member_id, u.fetched_to > u.history_from
         """
 
     /// The query for a post by a member.
@@ -132,17 +136,19 @@ struct PostRoom {
         if let program = request.program {
             (nickname, code, app) = (program.nickname.text, program.room.text, nil)
         } else {
-            guard hasRow, let nickname = rows.text(6), let code = rows.text(7), let app = rows.text(8) else {
+            guard hasRow, let nickname = rows.text(7), let code = rows.text(8), let app = rows.text(9) else {
                 return nil
             }
             (self.nickname, self.code, self.app) = (nickname, code, app)
         }
         var others = 0
         while hasRow {
-            let isWriter = rows.bool(5)
+            let isWriter = rows.bool(6)
             if !isWriter { others += 1 }
             if !isWriter, !rows.bool(3), let token = rows.text(0), token != "0", let app = rows.text(1) {
-                devices.append(Device(token: token, app: app, id: rows.optionalInt(2), member: rows.int(4)))
+                devices.append(
+                    Device(
+                        token: token, app: app, id: rows.optionalInt(2), member: rows.int(4), isReader: rows.bool(5)))
             }
             hasRow = try rows.step()
         }
@@ -180,7 +186,7 @@ struct PostRoom {
             let push = QueuedPush(
                 id: pushID, address: token.withUTF8 { Address(stored: UnsafeRawBufferPointer($0)) },
                 payload: content.bytes, isOurs: true, expiration: expires, priority: priority.map { Int64($0) },
-                apnsID: ids.id(of: pushID), message: message, dueSince: now)
+                apnsID: ids.id(of: pushID), message: message, dueSince: now, isOfReader: device.isReader)
             if let last = inserted.last, last.app == app, last.range.upperBound + 1 == pushID {
                 inserted[inserted.count - 1].range = last.range.lowerBound...pushID
                 inserted[inserted.count - 1].pushes.append(push)

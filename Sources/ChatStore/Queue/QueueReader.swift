@@ -6,6 +6,7 @@ struct QueueReader {
     private let app: String
     private let now: Timestamp
     private let ids: APNSIDs
+    private let findsReaders: Bool
     private var notifications: [NotificationID: LeasedNotification] = [:]
     /// Pushes that other programs inserted without a device, and the devices with their tokens. They are recorded so
     /// that the pushes appear in the devices' history.
@@ -29,23 +30,33 @@ struct QueueReader {
         let isCancelled: Bool
     }
 
-    init(app: AppName, now: Timestamp, ids: APNSIDs) {
+    /// - Parameter findsReaders: Whether to find out which chat pushes are for members who have fetched messages.
+    init(app: AppName, now: Timestamp, ids: APNSIDs, findsReaders: Bool = false) {
         self.app = app.text
         self.now = now
         self.ids = ids
+        self.findsReaders = findsReaders
     }
 
     /// Selects due pushes: pending ones whose time has come. A retry is also due if its time is further away than any
     /// retry waits: the clock was then set back.
-    static let sql = """
-        SELECT q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.attempts, q.unanswered, q.refused,
-            q.bulk, q.chat_message, q.push_type, q.collapse_id, q.apns_id, q.notification, q.device,
-            d.device_id, d.time_deactivated IS NOT NULL, q.time_queued, q.not_before, \(DeletedMessage.isOfOne)
-        FROM push_queue q LEFT JOIN devices d ON d.device_id = q.device
-        WHERE q.message_id BETWEEN ? AND ? AND q.state = 'pending' AND q.app = ?
-            AND (q.not_before IS NULL OR q.not_before <= ? OR (q.attempts > 0 AND q.not_before > ?))
-        ORDER BY q.message_id LIMIT ?
-        """
+    static func sql(findsReaders: Bool) -> String {
+        let isOfReader =
+            findsReaders
+            ? """
+            EXISTS (SELECT 1 FROM active_users u WHERE u.member_id = q.member AND u.fetched_to > u.history_from)
+            """ : "0"
+        return """
+            SELECT q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.attempts, q.unanswered, q.refused,
+                q.bulk, q.chat_message, q.push_type, q.collapse_id, q.apns_id, q.notification, q.device,
+                d.device_id, d.time_deactivated IS NOT NULL, q.time_queued, q.not_before, \(DeletedMessage.isOfOne),
+                \(isOfReader)
+            FROM push_queue q LEFT JOIN devices d ON d.device_id = q.device
+            WHERE q.message_id BETWEEN ? AND ? AND q.state = 'pending' AND q.app = ?
+                AND (q.not_before IS NULL OR q.not_before <= ? OR (q.attempts > 0 AND q.not_before > ?))
+            ORDER BY q.message_id LIMIT ?
+            """
+    }
 
     /// - Parameter excluded: Push ids that are leased already, in order.
     /// - Returns: At most `limit` pushes, and whether there may be more.
@@ -56,7 +67,8 @@ struct QueueReader {
         if removals == nil { removals = try Self.removals(from: range.lowerBound, db) }
         let beyond = (now + PushLifeCycle.longestWait).milliseconds
         let rows = try RawStatement(
-            db, Self.sql, range.lowerBound, range.upperBound, app, now.milliseconds, beyond, Int64(most))
+            db, Self.sql(findsReaders: findsReaders), range.lowerBound, range.upperBound, app, now.milliseconds, beyond,
+            Int64(most))
         var pushes: [QueuedPush] = []
         var exclusion = 0
         var count = 0
@@ -101,7 +113,8 @@ struct QueueReader {
             priority: row.optionalInt(4),
             type: row.text(10), collapseID: row.text(11), apnsID: row.text(12) ?? ids.id(of: pushID),
             notification: notification?.0, message: message,
-            dueSince: start ?? row.bytes(17).flatMap(Timestamp.init(sqlText:)), obstacle: obstacle)
+            dueSince: start ?? row.bytes(17).flatMap(Timestamp.init(sqlText:)), obstacle: obstacle,
+            isOfReader: message != nil && row.bool(20))
     }
 
     static let removalsSQL = "SELECT device_token, secret_code, last_push FROM moderation WHERE last_push >= ?"

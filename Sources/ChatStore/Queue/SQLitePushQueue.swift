@@ -11,6 +11,7 @@ package final class SQLitePushQueue: PushQueue {
     private let database: SQLiteDatabase
     private let outcomes: OutcomeCounter
     private let memory: QueueMemory
+    private let settings: @Sendable () -> StoreSettings
     let ids: APNSIDs
     /// Devices that were found for other programs' pushes, by push id. They are recorded with the next outcomes.
     private let recognized = Mutex<[Int64: Int64]>([:])
@@ -18,10 +19,14 @@ package final class SQLitePushQueue: PushQueue {
     private static let recognizedStep = 1000
     private let signals = Signals()
 
-    init(database: SQLiteDatabase, outcomes: OutcomeCounter, memory: QueueMemory, ids: APNSIDs) {
+    init(
+        database: SQLiteDatabase, outcomes: OutcomeCounter, memory: QueueMemory, ids: APNSIDs,
+        settings: @escaping @Sendable () -> StoreSettings
+    ) {
         self.database = database
         self.outcomes = outcomes
         self.memory = memory
+        self.settings = settings
         self.ids = ids
     }
 
@@ -29,6 +34,7 @@ package final class SQLitePushQueue: PushQueue {
 
     package func lease(app: AppName, lanes: [PushLane], limit: Int) async throws(ChatError) -> LeasedPushes {
         try await lookForWaiting(app)
+        let showsUnread = settings().format(app).showsUnread
         var pushes: [QueuedPush] = []
         for lane in lanes {
             while pushes.count < limit,
@@ -37,44 +43,49 @@ package final class SQLitePushQueue: PushQueue {
                 if claim.runs.isEmpty {
                     pushes += claim.pushes
                 } else {
-                    pushes += try await read(claim, limit: limit - pushes.count, after: pushes)
+                    pushes += try await read(
+                        claim, limit: limit - pushes.count, after: pushes, findsReaders: showsUnread)
                 }
             }
         }
-        if app == .web { await countUnread(&pushes) }
+        if showsUnread { await countUnread(&pushes, of: app) }
         return LeasedPushes(pushes, lanes: memory.index.withLock { $0.lanes(app) })
     }
 
-    static let unreadSQL = UnreadCount.sql(ofDevice: "?")
+    static let unreadSQL = UnreadCount.sql(ofDevice: "?1", app: "?2")
 
-    /// Adds the number of messages that each browser has not fetched to the chat's pushes for browsers. Needs a query
-    /// of its own, because the newest pushes are leased without reading the database.
-    private func countUnread(_ pushes: inout [QueuedPush]) async {
-        let addresses = Set(pushes.lazy.filter { $0.message != nil }.compactMap(\.address))
+    /// Adds the number of messages that each device has not fetched to the chat's pushes. Needs a query of its own,
+    /// because the newest pushes are leased without reading the database. A phone has one member at a time. If the
+    /// member has fetched nothing, there is nothing to query, so an app that never fetches costs no time.
+    private func countUnread(_ pushes: inout [QueuedPush], of app: AppName) async {
+        func counts(_ push: QueuedPush) -> Bool { push.message != nil && (push.isOfReader || app == .web) }
+        let addresses = Set(pushes.lazy.filter(counts).compactMap(\.address))
         guard !addresses.isEmpty else { return }
         // If the number cannot be read, the pushes go out without it.
-        let counts = try? await database.scan { db in
-            var counts: [Address: Int64] = [:]
+        let numbers = try? await database.scan { db in
+            var numbers: [Address: Int64] = [:]
             for address in addresses {
-                let row = try RawStatement(db, Self.unreadSQL, address.description)
-                if try row.step() { counts[address] = UnreadCount.shown(row.optionalInt(0)) }
+                let row = try RawStatement(db, Self.unreadSQL, address.description, app.text)
+                if try row.step() { numbers[address] = UnreadCount.shown(row.optionalInt(0)) }
             }
-            return counts
+            return numbers
         }
-        guard let counts else { return }
-        for index in pushes.indices where pushes[index].message != nil {
-            pushes[index].unread = pushes[index].address.flatMap { counts[$0] }
+        guard let numbers else { return }
+        for index in pushes.indices where counts(pushes[index]) {
+            pushes[index].unread = pushes[index].address.flatMap { numbers[$0] }
         }
     }
 
-    /// - Parameter earlier: Pushes that are leased already. They are released if the read fails.
+    /// - Parameters:
+    ///   - earlier: Pushes that are leased already. They are released if the read fails.
+    ///   - findsReaders: As in ``QueueReader``.
     private func read(
-        _ claim: QueueIndex.Claim, limit: Int, after earlier: [QueuedPush]
+        _ claim: QueueIndex.Claim, limit: Int, after earlier: [QueuedPush], findsReaders: Bool
     ) async throws(ChatError) -> [QueuedPush] {
         let now = database.now()
         do throws(ChatError) {
             let (read, found) = try await database.scan { [ids] db in
-                var reader = QueueReader(app: claim.app, now: now, ids: ids)
+                var reader = QueueReader(app: claim.app, now: now, ids: ids, findsReaders: findsReaders)
                 var read: [(pushes: [QueuedPush], upTo: Int64?)] = []
                 var count = 0
                 for (run, excluded) in zip(claim.runs, claim.excluded) where count < limit {

@@ -97,12 +97,12 @@ package final class SQLiteRoomFeed: RoomFeed {
 
 extension Message {
     /// The columns of the table `messages`.
-    static let columns = "message_id, udid, nickname, text, title, link, priority, time_sent"
+    static let columns = "message_id, udid, nickname, text, title, link, priority, time_sent, urgent"
 
     /// - Parameter row: Begins with ``columns``.
     init(_ row: Row) {
         self.init(
             id: row[0], sender: MemberID(stored: row[1]), nickname: row[2], text: row[3], title: row[4], link: row[5],
-            priority: (row[6] as Int64?).flatMap(UInt8.init(exactly:)), sentAt: row.time(7))
+            priority: (row[6] as Int64?).flatMap(UInt8.init(exactly:)), isUrgent: row[8], sentAt: row.time(7))
     }
 }

@@ -112,7 +112,7 @@ package struct SQLiteRoomRecords: RoomRecords {
                 "SELECT \(Message.columns), secret_code, fanout_after IS NOT NULL FROM messages WHERE message_id = ?",
                 [message])
             guard let row else { throw ChatError.notFound("message") }
-            let record = MessageRecord(message: Message(row), room: SecretCode(stored: row[8]))
+            let record = MessageRecord(message: Message(row), room: SecretCode(stored: row[9]))
             let counts = try db.rows(
                 "SELECT state, count(*) FROM push_queue WHERE chat_message = ? GROUP BY state", [message])
             let (writer, room) = (record.message.sender, record.room.text)

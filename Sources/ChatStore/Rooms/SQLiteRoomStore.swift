@@ -277,11 +277,11 @@ package struct SQLiteRoomStore: RoomStore {
             db,
             """
             INSERT INTO messages (secret_code, udid, nickname, text, ip_address, time_sent, idempotency_key,
-                fanout_after, fanout_until, title, link, priority, sound)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                fanout_after, fanout_until, title, link, priority, sound, urgent)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
             """, room.code, request.member.text, room.nickname, request.text.text, request.client.address, now.sqlText,
             request.idempotencyKey, lastMember == nil ? nil : Int64(0), lastMember, extras.title, extras.link,
-            extras.priority.map { Int64($0) }, extras.sound
+            extras.priority.map { Int64($0) }, extras.sound, Int64(extras.isUrgent ? 1 : 0)
         ).run()
         let message = db.lastInsertedRowID
         let pushes = try room.insertPushes(

@@ -69,7 +69,8 @@ enum MessageFanout: BackgroundStep {
                 code: SecretCode(stored: try row.text(1)), message: try row.int(0),
                 extras: MessageExtras(
                     storedTitle: row.optionalText(6), link: row.optionalText(7),
-                    priority: try row.optionalInt(8).map(UInt8.init(clamping:)), sound: row.optionalText(9)))
+                    priority: try row.optionalInt(8).map(UInt8.init(clamping:)), sound: row.optionalText(9),
+                    isUrgent: try row.bool(14)))
             (after, until) = (try row.int(4), try row.int(5))
             looked = Int(try row.int(10))
             next = try row.optionalInt(11)
@@ -89,7 +90,8 @@ enum MessageFanout: BackgroundStep {
             m.priority, m.sound, p.looked, CASE WHEN p.last < m.fanout_until AND p.looked = p.most THEN p.last END, p.apps,
             EXISTS (
                 SELECT 1 FROM active_users u WHERE u.secret_code = m.secret_code ORDER BY u.member_id
-                LIMIT 1 OFFSET $4::bigint)
+                LIMIT 1 OFFSET $4::bigint),
+            m.urgent
         FROM messages m
         CROSS JOIN LATERAL (
             SELECT count(*) AS looked, max(u.member_id) AS last, max(u.most) AS most,

@@ -11,15 +11,19 @@ package final class PostgresPushQueue: PushQueue {
 
     private let database: PostgresDatabase
     private let outcomes: OutcomeCounter
+    private let settings: @Sendable () -> StoreSettings
     private let ids: APNSIDs
     private let signals = Signals()
     private let payloads = Mutex<[NotificationID: [UInt8]]>([:])
     let leases = Mutex(QueueLeases())
     let partitions: QueuePartitions
 
-    init(database: PostgresDatabase, outcomes: OutcomeCounter) {
+    init(
+        database: PostgresDatabase, outcomes: OutcomeCounter, settings: @escaping @Sendable () -> StoreSettings
+    ) {
         self.database = database
         self.outcomes = outcomes
+        self.settings = settings
         ids = APNSIDs(key: database.idKey)
         partitions = QueuePartitions(database: database)
     }
@@ -30,6 +34,7 @@ package final class PostgresPushQueue: PushQueue {
         guard limit > 0, !lanes.isEmpty else { return LeasedPushes([]) }
         try requireLife()
         let now = database.now()
+        let countsUnread = settings().format(app).showsUnread
         let known = payloads.withLock { $0 }
         // Leases in the name of a start that has ended are void.
         let (start, plan) = leases.withLock { leases in
@@ -43,7 +48,8 @@ package final class PostgresPushQueue: PushQueue {
                 transaction.pipeline("SET LOCAL synchronous_commit = off")
                 Self.release(plan.returned, start, transaction)
                 var reader = QueueReader(
-                    app: app, start: start, now: now, ids: ids, plan: plan, payloads: known, transaction)
+                    app: app, start: start, now: now, ids: ids, plan: plan, countsUnread: countsUnread,
+                    payloads: known, transaction)
                 let rows = try reader.lease(lanes, limit: limit)
                 let isAll = rows.count < limit && lanes.count == PushLane.allCases.count
                 return (rows, isAll ? [] : try reader.lanesWithMore(after: rows), reader.payloads)

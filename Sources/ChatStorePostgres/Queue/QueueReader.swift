@@ -14,12 +14,13 @@ struct QueueReader {
     private let now: Timestamp
     private let ids: APNSIDs
     private let plan: QueueLeases.Plan
+    private let countsUnread: Bool
     private let transaction: PostgresTransaction
     /// Payloads of notifications that were read before. A payload never changes.
     private(set) var payloads: [NotificationID: [UInt8]]
 
     init(
-        app: AppName, start: Int64, now: Timestamp, ids: APNSIDs, plan: QueueLeases.Plan,
+        app: AppName, start: Int64, now: Timestamp, ids: APNSIDs, plan: QueueLeases.Plan, countsUnread: Bool,
         payloads: [NotificationID: [UInt8]], _ transaction: PostgresTransaction
     ) {
         self.app = app
@@ -27,6 +28,7 @@ struct QueueReader {
         self.now = now
         self.ids = ids
         self.plan = plan
+        self.countsUnread = countsUnread
         self.payloads = payloads
         self.transaction = transaction
     }
@@ -59,11 +61,11 @@ struct QueueReader {
     /// Leases pushes. `$2` is the start and `$3` the limit. Skips rows that another lease has locked, and locks only as
     /// many rows as it takes. A start that other relays have ended leases nothing, because its leases would never be
     /// released.
-    /// - Parameter app: For browsers, the statement also counts the messages that each browser has not fetched.
-    static func leaseSQL(_ lanes: [PushLane], of app: AppName) -> String {
+    /// - Parameter countsUnread: Whether to count also the messages that the device of each chat push has not fetched.
+    static func leaseSQL(_ lanes: [PushLane], countsUnread: Bool) -> String {
         let unread =
-            app == .web
-            ? "CASE WHEN q.chat_message IS NOT NULL THEN (\(UnreadCount.sql(ofDevice: "q.device_token"))) END"
+            countsUnread
+            ? "CASE WHEN q.chat_message IS NOT NULL THEN (\(UnreadCount.sql(ofDevice: "q.device_token", app: "q.app"))) END"
             : "NULL::bigint"
         var sources: [(name: String, sql: String)] = []
         for lane in lanes {
@@ -106,7 +108,7 @@ struct QueueReader {
             """
     }
 
-    /// The lanes that contain an unleased push. Has the parameters of ``leaseSQL(_:of:)``.
+    /// The lanes that contain an unleased push. Has the parameters of ``leaseSQL(_:countsUnread:)``.
     static let lanesSQL = PushLane.allCases.map { lane in
         let found = [true, false].map { isWaiting in
             "EXISTS (SELECT \(source(lane, isWaiting: isWaiting).from))"
@@ -131,7 +133,8 @@ struct QueueReader {
     /// Leases pushes in the order of the lanes, and by push id within a lane.
     mutating func lease(_ lanes: [PushLane], limit: Int) throws -> [LeasedRow] {
         let rows = try transaction.rows(
-            Self.leaseSQL(lanes, of: app), places(limit: limit, due: plan.due, waiting: plan.waiting))
+            Self.leaseSQL(lanes, countsUnread: countsUnread), places(limit: limit, due: plan.due, waiting: plan.waiting)
+        )
         let unread = Set(try rows.compactMap { try $0.optionalInt(13) }).filter { payloads[$0] == nil }
         if !unread.isEmpty {
             let found = try transaction.rows(

@@ -117,6 +117,7 @@ struct PostBatch {
                 .optionalTexts(drafts.map(\.extras.title)), .optionalTexts(drafts.map(\.extras.link)),
                 .optionalInts(drafts.map { $0.extras.priority.map(Int64.init) }),
                 .optionalTexts(drafts.map(\.extras.sound)), .time(now),
+                .ints(drafts.map { $0.extras.isUrgent ? 1 : 0 }),
             ])
         let queued = try pushes.queue(for: drafts.map(\.id), transaction)
         // Another relay has committed a message with one of the keys after this transaction read. The next attempt
@@ -209,12 +210,12 @@ struct PostBatch {
 
     static let insertSQL = """
         INSERT INTO messages (message_id, secret_code, udid, nickname, text, ip_address, time_sent, idempotency_key,
-            fanout_after, fanout_until, title, link, priority, sound)
+            fanout_after, fanout_until, title, link, priority, sound, urgent)
         SELECT id, code, udid, nickname, text, address, at($13::bigint), key, CASE WHEN until IS NOT NULL THEN 0 END, until,
-            title, link, priority, sound
+            title, link, priority, sound, urgent <> 0
         FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[],
-            $9::text[], $10::text[], $11::bigint[], $12::text[])
-            AS m (id, code, udid, nickname, text, address, key, until, title, link, priority, sound)
+            $9::text[], $10::text[], $11::bigint[], $12::text[], $14::bigint[])
+            AS m (id, code, udid, nickname, text, address, key, until, title, link, priority, sound, urgent)
         ON CONFLICT (udid, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
         """
 }

@@ -174,7 +174,7 @@ extension RoomChanges {
 
 extension Message {
     /// The columns of the table `messages`.
-    static let columns = "message_id, udid, nickname, text, title, link, priority, ms(time_sent)"
+    static let columns = "message_id, udid, nickname, text, title, link, priority, ms(time_sent), urgent"
 
     /// - Parameter row: Has ``columns``, beginning at `first`.
     init(_ row: PostgresRow, from first: Int = 0) throws {
@@ -182,6 +182,6 @@ extension Message {
             id: try row.int(first), sender: MemberID(stored: try row.text(first + 1)),
             nickname: try row.text(first + 2), text: try row.text(first + 3), title: row.optionalText(first + 4),
             link: row.optionalText(first + 5), priority: try row.optionalInt(first + 6).flatMap(UInt8.init(exactly:)),
-            sentAt: try row.time(first + 7))
+            isUrgent: try row.bool(first + 8), sentAt: try row.time(first + 7))
     }
 }

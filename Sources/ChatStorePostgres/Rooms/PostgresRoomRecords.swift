@@ -112,7 +112,7 @@ package struct PostgresRoomRecords: RoomRecords {
                 SELECT \(Message.columns), secret_code, fanout_after IS NOT NULL FROM messages WHERE message_id = $1::bigint
                 """, [.int(message)])
             guard let row else { throw ChatError.notFound("message") }
-            let record = MessageRecord(message: try Message(row), room: SecretCode(stored: try row.text(8)))
+            let record = MessageRecord(message: try Message(row), room: SecretCode(stored: try row.text(9)))
             var counts: [PushState: Int] = [:]
             for row in try transaction.rows(
                 "SELECT state, count(*) FROM push_queue WHERE chat_message = $1::bigint GROUP BY state",

@@ -38,9 +38,11 @@ struct PostgresSchema: Sendable {
         CREATE INDEX bans_room ON bans (secret_code) WHERE udid IS NULL AND device_token IS NULL AND address IS NULL;
         """
 
-    /// Credentials of other apps, the aliases of rooms, hidden messages, and messages that phones have shown.
+    /// Credentials of other apps, the aliases of rooms, hidden messages, messages that phones have shown, and urgent
+    /// messages.
     private static let version3 = """
         ALTER TABLE active_users ADD COLUMN shown_to bigint NOT NULL DEFAULT 0;
+        ALTER TABLE messages ADD COLUMN urgent boolean NOT NULL DEFAULT false;
         ALTER TABLE rooms ADD COLUMN alias text COLLATE "C";
         CREATE UNIQUE INDEX rooms_alias ON rooms (alias) WHERE alias IS NOT NULL;
         CREATE TABLE credentials (

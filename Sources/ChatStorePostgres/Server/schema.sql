@@ -110,10 +110,11 @@ CREATE TABLE messages (
     -- a large room in steps after the response, and resumes after a crash.
     fanout_after bigint,
     fanout_until bigint,
-    title text,  -- this and the next three columns: for messages of programs
+    title text,  -- this and the next four columns: for messages of programs
     link text,
     priority bigint CHECK (priority IN (10, 5, 1)),  -- the priority of its pushes
     sound text,  -- the sound of its pushes; empty: none
+    urgent boolean NOT NULL DEFAULT false,  -- its pushes are time-sensitive
     CHECK ((fanout_after IS NULL) = (fanout_until IS NULL))
 );
 -- A room's history.

@@ -147,12 +147,11 @@ struct InboxEntry: Sendable, Hashable, Encodable {
         }
     }
 
-    /// ``warnings``, and the one about an unknown push type.
+    /// ``warnings``, and those about the push type and the payload.
     private var allWarnings: [String] {
-        guard case .http2(_, _, let pushType?, _, _) = details, case .accepted = answer,
-            let warning = PushType(rawValue: pushType).warning
-        else { return warnings }
-        return [warning] + warnings
+        guard case .http2(_, _, let pushType, _, _) = details, case .accepted = answer else { return warnings }
+        let type = pushType.map { PushType(rawValue: $0) }
+        return [type?.warning, APSCheck.warning(about: payload, of: type ?? .alert)].compactMap(\.self) + warnings
     }
 
     /// The number of bytes that count against the inbox's limit: payload and headers.

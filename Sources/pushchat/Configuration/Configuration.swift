@@ -226,6 +226,10 @@ struct AppConfiguration: Sendable, Equatable {
     /// The limit in bytes.
     var payloadLimit: Int
     var command = 2
+    /// Whether chat messages show the number of unread messages, with `http2`.
+    var badge = true
+    /// The optional fields that chat messages do not have, with `http2`.
+    var leftOut: [String] = []
     var settleTime: Duration = .seconds(5)
     var answerTimeout: Duration = .seconds(30)
 
@@ -517,6 +521,13 @@ enum SettingsTable {
             "payload_limit", \.payloadLimit, .number(256...4096, unit: "bytes"),
             "the largest payload that the gateway accepts; the default with `binary` is 2048. Devices before iOS 8 "
                 + "accept 256"),
+        App(
+            "badge", \.badge, .onOrOff,
+            "whether chat messages set the number at the app's icon, with `http2`: the unread messages of a device that "
+                + "has fetched messages since it joined"),
+        App(
+            "leave_out", \.leftOut, .chatFields,
+            "the fields of `aps` that chat messages do not have, with `http2`"),
         App(
             "command", \.command, .number(0...2),
             "the command of the binary protocol; the gateway reports rejected pushes with 1 and 2, not with 0"),

@@ -1,3 +1,4 @@
+import APNSGateway
 import ChatDomain
 import ChatHTTP
 import ChatLog
@@ -470,6 +471,13 @@ extension SettingKind where Value == [String] {
     static var pushHosts: Self {
         list("hosts, with a port if it is not 443", example: "up.example.org, 192.0.2.1:8443") {
             (try? EndpointRules(hosts: [$0])) != nil
+        }
+    }
+
+    /// Some of the optional fields of chat messages to Apple.
+    static var chatFields: Self {
+        list("of " + ChatField.allCases.map { "`\($0.rawValue)`" }.joined(separator: ", "), example: "category") {
+            ChatField(rawValue: $0) != nil
         }
     }
 

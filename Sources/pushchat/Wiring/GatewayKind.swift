@@ -102,7 +102,10 @@ private struct HTTP2Kind: GatewayKind {
     }
 
     func format(sound: String?, threads: RoomThreads?) -> any PushFormat {
-        APNSFormat(.http2, payloadLimit: app.payloadLimit, sound: sound, threads: threads)
+        APNSFormat(
+            .http2, payloadLimit: app.payloadLimit, sound: sound, threads: threads,
+            fields: Set(ChatField.allCases).subtracting(app.leftOut.compactMap(ChatField.init(rawValue:))),
+            showsUnread: app.badge)
     }
 
     func gateway(

@@ -26,6 +26,9 @@ final class LiveConfiguration: ConfigurationInForce {
     var sessions: (any SessionVerifier)? { values.withLock { $0.sessions } }
 
     func app(named appID: String?) throws(ChatError) -> AppName { try values.withLock { $0.apps }.resolve(appID) }
+    func app(like app: AppName, in environment: AppEnvironment) throws(ChatError) -> AppName {
+        try values.withLock { $0.apps }.resolve(like: app, in: environment)
+    }
     func format(of app: AppName) -> any PushFormat { storeSettings.format(app) }
 
     /// Uses `threads` to name the rooms of chat messages from now on. Called after the database is opened: the key for
@@ -99,10 +102,13 @@ struct AppDirectory: Sendable {
 
     private let defaultApp: AppName
     private var apps: [String: AppName] = [AppName.web.text: .web]
+    /// The configured apps in their order, with their topics.
+    private let entries: [(name: AppName, topic: String?, environment: AppEnvironment)]
 
     /// - Parameter topics: The topics in the apps' certificates, for apps whose configuration has no topic.
     init(_ configuration: Configuration, topics: [AppName: String]) {
         defaultApp = configuration.defaultApp
+        entries = configuration.apps.map { ($0.name, $0.topic ?? topics[$0.name], $0.appEnvironment) }
         for app in configuration.apps {
             // If several apps have the same topic, for example builds for both environments, the first app has it.
             if let topic = app.topic ?? topics[app.name], apps[topic] == nil { apps[topic] = app.name }
@@ -121,5 +127,30 @@ struct AppDirectory: Sendable {
             return app
         }
         throw .invalid("appid", "names no app of this relay")
+    }
+
+    /// Returns the app with the topic of `name` whose gateway serves an environment: `name` itself, or else the first.
+    func resolve(like name: AppName, in environment: AppEnvironment) throws(ChatError) -> AppName {
+        guard let app = entries.first(where: { $0.name == name }) else {
+            throw .invalid("environment", "is for phones only")
+        }
+        if app.environment == environment { return name }
+        if let topic = app.topic,
+            let other = entries.first(where: { $0.topic == topic && $0.environment == environment })
+        {
+            return other.name
+        }
+        let topic = app.topic.map { "the topic \($0)" } ?? "the topic of \(name)"
+        throw .invalid("environment", "names no app of this relay: none with \(topic) has a host of \(environment)")
+    }
+}
+
+extension AppConfiguration {
+    /// The environment that the gateway's host serves. All hosts except Apple's for production count as sandboxes.
+    fileprivate var appEnvironment: AppEnvironment {
+        let host = host.lowercased()
+        let isSandbox =
+            !host.hasSuffix(".push.apple.com") || host.contains(".sandbox.") || host.contains(".development.")
+        return isSandbox ? .sandbox : .production
     }
 }

@@ -187,11 +187,15 @@ struct APNSFormatTests {
                 == #"{"aps":{"alert":"SteveJ: Hello, world!","sound":"default"}}"#)
         #expect(
             try Self.http2.payload(of: alert)
-                == #"{"aps":{"alert":"SteveJ: Hello, world!","sound":"default"},"message_id":42}"#)
+                == #"{"aps":{"alert":"SteveJ: Hello, world!","sound":"default","mutable-content":1,"#
+                + #""category":"message","relevance-score":0.5},"message_id":42,"sender":"SteveJ"}"#)
         let threads = RoomThreads(secret: [UInt8](repeating: 1, count: 32))
         #expect(
             try APNSFormat(.http2, payloadLimit: 4096, threads: threads).payload(of: alert)
-                == #"{"aps":{"alert":"SteveJ: Hello, world!","sound":"default","thread-id":"983fa01a448c9385"},"message_id":42}"#
+                == #"{"aps":{"alert":"SteveJ: Hello, world!","sound":"default","thread-id":"983fa01a448c9385","#
+                + #""mutable-content":1,"category":"message","relevance-score":0.5,"#
+                + #""target-content-id":"983fa01a448c9385"},"message_id":42,"room_id":"983fa01a448c9385","#
+                + #""sender":"SteveJ"}"#
         )
         #expect(
             try APNSFormat(.binary, payloadLimit: 2048, threads: threads).payload(of: alert)
@@ -199,8 +203,65 @@ struct APNSFormatTests {
         #expect(
             try APNSFormat(.binary, payloadLimit: 256, sound: nil).payload(of: alert)
                 == #"{"aps":{"alert":"SteveJ: Hello, world!"}}"#)
+        #expect(
+            try APNSFormat(.binary, payloadLimit: 2048, threads: threads, showsUnread: true).payload(of: alert)
+                == Self.binary.payload(of: alert))
         let short = try APNSFormat(.binary, payloadLimit: 58).payload(of: alert)
         #expect(short == #"{"aps":{"alert":"SteveJ: Hello, wo…","sound":"default"}}"#)
         #expect(throws: ChatError.self) { try APNSFormat(.binary, payloadLimit: 40).payload(of: alert) }
+    }
+
+    private static func message(_ extras: MessageExtras, text: String = "Fire") -> ChatAlert {
+        ChatAlert(
+            nickname: Nickname(stored: "Ann"), text: MessageText(stored: text), code: SecretCode(stored: "room"),
+            message: 7, extras: extras)
+    }
+
+    @Test(
+        "Only an urgent message is time-sensitive, and the score follows from its priority",
+        arguments: [(true, nil, "1"), (false, 10, "0.5"), (false, nil, "0.5"), (false, 5, "0.25"), (false, 1, "0")]
+            as [(Bool, UInt8?, String)])
+    func urgency(isUrgent: Bool, priority: UInt8?, score: String) throws {
+        let extras = try MessageExtras(priority: priority, isUrgent: isUrgent)
+        let payload = try Self.http2.payload(of: Self.message(extras))
+        #expect(payload.contains(#""interruption-level":"time-sensitive""#) == isUrgent, "\(payload)")
+        #expect(payload.contains(#""relevance-score":\#(score)}"#), "\(payload)")
+        #expect(try !Self.binary.payload(of: Self.message(extras)).contains("interruption"))
+    }
+
+    @Test("An app's chat messages lack the fields that it leaves out", arguments: ChatField.allCases)
+    func leftOut(field: ChatField) throws {
+        let threads = RoomThreads(secret: [UInt8](repeating: 1, count: 32))
+        func aps(_ fields: Set<ChatField>) throws -> JSONObject {
+            let format = APNSFormat(.http2, payloadLimit: 4096, threads: threads, fields: fields)
+            let payload = try format.payload(of: Self.message(MessageExtras(isUrgent: true)))
+            return try #require(try JSONValue(parsing: payload).object?["aps"]?.object)
+        }
+        let all = Set(ChatField.allCases)
+        #expect(try Set(aps(all).members.map(\.name)) == all.map(\.rawValue) + ["alert", "sound"])
+        #expect(try Set(aps(all.subtracting([field])).members.map(\.name)).contains(field.rawValue) == false)
+        #expect(try aps([field]).members.map(\.name) == ["alert", "sound", field.rawValue])
+    }
+
+    @Test("The number of unread messages becomes the badge when a chat push is sent, and always fits")
+    func badge() throws {
+        let format = APNSFormat(.http2, payloadLimit: 512, showsUnread: true)
+        let text = try format.payload(of: Self.message(.none, text: String(repeating: "t", count: 600)))
+        func sent(_ payload: String, unread: Int64?, by format: APNSFormat = format) throws -> String {
+            var row = Self.row(payload: payload)
+            row.unread = unread
+            return String(decoding: try format.push(row, identifier: 1).payload, as: UTF8.self)
+        }
+        #expect(text.utf8.count < 512)
+        let most = try sent(text, unread: UnreadCount.most)
+        #expect(most.utf8.count == 512 && most.hasPrefix(#"{"aps":{"badge":99,"alert":"Ann: ttt"#))
+        #expect(try JSONValue(parsing: most).object?["aps"]?.object?["badge"]?.integer == 99)
+        #expect(try sent(text, unread: 0).hasPrefix(#"{"aps":{"badge":0,"alert":"#))
+        #expect(try sent(text, unread: nil) == text)
+        #expect(try sent(text, unread: 3, by: Self.binary) == text, "Never over the binary protocol")
+        // Another program's document, and one that is full.
+        for other in [#"{"aps":{"badge":1}}"#, #"{"aps":{"alert":"\#(String(repeating: "x", count: 492))"}}"#] {
+            #expect(try sent(other, unread: 3) == other)
+        }
     }
 }

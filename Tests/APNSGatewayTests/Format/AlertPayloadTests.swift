@@ -13,7 +13,9 @@ struct AlertPayloadTests {
         naming message: MessageID? = nil, extras: MessageExtras = .none
     ) throws -> String {
         let thread = message == nil ? nil : Self.threads.id(of: SecretCode(stored: code))
-        return try AlertPayload(sound: sound, limit: limit, namesMessage: message != nil, thread: thread).json(
+        return try AlertPayload(
+            sound: sound, limit: limit, isForExtension: message != nil, room: thread, fields: [.threadID]
+        ).json(
             ChatAlert(
                 nickname: Nickname(stored: name), text: MessageText(stored: text), code: SecretCode(stored: code),
                 message: message ?? 1, extras: extras))
@@ -25,7 +27,8 @@ struct AlertPayloadTests {
         #expect(
             try json("cron", "done", naming: 7, extras: extras)
                 == #"{"aps":{"alert":{"title":"Backup \"srv\"","body":"cron: done"},"sound":"default","#
-                + #""thread-id":"983fa01a448c9385"},"message_id":7,"link":"https://example.org/x"}"#)
+                + #""thread-id":"983fa01a448c9385"},"message_id":7,"room_id":"983fa01a448c9385","sender":"cron","#
+                + #""link":"https://example.org/x"}"#)
         #expect(
             try json("cron", "done", sound: nil, extras: MessageExtras(title: "T"))
                 == #"{"aps":{"alert":{"title":"T","body":"cron: done"}}}"#)
@@ -53,11 +56,30 @@ struct AlertPayloadTests {
     func references() throws {
         #expect(
             try json("a", "b", naming: 42)
-                == #"{"aps":{"alert":"a: b","sound":"default","thread-id":"983fa01a448c9385"},"message_id":42}"#)
+                == #"{"aps":{"alert":"a: b","sound":"default","thread-id":"983fa01a448c9385"},"message_id":42,"#
+                + #""room_id":"983fa01a448c9385","sender":"a"}"#)
         #expect(
             try json("a", "b", sound: nil, naming: 7)
-                == #"{"aps":{"alert":"a: b","thread-id":"983fa01a448c9385"},"message_id":7}"#)
+                == #"{"aps":{"alert":"a: b","thread-id":"983fa01a448c9385"},"message_id":7,"#
+                + #""room_id":"983fa01a448c9385","sender":"a"}"#)
         #expect(try json("a", "b", code: "other", naming: 7) != json("a", "b", naming: 7))
+    }
+
+    @Test("In a small payload, the text takes the room of the parts that only today's systems use")
+    func smallPayload() throws {
+        let text = String(repeating: "t", count: 200)
+        let fields = Set(ChatField.allCases)
+        func document(_ limit: Int) throws -> String {
+            try AlertPayload(limit: limit, isForExtension: true, room: "0123456789abcdef", fields: fields).json(
+                ChatAlert(
+                    nickname: Nickname(stored: "Ann"), text: MessageText(stored: text),
+                    code: SecretCode(stored: "room"), message: 7))
+        }
+        let small = try document(256)
+        #expect(small.utf8.count == 256 && small.hasPrefix(#"{"aps":{"alert":"Ann: ttt"#))
+        #expect(small.hasSuffix(#"…","sound":"default","thread-id":"0123456789abcdef"},"message_id":7}"#), "\(small)")
+        let whole = try document(512)
+        #expect(whole.contains(#"\#(text)","sound":"default""#) && whole.contains(#""sender":"Ann""#), "\(whole)")
     }
 
     @Test("A long text stays complete if it fits, and is otherwise cut to the byte", arguments: [3999, 4000, 4001])

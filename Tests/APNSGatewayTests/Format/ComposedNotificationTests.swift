@@ -29,6 +29,22 @@ struct ComposedNotificationTests {
                 #"{"alert":{"title":"T","loc-args":["a"]},"mutable_content":true,"category":"c","thread_id":"t"}"#,
                 #"{"aps":{"alert":{"title":"T","loc-args":["a"]},"mutable-content":1,"category":"c","thread-id":"t"}}"#
             ),
+            (
+                #"{"alert":"a","interruption_level":"passive","relevance_score":0.50,"target_content_id":"w","#
+                    + #""image":"https://a.example/p.png","link":"https://a.example/"}"#,
+                #"{"aps":{"alert":"a","interruption-level":"passive","relevance-score":0.50,"target-content-id":"w"},"#
+                    + #""link":"https://a.example/","image":"https://a.example/p.png"}"#
+            ),
+            (#"{"alert":"a","urgent":true}"#, #"{"aps":{"alert":"a","interruption-level":"time-sensitive"}}"#),
+            (
+                #"{"alert":"a","urgent":true,"interruption_level":"time-sensitive","priority":10}"#,
+                #"{"aps":{"alert":"a","interruption-level":"time-sensitive"}}"#
+            ),
+            (#"{"alert":"a","urgent":false,"relevance_score":1}"#, #"{"aps":{"alert":"a","relevance-score":1}}"#),
+            (
+                #"{"payload":{"aps":{"interruption-level":"critical","relevance-score":50}}}"#,
+                #"{"aps":{"interruption-level":"critical","relevance-score":50}}"#
+            ),
             (#"{"content_available":true,"custom":{"n":1.50}}"#, #"{"aps":{"content-available":1},"n":1.50}"#),
             (#"{"alert":"新年好","badge":null,"sound":null}"#, #"{"aps":{"alert":"新年好"}}"#),
             (#"{"payload": {"z": 1, "aps" : {"alert": "x"}}}"#, #"{"z":1,"aps":{"alert":"x"}}"#),
@@ -49,6 +65,9 @@ struct ComposedNotificationTests {
             (#"{"alert":"a","custom":{"aps":1}}"#, "custom"), (#"{"payload":{}}"#, "payload"),
             (#"{"payload":{"a":1}}"#, "payload"), (#"{"payload":{"aps":1}}"#, "payload.aps"),
             (#"{"payload":{"aps":{"badge":"1"}}}"#, "payload.aps.badge"),
+            (#"{"payload":{"aps":{"interruption-level":"loud"}}}"#, "payload.aps.interruption-level"),
+            (#"{"payload":{"aps":{"relevance-score":"1"}}}"#, "payload.aps.relevance-score"),
+            (#"{"alert":"a","image":"https://a.example/","custom":{"image":1}}"#, "custom"),
             (#"{"payload":{"aps":{"alert":[]}}}"#, "payload.aps.alert"),
             (#"{"alert":"a","push_type":"new\ns"}"#, "push_type"),
             (#"{"alert":"a","push_type":"\#(String(repeating: "x", count: 65))"}"#, "push_type"),
@@ -92,6 +111,34 @@ struct ComposedNotificationTests {
         let voip = try Self.composed(#"{"alert":"a","push_type":"voip","priority":5}"#)
         #expect(voip.pushType == "voip")
         #expect(voip.priority == 5)
+    }
+
+    @Test("An urgent notification has the priority 10")
+    func urgent() throws {
+        #expect(try Self.composed(#"{"alert":"a","urgent":true}"#).priority == 10)
+        #expect(try Self.composed(#"{"alert":"a","urgent":false}"#).priority == nil)
+    }
+
+    @Test(
+        "A value outside its range is refused, and the error names the field",
+        arguments: [
+            (#"{"alert":"a","interruption_level":"loud"}"#, "interruption_level"),
+            (#"{"alert":"a","interruption_level":1}"#, "interruption_level"),
+            (#"{"alert":"a","relevance_score":1.01}"#, "relevance_score"),
+            (#"{"alert":"a","relevance_score":-0.1}"#, "relevance_score"),
+            (#"{"alert":"a","relevance_score":"1"}"#, "relevance_score"),
+            (#"{"alert":"a","relevance_score":1e999}"#, "relevance_score"),
+            (#"{"alert":"a","target_content_id":""}"#, "target_content_id"),
+            (#"{"alert":"a","image":"ftp://a.example/p.png"}"#, "image"), (#"{"alert":"a","urgent":1}"#, "urgent"),
+            (#"{"content_available":true,"urgent":true}"#, "urgent"),
+            (#"{"payload":{"aps":{"alert":"a"}},"urgent":true}"#, "urgent"),
+            (#"{"alert":"a","urgent":true,"priority":5}"#, "priority"),
+            (#"{"alert":"a","urgent":true,"interruption_level":"active"}"#, "interruption_level"),
+            (#"{"payload":{"aps":{}},"relevance_score":1}"#, "payload"),
+        ])
+    func outOfRange(json: String, field: String) {
+        let error = #expect(throws: ChatError.self) { try Self.content(json) }
+        #expect(error?.field == field, "\(error?.description ?? "accepted")")
     }
 
     @Test("The error for a large payload has the excess in bytes, and the gateway")

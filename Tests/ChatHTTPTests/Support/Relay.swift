@@ -66,6 +66,11 @@ struct Relay: ConfigurationInForce, RelayState {
         }
     }
 
+    func app(like app: AppName, in environment: AppEnvironment) throws(ChatError) -> AppName {
+        guard app == .default else { throw .invalid("environment", "names no app of this server") }
+        return environment == .production ? AppName("second") : app
+    }
+
     func format(of app: AppName) -> any PushFormat { formats[app] ?? APNSFormat(.http2, payloadLimit: 4096) }
 
     func readiness() async -> [ReadinessCheck] { checks }

@@ -23,6 +23,7 @@ import Testing
                 ],
                 #"{"room":"tea","text":"x","title":"-T-","name":"cron","link":"https://a.example/","priority":5,"sound":"beep.caf"}"#
             ),
+            (["tea", "Fire", "--urgent"], #"{"room":"tea","text":"Fire","urgent":true}"#),
             (["tea", "--", "-5 °C"], #"{"room":"tea","text":"-5 °C"}"#),
         ])
     func fields(arguments: [String], expected: String) async throws {

@@ -53,6 +53,15 @@ import Testing
                 ],
                 #"{"to":{"all":true},"alert":"x","category":"c","thread_id":"t","link":"https://a.example/","mutable_content":true}"#
             ),
+            (
+                [
+                    "--all", "--alert", "x", "--interruption-level", "passive", "--relevance-score", "0.5",
+                    "--target-content-id", "w", "--image", "https://a.example/p.png",
+                ],
+                #"{"to":{"all":true},"alert":"x","interruption_level":"passive","relevance_score":0.5,"#
+                    + #""target_content_id":"w","image":"https://a.example/p.png"}"#
+            ),
+            (["--all", "--alert", "x", "--urgent"], #"{"to":{"all":true},"alert":"x","urgent":true}"#),
         ])
     func fields(arguments: [String], expected: String) throws {
         #expect(try Self.body(arguments) == expected)
@@ -79,6 +88,14 @@ import Testing
             (["--all"], "Missing content"),
             (["--all", "--badge", "-1"], "Invalid badge: must be a whole number from 0"),
             (["--all", "--alert", "x", "--priority", "7"], "Invalid priority: must be 10, 5 or 1"),
+            (
+                ["--all", "--alert", "x", "--relevance-score", "2"],
+                "Invalid relevance_score: must be a number from 0 to 1"
+            ),
+            (
+                ["--all", "--alert", "x", "--interruption-level", "loud"],
+                "Invalid interruption_level: must be passive, active, time-sensitive or critical"
+            ),
             (["--all", "--alert", "x", "--custom", "[1]"], "Invalid custom: must be an object"),
             (["--all", "--alert", "x", "--custom", "{"], "--custom is not JSON"),
             (["--all", "--payload", "@/nowhere.json"], "--payload names /nowhere.json, which does not exist"),

@@ -47,4 +47,31 @@ struct AppDirectoryTests {
         #expect(try directory.resolve(appid) == AppName("first"))
         #expect(throws: ChatError.self) { try directory.resolve("third") }
     }
+
+    @Test(
+        "An environment selects the app with the topic whose gateway's host serves it",
+        arguments: [
+            ("store", AppEnvironment.sandbox, "debug"), ("store", .production, "store"), ("debug", .sandbox, "debug"),
+            ("debug", .production, "store"), ("local", .sandbox, "local"), ("local", .production, nil),
+            ("plain", .production, "plain"), ("plain", .sandbox, nil), ("old", .sandbox, "old"),
+            ("webpush", .production, nil),
+        ] as [(String, AppEnvironment, String?)])
+    func environments(app: String, environment: AppEnvironment, expected: String?) {
+        var configuration = Configuration(environment: .development)
+        configuration.apps = [
+            ("store", Self.topic, "api.push.apple.com"), ("debug", Self.topic, "api.sandbox.push.apple.com"),
+            ("later", Self.topic, "API.development.push.apple.com"), ("local", "a.b", "localhost"),
+            ("plain", nil, "gateway.push.apple.com"), ("old", "c.d", "gateway.sandbox.push.apple.com"),
+        ].map { name, topic, host in
+            var app = AppConfiguration(name: AppName(name), environment: .development)
+            (app.topic, app.host) = (topic, host)
+            return app
+        }
+        let directory = AppDirectory(configuration, topics: [:])
+        do throws(ChatError) {
+            #expect(try directory.resolve(like: AppName(app), in: environment).text == expected)
+        } catch {
+            #expect(expected == nil && error.field == "environment", "\(error)")
+        }
+    }
 }

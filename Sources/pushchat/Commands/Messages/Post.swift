@@ -46,6 +46,7 @@ struct Post: AsyncParsableCommand {
     @Option(help: .value("url", "The page that a click opens.")) var link: String?
     @Option(help: .value("number", "The priority of its pushes.")) var priority: Int?
     @Option(help: .value("name", "A sound file in the app, or default.")) var sound: String?
+    @Flag(help: "Break through Focus and the summary; the priority is then 10.") var urgent = false
     @Option(help: .value("key", "A second call with the same key posts nothing; random by default."))
     var key: String?
     @Flag(help: "The result as JSON.") var json = false
@@ -77,6 +78,7 @@ struct Post: AsyncParsableCommand {
         if let link { body["link"] = .string(link) }
         if let priority { body["priority"] = .number(priority) }
         if let sound { body["sound"] = .string(sound) }
+        if urgent { body["urgent"] = .bool(true) }
         return body
     }
 

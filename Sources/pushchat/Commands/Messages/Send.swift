@@ -168,6 +168,18 @@ struct ContentOptions: ParsableArguments {
     @Flag(help: "Let the app's service extension change the notification first.") var mutableContent = false
 
     @Option(
+        help: .value("level", "Apple's interruption level: passive, active, time-sensitive or critical."),
+        completion: .list(NotificationContent.InterruptionLevel.allCases.map(\.rawValue)))
+    var interruptionLevel: String?
+
+    @Option(help: .value("number", "The place in the summary, from 0 to 1; the highest comes first."))
+    var relevanceScore: Double?
+
+    @Option(help: .value("id", "The app's window that comes forward.")) var targetContentID: String?
+    @Option(help: .value("url", "A picture; an app's service extension finds it beside aps.")) var image: String?
+    @Flag(help: "Break through Focus and the summary; the priority is then 10.") var urgent = false
+
+    @Option(
         parsing: .unconditional,
         help: .value("json", "An object whose members go beside aps: JSON, @FILE, or - for standard input."))
     var custom: String?
@@ -214,6 +226,11 @@ struct ContentOptions: ParsableArguments {
         if let link { fields["link"] = .string(link) }
         if contentAvailable { fields["content_available"] = .bool(true) }
         if mutableContent { fields["mutable_content"] = .bool(true) }
+        if let interruptionLevel { fields["interruption_level"] = .string(interruptionLevel) }
+        if let relevanceScore { fields["relevance_score"] = .number("\(relevanceScore)") }
+        if let targetContentID { fields["target_content_id"] = .string(targetContentID) }
+        if let image { fields["image"] = .string(image) }
+        if urgent { fields["urgent"] = .bool(true) }
         if let custom { fields["custom"] = try Self.json(custom, "--custom", input) }
         if let payload { fields["payload"] = try Self.json(payload, "--payload", input) }
         if let expires { fields["expiration"] = try Self.moment(expires, "--expires", now) }

@@ -1,0 +1,44 @@
+import ChatDomain
+
+/// The optional fields of `aps` in a chat message over HTTP/2, in the order in which they are written. An app's setting
+/// `leave_out` names those that its chat messages do not have.
+package enum ChatField: String, Sendable, Hashable, CaseIterable {
+    /// Groups the room's notifications.
+    case threadID = "thread-id"
+    /// Lets the app's extension change the notification before the device shows it.
+    case mutableContent = "mutable-content"
+    /// Selects the actions that the app has registered for chat messages.
+    case category
+    /// Makes the device show an urgent message at once.
+    case interruptionLevel = "interruption-level"
+    /// Sorts the notifications in the summary.
+    case relevanceScore = "relevance-score"
+    /// The window that comes forward: the room's.
+    case targetContentID = "target-content-id"
+
+    /// The category of every chat message.
+    package static let categoryName = "message"
+
+    /// Returns the value as JSON. `nil` if the message has no such field.
+    ///
+    /// - Parameter room: The room's id. `nil` if rooms have none.
+    func value(for alert: ChatAlert, room: String?) -> String? {
+        switch self {
+        case .threadID, .targetContentID: room.map { "\"\($0)\"" }
+        case .mutableContent: "1"
+        case .category: "\"\(Self.categoryName)\""
+        // Without the field, the system's level is `active`.
+        case .interruptionLevel: alert.extras.isUrgent ? #""time-sensitive""# : nil
+        case .relevanceScore: relevance(of: alert.extras)
+        }
+    }
+
+    private func relevance(of extras: MessageExtras) -> String {
+        if extras.isUrgent { return "1" }
+        return switch extras.priority {
+        case 1: "0"
+        case 5: "0.25"
+        default: "0.5"
+        }
+    }
+}
