@@ -80,13 +80,13 @@ package actor Sandbox: Service {
     }
 
     private func listen() async throws -> SandboxAddresses {
-        simulator = try configuration.simulatorFolder.map { (path) throws(SandboxError) in
-            try SimulatorFiles(folder: path, logger: logger)
-        }
         let credentials = try await configuration.credentials(logger: logger)
         let keys = try credentials.keyring()
         let group = MultiThreadedEventLoopGroup.singleton
         let (configuration, state, logger) = (configuration, state, logger)
+        if let folder = configuration.simulatorFolder {
+            simulator = try SimulatorFiles(folder: folder, logger: logger)
+        }
         func bind(_ kind: ListenerKind, port: Int) async throws -> SandboxAddress {
             let listener = try await TLSListener.bind(
                 kind, port: port, tls: credentials.serverTLS(for: kind), configuration: configuration, state: state,

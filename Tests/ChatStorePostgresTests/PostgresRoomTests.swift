@@ -433,7 +433,7 @@ struct PostgresRoomTests {
             (ChatPushes.countingSQL, 10, ["active_users_room", "devices_device_token_app_key", "messages_pkey"]),
             (MessageFanout.claimSQL, 2, ["messages_fanout"]),
             (MessageFanout.partsSQL, 5, ["messages_", "active_users_room"]),
-            (MemberActivity.sql, 5, ["active_users_udid_key", "active_users_pkey"]),
+            (MemberActivity.sql, 6, ["active_users_udid_key", "active_users_pkey"]),
             (ReadState.earlierSQL, 2, ["past_members_udid"]),
             (ReadState.reachSQL, 4, ["push_queue_due_chat_message", "active_users_room", "past_members_room"]),
             (ReadState.namesSQL, 5, ["active_users_room", "past_members_room"]),
