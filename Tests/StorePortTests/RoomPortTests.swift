@@ -219,7 +219,7 @@ struct RoomPortTests {
         try await store.restart()
         #expect(try await leased() == [2, nil])
         // A notification has no count.
-        try await store.stores.notifications.send(
+        _ = try await store.stores.notifications.send(
             NotificationRequest(audience: .all, app: app, payload: #"{"aps":{"badge":7}}"#))
         #expect(try await leased() == [nil, nil])
         // A phone that joins another room has fetched nothing there.

@@ -78,7 +78,7 @@ package final class SQLitePushQueue: PushQueue {
 
     /// - Parameters:
     ///   - earlier: Pushes that are leased already. They are released if the read fails.
-    ///   - findsReaders: As in ``QueueReader``.
+    ///   - findsReaders: Whether to find out which chat pushes are for members who have fetched messages.
     private func read(
         _ claim: QueueIndex.Claim, limit: Int, after earlier: [QueuedPush], findsReaders: Bool
     ) async throws(ChatError) -> [QueuedPush] {

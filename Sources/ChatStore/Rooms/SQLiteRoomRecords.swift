@@ -118,7 +118,7 @@ package struct SQLiteRoomRecords: RoomRecords {
             let (writer, room) = (record.message.sender, record.room.text)
             let reach = try ReadState.reach(of: message, by: writer, in: room, most: nil, db)
             return MessageProgress(
-                message: record, isQueueing: row[9],
+                message: record, isQueueing: row[10],
                 counts: counts.reduce(into: [:]) { counts, row in
                     if let state = PushState(rawValue: row[0]) { counts[state] = row[1] }
                 },

@@ -125,7 +125,7 @@ package struct PostgresRoomRecords: RoomRecords {
             let names = try ReadState.names(
                 of: subjects, limit: MessageProgress.mostNames, most: nil, transaction)
             return MessageProgress(
-                message: record, isQueueing: try row.bool(9), counts: counts, readers: reach.readers,
+                message: record, isQueueing: try row.bool(10), counts: counts, readers: reach.readers,
                 shown: reach.shown, fetched: reach.fetched, fetchedBy: names[message] ?? [])
         }
     }

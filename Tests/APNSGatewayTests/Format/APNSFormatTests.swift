@@ -238,7 +238,7 @@ struct APNSFormatTests {
             return try #require(try JSONValue(parsing: payload).object?["aps"]?.object)
         }
         let all = Set(ChatField.allCases)
-        #expect(try Set(aps(all).members.map(\.name)) == all.map(\.rawValue) + ["alert", "sound"])
+        #expect(try Set(aps(all).members.map(\.name)) == Set(all.map(\.rawValue) + ["alert", "sound"]))
         #expect(try Set(aps(all.subtracting([field])).members.map(\.name)).contains(field.rawValue) == false)
         #expect(try aps([field]).members.map(\.name) == ["alert", "sound", field.rawValue])
     }
