@@ -221,7 +221,7 @@ let package = Package(
                 + products("AsyncHTTPClient", "Logging")),
         .testTarget(
             name: "PushSandboxTests",
-            dependencies: ["PushSandbox", "PushWire"] + sockets
+            dependencies: ["PushSandbox", "PushWire", "TestSupport"] + sockets
                 + products("Crypto", "HummingbirdTesting", "NIOHTTP1", "NIOHTTP2", "NIOWebSocket")),
         .testTarget(name: "ChatImportTests", dependencies: ["ChatImport", "ChatDomain", "ChatStore"]),
         .testTarget(name: "ChatLogTests", dependencies: ["ChatLog", "ChatDomain"] + products("Logging")),
@@ -230,11 +230,15 @@ let package = Package(
             name: "pushchatTests",
             dependencies: ["pushchat", "PushChatClient", "PushChatCore", "APNSGateway", "ChatDomain", "ChatHTTP"]
                 + products("ArgumentParser", "Logging")),
+        // The clocks, logs and folders that tests of several targets use.
+        .target(
+            name: "TestSupport", dependencies: ["ChatDomain"] + products("Logging"), path: "Tests/TestSupport"),
         // A PostgreSQL server, and stores for tests. The excluded files are the schemas of earlier versions.
         .target(
             name: "TestStores",
             dependencies: [
                 "APNSGateway", "ChatDispatch", "ChatDomain", "ChatStore", "ChatStorePostgres", "CPostgreSQL",
+                "TestSupport",
             ]
                 + products("GRDB", "Logging"),
             path: "Tests/TestStores", exclude: ["Schemas"]),

@@ -14,9 +14,21 @@ final class PostgresFixture: Sendable {
     let time = Mutex(Timestamp(milliseconds: 1_800_000_000_000))
     private let client: PostgresClient
 
-    init() throws {
+    /// A database with the tables, which new databases copy. To create the tables takes longer than most tests.
+    private static let template = Result {
+        let server = try PostgresServer.shared()
+        let name = try server.makeDatabase()
+        let configuration = PostgresConfiguration(url: server.url(name))
+        _ = try PostgresSchema.current.bringUpToDate(configuration)
+        // PostgreSQL writes its cache of the tables with the first connection. The copies contain it.
+        try PostgresClient(url: configuration.url).rows("SELECT 1")
+        return name
+    }
+
+    /// - Parameter isEmpty: Whether the database has no tables yet.
+    init(isEmpty: Bool = false) throws {
         server = try PostgresServer.shared()
-        database = try server.makeDatabase()
+        database = try server.makeDatabase(from: isEmpty ? nil : Self.template.get())
         client = PostgresClient(url: server.url(database))
     }
 

@@ -5,21 +5,18 @@ import Foundation
 import GRDB
 import Logging
 import Synchronization
+import TestSupport
 
 /// The database file of one test, in a folder that is deleted after the test.
 final class StoreFixture: Sendable {
-    let directory: URL
+    private let folder: TemporaryFolder
     let time = Mutex(Timestamp(milliseconds: 1_800_000_000_000))
 
+    var directory: URL { folder.url }
     var path: String { directory.appending(path: "pushchat.db").path }
 
     init() throws {
-        directory = FileManager.default.temporaryDirectory.appending(path: "pushchat-\(UUID().uuidString)")
-        try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
-    }
-
-    deinit {
-        try? FileManager.default.removeItem(at: directory)
+        folder = try TemporaryFolder()
     }
 
     func open(
