@@ -182,7 +182,7 @@ let package = Package(
 
         .testTarget(
             name: "ChatHTTPTests",
-            dependencies: ["ChatHTTP", "ChatDomain", "APNSGateway", "WebAssets"]
+            dependencies: ["ChatHTTP", "ChatDomain", "APNSGateway", "TestSupport", "WebAssets"]
                 + products(
                     "Crypto", "HTTPTypes", "Hummingbird", "HummingbirdTesting", "Logging", "NIOCore", "NIOEmbedded",
                     "NIOHTTP1", "NIOHTTPTypes", "NIOHTTPTypesHTTP1", "NIOPosix", "NIOSSL", "ServiceLifecycle", "X509")),
@@ -191,22 +191,25 @@ let package = Package(
         // Tests that run over every store, mostly through the ports alone.
         .testTarget(
             name: "StorePortTests",
-            dependencies: ["ChatStore", "ChatStorePostgres", "ChatDomain", "ChatDispatch", "APNSGateway", "TestStores"]
+            dependencies: [
+                "ChatStore", "ChatStorePostgres", "ChatDomain", "ChatDispatch", "APNSGateway", "TestStores",
+                "TestSupport",
+            ]
                 + products("GRDB", "Logging")),
         .testTarget(
             name: "ChatStoreTests",
-            dependencies: ["ChatSQL", "ChatStore", "ChatDomain", "APNSGateway", "TestStores"]
+            dependencies: ["ChatSQL", "ChatStore", "ChatDomain", "APNSGateway", "TestStores", "TestSupport"]
                 + products("GRDB", "Logging")),
         .testTarget(
             name: "ChatStorePostgresTests",
-            dependencies: ["ChatSQL", "ChatStorePostgres", "ChatDomain", "APNSGateway", "TestStores"]
+            dependencies: ["ChatSQL", "ChatStorePostgres", "ChatDomain", "APNSGateway", "TestStores", "TestSupport"]
                 + products("Logging")),
         .testTarget(
             name: "ChatDispatchTests",
-            dependencies: ["ChatDispatch", "ChatDomain"] + products("Logging", "ServiceLifecycle")),
+            dependencies: ["ChatDispatch", "ChatDomain", "TestSupport"] + products("Logging", "ServiceLifecycle")),
         .testTarget(
             name: "APNSGatewayTests",
-            dependencies: ["APNSGateway", "PushSandbox", "PushWire", "ChatDomain", "HTTP2Wire"] + sockets
+            dependencies: ["APNSGateway", "PushSandbox", "PushWire", "ChatDomain", "HTTP2Wire", "TestSupport"] + sockets
                 + products("Logging", "NIOEmbedded", "NIOHTTP2", "NIOTLS")),
         .testTarget(name: "PushWireTests", dependencies: ["PushWire"] + products("Crypto")),
         .testTarget(
@@ -217,7 +220,7 @@ let package = Package(
                     "X509")),
         .testTarget(
             name: "NtfyUpstreamTests",
-            dependencies: ["NtfyUpstream", "ChatDomain"]
+            dependencies: ["NtfyUpstream", "ChatDomain", "TestSupport"]
                 + products("AsyncHTTPClient", "Logging")),
         .testTarget(
             name: "PushSandboxTests",
@@ -228,7 +231,9 @@ let package = Package(
         .testTarget(name: "PushChatCoreTests", dependencies: ["PushChatCore"]),
         .testTarget(
             name: "pushchatTests",
-            dependencies: ["pushchat", "PushChatClient", "PushChatCore", "APNSGateway", "ChatDomain", "ChatHTTP"]
+            dependencies: [
+                "pushchat", "PushChatClient", "PushChatCore", "APNSGateway", "ChatDomain", "ChatHTTP", "TestSupport",
+            ]
                 + products("ArgumentParser", "Logging")),
         // The clocks, logs and folders that tests of several targets use.
         .target(
@@ -245,7 +250,7 @@ let package = Package(
         // Tests of the whole relay, through the built executable and real sockets.
         .testTarget(
             name: "EndToEndTests",
-            dependencies: ["pushchat", "PushWire", "TestStores"]
+            dependencies: ["pushchat", "PushWire", "TestStores", "TestSupport"]
                 + products("AsyncHTTPClient", "Crypto", "GRDB", "NIOCore", "NIOHTTP1")),
         // The examples of docs/sandbox.md. They are compiled here, and the end-to-end tests run them.
         .testTarget(name: "ExampleTests", path: "docs/examples", exclude: ["sandbox-test.sh", "test_push.py"]),

@@ -2,6 +2,7 @@ import ChatDomain
 import Foundation
 import Logging
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import ChatHTTP
@@ -9,7 +10,7 @@ import Testing
 @Suite("A day of the relay's own metrics")
 final class MetricsHistoryTests: Sendable {
     private let folder = FileManager.default.temporaryDirectory.appending(path: "pushchat-\(UUID().uuidString)")
-    private let time = Mutex(Timestamp(seconds: 1_780_000_020))
+    private let time = WallClock(Timestamp(seconds: 1_780_000_020))
     private var file: String { folder.appending(path: "relay.db.figures").path }
 
     init() throws {
@@ -22,12 +23,12 @@ final class MetricsHistoryTests: Sendable {
 
     private func history(_ file: String? = nil, kept: Int = MetricsHistory.day) -> MetricsHistory {
         MetricsHistory(
-            file: file ?? self.file, kept: kept, now: { [self] in time.withLock { $0 } },
-            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            file: file ?? self.file, kept: kept, now: { [self] in time.now },
+            logger: .silent)
     }
 
     /// Advances the wall clock by minutes.
-    private func pass(_ minutes: Int64 = 1) { time.withLock { $0 = $0 + .seconds(60 * minutes) } }
+    private func pass(_ minutes: Int64 = 1) { time.advance(by: .seconds(60 * minutes)) }
 
     private func totals(_ sent: Int, queue: Int = 0) -> MetricsHistory.Totals {
         MetricsHistory.Totals(queue: queue, oldest: 1.5, sent: sent, failed: sent / 10, messages: sent / 2, streams: 3)

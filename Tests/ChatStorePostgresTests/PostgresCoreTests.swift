@@ -2,6 +2,7 @@ import ChatDomain
 import Foundation
 import Logging
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import ChatStorePostgres
@@ -10,7 +11,7 @@ import Testing
 /// Tests the foundation of the stores on PostgreSQL: connections, transactions, announcements and starts.
 @Suite("PostgreSQL: connections, group commit, announcements, starts", .timeLimit(.minutes(2)))
 struct PostgresCoreTests {
-    private static let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+    private static let logger = Logger.silent
 
     private func database(_ fixture: PostgresFixture, schema: String? = nil) throws -> PostgresDatabase {
         try PostgresDatabase(

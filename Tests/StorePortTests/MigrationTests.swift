@@ -33,14 +33,14 @@ struct MigrationTests {
         var now: Timestamp {
             get {
                 switch self {
-                case .file(let fixture): fixture.time.withLock { $0 }
-                case .server(let fixture): fixture.time.withLock { $0 }
+                case .file(let fixture): fixture.time.now
+                case .server(let fixture): fixture.time.now
                 }
             }
             nonmutating set {
                 switch self {
-                case .file(let fixture): fixture.time.withLock { $0 = newValue }
-                case .server(let fixture): fixture.time.withLock { $0 = newValue }
+                case .file(let fixture): fixture.time.now = newValue
+                case .server(let fixture): fixture.time.now = newValue
                 }
             }
         }

@@ -3,6 +3,7 @@ import ChatDomain
 import Foundation
 import Logging
 import Synchronization
+import TestSupport
 
 @testable import ChatStorePostgres
 
@@ -11,7 +12,7 @@ import Synchronization
 final class PostgresFixture: Sendable {
     let server: PostgresServer
     let database: String
-    let time = Mutex(Timestamp(milliseconds: 1_800_000_000_000))
+    let time = WallClock(Timestamp(milliseconds: 1_800_000_000_000))
     private let client: PostgresClient
 
     /// A database with the tables, which new databases copy. To create the tables takes longer than most tests.
@@ -48,7 +49,7 @@ final class PostgresFixture: Sendable {
                     format: { _ in APNSFormat(namesMessage ? .http2 : .binary, payloadLimit: 2048) },
                     defaultApp: defaultApp, keepsUsage: keepsUsage(), apps: apps)
             },
-            now: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            now: { self.time.now }, logger: .silent)
         do {
             _ = try await stores.upkeep.prepare()
         } catch {
@@ -59,7 +60,7 @@ final class PostgresFixture: Sendable {
     }
 
     func advance(_ duration: Duration) {
-        time.withLock { $0 = $0 + duration }
+        time.advance(by: duration)
     }
 
     /// Runs a statement as another program. The result has `|` between columns and line breaks between rows.

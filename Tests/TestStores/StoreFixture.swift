@@ -10,7 +10,7 @@ import TestSupport
 /// The database file of one test, in a folder that is deleted after the test.
 final class StoreFixture: Sendable {
     private let folder: TemporaryFolder
-    let time = Mutex(Timestamp(milliseconds: 1_800_000_000_000))
+    let time = WallClock(Timestamp(milliseconds: 1_800_000_000_000))
 
     var directory: URL { folder.url }
     var path: String { directory.appending(path: "pushchat.db").path }
@@ -30,7 +30,7 @@ final class StoreFixture: Sendable {
                     format: { _ in APNSFormat(namesMessage ? .http2 : .binary, payloadLimit: 2048) },
                     defaultApp: defaultApp, keepsUsage: keepsUsage(), apps: apps)
             },
-            now: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            now: { self.time.now }, logger: .silent)
     }
 
     /// Creates the file as the release with this schema version created it.
@@ -39,7 +39,7 @@ final class StoreFixture: Sendable {
     }
 
     func advance(_ duration: Duration) {
-        time.withLock { $0 = $0 + duration }
+        time.advance(by: duration)
     }
 
     /// Runs a statement as another process.

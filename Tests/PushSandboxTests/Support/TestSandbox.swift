@@ -190,21 +190,6 @@ extension InboxEntry {
 /// The longest wait of a test. It bounds a hanging test, and is long enough for a very busy machine.
 enum TestLimit {
     static let seconds: Int64 = 240
-
-    /// Polls until the condition holds.
-    static func wait(for condition: () async throws -> Bool) async throws {
-        let deadline = ContinuousClock.now + .seconds(seconds)
-        while try await !condition() {
-            try #require(ContinuousClock.now < deadline, "not so within \(seconds) seconds")
-            try await Task.sleep(for: .milliseconds(2))
-        }
-    }
-}
-
-extension Logger {
-    static var silent: Logger {
-        Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
-    }
 }
 
 /// Runs `body` with a new directory, and removes it afterwards.
