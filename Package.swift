@@ -187,7 +187,7 @@ let package = Package(
 
         .testTarget(
             name: "ChatHTTPTests",
-            dependencies: ["ChatHTTP", "ChatDomain", "APNSGateway", "WebAssets"]
+            dependencies: ["ChatHTTP", "ChatDomain", "APNSGateway", "TestSupport", "WebAssets"]
                 + products(
                     "Crypto", "HTTPTypes", "Hummingbird", "HummingbirdTesting", "Logging", "NIOCore", "NIOEmbedded",
                     "NIOHTTP1", "NIOHTTPTypes", "NIOHTTPTypesHTTP1", "NIOPosix", "NIOSSL", "ServiceLifecycle", "X509")),
@@ -196,22 +196,25 @@ let package = Package(
         // Tests that run over every store, mostly through the ports alone.
         .testTarget(
             name: "StorePortTests",
-            dependencies: ["ChatStore", "ChatStorePostgres", "ChatDomain", "ChatDispatch", "APNSGateway", "TestStores"]
+            dependencies: [
+                "ChatStore", "ChatStorePostgres", "ChatDomain", "ChatDispatch", "APNSGateway", "TestStores",
+                "TestSupport",
+            ]
                 + products("GRDB", "Logging")),
         .testTarget(
             name: "ChatStoreTests",
-            dependencies: ["ChatSQL", "ChatStore", "ChatDomain", "APNSGateway", "TestStores"]
+            dependencies: ["ChatSQL", "ChatStore", "ChatDomain", "APNSGateway", "TestStores", "TestSupport"]
                 + products("GRDB", "Logging")),
         .testTarget(
             name: "ChatStorePostgresTests",
-            dependencies: ["ChatSQL", "ChatStorePostgres", "ChatDomain", "APNSGateway", "TestStores"]
+            dependencies: ["ChatSQL", "ChatStorePostgres", "ChatDomain", "APNSGateway", "TestStores", "TestSupport"]
                 + products("Logging")),
         .testTarget(
             name: "ChatDispatchTests",
-            dependencies: ["ChatDispatch", "ChatDomain"] + products("Logging", "ServiceLifecycle")),
+            dependencies: ["ChatDispatch", "ChatDomain", "TestSupport"] + products("Logging", "ServiceLifecycle")),
         .testTarget(
             name: "APNSGatewayTests",
-            dependencies: ["APNSGateway", "PushSandbox", "PushWire", "ChatDomain", "HTTP2Wire"] + sockets
+            dependencies: ["APNSGateway", "PushSandbox", "PushWire", "ChatDomain", "HTTP2Wire", "TestSupport"] + sockets
                 + products("Logging", "NIOEmbedded", "NIOHTTP2", "NIOTLS")),
         .testTarget(name: "PushWireTests", dependencies: ["PushWire"] + products("Crypto")),
         .testTarget(
@@ -222,31 +225,37 @@ let package = Package(
                     "X509")),
         .testTarget(
             name: "NtfyUpstreamTests",
-            dependencies: ["NtfyUpstream", "ChatDomain"]
+            dependencies: ["NtfyUpstream", "ChatDomain", "TestSupport"]
                 + products("AsyncHTTPClient", "Logging")),
         .testTarget(
             name: "PushSandboxTests",
-            dependencies: ["PushSandbox", "PushWire"] + sockets
+            dependencies: ["PushSandbox", "PushWire", "TestSupport"] + sockets
                 + products("Crypto", "HummingbirdTesting", "NIOHTTP1", "NIOHTTP2", "NIOWebSocket")),
         .testTarget(name: "ChatImportTests", dependencies: ["ChatImport", "ChatDomain", "ChatStore"]),
         .testTarget(name: "ChatLogTests", dependencies: ["ChatLog", "ChatDomain"] + products("Logging")),
         .testTarget(name: "PushChatCoreTests", dependencies: ["PushChatCore", "PushChatNotificationService"]),
         .testTarget(
             name: "pushchatTests",
-            dependencies: ["pushchat", "PushChatClient", "PushChatCore", "APNSGateway", "ChatDomain", "ChatHTTP"]
+            dependencies: [
+                "pushchat", "PushChatClient", "PushChatCore", "APNSGateway", "ChatDomain", "ChatHTTP", "TestSupport",
+            ]
                 + products("ArgumentParser", "Logging")),
+        // The clocks, logs and folders that tests of several targets use.
+        .target(
+            name: "TestSupport", dependencies: ["ChatDomain"] + products("Logging"), path: "Tests/TestSupport"),
         // A PostgreSQL server, and stores for tests. The excluded files are the schemas of earlier versions.
         .target(
             name: "TestStores",
             dependencies: [
                 "APNSGateway", "ChatDispatch", "ChatDomain", "ChatStore", "ChatStorePostgres", "CPostgreSQL",
+                "TestSupport",
             ]
                 + products("GRDB", "Logging"),
             path: "Tests/TestStores", exclude: ["Schemas"]),
         // Tests of the whole relay, through the built executable and real sockets.
         .testTarget(
             name: "EndToEndTests",
-            dependencies: ["pushchat", "PushWire", "TestStores"]
+            dependencies: ["pushchat", "PushWire", "TestStores", "TestSupport"]
                 + products("AsyncHTTPClient", "Crypto", "GRDB", "NIOCore", "NIOHTTP1")),
         // The examples of docs/sandbox.md. They are compiled here, and the end-to-end tests run them.
         .testTarget(

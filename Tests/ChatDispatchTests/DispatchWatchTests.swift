@@ -1,6 +1,7 @@
 import ChatDomain
 import Logging
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import ChatDispatch
@@ -80,15 +81,15 @@ struct DispatchWatchTests {
         queue.tell(.success(FakeQueue.rows(1...2)))
         let dispatcher = Dispatcher(
             app: .default, queue: queue, gateway: gateway, progress: progress,
-            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            logger: .silent)
         try await withThrowingTaskGroup(of: Void.self) { group in
             group.addTask { try await dispatcher.run() }
-            await eventually("the lease, and one of nothing") { progress.steps >= 2 }
+            try await eventually("the lease, and one of nothing") { progress.steps >= 2 }
             let count = progress.steps
             gateway.answer([
                 DeliveryReport(connection: ConnectionID(1), identifiers: 5...6, outcome: .accepted)
             ])
-            await eventually("the report") { progress.steps > count }
+            try await eventually("the report") { progress.steps > count }
             group.cancelAll()
             try await group.waitForAll()
         }

@@ -1,6 +1,7 @@
 import ChatDomain
 import Logging
 import ServiceLifecycle
+import TestSupport
 import Testing
 
 @testable import ChatDispatch
@@ -9,7 +10,7 @@ import Testing
 struct DispatcherTests {
     private let queue = FakeQueue()
     private let gateway = FakeGateway()
-    private let silent = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+    private let silent = Logger.silent
 
     private func report(
         _ identifiers: ClosedRange<UInt32>, _ outcome: Outcome = .accepted, connection: Int64 = 1
@@ -33,10 +34,10 @@ struct DispatcherTests {
     func drains() async throws {
         queue.tell(.success(FakeQueue.rows(1...2)), .success(FakeQueue.rows(3...3)))
         try await running {
-            await eventually("both leases are written") { gateway.written.count == 2 }
+            try await eventually("both leases are written") { gateway.written.count == 2 }
             queue.tell(.success(FakeQueue.rows(9...9)))
             queue.signal()
-            await eventually("the third is written") { gateway.written.count == 3 }
+            try await eventually("the third is written") { gateway.written.count == 3 }
         }
         #expect(gateway.written.flatMap(\.pushes).map(\.id) == [1, 2, 3, 9])
         #expect(gateway.written.flatMap(\.pushes).map(\.identifier) == [5, 6, 7, 8])
@@ -50,9 +51,9 @@ struct DispatcherTests {
         let dispatcher = Dispatcher(app: .default, queue: queue, gateway: gateway, logger: silent)
         let services = ServiceGroup(services: [dispatcher], logger: silent)
         async let work: Void = services.run()
-        await eventually("the lease has begun") { queue.state.withLock { $0.asked.count } == 1 }
+        try await eventually("the lease has begun") { queue.state.withLock { $0.asked.count } == 1 }
         await services.triggerGracefulShutdown()
-        await eventually("the gateway is drained") { gateway.isDrained }
+        try await eventually("the gateway is drained") { gateway.isDrained }
         queue.state.withLock { $0.gate = nil }
         opening.finish()
         try await work
@@ -66,7 +67,7 @@ struct DispatcherTests {
             .failure(.unavailable(cause: "locked")), .failure(.unavailable(cause: "locked")),
             .success(FakeQueue.rows(5...5)))
         try await running {
-            await eventually("written after the failures") { gateway.written.count == 1 }
+            try await eventually("written after the failures") { gateway.written.count == 1 }
         }
     }
 
@@ -76,7 +77,7 @@ struct DispatcherTests {
             .success(LeasedPushes([FakeQueue.row(1, payload: "")])),
             .success(FakeQueue.rows(2...3, unanswered: 2)), .success(FakeQueue.rows(2...3, unanswered: 2)))
         try await running {
-            await eventually("the probe is written") { gateway.written.count == 1 }
+            try await eventually("the probe is written") { gateway.written.count == 1 }
         }
         #expect(gateway.freshAsked == 1)
         #expect(gateway.written[0].isProbe)
@@ -91,7 +92,7 @@ struct DispatcherTests {
         // The first lease finds nothing.
         queue.tell(.success(LeasedPushes([])), .success(FakeQueue.rows(5...5)))
         try await running {
-            await eventually("written without a signal of the queue") { gateway.written.count == 1 }
+            try await eventually("written without a signal of the queue") { gateway.written.count == 1 }
         }
     }
 
@@ -100,9 +101,9 @@ struct DispatcherTests {
         queue.state.withLock { $0.settleFailures = 2 }
         queue.tell(.success(FakeQueue.rows(10...11)))
         try await running {
-            await eventually("written") { gateway.written.count == 1 }
+            try await eventually("written") { gateway.written.count == 1 }
             gateway.answer([report(5...6)])
-            await eventually("recorded") { queue.state.withLock { !$0.settled.isEmpty } }
+            try await eventually("recorded") { queue.state.withLock { !$0.settled.isEmpty } }
         }
         let settled = queue.state.withLock { $0.settled }
         #expect(settled == [[Settlement(10...11, Transition(.sent, adding: PushHistory(attempts: 1)))]])
@@ -112,14 +113,14 @@ struct DispatcherTests {
     func stopsSending() async throws {
         queue.tell(.success(FakeQueue.rows(1...1)))
         try await running {
-            await eventually("written") { gateway.written.count == 1 }
+            try await eventually("written") { gateway.written.count == 1 }
             queue.state.withLock { $0.settleFailures = 3 }
             gateway.answer([report(5...5)])
             // Wait for two failed attempts: the dispatcher learns of a failure a moment after the queue.
-            await eventually("two attempts failed") { queue.state.withLock { $0.settleFailures } < 2 }
+            try await eventually("two attempts failed") { queue.state.withLock { $0.settleFailures } < 2 }
             queue.tell(.success(FakeQueue.rows(2...2)))
             queue.signal()
-            await eventually("the second is written") { gateway.written.count == 2 }
+            try await eventually("the second is written") { gateway.written.count == 2 }
             // By then the outcome of the first push is on disk.
             #expect(queue.state.withLock { $0.settled.count } == 1)
         }
@@ -134,9 +135,9 @@ struct DispatcherTests {
         let dispatcher = Dispatcher(app: .default, queue: queue, gateway: gateway, logger: silent)
         let services = ServiceGroup(services: [dispatcher], logger: silent)
         async let work: Void = services.run()
-        await eventually("written") { gateway.written.count == 1 }
+        try await eventually("written") { gateway.written.count == 1 }
         gateway.answer([report(5...5)])
-        await eventually("it has failed so often that the pauses are long") {
+        try await eventually("it has failed so often that the pauses are long") {
             queue.state.withLock { $0.settleFailures } < .max - 3
         }
         // These outcomes arrive while the first waits to be recorded.
@@ -154,9 +155,9 @@ struct DispatcherTests {
         queue.tell(.success(LeasedPushes((0..<800).map { FakeQueue.row($0 * 2) })))
         queue.tell(.success(LeasedPushes((0..<800).map { FakeQueue.row(5000 + $0 * 2) })))
         try await running {
-            await eventually("written") { gateway.written.count == 2 }
+            try await eventually("written") { gateway.written.count == 2 }
             gateway.answer([report(5...1604)])
-            await eventually("recorded") { queue.state.withLock { $0.settled.count } == 2 }
+            try await eventually("recorded") { queue.state.withLock { $0.settled.count } == 2 }
         }
         #expect(queue.state.withLock { $0.settled.map(\.count) } == [1000, 600])
     }
@@ -164,7 +165,7 @@ struct DispatcherTests {
     @Test("It stops on request while the queue is silent", .timeLimit(.minutes(1)))
     func stops() async throws {
         try await running {
-            await eventually("it looked once") { queue.state.withLock { $0.asked.count } >= 1 }
+            try await eventually("it looked once") { queue.state.withLock { $0.asked.count } >= 1 }
         }
     }
 }
@@ -181,7 +182,7 @@ struct FeedbackReaderTests {
     private func reader(_ source: FakeSource?) -> FeedbackReader {
         FeedbackReader(
             app: .default, store: store, source: { source }, interval: { .seconds(3600) },
-            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            logger: .silent)
     }
 
     @Test("It stores all reports before it acts on them, even if the store fails at first")
@@ -212,7 +213,7 @@ struct FeedbackReaderTests {
         let piece = try Array(repeating: report(1), count: 999)
         let reader = FeedbackReader(
             app: .default, store: store, source: { EndlessSource(piece: piece) }, interval: { .seconds(3600) },
-            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            logger: .silent)
         let most = FeedbackReader.maxReports
         for reading in 1...2 {
             // The reading succeeded, so the reader does not retry it before the interval ends.

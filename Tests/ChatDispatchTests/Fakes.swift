@@ -203,17 +203,6 @@ final class FakeFeedbackStore: FeedbackStore {
     }
 }
 
-/// Waits until `holds` returns `true`, and fails the test after 60 seconds. The limit is generous because other suites
-/// keep both cores busy.
-func eventually(_ what: Comment, _ holds: () -> Bool) async {
-    let deadline = ContinuousClock.now + .seconds(60)
-    while ContinuousClock.now < deadline {
-        if holds() { return }
-        try? await Task.sleep(for: .milliseconds(2))
-    }
-    Issue.record(what)
-}
-
 /// Lets a test write expected ranges as a literal.
 extension IDRanges: ExpressibleByArrayLiteral {
     package init(arrayLiteral ranges: ClosedRange<Int64>...) { self.init(ranges) }

@@ -1,6 +1,7 @@
 import ChatDomain
 import Logging
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import ChatDispatch
@@ -70,11 +71,11 @@ struct RetentionGateTests {
 
     @Test("Deletion waits while the clock is in doubt, and looks for times that are at least a day old")
     func housekeeping() async throws {
-        let timer = ManualClock()
+        let timer = TestClock()
         let sweeps = Mutex(0)
         let limits = Mutex<[Timestamp]>([])
         let isSynchronized = Mutex(false)
-        let wall = { @Sendable in Self.start + .seconds(timer.now.elapsed.components.seconds) }
+        let wall = { @Sendable in Self.start + .seconds(timer.now.offset.components.seconds) }
         let service = Housekeeping(
             interval: .seconds(600), now: wall, clock: timer, isSynchronized: { isSynchronized.withLock { $0 } },
             evidence: { limit throws(ChatError) in
@@ -84,19 +85,19 @@ struct RetentionGateTests {
             sweep: { () async throws(ChatError) in
                 sweeps.withLock { $0 += 1 }
                 return [:]
-            }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            }, logger: .silent)
         try await withThrowingTaskGroup(of: Void.self) { group in
             group.addTask { try await service.run() }
             for look in 1...2 {
-                await eventually("it waits") { timer.sleepers == 1 }
+                try await eventually("it waits") { timer.sleepers == 1 }
                 timer.advance(by: .seconds(600))
-                await eventually("it asked") { limits.withLock { $0.count } == look }
+                try await eventually("it asked") { limits.withLock { $0.count } == look }
             }
-            await eventually("it waits") { timer.sleepers == 1 }
+            try await eventually("it waits") { timer.sleepers == 1 }
             #expect(sweeps.withLock { $0 } == 0)
             isSynchronized.withLock { $0 = true }
             timer.advance(by: .seconds(600))
-            await eventually("it deletes") { sweeps.withLock { $0 } == 1 }
+            try await eventually("it deletes") { sweeps.withLock { $0 } == 1 }
             group.cancelAll()
             try await group.waitForAll()
         }

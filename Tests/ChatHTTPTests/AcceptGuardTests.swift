@@ -3,6 +3,7 @@ import NIOCore
 import NIOEmbedded
 import NIOPosix
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import ChatHTTP

@@ -1,5 +1,6 @@
 import ChatDomain
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import ChatHTTP

@@ -1,4 +1,5 @@
 import ChatDomain
+import TestSupport
 import Testing
 
 @testable import ChatHTTP

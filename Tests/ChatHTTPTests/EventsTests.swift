@@ -1,5 +1,6 @@
 import ChatDomain
 import Logging
+import TestSupport
 import Testing
 
 @testable import ChatHTTP
@@ -167,11 +168,11 @@ struct EventsTests {
         "A stream ends exactly when its session does; a stream without a session continues", arguments: [true, false])
     func sessionEnd(hasTicket: Bool) async throws {
         let (feed, clock) = (FakeFeed(), TestClock())
-        let wallTime = WallTime()
+        let wallTime = WallClock(Sample.time)
         feed.join(Self.member(1), Self.room)
         var relay = Relay(ScriptedStore(feed: feed))
         (relay.clock, relay.sessions) = (clock, OneSession())
-        relay.now = { wallTime.now }
+        relay.now = wallTime.source
         try await relay.listening { port in
             let session = "Authorization: Bearer good\r\n"
             try await RawConnection.open(port: port) { stream in
@@ -440,7 +441,7 @@ struct EventsTests {
     func addressLimit() throws {
         let hub = EventHub(
             feed: FakeFeed(), tokens: FakeTokens(), clients: FakeClients(), maxStreams: 10_000, clocks: Clocks(),
-            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            logger: .silent)
         let position = RoomPosition(code: SecretCode(stored: "room"), historyFrom: 0, last: 0)
         func open(_ number: Int, from address: String) throws -> EventSubscription {
             let digits = String(number)

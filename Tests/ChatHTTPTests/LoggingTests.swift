@@ -1,5 +1,6 @@
 import ChatDomain
 import HTTPTypes
+import TestSupport
 import Testing
 
 @testable import ChatHTTP

@@ -2,6 +2,7 @@ import ChatDomain
 import Foundation
 import Logging
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import ChatHTTP
@@ -9,7 +10,7 @@ import Testing
 @Suite("A day of the relay's own metrics")
 final class MetricsHistoryTests: Sendable {
     private let folder = FileManager.default.temporaryDirectory.appending(path: "pushchat-\(UUID().uuidString)")
-    private let time = Mutex(Timestamp(seconds: 1_780_000_020))
+    private let time = WallClock(Timestamp(seconds: 1_780_000_020))
     private var file: String { folder.appending(path: "relay.db.figures").path }
 
     init() throws {
@@ -20,14 +21,14 @@ final class MetricsHistoryTests: Sendable {
         try? FileManager.default.removeItem(at: folder)
     }
 
-    private func history(_ file: String? = nil) -> MetricsHistory {
+    private func history(_ file: String? = nil, kept: Int = MetricsHistory.day) -> MetricsHistory {
         MetricsHistory(
-            file: file ?? self.file, now: { [self] in time.withLock { $0 } },
-            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            file: file ?? self.file, kept: kept, now: { [self] in time.now },
+            logger: .silent)
     }
 
     /// Advances the wall clock by minutes.
-    private func pass(_ minutes: Int64 = 1) { time.withLock { $0 = $0 + .seconds(60 * minutes) } }
+    private func pass(_ minutes: Int64 = 1) { time.advance(by: .seconds(60 * minutes)) }
 
     private func totals(_ sent: Int, queue: Int = 0) -> MetricsHistory.Totals {
         MetricsHistory.Totals(queue: queue, oldest: 1.5, sent: sent, failed: sent / 10, messages: sent / 2, streams: 3)
@@ -54,19 +55,29 @@ final class MetricsHistoryTests: Sendable {
         #expect(lines == 3)
     }
 
-    @Test("The history keeps one day, also after a longer stop, and the file never has more than two days")
+    @Test("The history keeps one day, also after a longer stop")
+    func day() {
+        history().add(totals(1))
+        pass(Int64(MetricsHistory.day) - 1)
+        #expect(history().latest(.max).count == 1)
+        pass()
+        #expect(history().latest(.max).isEmpty)
+    }
+
+    @Test("The history keeps its last minutes, and the file never has more than twice as many")
     func bounded() {
-        let kept = history()
-        for sent in 1...(3 * MetricsHistory.kept) {
+        let (kept, history) = (60, { self.history(kept: 60) })
+        let first = history()
+        for sent in 1...(3 * kept) {
             pass()
-            kept.add(totals(sent))
-            if sent.isMultiple(of: 97) { #expect(lines <= 2 * MetricsHistory.kept) }
+            first.add(totals(sent))
+            if sent.isMultiple(of: 7) { #expect(lines <= 2 * kept) }
         }
-        #expect(kept.latest(.max).count == MetricsHistory.kept)
-        #expect(history().latest(.max).count == MetricsHistory.kept)
-        pass(60)
-        #expect(history().latest(.max).count == MetricsHistory.kept - 60)
-        pass(Int64(MetricsHistory.kept))
+        #expect(first.latest(.max).count == kept)
+        #expect(history().latest(.max).count == kept)
+        pass(7)
+        #expect(history().latest(.max).count == kept - 7)
+        pass(Int64(kept))
         #expect(history().latest(.max).isEmpty)
     }
 

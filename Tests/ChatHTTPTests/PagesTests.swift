@@ -1,6 +1,7 @@
 import ChatDomain
 import HTTPTypes
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import ChatHTTP

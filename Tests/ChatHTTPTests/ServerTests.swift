@@ -5,6 +5,7 @@ import NIOCore
 import NIOEmbedded
 import NIOHTTPTypes
 import NIOSSL
+import TestSupport
 import Testing
 
 @testable import ChatHTTP

@@ -1,6 +1,7 @@
 import ChatDomain
 import NIOCore
 import NIOSSL
+import TestSupport
 import Testing
 
 @testable import ChatHTTP

@@ -22,7 +22,7 @@ struct PostgresAdministrationTests {
             let relays = try await Relays(count)
             self.relays = relays
             queue = try PostgresQueueAdministration(configuration: PostgresConfiguration(url: relays.fixture.url)) {
-                relays.fixture.time.withLock { $0 }
+                relays.fixture.time.now
             }
         }
 
@@ -117,7 +117,7 @@ struct PostgresAdministrationTests {
         try bench.insert(3)
         #expect(try await bench.lease() == [1, 2, 3])
         let wait = Transition(
-            .waiting(until: bench.fixture.time.withLock { $0 } + .seconds(60), reason: "Busy"),
+            .waiting(until: bench.fixture.time.now + .seconds(60), reason: "Busy"),
             adding: PushHistory(attempts: 1))
         #expect(try await bench.settle(1...2, wait) == 2)
         #expect(try await bench.settle(3...3, Transition(.failed(reason: "Bad"))) == 1)

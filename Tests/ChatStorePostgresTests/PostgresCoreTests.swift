@@ -2,6 +2,7 @@ import ChatDomain
 import Foundation
 import Logging
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import ChatStorePostgres
@@ -10,7 +11,7 @@ import Testing
 /// Tests the foundation of the stores on PostgreSQL: connections, transactions, announcements and starts.
 @Suite("PostgreSQL: connections, group commit, announcements, starts", .timeLimit(.minutes(2)))
 struct PostgresCoreTests {
-    private static let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+    private static let logger = Logger.silent
 
     private func database(_ fixture: PostgresFixture, schema: String? = nil) throws -> PostgresDatabase {
         try PostgresDatabase(
@@ -200,7 +201,7 @@ struct PostgresCoreTests {
 
     @Test("Relays that start at the same time create the tables once in each schema")
     func schemas() async throws {
-        let fixture = try PostgresFixture()
+        let fixture = try PostgresFixture(isEmpty: true)
         let versions = try await withThrowingTaskGroup(of: [UInt8].self) { group in
             for number in 0..<4 {
                 group.addTask {
@@ -244,7 +245,7 @@ struct PostgresCoreTests {
 
     @Test("Problems of the server are found before any table is made")
     func inspected() async throws {
-        let fixture = try PostgresFixture()
+        let fixture = try PostgresFixture(isEmpty: true)
         let postgres = PostgresConfiguration(url: fixture.url)
         #expect(try postgres.inspect().text.contains("no tables yet"))
         try database(fixture).close()
@@ -261,7 +262,7 @@ struct PostgresCoreTests {
 
     @Test("An upgrade from an earlier version gives the tables of a new database, with its rooms", arguments: [1, 2])
     func upgraded(version: Int) async throws {
-        let (fixture, new) = (try PostgresFixture(), try PostgresFixture())
+        let (fixture, new) = (try PostgresFixture(isEmpty: true), try PostgresFixture(isEmpty: true))
         try fixture.query(EarlierSchema.sql("postgres-\(version)"))
         try fixture.query(
             """

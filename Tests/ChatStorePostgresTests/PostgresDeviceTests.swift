@@ -28,7 +28,7 @@ struct PostgresDeviceTests {
         #expect(try await relays.register(1) == .refreshed)
         let device = try await relays.second.devices.device(StoreFixture.token(1), app: nil)
         #expect(device.tags.map(\.text) == ["b"] && device.user?.text == "u" && device.client.appVersion == "2")
-        #expect(device.registeredAt == relays.fixture.time.withLock { $0 } && device.seenAt == device.registeredAt)
+        #expect(device.registeredAt == relays.fixture.time.now && device.seenAt == device.registeredAt)
         #expect(device.createdAt == Timestamp(milliseconds: 1_800_000_000_000))
         // A registration activates an inactive device.
         try relays.fixture.query("UPDATE devices SET time_deactivated = now(), deactivated_reason = 'x', refusals = 3")

@@ -119,7 +119,7 @@ struct PostgresNotificationTests {
     func scheduled() async throws {
         let relays = try await Relays()
         try await relays.register(1)
-        let time = relays.fixture.time.withLock { $0 + .seconds(60) }
+        let time = relays.fixture.time.now + .seconds(60)
         let id = try await relays.send(.all, notBefore: time).id
         #expect(try await relays.first.notifications.notification(id).state == .scheduled)
         #expect(try await relays.first.queue.nextDue(app: .default) == time)
@@ -350,7 +350,7 @@ struct PostgresNotificationTests {
         let new = try await relays.send(.tokens(Self.tokens(1))).id
         try relays.fixture.query("DELETE FROM push_queue WHERE notification IN (\(old), \(new))")
         let retention = PostgresRetention(database: relays.first.database).notifications
-        let time = relays.fixture.time.withLock { $0 - .seconds(50) }
+        let time = relays.fixture.time.now - .seconds(50)
         #expect(try await retention.apply(before: time, relays.first.database) == 1)
         #expect(
             try relays.fixture.query("SELECT array_agg(notification_id ORDER BY 1) FROM notifications")

@@ -187,7 +187,7 @@ struct PostgresQueueTests {
     @Test("A push waits for its time, the next due time is right, and a clock that is set back makes retries due")
     func times() async throws {
         let relays = try await Relays()
-        let now = relays.fixture.time.withLock { $0 }
+        let now = relays.fixture.time.now
         #expect(try await relays.first.queue.nextDue(app: .default) == nil)
         try relays.insert(1, ", not_before", ", \((now + .seconds(60)).milliseconds)")
         try relays.insert(1, ", not_before, unanswered", ", \((now + .seconds(30)).milliseconds), 1")
@@ -262,7 +262,7 @@ struct PostgresQueueTests {
     @Test("An outcome changes the device and the notification's counts")
     func effects() async throws {
         let relays = try await Relays()
-        let now = relays.fixture.time.withLock { $0 }
+        let now = relays.fixture.time.now
         for number in 1...4 {
             _ = try await relays.first.devices.register(
                 RegistrationRequest(token: StoreFixture.token(number), app: .default))
@@ -447,7 +447,7 @@ struct PostgresQueueTests {
     @Test("Reports of the feedback service are acted on once, by any relay")
     func feedback() async throws {
         let relays = try await Relays(2)
-        let now = relays.fixture.time.withLock { $0 }
+        let now = relays.fixture.time.now
         for number in 1...2 {
             _ = try await relays.first.devices.register(
                 RegistrationRequest(token: StoreFixture.token(number), app: .default))
@@ -469,7 +469,7 @@ struct PostgresQueueTests {
     @Test("Every relay reports the metrics of the whole database")
     func metrics() async throws {
         let relays = try await Relays(2)
-        let now = relays.fixture.time.withLock { $0 }
+        let now = relays.fixture.time.now
         try relays.insert(5)
         try relays.insert(1, ", app, not_before", ", 'late', \((now + .seconds(9)).milliseconds)")
         try relays.fixture.query("UPDATE push_queue SET time_queued = '2020-01-01 00:00:00+00' WHERE message_id = 5")

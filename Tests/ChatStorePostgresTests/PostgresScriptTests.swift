@@ -27,7 +27,7 @@ struct PostgresScriptTests {
     @Test("Thousands of retries that wait for too long become due at once; clocks may differ by a minute")
     func mended() async throws {
         let relays = try await Relays()
-        let last = (relays.fixture.time.withLock { $0 } + PushLifeCycle.longestWait).milliseconds
+        let last = (relays.fixture.time.now + PushLifeCycle.longestWait).milliseconds
         try relays.fixture.query(
             """
             INSERT INTO push_queue (device_token, payload, attempts, not_before)

@@ -99,7 +99,7 @@ struct PostgresTokenTests {
         let (first, second) = (relays.first.tokens, relays.second.tokens)
         let name = try AccessToken.name("build")
         let grant = try AccessGrant(scopes: [.send, .read], audience: .tags([Tag(stored: "x")]))
-        let end = relays.fixture.time.withLock { $0 + .seconds(60) }
+        let end = relays.fixture.time.now + .seconds(60)
         let (token, secret) = try await first.create(name, grant, expiresAt: end)
         #expect(try await second.token(of: secret) == token)
         #expect(try await second.token(of: secret + "x") == nil)
@@ -116,7 +116,7 @@ struct PostgresTokenTests {
         try await second.flush()
         try await first.flush()
         let used = try await first.token(of: secret)
-        #expect(used?.lastUsedFrom == "192.0.2.2" && used?.lastUsedAt == relays.fixture.time.withLock { $0 })
+        #expect(used?.lastUsedFrom == "192.0.2.2" && used?.lastUsedAt == relays.fixture.time.now)
         #expect(try await second.revoke(token.id)?.text == "build")
         #expect(try await second.revoke(token.id) == nil)
         #expect(try await first.token(of: secret) == nil)

@@ -3,6 +3,7 @@ import ChatStore
 import Foundation
 import GRDB
 import Logging
+import TestSupport
 import Testing
 
 @testable import TestStores
@@ -37,7 +38,7 @@ struct DatabaseFileTests {
             #expect(FileManager.default.createFile(atPath: name, contents: nil, attributes: [.posixPermissions: 0o644]))
         }
         let database = try SQLiteDatabase(
-            file: DatabaseFile(path: link), logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            file: DatabaseFile(path: link), logger: .silent)
         for name in names {
             let attributes = try FileManager.default.attributesOfItem(atPath: name)
             #expect(attributes[.posixPermissions] as? Int == 0o600, "\(name)")
@@ -194,7 +195,7 @@ struct DatabaseFileTests {
     private func fillVersion3() throws {
         let token = String(repeating: "ab", count: 32)
         let time = "'2026-05-07 21:57:29.123'"
-        let waiting = fixture.time.withLock { $0 + .seconds(3600) }.milliseconds
+        let waiting = (fixture.time.now + .seconds(3600)).milliseconds
         for sql in [
             "INSERT INTO devices (device_id, app, device_token) VALUES (1, 'default', '\(token)')",
             "INSERT INTO messages (message_id, secret_code, udid, nickname, text) VALUES (7, 'room', 'a', 'a', 'hi')",

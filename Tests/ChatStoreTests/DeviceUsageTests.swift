@@ -33,7 +33,7 @@ struct DeviceUsageTests {
 
     /// Returns today's number of devices by app version, with the keys `all`, `unknown` and `others`.
     private func today() async throws -> [String: Int] {
-        let days = try #require(await store.metrics.usage(since: fixture.time.withLock { $0 }.day))
+        let days = try #require(await store.metrics.usage(since: fixture.time.now.day))
         return days.reduce(into: [:]) { result, count in
             guard let kind = count.kind else { return result["all"] = count.devices }
             guard kind == .appVersion else { return }
@@ -49,7 +49,7 @@ struct DeviceUsageTests {
     func kept() async throws {
         try await join(1)
         #expect(try await device(1).client == ClientInfo(appVersion: "1.0", osVersion: "5.1", deviceModel: "iPhone"))
-        #expect(try await device(1).seenAt == fixture.time.withLock { $0 })
+        #expect(try await device(1).seenAt == fixture.time.now)
         // A value that the app does not send again stays.
         try await store.rooms.update(
             StoreFixture.member(1), token: StoreFixture.token(1), client: ClientInfo(appVersion: "1.1"), user: nil)
@@ -83,7 +83,7 @@ struct DeviceUsageTests {
         // The app sends no version, so the version of yesterday counts.
         try await join(1, version: nil)
         #expect(try await today() == ["all": 1, "2.0": 1])
-        let since = fixture.time.withLock { $0 - .seconds(86_400) }.day
+        let since = (fixture.time.now - .seconds(86_400)).day
         let all = try #require(await store.metrics.usage(since: since)).filter { $0.kind == nil }
         #expect(all.map(\.devices) == [4, 1])
     }
@@ -104,13 +104,13 @@ struct DeviceUsageTests {
     func seen() async throws {
         try await join(1)
         try await join(2)
-        let start = fixture.time.withLock { $0 }
+        let start = fixture.time.now
         for (wait, isSeen) in [(60, false), (600, true)] {
             fixture.advance(.seconds(wait))
             let message = try await store.rooms.post(StoreFixture.post(1, "hi")).message
             store.feed.handedOut(message, to: try StoreFixture.member(2))
             try await store.activity.flush()
-            let now = fixture.time.withLock { $0 }
+            let now = fixture.time.now
             for number in 1...2 { #expect(try await device(number).seenAt == (isSeen ? now : start)) }
         }
         fixture.advance(.seconds(86_400))

@@ -23,7 +23,7 @@ struct ModerationTests {
             "SELECT member_id FROM active_users WHERE udid = ?", [StoreFixture.member(number).text])[0][0]
     }
 
-    private func end(in seconds: Int) -> Timestamp { bench.fixture.time.withLock { $0 } + .seconds(seconds) }
+    private func end(in seconds: Int) -> Timestamp { bench.fixture.time.now + .seconds(seconds) }
 
     /// Returns the text of the error that the call throws. `nil` if it throws none.
     private func refusal(_ call: () async throws -> Void) async -> String? {
@@ -107,7 +107,7 @@ struct ModerationTests {
         _ = try await store.moderation.ban(BanRequest(.member(id(2), everywhere: false)), by: moderator)
         _ = try bench.fixture.query(
             "UPDATE push_queue SET attempts = 1, not_before = ? WHERE message_id = 1",
-            [bench.fixture.time.withLock { $0.milliseconds }])
+            [bench.fixture.time.now.milliseconds])
         try store.close()
 
         let again = try QueueFixture(bench.fixture, try bench.fixture.open())

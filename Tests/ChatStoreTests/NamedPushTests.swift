@@ -115,7 +115,7 @@ struct NamedPushTests {
         try await bench.store.rooms.join(StoreFixture.join(2))
         _ = try await bench.store.rooms.post(StoreFixture.post(1, "hi"))
         _ = try await bench.lease(Self.slot(), .http2)
-        let registered = bench.fixture.time.withLock { $0 }
+        let registered = bench.fixture.time.now
         _ = try await bench.settle(
             1...1, .unregistered(since: registered + .milliseconds(milliseconds), reason: "Unregistered"))
         let isGone = try bench.fixture.value("SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL") == 1
@@ -181,7 +181,7 @@ struct TroubleTests {
             #expect(try await lease(connection, room: 1).pushes.map(\.id) == [1])
             _ = try await bench.settle(1...1, refusal, connection: connection)
             guard let due = try await bench.store.queue.nextDue(app: .default) else { return -1 }
-            let now = bench.fixture.time.withLock { $0 }
+            let now = bench.fixture.time.now
             bench.fixture.advance(.milliseconds(due.milliseconds - now.milliseconds))
             return due.milliseconds - now.milliseconds
         }

@@ -22,7 +22,7 @@ struct NotificationFixture: Sendable {
         queue = try QueueFixture(fixture, store)
     }
 
-    var now: Timestamp { fixture.time.withLock { $0 } }
+    var now: Timestamp { fixture.time.now }
 
     static func token(_ number: Int) throws -> DeviceToken { try StoreFixture.token(number) }
 

@@ -17,7 +17,7 @@ final class QueueFixture: Sendable {
         let fixture = try fixture ?? StoreFixture()
         self.fixture = fixture
         self.store = try store ?? fixture.open()
-        dispatch = DispatchFixture(self.store.queue) { fixture.time.withLock { $0 } }
+        dispatch = DispatchFixture(self.store.queue) { fixture.time.now }
     }
 
     func insert(_ count: Int, payload: String = #"{"aps":{}}"#) throws {

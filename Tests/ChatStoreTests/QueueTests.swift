@@ -38,7 +38,7 @@ struct QueueTests {
         var arrivals = queue.arrivals(of: .default).makeAsyncIterator()
         let (others, signal) = AsyncStream.makeStream(of: Void.self)
         queue.announceArrivals(of: .web, to: signal)
-        let time = bench.fixture.time.withLock { $0 } + .seconds(60)
+        let time = bench.fixture.time.now + .seconds(60)
         let wait = Transition(.waiting(until: time, reason: "Busy"), adding: PushHistory(attempts: 1))
         _ = try await queue.settle([Settlement(1...1, wait)], app: .default)
         await arrivals.next()
@@ -118,7 +118,7 @@ struct QueueTests {
     @Test("A push past its time expires, and a waiting push is not leased early")
     func times() async throws {
         try bench.insert(3)
-        let now = bench.fixture.time.withLock { $0 }
+        let now = bench.fixture.time.now
         _ = try bench.fixture.query("UPDATE push_queue SET expires_at = ? WHERE message_id = 1", [now.seconds])
         _ = try bench.fixture.query(
             "UPDATE push_queue SET not_before = ? WHERE message_id = 2", [(now + .seconds(60)).milliseconds])
@@ -146,7 +146,7 @@ struct QueueTests {
             let lease = try await bench.lease(StoreFixture.slot(Int64(connection)))
             #expect(lease.pushes.count == 1)
             _ = try await bench.settle(1...1, .retry(reason: "ProcessingError"), connection: Int64(connection))
-            let now = bench.fixture.time.withLock { $0 }
+            let now = bench.fixture.time.now
             guard let due = try await bench.store.queue.nextDue(app: .default) else { break }
             waits.append(due.milliseconds - now.milliseconds)
             bench.fixture.advance(.milliseconds(due.milliseconds - now.milliseconds))
@@ -167,7 +167,7 @@ struct QueueTests {
         _ = try await bench.settle(1...1, .unanswered(reason: "ConnectionClosed"), connection: 31)
         _ = try await bench.lease(StoreFixture.slot(32))
         _ = try await bench.settle(1...1, .retry(reason: "ProcessingError"), connection: 32)
-        let now = bench.fixture.time.withLock { $0 }
+        let now = bench.fixture.time.now
         #expect(try await bench.store.queue.nextDue(app: .default) == now + .seconds(1))
         #expect(try bench.fixture.value("SELECT attempts FROM push_queue") == 2)
     }
@@ -231,7 +231,7 @@ struct QueueTests {
         // The poisoned push is tried later and later, and each time other pushes are accepted beside it.
         for _ in 0..<20 {
             guard let due = try await bench.store.queue.nextDue(app: .default) else { break }
-            let now = bench.fixture.time.withLock { $0 }
+            let now = bench.fixture.time.now
             bench.fixture.advance(.milliseconds(due.milliseconds - now.milliseconds))
             connection += 2
             #expect(try await bench.lease(StoreFixture.slot(connection)).pushes.map(\.id) == [poisoned])

@@ -60,7 +60,7 @@ struct QueueUpkeepTests {
     func unregistered() async throws {
         try await bench.store.rooms.join(StoreFixture.join(1))
         try await bench.store.rooms.join(StoreFixture.join(2))
-        let joined = bench.fixture.time.withLock { $0 }
+        let joined = bench.fixture.time.now
         _ = try await bench.store.rooms.post(StoreFixture.post(1, "a"))
         _ = try await bench.lease(StoreFixture.slot())
         _ = try await bench.settle(1...1, .unregistered(since: joined - .seconds(60), reason: "Unregistered"))
@@ -77,7 +77,7 @@ struct QueueUpkeepTests {
 
     @Test("Feedback is stored, compared with the last registration, and acted on once")
     func feedback() async throws {
-        let start = bench.fixture.time.withLock { $0 }
+        let start = bench.fixture.time.now
         for number in 1...2 { try await bench.store.rooms.join(StoreFixture.join(number)) }
         try await bench.store.feedback.record(
             [
@@ -187,7 +187,7 @@ struct QueueUpkeepTests {
 
     @Test("Many pushes with the same due time are leased once, and later ones at their time")
     func manyDue() async throws {
-        let now = bench.fixture.time.withLock { $0 }
+        let now = bench.fixture.time.now
         for (count, time) in [(9000, now + .seconds(10)), (10, now + .seconds(7200))] {
             _ = try bench.fixture.query(
                 """

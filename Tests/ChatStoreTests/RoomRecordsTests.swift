@@ -20,7 +20,7 @@ struct RoomRecordsTests {
     func bounded() async throws {
         for number in 1...5 { try await store.rooms.join(StoreFixture.join(number)) }
         let activity = MemberActivity(database: store.database, mostWaiting: 3)
-        let time = fixture.time.withLock { $0 } + .seconds(1)
+        let time = fixture.time.now + .seconds(1)
         for number in [1, 2, 3, 4, 5, 1] { activity.wrote(try StoreFixture.member(number), at: time, from: nil) }
         try await activity.flush()
         #expect(try fixture.value("SELECT count(*) FROM active_users WHERE time_last_message IS NOT NULL") == 3)
@@ -67,7 +67,7 @@ struct RoomRecordsTests {
         let members = try await store.records.members(of: code("room"), after: nil, limit: 4)
         #expect(members.items.map(\.fetchedTo) == [nil, first, nil, second])
         #expect(members.items.map { $0.token == nil } == [false, false, false, true])
-        #expect(members.items[1].fetchedAt == fixture.time.withLock { $0 - .seconds(5) })
+        #expect(members.items[1].fetchedAt == fixture.time.now - .seconds(5))
         let last = try await store.records.members(of: code("room"), after: members.next, limit: 4)
         #expect(last.items.map(\.nickname) == ["name5"] && last.next == nil)
         let messages = try await store.records.messages(of: code("room"), .newestFirst(before: nil), limit: 1)
@@ -98,7 +98,7 @@ struct RoomRecordsTests {
         try await store.rooms.join(StoreFixture.join(2))
         let members = try await store.records.members(of: code("room"), after: nil, limit: 5)
         #expect(members.items.map(\.fetchedTo) == [nil, message])
-        #expect(members.items[1].fetchedAt == fixture.time.withLock { $0 })
+        #expect(members.items[1].fetchedAt == fixture.time.now)
         let later = try await store.rooms.post(StoreFixture.post(1, "again")).message
         store.feed.handedOut(later, to: try StoreFixture.member(2))
         await record()

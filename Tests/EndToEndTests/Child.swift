@@ -209,23 +209,6 @@ struct SandboxPorts: Sendable {
     }
 }
 
-struct TimedOut: Error, CustomStringConvertible {
-    let description: String
-}
-
-/// Polls until a condition holds. Tests wait in no other way.
-func eventually(
-    _ what: String, within limit: Duration = .seconds(60), every pause: Duration = .milliseconds(20),
-    _ holds: () async throws -> Bool
-) async throws {
-    let deadline = ContinuousClock.now + limit
-    while true {
-        if try await holds() { return }
-        guard ContinuousClock.now < deadline else { throw TimedOut(description: "waited \(limit) until \(what)") }
-        try await Task.sleep(for: pause)
-    }
-}
-
 /// Runs a test's cases concurrently, because each mostly waits. Throws the first error of a case.
 func sideBySide<Case: Sendable>(
     _ cases: [Case], _ run: @escaping @Sendable (Case) async throws -> Void

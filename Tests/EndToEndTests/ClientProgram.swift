@@ -1,4 +1,5 @@
 import Foundation
+import TestSupport
 
 /// A third-party program, run to its end.
 struct ClientProgram {

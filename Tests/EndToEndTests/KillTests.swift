@@ -2,6 +2,7 @@ import Foundation
 import GRDB
 import Synchronization
 import TestStores
+import TestSupport
 import Testing
 
 extension Surroundings {

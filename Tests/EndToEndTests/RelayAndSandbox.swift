@@ -2,6 +2,7 @@ import AsyncHTTPClient
 import Foundation
 import NIOCore
 import NIOHTTP1
+import TestSupport
 
 /// A sandbox process of the built executable, and its control API.
 struct SandboxProcess: Sendable {

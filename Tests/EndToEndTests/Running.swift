@@ -1,4 +1,5 @@
 import Foundation
+import TestSupport
 
 /// A running process of the built executable, with its log.
 final class Running: Sendable {

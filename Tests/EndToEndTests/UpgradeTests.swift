@@ -1,6 +1,7 @@
 import Foundation
 import GRDB
 import TestStores
+import TestSupport
 import Testing
 
 extension Databases {

@@ -3,6 +3,7 @@ import Crypto
 import Foundation
 import NIOCore
 import PushWire
+import TestSupport
 import Testing
 
 extension Clients {

@@ -1,6 +1,7 @@
 import ChatDomain
 import Logging
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import NtfyUpstream
@@ -20,7 +21,7 @@ struct UpstreamSenderTests {
     ) -> UpstreamSender {
         UpstreamSender(
             store: store, server: { server }, send: send, now: { now },
-            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            logger: .silent)
     }
 
     @Test("A request names only the hash of the room's address, and the message's id in ntfy's form")

@@ -3,6 +3,7 @@ import Logging
 import NIOCore
 import PushWire
 import ServiceLifecycle
+import TestSupport
 import Testing
 
 @testable import PushSandbox
@@ -75,7 +76,7 @@ struct SandboxTests {
             let client = try await sandbox.gateway()
             try await client.send(.good(1))
             // Then the server has finished its handshake as well. The client may finish its own first.
-            try await TestLimit.wait { try await sandbox.notifications().count == 1 }
+            try await eventually { try await sandbox.notifications().count == 1 }
             let hanging = try await sandbox.gateway()
             try await hanging.stopReading()
             await group.triggerGracefulShutdown()
@@ -90,7 +91,7 @@ struct SandboxTests {
         try await TestSandbox.with { sandbox in
             let client = try await sandbox.gateway()
             try await client.send(.good(1))
-            try await TestLimit.wait { try await sandbox.notifications().count == 1 }
+            try await eventually { try await sandbox.notifications().count == 1 }
             let running = Task { try await sandbox.sandbox.run() }
             running.cancel()
             try await running.value

@@ -15,17 +15,17 @@ struct MigrationTests {
         case file(StoreFixture)
         case server(PostgresFixture)
 
-        init(_ kind: StoreKind) throws {
+        init(_ kind: StoreKind, isEmpty: Bool = false) throws {
             switch kind {
             case .sqlite: self = .file(try StoreFixture())
-            case .postgres: self = .server(try PostgresFixture())
+            case .postgres: self = .server(try PostgresFixture(isEmpty: isEmpty))
             }
         }
 
         /// An empty database of the other kind.
         func other() throws -> Base {
             switch self {
-            case .file: try Base(.postgres)
+            case .file: try Base(.postgres, isEmpty: true)
             case .server: try Base(.sqlite)
             }
         }
@@ -33,14 +33,14 @@ struct MigrationTests {
         var now: Timestamp {
             get {
                 switch self {
-                case .file(let fixture): fixture.time.withLock { $0 }
-                case .server(let fixture): fixture.time.withLock { $0 }
+                case .file(let fixture): fixture.time.now
+                case .server(let fixture): fixture.time.now
                 }
             }
             nonmutating set {
                 switch self {
-                case .file(let fixture): fixture.time.withLock { $0 = newValue }
-                case .server(let fixture): fixture.time.withLock { $0 = newValue }
+                case .file(let fixture): fixture.time.now = newValue
+                case .server(let fixture): fixture.time.now = newValue
                 }
             }
         }
@@ -386,7 +386,7 @@ struct MigrationTests {
                 ('a3', '{}', 'sent', '2020-02-29 01:00:00', '2020-02-29 01:00:00.5'),
                 ('a4', '{}', 'sent', '2020-03-01 00:00:00', NULL), ('a5', '{}', 'pending', NULL, '2020-03-01 00:00:00')
             """)
-        let server = try PostgresFixture()
+        let server = try PostgresFixture(isEmpty: true)
         _ = try Base.file(file).copy(to: .server(server))
         #expect(
             try server.query("SELECT device_token, tableoid::regclass FROM push_queue ORDER BY 1") == """
@@ -408,7 +408,7 @@ struct MigrationTests {
 
     @Test("A credential is left out if a script has deleted its member without SQLite's foreign keys")
     func ownerlessCredential() async throws {
-        let (file, server) = (try StoreFixture(), try PostgresFixture())
+        let (file, server) = (try StoreFixture(), try PostgresFixture(isEmpty: true))
         let stores = try file.open()
         for number in 1...2 {
             try await stores.rooms.join(StoreFixture.join(number))
@@ -451,7 +451,7 @@ struct MigrationTests {
             ("UPDATE push_queue SET message_id = 5000000000000000000", "PostgreSQL refuses a row of push_queue"),
         ])
     func refusedValues(statement: String, problem: String) async throws {
-        let (file, server) = (try StoreFixture(), try PostgresFixture())
+        let (file, server) = (try StoreFixture(), try PostgresFixture(isEmpty: true))
         let stores = try file.open()
         try await stores.rooms.join(StoreFixture.join(1))
         try stores.close()
@@ -464,7 +464,7 @@ struct MigrationTests {
 
     @Test("A payload becomes text, and a time gets milliseconds, in whatever form a script has written them")
     func forms() throws {
-        let (file, server) = (try StoreFixture(), try PostgresFixture())
+        let (file, server) = (try StoreFixture(), try PostgresFixture(isEmpty: true))
         try file.open().close()
         _ = try file.query(
             """
@@ -504,7 +504,7 @@ struct MigrationTests {
 
     @Test("A move is refused if a relay uses either side, the source is missing, or the target is not empty")
     func refused() async throws {
-        let (file, server) = (try StoreFixture(), try PostgresFixture())
+        let (file, server) = (try StoreFixture(), try PostgresFixture(isEmpty: true))
         func there() throws -> String { try problemOf { try Base.file(file).copy(to: .server(server)) } }
         func back() throws -> String { try problemOf { try Base.server(server).copy(to: .file(file)) } }
         #expect(try there().contains("does not exist"))
@@ -532,7 +532,7 @@ struct MigrationTests {
 
     @Test("Another schema version is refused on both sides")
     func versions() async throws {
-        let (file, server) = (try StoreFixture(), try PostgresFixture())
+        let (file, server) = (try StoreFixture(), try PostgresFixture(isEmpty: true))
         try file.createFile(ofVersion: 8)
         #expect(
             try problemOf { try Base.file(file).copy(to: .server(server)) }.contains(
@@ -546,7 +546,7 @@ struct MigrationTests {
 
     @Test("During a move no relay can start on either side, and no program can write to the source")
     func locks() async throws {
-        let (file, server) = (try StoreFixture(), try PostgresFixture())
+        let (file, server) = (try StoreFixture(), try PostgresFixture(isEmpty: true))
         try file.open().close()
         let lock = "SELECT pg_try_advisory_xact_lock(hashtextextended('pushchat schema public', 0))"
         try SQLiteMigration.read(file.path) { _ in
@@ -631,7 +631,7 @@ struct MigrationTests {
 
     @Test("A target that returns other rows than were written is detected")
     func falsified() throws {
-        let (file, server) = (try StoreFixture(), try PostgresFixture())
+        let (file, server) = (try StoreFixture(), try PostgresFixture(isEmpty: true))
         try file.open().close()
         _ = try file.query("INSERT INTO push_queue (device_token, payload) VALUES ('a1', '{}')")
         try server.query(

@@ -73,7 +73,7 @@ struct QueuePropertyTests {
                 }
                 isIntact = { [query] in try query("PRAGMA integrity_check") == [["ok"]] }
                 advance = { fixture.advance($0) }
-                now = { fixture.time.withLock { $0 } }
+                now = { fixture.time.now }
             case .postgres:
                 let fixture = try PostgresFixture()
                 relays = 2
@@ -87,7 +87,7 @@ struct QueuePropertyTests {
                 }
                 isIntact = { true }
                 advance = { fixture.advance($0) }
-                now = { fixture.time.withLock { $0 } }
+                now = { fixture.time.now }
             }
         }
     }

@@ -24,11 +24,11 @@ enum StoreKind: CaseIterable, Sendable {
                 administration: {
                     let queue = try PostgresQueueAdministration(configuration: PostgresConfiguration(url: fixture.url))
                     {
-                        fixture.time.withLock { $0 }
+                        fixture.time.now
                     }
                     return (queue, { queue.close() })
                 },
-                advance: { fixture.advance($0) }, now: { fixture.time.withLock { $0 } },
+                advance: { fixture.advance($0) }, now: { fixture.time.now },
                 time: { "'\($0.sqlText)+00'" }
             ) { sql in
                 try fixture.query(sql).split(separator: "\n").map { row in
@@ -46,9 +46,9 @@ enum StoreKind: CaseIterable, Sendable {
                         close: { try store.close() })
                 },
                 administration: {
-                    (try QueueFile(path: fixture.path) { fixture.time.withLock { $0 } }, {})
+                    (try QueueFile(path: fixture.path) { fixture.time.now }, {})
                 },
-                advance: { fixture.advance($0) }, now: { fixture.time.withLock { $0 } },
+                advance: { fixture.advance($0) }, now: { fixture.time.now },
                 time: { "'\($0.sqlText)'" }
             ) { sql in
                 try fixture.query(sql).map { row in row.databaseValues.map { "\($0.storage.value ?? "")" } }

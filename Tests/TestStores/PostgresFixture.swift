@@ -3,6 +3,7 @@ import ChatDomain
 import Foundation
 import Logging
 import Synchronization
+import TestSupport
 
 @testable import ChatStorePostgres
 
@@ -11,12 +12,24 @@ import Synchronization
 final class PostgresFixture: Sendable {
     let server: PostgresServer
     let database: String
-    let time = Mutex(Timestamp(milliseconds: 1_800_000_000_000))
+    let time = WallClock(Timestamp(milliseconds: 1_800_000_000_000))
     private let client: PostgresClient
 
-    init() throws {
+    /// A database with the tables, which new databases copy. To create the tables takes longer than most tests.
+    private static let template = Result {
+        let server = try PostgresServer.shared()
+        let name = try server.makeDatabase()
+        let configuration = PostgresConfiguration(url: server.url(name))
+        _ = try PostgresSchema.current.bringUpToDate(configuration)
+        // PostgreSQL writes its cache of the tables with the first connection. The copies contain it.
+        try PostgresClient(url: configuration.url).rows("SELECT 1")
+        return name
+    }
+
+    /// - Parameter isEmpty: Whether the database has no tables yet.
+    init(isEmpty: Bool = false) throws {
         server = try PostgresServer.shared()
-        database = try server.makeDatabase()
+        database = try server.makeDatabase(from: isEmpty ? nil : Self.template.get())
         client = PostgresClient(url: server.url(database))
     }
 
@@ -36,7 +49,7 @@ final class PostgresFixture: Sendable {
                     format: { StoreFixture.format(of: $0, namesMessage: namesMessage) },
                     defaultApp: defaultApp, keepsUsage: keepsUsage(), apps: apps)
             },
-            now: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            now: { self.time.now }, logger: .silent)
         do {
             _ = try await stores.upkeep.prepare()
         } catch {
@@ -47,7 +60,7 @@ final class PostgresFixture: Sendable {
     }
 
     func advance(_ duration: Duration) {
-        time.withLock { $0 = $0 + duration }
+        time.advance(by: duration)
     }
 
     /// Runs a statement as another program. The result has `|` between columns and line breaks between rows.

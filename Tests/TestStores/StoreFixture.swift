@@ -5,21 +5,18 @@ import Foundation
 import GRDB
 import Logging
 import Synchronization
+import TestSupport
 
 /// The database file of one test, in a folder that is deleted after the test.
 final class StoreFixture: Sendable {
-    let directory: URL
-    let time = Mutex(Timestamp(milliseconds: 1_800_000_000_000))
+    private let folder: TemporaryFolder
+    let time = WallClock(Timestamp(milliseconds: 1_800_000_000_000))
 
+    var directory: URL { folder.url }
     var path: String { directory.appending(path: "pushchat.db").path }
 
     init() throws {
-        directory = FileManager.default.temporaryDirectory.appending(path: "pushchat-\(UUID().uuidString)")
-        try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
-    }
-
-    deinit {
-        try? FileManager.default.removeItem(at: directory)
+        folder = try TemporaryFolder()
     }
 
     func open(
@@ -33,7 +30,7 @@ final class StoreFixture: Sendable {
                     format: { StoreFixture.format(of: $0, namesMessage: namesMessage) },
                     defaultApp: defaultApp, keepsUsage: keepsUsage(), apps: apps)
             },
-            now: { self.time.withLock { $0 } }, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            now: { self.time.now }, logger: .silent)
     }
 
     /// The app whose chat pushes have all optional fields and the number of unread messages.
@@ -52,7 +49,7 @@ final class StoreFixture: Sendable {
     }
 
     func advance(_ duration: Duration) {
-        time.withLock { $0 = $0 + duration }
+        time.advance(by: duration)
     }
 
     /// Runs a statement as another process.

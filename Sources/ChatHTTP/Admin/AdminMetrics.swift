@@ -40,7 +40,7 @@ struct AdminMetrics: Sendable {
     func stats(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try AdminQuery(request, names: ["days", "minutes"])
         let days = try query.number("days", 1...Int64(DeviceDay.kept)) ?? 1
-        let minutes = try query.number("minutes", 0...Int64(MetricsHistory.kept)) ?? 0
+        let minutes = try query.number("minutes", 0...Int64(MetricsHistory.day)) ?? 0
         let (parts, totals, outcomes) = (try await parts(), try await store.totals(), store.outcomes())
         let now = environment.now()
         let usage = try await usage(days: Int(days), now: now)

@@ -12,6 +12,8 @@ struct ChatContext: RequestContext {
     let peer: SocketAddress?
     let channel: any Channel
     var ids = RequestIDs()
+    /// The method of the request. ``ResponseMiddleware`` gives it back to the request, which the router got without it.
+    var method = HTTPRequest.Method.get
     /// The time at which the request's head was read, in ``MonotonicTime``.
     var received = Duration.zero
     /// The caller. `nil` until ``AdminGuard`` has identified it.

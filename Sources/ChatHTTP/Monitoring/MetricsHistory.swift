@@ -9,8 +9,8 @@ import Synchronization
 /// no space in the database's log, and a damaged file never keeps the relay from starting. Nothing else depends on the
 /// history. The relay skips a line that it cannot read. If it cannot write a line, that minute is in memory only.
 final class MetricsHistory: Sendable {
-    /// The number of minutes to keep in memory. The file holds up to twice as many before it is rewritten.
-    static let kept = 1440
+    /// The number of minutes of a day.
+    static let day = 1440
     /// The maximum size of a file that is read, in bytes. A regular file is about a third of that size.
     private static let maxFileSize = 1 << 20
 
@@ -62,21 +62,22 @@ final class MetricsHistory: Sendable {
     }
 
     private struct State {
+        let kept: Int
         var minutes: [Minute] = []
         var last = Totals()
 
-        /// Adds a minute, and drops minutes that are older than a day.
+        /// Adds a minute, and drops those that are too old.
         ///
         /// - Returns: Whether later minutes existed. They are dropped as well, because the clock was set back.
         @discardableResult
         mutating func add(_ minute: Minute) -> Bool {
-            let begin = minute.at - .seconds(60 * MetricsHistory.kept)
+            let begin = minute.at - .seconds(60 * kept)
             let count = minutes.count
             minutes.removeAll { $0.at >= minute.at }
             defer {
                 minutes.removeAll { $0.at <= begin }
                 minutes.append(minute)
-                minutes.removeFirst(max(0, minutes.count - MetricsHistory.kept))
+                minutes.removeFirst(max(0, minutes.count - kept))
             }
             return minutes.count < count
         }
@@ -85,7 +86,9 @@ final class MetricsHistory: Sendable {
     private let file: String?
     private let now: TimeSource
     private let logger: Logger
-    private let state = Mutex(State())
+    /// The number of minutes to keep in memory. The file holds up to twice as many before it is rewritten.
+    private let kept: Int
+    private let state: Mutex<State>
     /// The number of lines in the file. `nil` if the file must be rewritten. Locked during a write; readers do not wait
     /// for it.
     private let lines = Mutex<Int?>(nil)
@@ -93,8 +96,10 @@ final class MetricsHistory: Sendable {
     /// Creates the history and reads its file.
     ///
     /// - Parameter file: The file of the history. `nil` to keep it in memory only.
-    init(file: String?, now: @escaping TimeSource, logger: Logger) {
+    init(file: String?, kept: Int = day, now: @escaping TimeSource, logger: Logger) {
         self.file = file
+        self.kept = kept
+        state = Mutex(State(kept: kept))
         self.now = now
         self.logger = logger
         if let file { load(file) }
@@ -119,14 +124,14 @@ final class MetricsHistory: Sendable {
         guard let file else { return }
         lines.withLock { lines in
             do {
-                if let count = lines, count < 2 * Self.kept, all == nil {
+                if let count = lines, count < 2 * kept, all == nil {
                     // If the write fails, the file may end in part of a line and must be rewritten.
                     lines = nil
                     try Self.append(minute, to: file)
                     lines = count + 1
                 } else {
                     lines = nil
-                    lines = try Self.write(all ?? Array(latest(Self.kept)), to: file)
+                    lines = try Self.write(all ?? Array(latest(kept)), to: file)
                 }
             } catch {
                 logger.debug("the metrics of this minute are in memory only", metadata: ["error": "\(error)"])
@@ -144,10 +149,10 @@ final class MetricsHistory: Sendable {
         let found = bytes.split(separator: UInt8(ascii: "\n"))
         let now = self.now()
         state.withLock { state in
-            for minute in found.suffix(2 * Self.kept).compactMap({ Minute($0) }) where minute.at <= now {
+            for minute in found.suffix(2 * kept).compactMap({ Minute($0) }) where minute.at <= now {
                 state.add(minute)
             }
-            let begin = now - .seconds(60 * Self.kept)
+            let begin = now - .seconds(60 * kept)
             state.minutes.removeAll { $0.at <= begin }
         }
         // If the last line was cut off, the next one must not be appended to it.

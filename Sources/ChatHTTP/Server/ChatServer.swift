@@ -186,7 +186,10 @@ struct ChatResponder: HTTPResponder {
     let ownNames: Set<Substring>
 
     func respond(to request: Request, context: ChatContext) async throws -> Response {
+        var context = context
+        context.method = request.method
         let request = RootPaths.resolved(request, environment.settings, ownNames: ownNames)
+            .with(method: Routes.anyMethod)
         guard StreamOpener.mayServe(request.uri.path) else {
             return try await router.respond(to: request, context: context)
         }

@@ -21,6 +21,7 @@ struct ResponseMiddleware: RouterMiddleware {
     func handle(
         _ request: Request, context: ChatContext, next: (Request, ChatContext) async throws -> Response
     ) async throws -> Response {
+        let request = request.with(method: context.method)
         var context = context
         context.ids = RequestIDs(request.headers, otherwise: context.id)
         context.received = metrics.clock.now()

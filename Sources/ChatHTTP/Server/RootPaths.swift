@@ -27,3 +27,12 @@ enum RootPaths {
         return settings.ntfyAtRoot && NtfyAPI.servesAtRoot(request, ownNames: ownNames) ? Route.ntfyPrefix : nil
     }
 }
+
+extension Request {
+    /// Returns the request with another method.
+    func with(method: HTTPRequest.Method) -> Request {
+        var head = head
+        head.method = method
+        return Request(head: head, body: body)
+    }
+}

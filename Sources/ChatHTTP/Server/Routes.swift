@@ -17,8 +17,11 @@ struct Routes {
         for path in paths { add(path, routes.filter { $0.path == path }, to: router) }
     }
 
-    /// Adds the routes of one path. The router matches path and method together, so every other method gets a handler
-    /// that responds with 405.
+    /// The method of every request that the router gets. The router matches path and method together. The relay lets it
+    /// match the path alone, because each path responds to every method, most often with 405.
+    static let anyMethod = HTTPRequest.Method("ANY")!
+
+    /// Adds the routes of one path. Other methods get a response with 405.
     private func add(_ path: String, _ routes: [Route], to router: Router<ChatContext>) {
         var handlers: [HTTPRequest.Method: ChatContext.Handler] = [:]
         for route in routes.reversed() {
@@ -38,11 +41,13 @@ struct Routes {
         if isOfNtfy { handlers[.options] = { _, _ in Responses.preflight(allow: allow) } }
         let (isOpen, credential) = (routes.contains { $0.access.isOpen }, routes[0].credential)
         let access = isOpen ? .anyone : credential == nil ? .scope(.admin) : routes[0].access
-        for method in Self.methods {
-            let other = Route(method, path, access, credential: credential) { _, _ in
+        router.on(RouterPath(path), method: Self.anyMethod) { [handlers] request, context in
+            if let handler = handlers[request.method] { return try await handler(request, context) }
+            guard Self.methods.contains(request.method) else { throw ErrorResponse.notFound }
+            let other = Route(request.method, path, access, credential: credential) { _, _ in
                 throw ErrorResponse.methodNotAllowed(allow: allow)
             }
-            router.on(RouterPath(path), method: method, use: handlers[method] ?? guarded(other))
+            return try await guarded(other)(request, context)
         }
     }
 

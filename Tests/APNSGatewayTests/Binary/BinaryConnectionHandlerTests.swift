@@ -3,6 +3,7 @@ import Logging
 import NIOCore
 import NIOEmbedded
 import PushWire
+import TestSupport
 import Testing
 
 @testable import APNSGateway
@@ -18,7 +19,7 @@ struct BinaryConnectionHandlerTests {
         let handler = BinaryConnectionHandler(
             state: BinaryConnectionState(
                 connectionID: ConnectionID(1), settleTime: .seconds(5), stallLimit: .seconds(15), now: loop.now),
-            sentinels: sentinels, reports: buffer, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
+            sentinels: sentinels, reports: buffer, logger: .silent,
             changed: {})
         let channel = EmbeddedChannel(handler: handler, loop: loop)
         try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()

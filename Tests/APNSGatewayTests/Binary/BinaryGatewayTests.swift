@@ -5,6 +5,7 @@ import NIOCore
 import PushSandbox
 import PushWire
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import APNSGateway
@@ -23,7 +24,7 @@ private final class Pair: Sendable {
         connections: Int = 1, settleTime: Duration = .seconds(30), probe: SandboxConfiguration.ProbeResponse = .answer
     ) async throws {
         folder = FileManager.default.temporaryDirectory.appending(path: "pushchat-\(UUID().uuidString)")
-        let silent = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+        let silent = Logger.silent
         var configuration = SandboxConfiguration(directory: folder.path)
         configuration.probeResponse = probe
         (configuration.binaryPort, configuration.feedbackPort) = (0, 0)
@@ -146,7 +147,7 @@ struct BinaryGatewayTests {
         let pair = try await Pair()
         let gateway = BinaryGateway(
             endpoint: nil, options: .init(connections: 1), connectionIDs: ConnectionIDs(),
-            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            logger: .silent)
         let running = Task { await gateway.run() }
         async let slot = gateway.slot(fresh: false)
         gateway.reconfigure(endpoint: try Pair.endpoint(pair.addresses.binary, pair.credentials))

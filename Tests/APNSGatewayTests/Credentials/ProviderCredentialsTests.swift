@@ -1,6 +1,7 @@
 import Foundation
 import NIOHTTP2
 import PushWire
+import TestSupport
 import Testing
 
 @testable import APNSGateway

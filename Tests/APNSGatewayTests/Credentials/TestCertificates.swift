@@ -1,4 +1,5 @@
 import Foundation
+import TestSupport
 
 /// A temporary folder of a test. It is deleted with this object.
 final class TemporaryFolder: Sendable {

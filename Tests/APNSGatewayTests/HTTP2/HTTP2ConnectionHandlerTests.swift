@@ -4,6 +4,7 @@ import NIOCore
 import NIOEmbedded
 import NIOTLS
 import PushWire
+import TestSupport
 import Testing
 
 @testable import APNSGateway

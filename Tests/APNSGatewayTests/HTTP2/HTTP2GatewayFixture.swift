@@ -6,13 +6,14 @@ import NIOHTTP2
 import PushSandbox
 import PushWire
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import APNSGateway
 
 /// The gateway under test, and the scripted server that it is connected to.
 final class HTTP2GatewayFixture: Sendable {
-    static let silent = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+    static let silent = Logger.silent
     /// Created once for all tests.
     static let credentials = Task {
         let folder = FileManager.default.temporaryDirectory.appending(path: "pushchat-\(UUID().uuidString)").path
@@ -51,7 +52,7 @@ final class HTTP2GatewayFixture: Sendable {
     ///   - clock: The pool's clock. If `nil`, the real one.
     init(
         streams: Int? = 100, tokens: FakeTokenStore? = nil, connections: Int = 1,
-        clock: ManualClock? = nil, logger: Logger = silent, adjust: (inout HTTP2Gateway.Options) -> Void = { _ in },
+        clock: TestClock? = nil, logger: Logger = silent, adjust: (inout HTTP2Gateway.Options) -> Void = { _ in },
         script: @escaping ScriptedServer.Script
     ) async throws {
         let credentials = try await Self.credentials.value

@@ -6,6 +6,7 @@ import NIOHPACK
 import NIOHTTP2
 import PushWire
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import APNSGateway
@@ -57,7 +58,7 @@ struct HTTP2GatewayTests {
         "An unknown push type goes to the app's topic, with one warning per connection, and few in total"
     )
     func novelTypes() async throws {
-        let log = WarnedTypes()
+        let log = LogRecorder()
         let fixture = try await HTTP2GatewayFixture(logger: log.logger, script: Self.accept)
         let types = ["novel", "voip", "novel"] + (1...20).map { "novel\($0)" }
         for type in types {
@@ -66,9 +67,12 @@ struct HTTP2GatewayTests {
         }
         #expect(fixture.requests[0].header("apns-push-type") == "novel")
         #expect(fixture.requests[0].header("apns-topic") == "com.example.app")
-        #expect(log.all.filter { $0 == "novel" }.count == 1)
-        #expect(!log.all.contains("voip"))
-        #expect(log.all.count == 16)
+        let warned = log.lines.filter { $0.hasPrefix("warning ") }.flatMap { line in
+            line.split(separator: " ").filter { $0.hasPrefix("type=") }
+        }
+        #expect(warned.filter { $0 == "type=novel" }.count == 1)
+        #expect(!warned.contains("type=voip"))
+        #expect(warned.count == 16)
         await fixture.end()
     }
 
@@ -160,7 +164,7 @@ struct HTTP2GatewayTests {
     @Test("Rejected credentials are presented again only after growing delays, and new ones are used at once")
     func refusedCertificate() async throws {
         let isMended = Atomic(false)
-        let clock = ManualClock()
+        let clock = TestClock()
         let fixture = try await HTTP2GatewayFixture(clock: clock) { request, peer in
             if isMended.load(ordering: .relaxed) {
                 peer.accept(request.stream)
@@ -174,7 +178,7 @@ struct HTTP2GatewayTests {
             #expect(outcomes.allSatisfy { $0 == .notAuthorized(reason: "BadCertificateEnvironment") })
             guard longest > 0 else { break }
             let delay = await clock.advanceToNextWakeUp()
-            #expect((.milliseconds(longest / 2)...TimeAmount.milliseconds(longest)).contains(delay))
+            #expect((.milliseconds(longest / 2)...Duration.milliseconds(longest)).contains(delay))
         }
         isMended.store(true, ordering: .relaxed)
         // The clock stands still, so the delay after the fifth rejection does not end.
@@ -208,7 +212,7 @@ struct HTTP2GatewayTests {
     @Test("A failing service gets no push for a while, and then a single one")
     func failingService() async throws {
         let isUp = Atomic(false)
-        let clock = ManualClock()
+        let clock = TestClock()
         let fixture = try await HTTP2GatewayFixture(clock: clock) { request, peer in
             if isUp.load(ordering: .relaxed) {
                 peer.accept(request.stream)
@@ -220,7 +224,7 @@ struct HTTP2GatewayTests {
         #expect(outcomes.allSatisfy { $0 == .retry(reason: "ServiceUnavailable") })
         async let waiting = fixture.slot()
         let delay = await clock.advanceToNextWakeUp()
-        #expect((.milliseconds(125)...TimeAmount.milliseconds(250)).contains(delay))
+        #expect((.milliseconds(125)...Duration.milliseconds(250)).contains(delay))
         let slot = try await waiting
         #expect(slot.capacity == 1)
         isUp.store(true, ordering: .relaxed)
@@ -362,34 +366,5 @@ extension HTTP2GatewayFixture {
             file: try await Self.credentials.value.providerKeyFile, keyID: "ABCDE12345", teamID: "TEAM123456")
         return HTTP2Gateway.Target(
             endpoint: endpoint, bundleID: "com.example.app", tokens: tokens.map { TokenSource(key: key, store: $0) })
-    }
-}
-
-/// The push types that warnings name.
-private final class WarnedTypes: Sendable {
-    private let kept = Mutex<[String]>([])
-
-    var all: [String] { kept.withLock { $0 } }
-    var logger: Logger { Logger(label: "test") { _ in Handler(types: self) } }
-
-    private struct Handler: LogHandler {
-        let types: WarnedTypes
-        var metadata: Logger.Metadata = [:]
-        var metadataProvider: Logger.MetadataProvider?
-        var logLevel = Logger.Level.trace
-
-        init(types: WarnedTypes) {
-            self.types = types
-        }
-
-        subscript(metadataKey key: String) -> Logger.Metadata.Value? {
-            get { metadata[key] }
-            set { metadata[key] = newValue }
-        }
-
-        func log(event: LogEvent) {
-            guard event.level == .warning, let type = event.metadata?["type"] else { return }
-            types.kept.withLock { $0.append("\(type)") }
-        }
     }
 }

@@ -2,6 +2,7 @@ import ChatDomain
 import Logging
 import NIOCore
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import APNSGateway
@@ -14,13 +15,13 @@ struct ConnectionPoolTests {
 
     private typealias Pool = ConnectionPool<Target, FakeConnection>
 
-    private let clock = ManualClock()
+    private let clock = TestClock()
 
     private func pool(permanent: Int = 1) throws -> Pool {
         let endpoint = try GatewayEndpoint(host: "host", port: 1, credentials: nil, trust: nil)
         return Pool(
             target: Target(endpoint: endpoint), size: PoolSize(permanent: permanent), connectionIDs: ConnectionIDs(),
-            now: Timestamp.now, clock: clock.clock, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            now: Timestamp.now, clock: clock.clock, logger: .silent)
     }
 
     /// Runs a pool whose connections offer a slot.
@@ -70,9 +71,9 @@ struct ConnectionPoolTests {
         } _: {
             let slot = Task { await pool.slot(fresh: false) }
             let first = await clock.advanceToNextWakeUp()
-            #expect((.milliseconds(125)...TimeAmount.milliseconds(250)).contains(first))
+            #expect((.milliseconds(125)...Duration.milliseconds(250)).contains(first))
             let second = await clock.advanceToNextWakeUp()
-            #expect((.milliseconds(250)...TimeAmount.milliseconds(500)).contains(second))
+            #expect((.milliseconds(250)...Duration.milliseconds(500)).contains(second))
             #expect(await slot.value?.connection.number == 3)
         }
     }

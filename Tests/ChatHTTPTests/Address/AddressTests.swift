@@ -1,6 +1,7 @@
 import ChatDomain
 import HTTPTypes
 import NIOCore
+import TestSupport
 import Testing
 
 @testable import ChatHTTP

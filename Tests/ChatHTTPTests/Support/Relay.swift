@@ -7,6 +7,7 @@ import Logging
 import NIOCore
 import ServiceLifecycle
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import ChatHTTP
@@ -117,7 +118,7 @@ struct Relay: ConfigurationInForce, RelayState {
         let (ports, found) = AsyncStream.makeStream(of: Int.self)
         let group = ServiceGroup(
             configuration: ServiceGroupConfiguration(
-                services: [server { found.yield($0) }], logger: Logger(label: "group") { _ in SwiftLogNoOpLogHandler() }
+                services: [server { found.yield($0) }], logger: .silent
             ))
         return try await withThrowingTaskGroup(of: Void.self) { tasks in
             tasks.addTask {

@@ -2,6 +2,7 @@ import Foundation
 import NIOCore
 import NIOEmbedded
 import PushWire
+import TestSupport
 import Testing
 
 @testable import PushSandbox

@@ -1,6 +1,7 @@
 import Foundation
 import NIOCore
 import PushWire
+import TestSupport
 import Testing
 
 @testable import PushSandbox
@@ -210,7 +211,7 @@ struct BinaryGatewayTests {
             }
             #expect(try await sandbox.notifications().isEmpty)
             // The client may notice before the sandbox has counted.
-            try await TestLimit.wait {
+            try await eventually {
                 let stats = try await sandbox.control(.get, "/stats").object()
                 let binary = try #require(stats["binary"] as? [String: Any])
                 return (binary["connections"] as? [String: Int])?["handshakes_failed"] == 1

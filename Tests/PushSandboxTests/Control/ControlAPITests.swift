@@ -3,6 +3,7 @@ import HTTPTypes
 import HummingbirdTesting
 import NIOCore
 import PushWire
+import TestSupport
 import Testing
 
 @testable import PushSandbox
@@ -49,7 +50,7 @@ struct ControlAPITests {
             let token = String(repeating: "01", count: 32)
             // The wait is longer than the test may take, so only the arrival ends it.
             async let waiting = sandbox.control(.get, "/notifications?wait=300s&count=3&token=\(token)")
-            try await TestLimit.wait { sandbox.state.waiters == 1 }
+            try await eventually { sandbox.state.waiters == 1 }
             for number in 3...6 as ClosedRange<UInt32> {
                 try await client.send(.good(number, token: UInt8(2 - number % 2)))
             }
@@ -85,12 +86,12 @@ struct ControlAPITests {
         try await TestSandbox.with { sandbox in
             let client = try await sandbox.gateway()
             async let waiting = sandbox.control(.get, "/notifications?wait=300s&count=2")
-            try await TestLimit.wait { sandbox.state.waiters == 1 }
+            try await eventually { sandbox.state.waiters == 1 }
             try await client.send(.good(1))
-            try await TestLimit.wait { sandbox.state.withLock { $0.inbox.count } == 1 }
+            try await eventually { sandbox.state.withLock { $0.inbox.count } == 1 }
             #expect(try await sandbox.control(.delete, "/notifications").status == 204)
             try await client.send(.good(2))
-            try await TestLimit.wait { sandbox.state.withLock { $0.inbox.count } == 1 }
+            try await eventually { sandbox.state.withLock { $0.inbox.count } == 1 }
             #expect(sandbox.state.waiters == 1)
             try await client.send(.good(3))
             let answer = try await waiting
@@ -109,14 +110,14 @@ struct ControlAPITests {
                     try await client.execute(
                         .init("/notifications?wait=300s", method: .get, authority: "localhost:\(address.port)"))
                 }
-                try await TestLimit.wait { sandbox.state.waiters == 1 }
+                try await eventually { sandbox.state.waiters == 1 }
                 return asking
             }
-            try await TestLimit.wait { sandbox.state.waiters == 0 }
+            try await eventually { sandbox.state.waiters == 0 }
             _ = await asking.result
 
             async let waiting = sandbox.control(.get, "/notifications?wait=300s")
-            try await TestLimit.wait { sandbox.state.waiters == 1 }
+            try await eventually { sandbox.state.waiters == 1 }
             await sandbox.sandbox.stop()
             let answer = try await waiting
             #expect(try ids(answer) == [])
@@ -131,7 +132,7 @@ struct ControlAPITests {
             let waiting = (1...SharedState.waitLimit).map { _ in
                 Task { try await state.wait(for: 1, since: 0, filter: InboxFilter()) }
             }
-            try await TestLimit.wait { state.waiters == SharedState.waitLimit }
+            try await eventually { state.waiters == SharedState.waitLimit }
             let answer = try await sandbox.control(.get, "/notifications?wait=1ms")
             #expect(answer.status == 503)
             #expect(try error(answer).contains("wait"))

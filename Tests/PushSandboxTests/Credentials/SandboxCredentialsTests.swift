@@ -1,6 +1,7 @@
 import Foundation
 import NIOSSL
 import Synchronization
+import TestSupport
 import Testing
 import X509
 
@@ -293,27 +294,5 @@ struct SandboxCredentialsTests {
             let output = try await OpenSSLTool.run(["pkey", "-in", credentials.providerKeyFile, "-text", "-noout"])
             #expect(output.text.contains("NIST CURVE: P-256"))
         }
-    }
-}
-
-/// A clock that each sleep advances.
-private final class SteppingClock: Clock, Sendable {
-    typealias Duration = Swift.Duration
-
-    struct Instant: InstantProtocol {
-        typealias Duration = Swift.Duration
-        var offset = Duration.zero
-
-        func advanced(by duration: Duration) -> Instant { Instant(offset: offset + duration) }
-        func duration(to other: Instant) -> Duration { other.offset - offset }
-        static func < (left: Instant, right: Instant) -> Bool { left.offset < right.offset }
-    }
-
-    private let time = Mutex(Instant())
-    let minimumResolution = Duration.zero
-    var now: Instant { time.withLock { $0 } }
-
-    func sleep(until deadline: Instant, tolerance: Duration?) async throws {
-        time.withLock { $0 = max($0, deadline) }
     }
 }

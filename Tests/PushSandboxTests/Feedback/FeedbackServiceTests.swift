@@ -1,6 +1,7 @@
 import Foundation
 import NIOCore
 import PushWire
+import TestSupport
 import Testing
 
 @testable import PushSandbox
@@ -114,6 +115,6 @@ struct FeedbackServiceTests {
 
     /// Waits until the list is empty: the sandbox clears it after the client's close.
     private func waitUntilEmpty(_ sandbox: TestSandbox) async throws {
-        try await TestLimit.wait { try await waiting(sandbox) == 0 }
+        try await eventually { try await waiting(sandbox) == 0 }
     }
 }

@@ -1,5 +1,6 @@
 import Foundation
 import PushWire
+import TestSupport
 import Testing
 
 @testable import PushSandbox
@@ -101,7 +102,7 @@ struct HTTP2FaultTests {
 
             try await sandbox.fault(#""action":"stop_reading""#)
             _ = try await client.send(3, client.headers())
-            try await TestLimit.wait { answers(sandbox).count == 4 }
+            try await eventually { answers(sandbox).count == 4 }
             #expect(try await !client.isAlive(within: 200))
             #expect(try await client.unanswered() == 3)
             #expect(answers(sandbox).count == 4)
@@ -169,7 +170,7 @@ struct HTTP2FaultTests {
             for _ in 0..<3 { streams.append(try await client.send(client.headers(), body: "{", ends: false)) }
             await #expect(throws: HTTP2Client.StreamReset(code: 7)) { try await client.response(to: streams[2]) }
             try await client.finish(streams[0], body: "}")
-            try await TestLimit.wait { try await client.limits() == [1000, 2, 3, 1000] }
+            try await eventually { try await client.limits() == [1000, 2, 3, 1000] }
         }
     }
 

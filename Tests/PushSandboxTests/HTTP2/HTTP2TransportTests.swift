@@ -1,6 +1,7 @@
 import Foundation
 import NIOCore
 import PushWire
+import TestSupport
 import Testing
 
 @testable import PushSandbox
@@ -107,7 +108,7 @@ struct HTTP2TransportTests {
                     try await sandbox.provider(certificate: .files(foreign.clientFile)).push()
                 }
             }
-            try await TestLimit.wait { sandbox.state.withLock { $0.stats.http2.connections.handshakesFailed } == 1 }
+            try await eventually { sandbox.state.withLock { $0.stats.http2.connections.handshakesFailed } == 1 }
             let refusal = try #require(sandbox.state.withLock { $0.stats.refusals }.first)
             #expect(refusal.reason == .handshakeFailed)
             #expect(refusal.message.contains("TLS handshake failed"), "\(refusal.message)")

@@ -5,6 +5,7 @@ import NIOHPACK
 import NIOHTTP2
 import PushWire
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import PushSandbox

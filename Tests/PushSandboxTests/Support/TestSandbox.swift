@@ -6,6 +6,7 @@ import NIOCore
 import NIOPosix
 import NIOSSL
 import PushWire
+import TestSupport
 import Testing
 import X509
 
@@ -18,6 +19,14 @@ struct TestSandbox: Sendable {
     let state: SharedState
     let sandbox: Sandbox
 
+    /// The credentials of all sandboxes. To generate them takes longer than most tests.
+    private static let sharedCredentials = Result {
+        let configuration = SandboxConfiguration.forTests(directory: "")
+        return try CredentialSet(
+            topic: configuration.topic, host: configuration.host, now: Date(), read: { _ in nil }
+        ).files
+    }
+
     /// Runs `body` with a started sandbox. Then stops it and removes its directory.
     static func with<Result: Sendable>(
         _ change: (inout SandboxConfiguration) -> Void = { _ in },
@@ -26,6 +35,8 @@ struct TestSandbox: Sendable {
         try await withTemporaryDirectory { directory in
             var configuration = SandboxConfiguration.forTests(directory: directory)
             change(&configuration)
+            let (files, target) = (try sharedCredentials.get(), CredentialDirectory(path: directory))
+            try await target.locked { try target.replace(files) }
             let sandbox = Sandbox(configuration: configuration, logger: .silent)
             let addresses = try await sandbox.start()
             do {
@@ -233,26 +244,10 @@ extension InboxEntry {
 /// The longest wait of a test. It bounds a hanging test, and is long enough for a very busy machine.
 enum TestLimit {
     static let seconds: Int64 = 240
-
-    /// Polls until the condition holds.
-    static func wait(for condition: () async throws -> Bool) async throws {
-        let deadline = ContinuousClock.now + .seconds(seconds)
-        while try await !condition() {
-            try #require(ContinuousClock.now < deadline, "not so within \(seconds) seconds")
-            try await Task.sleep(for: .milliseconds(2))
-        }
-    }
-}
-
-extension Logger {
-    static var silent: Logger {
-        Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
-    }
 }
 
 /// Runs `body` with a new directory, and removes it afterwards.
 func withTemporaryDirectory<Result>(_ body: (String) async throws -> Result) async throws -> Result {
-    let directory = FileManager.default.temporaryDirectory.appendingPathComponent("sandbox-\(UUID().uuidString)")
-    defer { try? FileManager.default.removeItem(at: directory) }
-    return try await body(directory.path)
+    let folder = try TemporaryFolder()
+    return try await body(folder.path + "/sandbox")
 }

@@ -4,6 +4,7 @@ import HummingbirdTesting
 import NIOCore
 import NIOSSL
 import PushWire
+import TestSupport
 import Testing
 
 @testable import PushSandbox
@@ -127,7 +128,7 @@ struct PushServiceTests {
             let browser = try await browser(sandbox)
             _ = try await sandbox.control(.post, "/faults", json: #"{"protocol":"webpush","action":"drop"}"#)
             async let waiting = try? push(sandbox, to: browser)
-            try await TestLimit.wait { try await sandbox.notifications("?answer=dropped").count == 1 }
+            try await eventually { try await sandbox.notifications("?answer=dropped").count == 1 }
             await sandbox.sandbox.stop()
             #expect(await waiting?.status != 201)
         }

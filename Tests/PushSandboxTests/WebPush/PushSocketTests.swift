@@ -8,6 +8,7 @@ import NIOPosix
 import NIOSSL
 import NIOWebSocket
 import PushWire
+import TestSupport
 import Testing
 
 @testable import PushSandbox
@@ -51,14 +52,14 @@ struct PushSocketTests {
             try await browser.say(
                 #"{"messageType":"ack","updates":[{"channelID":"\#(Self.channel)","version":"\#(version)","code":100}]}"#
             )
-            try await TestLimit.wait {
+            try await eventually {
                 try await sandbox.notifications().first?["delivery"] as? String == "acknowledged"
             }
             let entry = try #require(try await sandbox.notifications().first)
             #expect(entry["delivery_code"] as? Int == 100)
             #expect(entry["payload_base64"] is String)
             try await browser.close()
-            try await TestLimit.wait { sandbox.state.withLock { $0.stats.browsers.connected } == 0 }
+            try await eventually { sandbox.state.withLock { $0.stats.browsers.connected } == 0 }
 
             #expect(try await push("later", to: endpoint, sandbox) == 201)
             #expect(try await sandbox.notifications().last?["delivery"] as? String == "waiting")

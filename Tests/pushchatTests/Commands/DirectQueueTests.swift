@@ -1,6 +1,7 @@
 import APNSGateway
 import ChatDomain
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import pushchat
@@ -64,14 +65,14 @@ import Testing
 
     @Test("A retry keeps its id, waits for its time, and replaces the unknown outcome")
     func repeats() throws {
-        let clock = TestClock(Self.start)
-        let queue = try Self.queue(now: clock.now)
+        let clock = WallClock(Self.start)
+        let queue = try Self.queue(now: clock.source)
         let first = Self.lease(queue)
         Self.settle(queue, first[0], .retry(reason: "ServiceUnavailable"))
         #expect(Self.lease(queue).isEmpty)
         let due = try #require(queue.nextDue(app: .default))
         #expect(due > Self.start)
-        clock.set(due)
+        clock.now = due
         let second = Self.lease(queue)
         #expect(second.map(\.id) == first.map(\.id))
         Self.settle(queue, second[0], .unanswered(reason: "NoResponse"), at: due)
@@ -120,20 +121,5 @@ import Testing
             result.json.description
                 == #"{"token":"\#(Self.tokens[0])","outcome":"refused","reason":"BadTopic","hint":"sent was x","attempts":0,"#
                 + #""apns_id":null}"#)
-    }
-}
-
-/// A clock that a test sets.
-private final class TestClock: Sendable {
-    private let time: Mutex<Timestamp>
-
-    init(_ time: Timestamp) {
-        self.time = Mutex(time)
-    }
-
-    var now: TimeSource { { self.time.withLock { $0 } } }
-
-    func set(_ time: Timestamp) {
-        self.time.withLock { $0 = time }
     }
 }

@@ -1,6 +1,7 @@
 import ArgumentParser
 import ChatDomain
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import pushchat
@@ -66,27 +67,5 @@ import Testing
     @Test("An unexpected response is an error")
     func wrong() async {
         await #expect(throws: Failure.self) { try await Self.watch([.object([:])], within: .seconds(60)) }
-    }
-}
-
-/// A clock whose sleeps end at once and advance it.
-private final class SteppingClock: Clock {
-    struct Instant: InstantProtocol {
-        var offset: Duration
-
-        func advanced(by duration: Duration) -> Instant { Instant(offset: offset + duration) }
-        func duration(to other: Instant) -> Duration { other.offset - offset }
-        static func < (left: Instant, right: Instant) -> Bool { left.offset < right.offset }
-    }
-
-    private let slept = Mutex<[Duration]>([])
-
-    var pauses: [Duration] { slept.withLock { $0 } }
-    var now: Instant { Instant(offset: pauses.reduce(.zero, +)) }
-    var minimumResolution: Duration { .zero }
-
-    func sleep(until deadline: Instant, tolerance: Duration?) async throws {
-        let pause = now.duration(to: deadline)
-        slept.withLock { $0.append(pause) }
     }
 }

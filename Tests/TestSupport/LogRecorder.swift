@@ -1,13 +1,15 @@
-import Logging
+package import Logging
 import Synchronization
 
 /// Keeps log lines of every level as text.
-final class LogRecorder: Sendable {
+package final class LogRecorder: Sendable {
     private let kept = Mutex<[String]>([])
 
-    var lines: [String] { kept.withLock { $0 } }
+    package init() {}
 
-    var logger: Logger {
+    package var lines: [String] { kept.withLock { $0 } }
+
+    package var logger: Logger {
         Logger(label: "test") { _ in Handler(recorder: self) }
     }
 
@@ -32,4 +34,9 @@ final class LogRecorder: Sendable {
             recorder.kept.withLock { $0.append("\(event.level) \(event.message) \(pairs)") }
         }
     }
+}
+
+extension Logger {
+    /// A logger that keeps nothing.
+    package static var silent: Logger { Logger(label: "test") { _ in SwiftLogNoOpLogHandler() } }
 }
