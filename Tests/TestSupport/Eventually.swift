@@ -1,4 +1,4 @@
-/// A condition that a test waited for in vain.
+/// A condition that did not hold within the limit of a test.
 package struct TimedOut: Error, CustomStringConvertible {
     package let description: String
 

@@ -37,7 +37,7 @@ struct FCMRefusal: Error, Sendable, Hashable {
 // MARK: - Errors of the service
 
 extension FCMRefusal {
-    /// The errors that FCM names with a code of its own.
+    /// FCM's own codes of errors.
     enum Code: String, Sendable, CaseIterable {
         case unspecified = "UNSPECIFIED_ERROR"
         case invalidArgument = "INVALID_ARGUMENT"

@@ -41,7 +41,7 @@ struct ServiceAccount: Codable, Sendable, Hashable {
         self.tokenURL = tokenURL
     }
 
-    /// Reads a file's content. `nil` if it is no service account, or if its key cannot be read.
+    /// Reads a file's content. `nil` for any other content than a service account with a readable key.
     init?(_ bytes: [UInt8]) {
         guard let account = try? JSONDecoder().decode(ServiceAccount.self, from: Data(bytes)),
             (try? account.publicKey) != nil

@@ -30,7 +30,7 @@ struct FCMService: Sendable {
             }
             let message = FCMRequest(
                 project: try context.parameters.require("project"), authorization: request.headers[.authorization],
-                body: Array(try await request.body.collect(upTo: FCMMessage.maxBody).readableBytesView))
+                body: try await Self.body(request, limit: FCMMessage.maxBody))
             return try await respond(on: context.channel) { state, now, faults in
                 state.decide(message, at: now, faults: faults, randomBytes: randomBytes)
             } accepted: { name in
@@ -40,14 +40,28 @@ struct FCMService: Sendable {
         return router
     }
 
+    /// Reads the whole body.
+    private static func body(_ request: Request, limit: Int) async throws -> [UInt8] {
+        do {
+            return Array(try await request.body.collect(upTo: limit).readableBytesView)
+        } catch is NIOTooManyBytesError {
+            throw HTTPError(.contentTooLarge, message: "The body must have at most \(limit) bytes")
+        }
+    }
+
     /// Reads a form.
     private static func form(_ request: Request) async throws -> [String: String] {
-        let body = try await request.body.collect(upTo: AccessTokens.maxBody)
-        var components = URLComponents()
-        // In a form, a blank may be a plus.
-        components.percentEncodedQuery = String(buffer: body).replacingOccurrences(of: "+", with: "%20")
-        return Dictionary(
-            (components.queryItems ?? []).map { ($0.name, $0.value ?? "") }, uniquingKeysWith: { $1 })
+        let body = String(decoding: try await body(request, limit: AccessTokens.maxBody), as: UTF8.self)
+        func text(_ part: Substring) -> String {
+            // In a form, a blank may be a plus.
+            part.replacing("+", with: "%20").removingPercentEncoding ?? ""
+        }
+        var fields: [String: String] = [:]
+        for field in body.split(separator: "&") {
+            let parts = field.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+            fields[text(parts[0])] = parts.count == 2 ? text(parts[1]) : ""
+        }
+        return fields
     }
 
     /// Performs a decision.

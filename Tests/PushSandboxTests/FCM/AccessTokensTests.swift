@@ -60,7 +60,7 @@ struct AccessTokensTests {
         }
     }
 
-    @Test("What Google's libraries send is accepted: the endpoint itself as audience, many scopes")
+    @Test("Requests of Google's libraries are accepted: the endpoint itself as audience, many scopes")
     func libraries() throws {
         let account = try Self.account.get()
         _ = try Self.grant(Self.form(account) { $0.aud = account.tokenURL })

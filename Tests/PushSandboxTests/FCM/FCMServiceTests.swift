@@ -126,6 +126,8 @@ struct FCMServiceTests {
                 sandbox, Self.send, #"{"message":{"topic":"a","data":{"n":1}}}"#, authorization: token)
             #expect(wrong.status == 400 && wrong.body.contains("fieldViolations"))
             #expect(try await Self.call(sandbox, "/v1/projects/p/messages:sendAll", body).status == 404)
+            let large = String(repeating: " ", count: FCMMessage.maxBody + 1)
+            #expect(try await Self.call(sandbox, Self.send, large, authorization: token).status == 413)
         }
     }
 

@@ -82,7 +82,7 @@ struct BroadcastTests {
             let channels = try #require(try shown.object()["channels"] as? [[String: Any]])
             #expect(channels.map { $0["id"] as? String } == [second])
             #expect(channels.map { $0["policy"] as? Int } == [1])
-            // Management is no notification.
+            // The inbox has no requests of management.
             #expect(try await sandbox.notifications().isEmpty)
             let stats = try await sandbox.control(.get, "/stats").object()
             let counts = try #require(stats["channels"] as? [String: Any])
