@@ -8,11 +8,11 @@ enum GatewayProtocol: String, Sendable, Hashable, Encodable, CaseIterable {
     case webpush
     /// Broadcasts to channels, over HTTP/2.
     case broadcast
-    /// Requests that manage channels, over HTTP/2. They are no notifications, so the inbox has none.
+    /// Requests that manage channels, over HTTP/2. The inbox does not have them.
     case channels
     /// Messages to Android phones, with FCM.
     case fcm
-    /// Requests for access tokens, which FCM needs. They are no notifications, so the inbox has none.
+    /// Requests for access tokens, which FCM needs. The inbox does not have them.
     case fcmToken = "fcm_token"
 
     /// The protocols of notifications.

@@ -19,7 +19,7 @@ struct App {
             try await room.join()
             say("joined \(await room.member.text)")
         }
-        // Blocks a thread of its own, because a read of standard input cannot be cancelled.
+        // Blocks a separate thread, because a read of standard input cannot be cancelled.
         let lines = AsyncStream<String> { lines in
             Thread.detachNewThread {
                 while let line = readLine() { lines.yield(line) }

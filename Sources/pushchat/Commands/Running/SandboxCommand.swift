@@ -185,14 +185,16 @@ struct SandboxPorts: ParsableArguments {
     @Option(name: .customLong("webpush-port"), help: .value("port", "The sandbox's port for browsers' push service."))
     var webPushPort = 2199
 
-    @Option(name: .customLong("fcm-port"), help: .value("port", "The sandbox's port for FCM and Google's access tokens."))
+    @Option(
+        name: .customLong("fcm-port"), help: .value("port", "The sandbox's port for FCM and Google's access tokens."))
     var fcmPort = 2194
 
     func validate() throws {
         try SandboxCommand.check([
             ("--binary-port", binaryPort, 0...65_535), ("--feedback-port", feedbackPort, 0...65_535),
             ("--http2-port", http2Port, 0...65_535), ("--channels-port", channelsPort, 0...65_535),
-            ("--control-port", controlPort, 0...65_535), ("--webpush-port", webPushPort, 0...65_535), ("--fcm-port", fcmPort, 0...65_535),
+            ("--control-port", controlPort, 0...65_535), ("--webpush-port", webPushPort, 0...65_535),
+            ("--fcm-port", fcmPort, 0...65_535),
         ])
     }
 
