@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 import Foundation
 import GRDB
 import Testing
@@ -239,10 +240,10 @@ struct ModerationTests {
     func plans() throws {
         for (sql, words) in [
             (
-                SQLiteModeration.admissionSQL,
+                SQLBans.admissionSQL,
                 ["bans_udid (udid=?)", "bans_device (device_token=?)", "bans_address (address=?)", "bans_room"]
             ),
-            (SQLiteModeration.closedSQL(room: "?1", now: "?2"), ["bans_room (secret_code=?)"]),
+            (SQLBans.closedSQL(room: "?1", now: "?2"), ["bans_room (secret_code=?)"]),
             (QueueReader.removalsSQL, ["moderation_pushes (last_push>?)"]),
             (SQLiteModeration.waitingSQL, ["push_queue_chat_message (chat_message=?)"]),
             (SQLiteModeration.deleteSQL, ["push_queue_chat_message (chat_message=?)"]),
