@@ -248,7 +248,7 @@ struct ModerationTests {
             (SQLiteModeration.waitingSQL, ["push_queue_chat_message (chat_message=?)"]),
             (SQLiteModeration.deleteSQL, ["push_queue_chat_message (chat_message=?)"]),
         ] {
-            let plan = try bench.fixture.connection().read { db in
+            let plan = try store.database.pool.read { db in
                 let statement = try db.makeStatement(sql: "EXPLAIN QUERY PLAN " + sql)
                 statement.setUncheckedArguments([])
                 return try Row.fetchAll(statement).map { $0["detail"] as String }
