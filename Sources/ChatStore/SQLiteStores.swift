@@ -7,7 +7,7 @@ package struct SQLiteStores: Sendable {
     package let database: SQLiteDatabase
     package let rooms: SQLiteRoomStore
     package let feed: SQLiteRoomFeed
-    package let records: SQLiteRoomRecords
+    package let records: any RoomRecords
     package let devices: SQLiteDeviceStore
     package let notifications: SQLiteNotificationStore
     package let queue: SQLitePushQueue
@@ -44,7 +44,7 @@ package struct SQLiteStores: Sendable {
         feed = SQLiteRoomFeed(database: database, activity: activity)
         rooms = SQLiteRoomStore(
             database: database, queue: queue, feed: feed, activity: activity, jobs: jobs, settings: settings)
-        records = SQLiteRoomRecords(database: database, ids: ids)
+        records = SQLRoomRecords(database: database, ids: ids, state: SQLiteReadState())
         devices = SQLiteDeviceStore(database: database, outcomes: outcomes, ids: ids, settings: settings)
         notifications = SQLiteNotificationStore(database: database, queue: queue, jobs: jobs, settings: settings)
         feedback = SQLFeedbackStore(database: database)

@@ -7,7 +7,7 @@ package struct PostgresStores: Sendable {
     package let database: PostgresDatabase
     package let rooms: PostgresRoomStore
     package let feed: PostgresRoomFeed
-    package let records: PostgresRoomRecords
+    package let records: any RoomRecords
     package let devices: PostgresDeviceStore
     package let notifications: PostgresNotificationStore
     package let queue: PostgresPushQueue
@@ -38,7 +38,8 @@ package struct PostgresStores: Sendable {
         jobs = BackgroundJobs(database: database, outcomes: outcomes, settings: settings)
         feed = PostgresRoomFeed(database: database, activity: activity)
         rooms = PostgresRoomStore(database: database, activity: activity, settings: settings)
-        records = PostgresRoomRecords(database: database)
+        records = SQLRoomRecords(
+            database: database, ids: APNSIDs(key: database.idKey), state: PostgresReadState())
         devices = PostgresDeviceStore(database: database, outcomes: outcomes, settings: settings)
         notifications = PostgresNotificationStore(database: database, jobs: jobs, settings: settings)
         feedback = SQLFeedbackStore(database: database)

@@ -46,6 +46,7 @@ struct FolderTests {
             "Devices": ".",
             "Notifications": ".",
             "Records": ".",
+            "Rooms": ".",
         ],
         "ChatStore": [
             "Devices": "File",

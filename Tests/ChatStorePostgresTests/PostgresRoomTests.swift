@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 import Foundation
 import Synchronization
 import Testing
@@ -438,10 +439,10 @@ struct PostgresRoomTests {
             (ReadState.reachSQL, 4, ["push_queue_due_chat_message", "active_users_room", "past_members_room"]),
             (ReadState.namesSQL, 5, ["active_users_room", "past_members_room"]),
             (PostgresRoomStore.messagesSQL, 3, ["active_users_udid_key", "messages_room"]),
-            (PostgresRoomRecords.roomsSQL, 3, ["active_users_room", "messages_room"]),
-            (PostgresRoomRecords.messageDeliveriesSQL, 3, ["push_queue_due_chat_message", "active_users_pkey"]),
-            (PostgresRoomRecords.failuresSQL, 3, ["push_queue_due_time_settled"]),
-            (PostgresModeration.admissionSQL, 5, ["bans_udid", "bans_device", "bans_address", "bans_room"]),
+            (SQLRoomStatements.rooms, 4, ["active_users_room", "messages_room"]),
+            (SQLRoomStatements.messageDeliveries(.postgres), 3, ["push_queue_due_chat_message", "active_users_pkey"]),
+            (SQLRoomStatements.failures(.postgres), 2, ["push_queue_due_time_settled"]),
+            (SQLBans.admissionSQL, 5, ["bans_udid", "bans_device", "bans_address", "bans_room"]),
             (RoomRow.makeSQL, 2, ["rooms_secret_code_key"]),
             (PostgresModeration.emptySQL, 1, ["push_queue_due_chat_message"]),
             (retention.messages.sql, 3, ["messages_pkey"]),

@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 import Foundation
 import GRDB
 import Testing
@@ -239,15 +240,15 @@ struct ModerationTests {
     func plans() throws {
         for (sql, words) in [
             (
-                SQLiteModeration.admissionSQL,
+                SQLBans.admissionSQL,
                 ["bans_udid (udid=?)", "bans_device (device_token=?)", "bans_address (address=?)", "bans_room"]
             ),
-            (SQLiteModeration.closedSQL(room: "?1", now: "?2"), ["bans_room (secret_code=?)"]),
+            (SQLBans.closedSQL(room: "?1", now: "?2"), ["bans_room (secret_code=?)"]),
             (QueueReader.removalsSQL, ["moderation_pushes (last_push>?)"]),
             (SQLiteModeration.waitingSQL, ["push_queue_chat_message (chat_message=?)"]),
             (SQLiteModeration.deleteSQL, ["push_queue_chat_message (chat_message=?)"]),
         ] {
-            let plan = try bench.fixture.connection().read { db in
+            let plan = try store.database.pool.read { db in
                 let statement = try db.makeStatement(sql: "EXPLAIN QUERY PLAN " + sql)
                 statement.setUncheckedArguments([])
                 return try Row.fetchAll(statement).map { $0["detail"] as String }

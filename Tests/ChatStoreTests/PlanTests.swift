@@ -57,10 +57,10 @@ struct PlanTests {
                     "active_users_room (secret_code=?)", "(device_token=? AND app=?)",
                 ]
             ),
-            (SQLiteRoomRecords.failuresSQL, ["push_queue_lost (time_settled<?)"]),
+            (SQLRoomStatements.failures(.sqlite), ["push_queue_lost (time_settled<?)"]),
             (PostRoom.programSQL, ["active_users_room (secret_code=?)", "(device_token=? AND app=?)"]),
             (
-                SQLiteRoomRecords.roomsSQL,
+                SQLRoomStatements.rooms,
                 [
                     "active_users_room (secret_code>?)", "messages_room (secret_code>?)",
                     "active_users_room (secret_code=?)", "messages_room (secret_code=?)",
@@ -228,7 +228,7 @@ struct PlanTests {
                 "active_users_device (device_token=? AND app=?)",
             ], maySort: true)
         try Self.check(
-            SQLiteRoomRecords.messageDeliveriesSQL,
+            SQLRoomStatements.messageDeliveries(.sqlite),
             [
                 "COVERING INDEX push_queue_chat_message (chat_message=?)",
                 "active_users_device (device_token=? AND app=?)",

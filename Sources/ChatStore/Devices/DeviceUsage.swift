@@ -42,10 +42,3 @@ struct DeviceUsage: Sendable {
         UPDATE device_days SET devices = max(devices + ?, 0) WHERE day = ? AND app = ? AND kind = ? AND value = ?
         """
 }
-
-extension DeviceDay {
-    /// Reads a row of the table `device_days`: day, app, kind, value, devices.
-    init(_ row: Row) {
-        self.init(day: row[0], app: row[1], kind: row[2], stored: row[3], devices: row[4])
-    }
-}

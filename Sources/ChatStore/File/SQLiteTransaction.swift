@@ -22,7 +22,7 @@ extension SQLiteDatabase: SQLDatabase {
 /// A transaction on one of GRDB's connections, for the statements that both databases share. Each statement is prepared
 /// once per connection.
 package struct SQLiteTransaction: SQLTransaction {
-    private let db: Database
+    let db: Database
 
     package init(_ db: Database) {
         self.db = db

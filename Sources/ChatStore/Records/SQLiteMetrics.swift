@@ -1,8 +1,9 @@
 package import ChatDomain
+import ChatSQL
 import Foundation
 import GRDB
 
-/// The metrics of the store and its queue.
+/// The metrics of the store and its queue. The depth of the queue comes from the index in memory, which PostgreSQL lacks.
 package struct SQLiteMetrics: RelayMetrics {
     /// If an app's runs cover at most ten times this number of rows, its due pushes are counted in the database. The
     /// count in memory may be too high after another program has changed some.
@@ -87,29 +88,12 @@ package struct SQLiteMetrics: RelayMetrics {
         """
 
     package func totals() async throws(ChatError) -> StoreTotals {
-        try await database.read { db in
-            var totals = StoreTotals()
-            totals.devices = try db.value("SELECT count(*) FROM devices") ?? 0
-            let inactive: Int? = try db.value("SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL")
-            totals.activeDevices = totals.devices - (inactive ?? 0)
-            totals.members = try db.value("SELECT count(*) FROM active_users") ?? 0
-            totals.rooms = try db.value("SELECT count(DISTINCT secret_code) FROM active_users") ?? 0
-            totals.messages = try db.value("SELECT count(*) FROM messages") ?? 0
-            totals.notifications = try db.value("SELECT count(*) FROM notifications") ?? 0
-            return totals
-        }
+        try await database.read { (transaction: SQLiteTransaction) in try transaction.totals() }
     }
 
     package func usage(since day: String) async throws(ChatError) -> [DeviceDay]? {
         guard settings().keepsUsage else { return nil }
-        return try await database.read { db in
-            try db.rows(
-                """
-                SELECT day, app, kind, value, devices FROM device_days WHERE day >= ? AND devices > 0
-                ORDER BY day, app, kind, value
-                """, [day]
-            ).map(DeviceDay.init)
-        }
+        return try await database.read { (transaction: SQLiteTransaction) in try transaction.usage(since: day) }
     }
 
     package func outcomes() -> [OutcomeCount] { outcomeCounter.outcomes }

@@ -1,10 +1,14 @@
 import ChatDomain
+import ChatSQL
 import GRDB
 
 /// The read state of messages: `fetched_to` of members, including those who have left their room. A member's stay in a
 /// room is one row: first in `active_users`, then in `past_members`, with the same id. During the stay, the member
 /// could read the messages after `history_from`, and has read those up to `fetched_to`. So no message is counted twice
 /// for a member that left and came back.
+///
+/// PostgreSQL has statements of its own, which answer for many messages at once. SQLite cannot run them: it lacks
+/// `LATERAL`, and `DELETE` within `WITH`.
 enum ReadState {
     /// Keeps the read state of members who are about to leave, in the transaction that deletes their rows.
     ///
@@ -85,5 +89,28 @@ enum ReadState {
             reach.fetched == 0
             ? [] : try names(of: message, by: writer, in: room, limit: Receipt.mostNames, most: Receipt.mostCounted, db)
         return Receipt(message: message, reached: reach.sent, fetched: reach.fetched, readers: names)
+    }
+}
+
+/// ``ReadState`` and ``RoomRow`` for ``SQLRoomRecords``.
+struct SQLiteReadState: SQLReadState {
+    func reach(
+        of messages: [MessageRecord], most: Int?, _ transaction: SQLiteTransaction
+    ) throws -> [MessageReach] {
+        try messages.map { record in
+            let message = record.message
+            return try ReadState.reach(
+                of: message.id, by: message.sender, in: record.room.text, most: most, transaction.db)
+        }
+    }
+
+    func names(of record: MessageRecord, limit: Int, _ transaction: SQLiteTransaction) throws -> [String] {
+        let message = record.message
+        return try ReadState.names(
+            of: message.id, by: message.sender, in: record.room.text, limit: limit, most: nil, transaction.db)
+    }
+
+    func makeRow(of room: SecretCode, now: Timestamp, _ transaction: SQLiteTransaction) throws {
+        try RoomRow.make(room, now: now, transaction.db)
     }
 }

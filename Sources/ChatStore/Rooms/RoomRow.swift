@@ -1,7 +1,7 @@
 import ChatDomain
 import GRDB
 
-/// A room's row in the table `rooms`.
+/// A room's row in the table `rooms`. PostgreSQL creates the rows of many posts at once, and locks the rooms.
 enum RoomRow {
     /// Creates the row of a room that has none.
     ///
@@ -21,11 +21,6 @@ enum RoomRow {
     static func history(of room: SecretCode, _ db: Database) throws -> RoomHistory? {
         let text: String? = try db.value("SELECT history FROM rooms WHERE secret_code = ?", [room.text])
         return text.flatMap(RoomHistory.init(rawValue:))
-    }
-
-    static func setHistory(_ history: RoomHistory?, of room: SecretCode, now: Timestamp, _ db: Database) throws {
-        try make(room, now: now, db)
-        try db.run("UPDATE rooms SET history = ? WHERE secret_code = ?", [history?.rawValue, room.text])
     }
 
     /// Deletes the rows of rooms without any other data, in steps.

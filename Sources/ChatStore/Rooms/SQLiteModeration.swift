@@ -2,7 +2,8 @@ package import ChatDomain
 import ChatSQL
 import GRDB
 
-/// Moderation of rooms: the tables `bans` and `moderation`.
+/// Moderation of rooms: the tables `bans` and `moderation`. What removes members is double: PostgreSQL locks rooms, and
+/// announces the changes within the transaction.
 package struct SQLiteModeration: Moderation {
     let database: SQLiteDatabase
     let queue: SQLitePushQueue
@@ -100,7 +101,9 @@ package struct SQLiteModeration: Moderation {
             try ReadState.keep(where: "secret_code = :room", ["room": room], now: now, db)
             try db.run("DELETE FROM active_users WHERE secret_code = ?", [room])
         } else {
-            let addresses = try address.map { try Self.addresses([$0], in: room, db) }
+            let addresses = try address.map { address in
+                JSONValue.texts(try SQLBans.addresses([address], in: room, SQLiteTransaction(db))).description
+            }
             for (name, value) in [
                 ("udid = :value", udid), ("device_token = :value AND device_token <> '0'", token),
                 ("ip_address IN (SELECT value FROM json_each(:value))", addresses),
@@ -126,7 +129,7 @@ package struct SQLiteModeration: Moderation {
         }
         let ban = Ban(
             id: id, room: room.map(SecretCode.init(stored:)), isClosed: isClosed, name: name,
-            device: token.map(Self.shortened), address: address, reason: request.reason, createdAt: now,
+            device: token.map { $0.prefix(8) + "…" }, address: address, reason: request.reason, createdAt: now,
             endsAt: request.endsAt, hasEnded: false)
         return (ban, removed)
     }
@@ -135,18 +138,6 @@ package struct SQLiteModeration: Moderation {
         try record(
             .remove, room: room ?? removed.room.text, subject: removed.nickname, by: moderator,
             takingBack: removed.token.map(Pushes.device), db)
-    }
-
-    /// The addresses of members that a ban covers, as a JSON array.
-    /// - Parameter room: The room whose members count. `nil` for all rooms.
-    private static func addresses(_ banned: Set<String>, in room: String?, _ db: Database) throws -> String {
-        guard !banned.isEmpty else { return "[]" }
-        let used: [String] = try db.values(
-            """
-            SELECT DISTINCT ip_address FROM active_users
-            WHERE ip_address IS NOT NULL AND (?1 IS NULL OR secret_code = ?1)
-            """, [room])
-        return JSONValue.texts(used.filter { BannedAddress.text(of: $0).map(banned.contains) ?? false }).description
     }
 
     // MARK: - A new code
@@ -172,7 +163,7 @@ package struct SQLiteModeration: Moderation {
         let found = try db.row(
             """
             SELECT \(RoomRules.exists("?1")), \(RoomRules.exists("?2")),
-                EXISTS (\(Self.closedSQL(room: "?1", now: "?3"))), EXISTS (\(Self.closedSQL(room: "?2", now: "?3"))),
+                EXISTS (\(SQLBans.closedSQL(room: "?1", now: "?3"))), EXISTS (\(SQLBans.closedSQL(room: "?2", now: "?3"))),
                 (SELECT count(*) FROM (SELECT 1 FROM messages WHERE secret_code = ?1 LIMIT ?4))
                     + (SELECT count(*) FROM (SELECT 1 FROM past_members WHERE secret_code = ?1 LIMIT ?4))
             """, [room.text, code.text, now.sqlText, RoomRules.mostMoved + 1])
@@ -180,15 +171,12 @@ package struct SQLiteModeration: Moderation {
             ChatError.cannotMove(exists: $0[0], isClosed: $0[2], messages: $0[4], isUsed: $0[1], isCodeClosed: $0[3])
         }
         if let problem { throw problem }
-        let banned: [String] = try db.values(
-            """
-            SELECT address FROM bans WHERE address IS NOT NULL AND (secret_code IS NULL OR secret_code = ?)
-                AND (time_ends IS NULL OR time_ends > ?)
-            """, [room.text, now.sqlText])
         let condition = RoomRules.isBanned(
             room: ":room", now: ":bannedAt", addresses: "(SELECT value FROM json_each(:addresses))")
         let values: [String: (any DatabaseValueConvertible)?] = [
-            "room": room.text, "bannedAt": now.sqlText, "addresses": try Self.addresses(Set(banned), in: room.text, db),
+            "room": room.text, "bannedAt": now.sqlText,
+            "addresses": JSONValue.texts(try SQLBans.bannedAddresses(in: room, now: now, SQLiteTransaction(db)))
+                .description,
         ]
         try ReadState.keep(where: condition, values, now: now, db)
         let removed = try db.rows(
@@ -214,14 +202,7 @@ package struct SQLiteModeration: Moderation {
     package func endBan(_ id: Int64, by moderator: Moderator) async throws(ChatError) {
         try await database.writer.perform { db in
             let now = database.now()
-            let row = try db.row(
-                """
-                UPDATE bans SET time_ends = ?1 WHERE ban_id = ?2 AND (time_ends IS NULL OR time_ends > ?1)
-                RETURNING \(Self.columns)
-                """, [now.sqlText, id])
-            guard let ban = row.map({ Self.ban($0, now: now) }) else {
-                throw ChatError(.notFound, "There is no such ban in force")
-            }
+            let ban = try SQLBans.end(id, now: now, SQLiteTransaction(db))
             try record(ban.isClosed ? .open : .unban, room: ban.room?.text, subject: ban.name, by: moderator, db)
         }
     }
@@ -229,86 +210,19 @@ package struct SQLiteModeration: Moderation {
     package func bans(
         in room: SecretCode?, before cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Ban> {
-        try await database.read { db in
-            let now = database.now()
-            let page = try db.page(
-                "SELECT \(Self.columns) FROM bans WHERE ban_id < ? ORDER BY ban_id DESC LIMIT ?",
-                [cursor ?? Int64.max, SQLPage.window + 1], limit: limit
-            ) { row in room.map { row[1] as String? == $0.text } ?? true }
-            return Page(items: page.rows.map { Self.ban($0, now: now) }, next: page.next)
+        try await database.read { (transaction: SQLiteTransaction) in
+            try SQLBans.page(in: room, before: cursor, limit: limit, now: database.now(), transaction)
         }
     }
-
-    private static let columns = """
-        ban_id, secret_code, udid IS NULL AND device_token IS NULL AND address IS NULL, nickname, device_token, reason,
-        time_created, time_ends, address
-        """
-
-    /// - Parameter row: Begins with ``columns``.
-    private static func ban(_ row: Row, now: Timestamp) -> Ban {
-        Ban(
-            id: row[0], room: (row[1] as String?).map(SecretCode.init(stored:)), isClosed: row[2], name: row[3],
-            device: (row[4] as String?).map(shortened), address: row[8], reason: row[5], createdAt: row.time(6),
-            endsAt: row.optionalTime(7), hasEnded: (row[7] as String?).map { $0 <= now.sqlText } ?? false)
-    }
-
-    private static func shortened(_ token: String) -> String { token.prefix(8) + "…" }
 
     // MARK: - Admission
 
-    /// Refuses a member that is banned from a room by its udid, device or address, and any member if the room is
-    /// closed.
-    /// - Throws: ``ChatError/Code/forbidden``, with the end of the ban that lasts longest.
-    static func requireAdmitted(
-        _ member: MemberID, _ token: DeviceToken?, from address: String?, to room: SecretCode, now: Timestamp,
-        _ db: Database
-    ) throws {
-        let ban = try db.row(
-            admissionSQL,
-            [
-                "udid": member.text, "token": token?.description, "address": BannedAddress.text(of: address),
-                "room": room.text, "now": now.sqlText,
-            ])
-        if let ban {
-            throw ChatError.banned(
-                isClosed: ban[0], reason: ban[3], isEverywhere: ban[1], until: ban.optionalTime(2))
-        }
-    }
-
-    static let admissionSQL = """
-        SELECT isClosed, isEverywhere, time_ends, reason FROM (
-            SELECT 0 AS isClosed, secret_code IS NULL AS isEverywhere, time_ends, reason FROM bans
-            WHERE udid = :udid AND (secret_code IS NULL OR secret_code = :room) AND (time_ends IS NULL OR time_ends > :now)
-            UNION ALL
-            SELECT 0, secret_code IS NULL, time_ends, reason FROM bans
-            WHERE device_token = :token AND (secret_code IS NULL OR secret_code = :room)
-                AND (time_ends IS NULL OR time_ends > :now)
-            UNION ALL
-            SELECT 0, secret_code IS NULL, time_ends, reason FROM bans
-            WHERE address = :address AND (secret_code IS NULL OR secret_code = :room)
-                AND (time_ends IS NULL OR time_ends > :now)
-            UNION ALL
-            SELECT 1, 0, time_ends, reason FROM bans
-            WHERE udid IS NULL AND device_token IS NULL AND address IS NULL AND secret_code = :room
-                AND (time_ends IS NULL OR time_ends > :now))
-        ORDER BY isClosed, time_ends IS NOT NULL, time_ends DESC LIMIT 1
-        """
-
     /// Refuses a closed room.
     static func requireOpen(_ room: SecretCode, now: Timestamp, _ db: Database) throws {
-        let sql = closedSQL(room: "?1", now: "?2") + " ORDER BY time_ends IS NOT NULL, time_ends DESC LIMIT 1"
+        let sql = SQLBans.closedSQL(room: "?1", now: "?2") + " ORDER BY time_ends IS NOT NULL, time_ends DESC LIMIT 1"
         if let closed = try db.row(sql, [room.text, now.sqlText]) {
             throw ChatError.banned(isClosed: true, reason: closed[1], until: closed.optionalTime(0))
         }
-    }
-
-    /// Selects the bans that close a room, with their end and reason.
-    static func closedSQL(room: String, now: String) -> String {
-        """
-        SELECT time_ends, reason FROM bans
-        WHERE udid IS NULL AND device_token IS NULL AND address IS NULL AND secret_code = \(room)
-            AND (time_ends IS NULL OR time_ends > \(now))
-        """
     }
 
     // MARK: - Messages
@@ -377,19 +291,8 @@ package struct SQLiteModeration: Moderation {
     }
 
     package func records(before cursor: Int64?, limit: Int) async throws(ChatError) -> Page<ModerationRecord> {
-        try await database.read { db in
-            let page = try db.page(
-                """
-                SELECT moderation_id, action, secret_code, subject, actor, ip_address, time_done FROM moderation
-                WHERE moderation_id < ? ORDER BY moderation_id DESC LIMIT ?
-                """, [cursor ?? Int64.max, limit + 1], limit: limit)
-            let records = page.rows.map { row in
-                ModerationRecord(
-                    id: row[0], action: row[1], room: (row[2] as String?).map(SecretCode.init(stored:)),
-                    subject: row[3],
-                    actor: row[4], address: row[5], at: row.time(6))
-            }
-            return Page(items: records, next: page.next)
+        try await database.read { (transaction: SQLiteTransaction) in
+            try ModerationRecord.page(before: cursor, limit: limit, transaction)
         }
     }
 }

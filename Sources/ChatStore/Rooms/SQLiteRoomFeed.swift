@@ -1,4 +1,5 @@
 package import ChatDomain
+import ChatSQL
 import GRDB
 
 /// The events in rooms: messages from the SQLite file, and changes for one listener. The other stores note the changes
@@ -29,15 +30,9 @@ package final class SQLiteRoomFeed: RoomFeed {
     }
 
     package func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [Message] {
-        try await database.read { db in try Self.messages(in: room, after: after, limit: limit, db) }
-    }
-
-    static func messages(in room: SecretCode, after: MessageID, limit: Int, _ db: Database) throws -> [Message] {
-        try db.rows(
-            """
-            SELECT \(Message.columns) FROM messages WHERE secret_code = ? AND message_id > ? ORDER BY message_id LIMIT ?
-            """, [room.text, after, limit]
-        ).map(Message.init)
+        try await database.read { (transaction: SQLiteTransaction) in
+            try Message.messages(in: room, after: after, limit: limit, transaction)
+        }
     }
 
     package func receipts(
@@ -93,16 +88,4 @@ package final class SQLiteRoomFeed: RoomFeed {
 
     /// Adds a change to those that the listener takes next.
     func note(_ change: (inout RoomChanges) -> Void) { changes.note(change) }
-}
-
-extension Message {
-    /// The columns of the table `messages`.
-    static let columns = "message_id, udid, nickname, text, title, link, priority, time_sent, urgent"
-
-    /// - Parameter row: Begins with ``columns``.
-    init(_ row: Row) {
-        self.init(
-            id: row[0], sender: MemberID(stored: row[1]), nickname: row[2], text: row[3], title: row[4], link: row[5],
-            priority: (row[6] as Int64?).flatMap(UInt8.init(exactly:)), isUrgent: row[8], sentAt: row.time(7))
-    }
 }

@@ -1,4 +1,5 @@
 package import ChatDomain
+import ChatSQL
 import GRDB
 
 /// The store of members, rooms and messages: the tables `active_users` and `messages`.
@@ -16,8 +17,8 @@ package struct SQLiteRoomStore: RoomStore {
             let time = database.now()
             let now = time.sqlText
             let client = kept(request.client)
-            try SQLiteModeration.requireAdmitted(
-                request.member, request.token, from: client.address, to: request.code, now: time, db)
+            try SQLBans.requireAdmitted(
+                request.member, request.token, from: client.address, to: request.code, now: time, SQLiteTransaction(db))
             let isEmpty = try Self.requireSpace(in: request.code, for: request.member, db)
             try RoomRow.make(request.code, now: time, db)
             let token = try Self.register(
@@ -101,7 +102,7 @@ package struct SQLiteRoomStore: RoomStore {
                 app == old && row[5] != token.description
                 ? ClientInfo(appVersion: row[2], osVersion: row[3], deviceModel: row[4]) : ClientInfo()
             let code = SecretCode(stored: row[1])
-            try SQLiteModeration.requireAdmitted(member, token, from: client.address, to: code, now: now, db)
+            try SQLBans.requireAdmitted(member, token, from: client.address, to: code, now: now, SQLiteTransaction(db))
             let text = try Self.register(
                 token, of: member, app: app, code: code, user: user,
                 says: settings().keepsUsage ? known.updated(by: client) : nil, now: now, db)
@@ -145,7 +146,7 @@ package struct SQLiteRoomStore: RoomStore {
             let entry: MessageID = room[1]
             let since = max(since ?? entry, entry)
             let code = SecretCode(stored: room[0])
-            let messages = try SQLiteRoomFeed.messages(in: code, after: since, limit: limit, db)
+            let messages = try Message.messages(in: code, after: since, limit: limit, SQLiteTransaction(db))
             return MessagePage(messages: messages, next: messages.last?.id ?? since, room: code)
         }
         if !isPeek, let last = page.messages.last { activity.fetched(last.id, by: member) }

@@ -1,4 +1,5 @@
 package import ChatDomain
+import ChatSQL
 import Synchronization
 
 /// The metrics of the store and its queue. They cover the whole database, except for outcomes, which are only this
@@ -42,49 +43,13 @@ package final class PostgresMetrics: RelayMetrics {
 
     package func totals() async throws(ChatError) -> StoreTotals {
         try await counted.value(at: database.now()) { [database] () throws(ChatError) in
-            try await database.read(Self.totals)
+            try await database.read { try $0.totals() }
         }
-    }
-
-    private static func totals(_ transaction: PostgresTransaction) throws -> StoreTotals {
-        let row = try transaction.row(
-            """
-            SELECT (SELECT count(*) FROM devices),
-                (SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL),
-                (SELECT count(*) FROM active_users),
-                (WITH RECURSIVE rooms (code) AS (
-                    (SELECT secret_code FROM active_users ORDER BY secret_code LIMIT 1)
-                    UNION ALL
-                    SELECT (SELECT secret_code FROM active_users WHERE secret_code > r.code
-                        ORDER BY secret_code LIMIT 1) FROM rooms r WHERE r.code IS NOT NULL)
-                 SELECT count(code) FROM rooms),
-                (SELECT count(*) FROM messages), (SELECT count(*) FROM notifications)
-            """)
-        var totals = StoreTotals()
-        guard let row else { return totals }
-        totals.devices = Int(try row.int(0))
-        totals.activeDevices = totals.devices - Int(try row.int(1))
-        totals.members = Int(try row.int(2))
-        totals.rooms = Int(try row.int(3))
-        totals.messages = Int(try row.int(4))
-        totals.notifications = Int(try row.int(5))
-        return totals
     }
 
     package func usage(since day: String) async throws(ChatError) -> [DeviceDay]? {
         guard settings().keepsUsage else { return nil }
-        return try await database.read { transaction in
-            try transaction.rows(
-                """
-                SELECT day, app, kind, value, devices FROM device_days WHERE day >= $1::text AND devices > 0
-                ORDER BY day, app, kind, value
-                """, [.text(day)]
-            ).map { row in
-                DeviceDay(
-                    day: try row.text(0), app: try row.text(1), kind: try row.text(2), stored: try row.text(3),
-                    devices: Int(try row.int(4)))
-            }
-        }
+        return try await database.read { try $0.usage(since: day) }
     }
 
     package func outcomes() -> [OutcomeCount] { outcomeCounter.outcomes }

@@ -2,7 +2,8 @@ package import ChatDomain
 import ChatSQL
 import Synchronization
 
-/// Moderation of rooms: the tables `bans` and `moderation`.
+/// Moderation of rooms: the tables `bans` and `moderation`. What removes members is double: SQLite needs no locks, and
+/// reports changes to its only relay after the commit.
 package struct PostgresModeration: Moderation {
     private let database: PostgresDatabase
     private let outcomes: OutcomeCounter
@@ -92,7 +93,7 @@ package struct PostgresModeration: Moderation {
             """
             INSERT INTO bans (secret_code, udid, device_token, nickname, reason, time_created, time_ends, address)
             VALUES ($1::text, $2::text, $3::text, $4::text, $5::text, at($6::bigint), at($7::bigint), $8::text)
-            RETURNING \(Self.columns)
+            RETURNING \(SQLBans.columns)
             """,
             [
                 .optional(room), .optional(udid), .optional(token), .optional(name), .optional(request.reason),
@@ -113,7 +114,7 @@ package struct PostgresModeration: Moderation {
         } else {
             Self.note(removed, transaction)
         }
-        return try Self.ban(row, now: nil)
+        return try SQLBans.ban(row, now: nil)
     }
 
     /// Removes the members that a ban covers, and prevents them from joining until the ban is committed.
@@ -134,7 +135,7 @@ package struct PostgresModeration: Moderation {
             AND ($\(first + 2)::text IS NULL OR secret_code = $\(first + 2)::text)
             """
         }
-        let addresses = try address.map { try Self.addresses([$0], in: room, transaction) } ?? []
+        let addresses = try address.map { try SQLBans.addresses([$0], in: room, transaction) } ?? []
         let values: [SQLValue] = [.optional(udid), .optional(token), .optional(room), .texts(addresses)]
         let found = try transaction.rows(
             "SELECT secret_code FROM active_users WHERE \(condition(from: 1))", values)
@@ -144,20 +145,6 @@ package struct PostgresModeration: Moderation {
         try Self.requireLocked(removed, rooms)
         // The member of the request first.
         return removed.sorted { first, second in first.member.text == udid && second.member.text != udid }
-    }
-
-    /// The addresses of members that a ban covers.
-    /// - Parameter room: The room whose members count. `nil` for all rooms.
-    private static func addresses(
-        _ banned: Set<String>, in room: String?, _ transaction: PostgresTransaction
-    ) throws -> [String] {
-        guard !banned.isEmpty else { return [] }
-        let used = try transaction.rows(
-            """
-            SELECT DISTINCT ip_address FROM active_users
-            WHERE ip_address IS NOT NULL AND ($1::text IS NULL OR secret_code = $1::text)
-            """, [.optional(room)])
-        return try used.map { try $0.text(0) }.filter { BannedAddress.text(of: $0).map(banned.contains) ?? false }
     }
 
     private func record(
@@ -195,8 +182,8 @@ package struct PostgresModeration: Moderation {
         let found = try transaction.row(
             """
             SELECT \(RoomRules.exists("$1::text")), \(RoomRules.exists("$2::text")),
-                EXISTS (\(Self.closedSQL(room: "$1::text", now: "at($3::bigint)"))),
-                EXISTS (\(Self.closedSQL(room: "$2::text", now: "at($3::bigint)"))),
+                EXISTS (\(SQLBans.closedSQL(room: "$1::text", now: "at($3::bigint)"))),
+                EXISTS (\(SQLBans.closedSQL(room: "$2::text", now: "at($3::bigint)"))),
                 (SELECT count(*) FROM (SELECT 1 FROM messages WHERE secret_code = $1::text LIMIT $4::bigint) m)
                     + (SELECT count(*) FROM (SELECT 1 FROM past_members WHERE secret_code = $1::text LIMIT $4::bigint) p)
             """, [.text(room.text), .text(code.text), .time(now), .int(RoomRules.mostMoved + 1)])
@@ -235,12 +222,7 @@ package struct PostgresModeration: Moderation {
     private func removeBanned(
         from room: SecretCode, now: Timestamp, _ transaction: PostgresTransaction
     ) throws -> [Removed] {
-        let banned = try transaction.rows(
-            """
-            SELECT address FROM bans WHERE address IS NOT NULL AND (secret_code IS NULL OR secret_code = $1::text)
-                AND (time_ends IS NULL OR time_ends > at($2::bigint))
-            """, [.text(room.text), .time(now)])
-        let addresses = try Self.addresses(Set(banned.map { try $0.text(0) }), in: room.text, transaction)
+        let addresses = try SQLBans.bannedAddresses(in: room, now: now, transaction)
         let condition = RoomRules.isBanned(
             room: "$4::text", now: "at($5::bigint)", addresses: "(SELECT unnest($6::text[]))")
         return try ReadState.remove(
@@ -250,15 +232,7 @@ package struct PostgresModeration: Moderation {
     package func endBan(_ id: Int64, by moderator: Moderator) async throws(ChatError) {
         try await database.write { transaction in
             let now = database.now()
-            let row = try transaction.row(
-                """
-                UPDATE bans SET time_ends = at($1::bigint)
-                WHERE ban_id = $2::bigint AND (time_ends IS NULL OR time_ends > at($1::bigint))
-                RETURNING \(Self.columns)
-                """, [.time(now), .int(id)])
-            guard let ban = try row.map({ try Self.ban($0, now: now) }) else {
-                throw ChatError(.notFound, "There is no such ban in force")
-            }
+            let ban = try SQLBans.end(id, now: now, transaction)
             record(
                 ban.isClosed ? .open : .unban, room: ban.room?.text, subject: ban.name, by: moderator, at: now,
                 transaction)
@@ -268,81 +242,9 @@ package struct PostgresModeration: Moderation {
     package func bans(
         in room: SecretCode?, before cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Ban> {
-        try await database.read { transaction in
-            let now = database.now()
-            let page = try transaction.page(
-                "SELECT \(Self.columns) FROM bans WHERE ban_id < $1::bigint ORDER BY ban_id DESC LIMIT $2::bigint",
-                [.int(cursor ?? Int64.max), .int(SQLPage.window + 1)], limit: limit
-            ) { row in room.map { row.optionalText(1) == $0.text } ?? true }
-            return Page(items: try page.rows.map { try Self.ban($0, now: now) }, next: page.next)
+        try await database.read { [database] transaction in
+            try SQLBans.page(in: room, before: cursor, limit: limit, now: database.now(), transaction)
         }
-    }
-
-    private static let columns = """
-        ban_id, secret_code, udid IS NULL AND device_token IS NULL AND address IS NULL, nickname, device_token, reason,
-        ms(time_created), ms(time_ends), address
-        """
-
-    /// - Parameters:
-    ///   - row: Begins with ``columns``.
-    ///   - now: `nil` for a new ban.
-    private static func ban(_ row: PostgresRow, now: Timestamp?) throws -> Ban {
-        let end = try row.optionalTime(7)
-        return Ban(
-            id: try row.int(0), room: row.optionalText(1).map(SecretCode.init(stored:)), isClosed: try row.bool(2),
-            name: row.optionalText(3), device: row.optionalText(4).map { $0.prefix(8) + "…" },
-            address: row.optionalText(8), reason: row.optionalText(5), createdAt: try row.time(6), endsAt: end,
-            hasEnded: end.flatMap { end in now.map { end <= $0 } } ?? false)
-    }
-
-    // MARK: - Admission
-
-    /// Refuses a member that is banned from a room by its udid, device or address, and any member if the room is
-    /// closed. The caller holds the locks of the member, the device and the address, and of the room if the member
-    /// joins it.
-    /// - Throws: ``ChatError/Code/forbidden``, with the end of the ban that lasts longest.
-    static func requireAdmitted(
-        _ member: MemberID, _ token: DeviceToken?, from address: String?, to room: SecretCode, now: Timestamp,
-        _ transaction: PostgresTransaction
-    ) throws {
-        let ban = try transaction.row(
-            admissionSQL,
-            [
-                .text(member.text), .optional(token?.description), .text(room.text), .time(now),
-                .optional(BannedAddress.text(of: address)),
-            ])
-        if let ban {
-            throw ChatError.banned(
-                isClosed: try ban.bool(0), reason: ban.optionalText(3), isEverywhere: try ban.bool(1),
-                until: try ban.optionalTime(2))
-        }
-    }
-
-    static let admissionSQL = """
-        SELECT is_closed, is_everywhere, ms(time_ends), reason FROM (
-            SELECT false AS is_closed, secret_code IS NULL AS is_everywhere, time_ends, reason FROM bans
-            WHERE udid = $1::text AND (secret_code IS NULL OR secret_code = $3::text)
-                AND (time_ends IS NULL OR time_ends > at($4::bigint))
-            UNION ALL
-            SELECT false, secret_code IS NULL, time_ends, reason FROM bans
-            WHERE device_token = $2::text AND (secret_code IS NULL OR secret_code = $3::text)
-                AND (time_ends IS NULL OR time_ends > at($4::bigint))
-            UNION ALL
-            SELECT false, secret_code IS NULL, time_ends, reason FROM bans
-            WHERE address = $5::text AND (secret_code IS NULL OR secret_code = $3::text)
-                AND (time_ends IS NULL OR time_ends > at($4::bigint))
-            UNION ALL
-            SELECT true, false, time_ends, reason FROM (\(closedSQL(room: "$3::text", now: "at($4::bigint)"))) c) b
-        ORDER BY is_closed, time_ends DESC NULLS FIRST LIMIT 1
-        """
-
-    /// Selects the bans that close a room, with their end and reason.
-    private static func closedSQL(room: String, now: String) -> String {
-        """
-        SELECT time_ends, reason FROM bans
-        WHERE udid IS NULL AND device_token IS NULL AND address IS NULL AND secret_code = \(room)
-            AND (time_ends IS NULL OR time_ends > \(now))
-        """
     }
 
     // MARK: - Messages
@@ -420,19 +322,6 @@ package struct PostgresModeration: Moderation {
     }
 
     package func records(before cursor: Int64?, limit: Int) async throws(ChatError) -> Page<ModerationRecord> {
-        try await database.read { transaction in
-            let page = try transaction.page(
-                """
-                SELECT moderation_id, action, secret_code, subject, actor, ip_address, ms(time_done) FROM moderation
-                WHERE moderation_id < $1::bigint ORDER BY moderation_id DESC LIMIT $2::bigint
-                """, [.int(cursor ?? Int64.max), .int(limit + 1)], limit: limit)
-            let records = try page.rows.map { row in
-                ModerationRecord(
-                    id: try row.int(0), action: try row.text(1),
-                    room: row.optionalText(2).map(SecretCode.init(stored:)), subject: row.optionalText(3),
-                    actor: try row.text(4), address: row.optionalText(5), at: try row.time(6))
-            }
-            return Page(items: records, next: page.next)
-        }
+        try await database.read { try ModerationRecord.page(before: cursor, limit: limit, $0) }
     }
 }

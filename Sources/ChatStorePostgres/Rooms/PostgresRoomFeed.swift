@@ -38,18 +38,7 @@ package final class PostgresRoomFeed: RoomFeed {
     }
 
     package func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [Message] {
-        try await database.read { try Self.messages(in: room, after: after, limit: limit, $0) }
-    }
-
-    static func messages(
-        in room: SecretCode, after: MessageID, limit: Int, _ transaction: PostgresTransaction
-    ) throws -> [Message] {
-        try transaction.rows(
-            """
-            SELECT \(Message.columns) FROM messages WHERE secret_code = $1::text AND message_id > $2::bigint
-            ORDER BY message_id LIMIT $3::bigint
-            """, [.text(room.text), .int(after), .int(limit)]
-        ).map { try Message($0) }
+        try await database.read { try Message.messages(in: room, after: after, limit: limit, $0) }
     }
 
     package func receipts(
@@ -169,19 +158,5 @@ extension RoomChanges {
         closed.formUnion(codes(announcement.closed))
         reads.formUnion(codes(announcement.read))
         for (room, ids) in announcement.deleted { deleted[SecretCode(stored: room), default: []] += ids }
-    }
-}
-
-extension Message {
-    /// The columns of the table `messages`.
-    static let columns = "message_id, udid, nickname, text, title, link, priority, ms(time_sent), urgent"
-
-    /// - Parameter row: Has ``columns``, beginning at `first`.
-    init(_ row: PostgresRow, from first: Int = 0) throws {
-        self.init(
-            id: try row.int(first), sender: MemberID(stored: try row.text(first + 1)),
-            nickname: try row.text(first + 2), text: try row.text(first + 3), title: row.optionalText(first + 4),
-            link: row.optionalText(first + 5), priority: try row.optionalInt(first + 6).flatMap(UInt8.init(exactly:)),
-            isUrgent: try row.bool(first + 8), sentAt: try row.time(first + 7))
     }
 }

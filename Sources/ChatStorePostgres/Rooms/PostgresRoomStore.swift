@@ -1,4 +1,5 @@
 package import ChatDomain
+import ChatSQL
 
 /// The store of members, rooms and messages: the tables `active_users` and `messages`.
 package struct PostgresRoomStore: RoomStore {
@@ -131,7 +132,7 @@ package struct PostgresRoomStore: RoomStore {
                 ? ClientInfo(
                     appVersion: row.optionalText(2), osVersion: row.optionalText(3), deviceModel: row.optionalText(4))
                 : ClientInfo()
-            try PostgresModeration.requireAdmitted(
+            try SQLBans.requireAdmitted(
                 member, token, from: client.address, to: code, now: now, transaction)
             let text = Self.takeToken(token, of: member, app: app, code: code, transaction)
             transaction.pipeline(
@@ -155,7 +156,7 @@ package struct PostgresRoomStore: RoomStore {
     private static func requireSpace(
         in code: SecretCode, for request: JoinRequest, now: Timestamp, _ transaction: PostgresTransaction
     ) throws -> Bool {
-        try PostgresModeration.requireAdmitted(
+        try SQLBans.requireAdmitted(
             request.member, request.token, from: request.client.address, to: code, now: now, transaction)
         // Usually the member is in the room already. Skip the count then.
         let row = try transaction.row(

@@ -5,6 +5,8 @@ import ChatSQL
 /// room is one row: first in `active_users`, then in `past_members`, with the same id. During the stay, the member
 /// could read the messages after `history_from`, and has read those up to `fetched_to`. So no message is counted twice
 /// for a member that left and came back.
+///
+/// SQLite has statements of its own: it lacks `LATERAL`, and `DELETE` within `WITH`.
 enum ReadState {
     /// A member that has left a room or was removed from it.
     struct Removed: Sendable {
@@ -138,4 +140,29 @@ enum ReadState {
             ORDER BY fetched_to LIMIT $4::bigint) m
         WHERE history_from < a.message AND udid <> a.writer
         """
+}
+
+extension ReadState.Subject {
+    fileprivate init(_ record: MessageRecord) {
+        self.init(message: record.message.id, writer: record.message.sender, room: record.room)
+    }
+}
+
+/// ``ReadState`` and ``RoomRow`` for ``SQLRoomRecords``.
+struct PostgresReadState: SQLReadState {
+    func reach(
+        of messages: [MessageRecord], most: Int?, _ transaction: PostgresTransaction
+    ) throws -> [MessageReach] {
+        try ReadState.reach(of: messages.map(ReadState.Subject.init), most: most, transaction)
+    }
+
+    func names(of message: MessageRecord, limit: Int, _ transaction: PostgresTransaction) throws -> [String] {
+        try ReadState.names(of: [ReadState.Subject(message)], limit: limit, most: nil, transaction)[message.message.id]
+            ?? []
+    }
+
+    func makeRow(of room: SecretCode, now: Timestamp, _ transaction: PostgresTransaction) {
+        transaction.lock([(.room, room.text)])
+        RoomRow.make([room.text], now: now, transaction)
+    }
 }

@@ -1,7 +1,7 @@
 import ChatDomain
 import ChatSQL
 
-/// A room's row in the table `rooms`.
+/// A room's row in the table `rooms`. SQLite needs no locks, and creates one row at a time.
 enum RoomRow {
     /// Creates the rows of rooms that have none. The caller holds the rooms' locks (``RoomLock/room``).
     static func make(_ rooms: Set<String>, now: Timestamp, _ transaction: PostgresTransaction) {
@@ -18,16 +18,6 @@ enum RoomRow {
             AND \(SQLDialect.postgres.hasRoomID)
         ON CONFLICT (secret_code) DO NOTHING
         """
-
-    static func setHistory(
-        _ history: RoomHistory?, of room: SecretCode, now: Timestamp, _ transaction: PostgresTransaction
-    ) {
-        transaction.lock([(.room, room.text)])
-        make([room.text], now: now, transaction)
-        transaction.pipeline(
-            "UPDATE rooms SET history = $1::text WHERE secret_code = $2::text",
-            [.optional(history?.rawValue), .text(room.text)])
-    }
 
     /// Deletes the rows of rooms without any other data, in steps.
     static func deleteUnused(_ database: PostgresDatabase) async throws(ChatError) {

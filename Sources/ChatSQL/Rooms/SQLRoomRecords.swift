@@ -1,0 +1,256 @@
+package import ChatDomain
+
+/// The operator's view of rooms.
+package struct SQLRoomRecords<Database: SQLDatabase, State: SQLReadState>: RoomRecords
+where State.Transaction == Database.Transaction {
+    private let database: Database
+    private let ids: APNSIDs
+    private let state: State
+
+    package init(database: Database, ids: APNSIDs, state: State) {
+        self.database = database
+        self.ids = ids
+        self.state = state
+    }
+
+    package func rooms(
+        startingWith prefix: String, after cursor: SecretCode?, limit: Int
+    ) async throws(ChatError) -> RoomPage {
+        try await database.read { transaction in
+            let rows = try transaction.rows(
+                SQLRoomStatements.rooms,
+                [.text(prefix), .text(cursor?.text ?? ""), .int(limit + 1), .text(prefix + "\u{10FFFF}")])
+            let rooms = try rows.prefix(limit).map { row in
+                RoomRecord(
+                    code: SecretCode(stored: try row.text(0)), members: Int(try row.int(1)),
+                    lastMessage: try row.optionalInt(2), lastMessageAt: try row.optionalTime(3),
+                    history: row.optionalText(4).flatMap(RoomHistory.init(rawValue:)))
+            }
+            return RoomPage(rooms: rooms, next: rows.count > limit ? rooms.last?.code : nil)
+        }
+    }
+
+    package func setHistory(_ history: RoomHistory?, of room: SecretCode) async throws(ChatError) {
+        try await database.write(as: .answer) { [database, state] transaction in
+            try state.makeRow(of: room, now: database.now(), transaction)
+            try transaction.pipeline(
+                "UPDATE rooms SET history = $1 WHERE secret_code = $2",
+                [.optional(history?.rawValue), .text(room.text)])
+        }
+    }
+
+    package func members(
+        of room: SecretCode, after cursor: Int64?, limit: Int
+    ) async throws(ChatError) -> Page<MemberRecord> {
+        try await database.read { transaction in
+            let page = try transaction.page(
+                """
+                SELECT member_id, nickname, nullif(device_token, '0'), app, ms(time_joined), ms(time_last_message),
+                    nullif(fetched_to, 0), ms(time_fetched), nullif(shown_to, 0)
+                FROM active_users WHERE secret_code = $1 AND member_id > $2 ORDER BY member_id LIMIT $3
+                """, [.text(room.text), .int(cursor ?? Int64(0)), .int(limit + 1)], limit: limit)
+            let members = try page.rows.map { row in
+                MemberRecord(
+                    id: try row.int(0), nickname: try row.text(1), token: row.optionalText(2),
+                    app: AppName(try row.text(3)), joinedAt: try row.time(4), lastMessageAt: try row.optionalTime(5),
+                    fetchedTo: try row.optionalInt(6), fetchedAt: try row.optionalTime(7),
+                    shownTo: try row.optionalInt(8))
+            }
+            return Page(items: members, next: page.next)
+        }
+    }
+
+    package func messages(
+        of room: SecretCode, _ order: MessageOrder, limit: Int
+    ) async throws(ChatError) -> Page<MessageRecord> {
+        try await database.read { transaction in
+            let messages: [Message]
+            switch order {
+            case .oldestFirst(let id):
+                messages = try Message.messages(in: room, after: id, limit: limit + 1, transaction)
+            case .newestFirst(let id):
+                messages = try transaction.rows(
+                    """
+                    SELECT \(Message.columns) FROM messages WHERE secret_code = $1 AND message_id < $2
+                    ORDER BY message_id DESC LIMIT $3
+                    """, [.text(room.text), .int(id ?? Int64.max), .int(limit + 1)]
+                ).map { try Message($0) }
+            }
+            let page = messages.prefix(limit)
+            return Page(
+                items: page.map { MessageRecord(message: $0, room: room) },
+                next: messages.count > limit ? page.last?.id : nil)
+        }
+    }
+
+    package func reach(of messages: [MessageRecord]) async throws(ChatError) -> [MessageReach] {
+        try await database.read { [state] transaction in
+            try state.reach(of: messages, most: Receipt.mostCounted, transaction)
+        }
+    }
+
+    package func progress(of message: MessageID) async throws(ChatError) -> MessageProgress {
+        try await database.read { [state] transaction in
+            let row = try transaction.row(
+                "SELECT \(Message.columns), secret_code, fanout_after IS NOT NULL FROM messages WHERE message_id = $1",
+                [.int(message)])
+            guard let row else { throw ChatError.notFound("message") }
+            let record = MessageRecord(message: try Message(row), room: SecretCode(stored: try row.text(9)))
+            let isQueueing = try row.bool(10)
+            var counts: [PushState: Int] = [:]
+            for row in try transaction.rows(
+                "SELECT state, count(*) FROM push_queue WHERE chat_message = $1 GROUP BY state", [.int(message)])
+            {
+                if let state = PushState(rawValue: try row.text(0)) { counts[state] = Int(try row.int(1)) }
+            }
+            let reach = try state.reach(of: [record], most: nil, transaction)[0]
+            return MessageProgress(
+                message: record, isQueueing: isQueueing, counts: counts, readers: reach.readers,
+                shown: reach.shown, fetched: reach.fetched,
+                fetchedBy: try state.names(of: record, limit: MessageProgress.mostNames, transaction))
+        }
+    }
+
+    package func deliveries(
+        ofMessage message: MessageID, after cursor: Int64?, limit: Int
+    ) async throws(ChatError) -> Page<MessageDelivery> {
+        try await database.read { [ids] transaction in
+            let page = try transaction.page(
+                SQLRoomStatements.messageDeliveries(transaction.dialect),
+                [.int(message), .int(cursor ?? Int64.min), .int(limit + 1)], limit: limit)
+            let deliveries = try page.rows.map { row in
+                MessageDelivery(delivery: try Delivery(row, ids), isFetched: try row.bool(14))
+            }
+            return Page(items: deliveries, next: page.next)
+        }
+    }
+
+    package func failures(
+        of app: AppName?, before cursor: Int64?, limit: Int
+    ) async throws(ChatError) -> Page<Delivery> {
+        try await database.read { [ids] transaction in
+            let last: SQLValue = .optional(cursor)
+            if cursor != nil, try transaction.row(SQLRoomStatements.failureTime, [last]) == nil {
+                throw ChatError.invalid("cursor", "that failure no longer exists; start from the first page")
+            }
+            let window = app == nil ? limit + 1 : SQLPage.window + 1
+            let page = try transaction.page(
+                SQLRoomStatements.failures(transaction.dialect), [last, .int(window)], limit: limit
+            ) { row in app.map { row.optionalText(4) == $0.text } ?? true }
+            return Page(items: try page.rows.map { try Delivery($0, ids) }, next: page.next)
+        }
+    }
+}
+
+/// The read state of messages, and the rows of rooms, which the stores write together with posts.
+package protocol SQLReadState: Sendable {
+    associatedtype Transaction: SQLTransaction
+
+    /// For each message, the number of devices that it was sent to, of members who can read it, and of those who have.
+    /// Each is counted up to `most`.
+    func reach(of messages: [MessageRecord], most: Int?, _ transaction: Transaction) throws -> [MessageReach]
+    /// The nicknames of the first `limit` readers of a message.
+    func names(of message: MessageRecord, limit: Int, _ transaction: Transaction) throws -> [String]
+    /// Creates the row of a room that has none.
+    func makeRow(of room: SecretCode, now: Timestamp, _ transaction: Transaction) throws
+}
+
+/// The statements of ``SQLRoomRecords``.
+package enum SQLRoomStatements {
+    /// Jumps from one code to the next through the indexes of members and of messages. A room may have only members or
+    /// only messages. The rows come in the order of the jumps. The last row of `codes` is NULL, unless the limit ends
+    /// the search.
+    package static let rooms = """
+        WITH RECURSIVE codes (code) AS (
+            SELECT min(code) FROM (
+                SELECT min(secret_code) AS code FROM active_users WHERE secret_code > $2 AND secret_code >= $1
+                UNION ALL
+                SELECT min(secret_code) FROM messages WHERE secret_code > $2 AND secret_code >= $1) f
+            UNION ALL
+            SELECT (SELECT min(code) FROM (
+                SELECT min(secret_code) AS code FROM active_users WHERE secret_code > c.code
+                UNION ALL
+                SELECT min(secret_code) FROM messages WHERE secret_code > c.code) n)
+            FROM codes c WHERE c.code IS NOT NULL)
+        SELECT r.code, r.members, r.last, (SELECT ms(m.time_sent) FROM messages m WHERE m.message_id = r.last),
+            (SELECT o.history FROM rooms o WHERE o.secret_code = r.code)
+        FROM (
+            SELECT c.code AS code,
+                (SELECT count(*) FROM active_users u WHERE u.secret_code = c.code) AS members,
+                (SELECT max(m.message_id) FROM messages m WHERE m.secret_code = c.code) AS last
+            FROM (SELECT code FROM codes LIMIT $3) c WHERE c.code < $4) r
+        """
+
+    /// In the order of the queue. The index has a message's pushes in the order of their devices. Each page therefore
+    /// reads all of them and keeps the lowest push ids after the cursor. There are at most as many as the room has
+    /// members: 100,000 cost 20 ms in SQLite, and 1,000 cost 0.2 ms. Pushes from before schema version 8 name no member:
+    /// use the member that has the device now.
+    package static func messageDeliveries(_ dialect: SQLDialect) -> String {
+        let pushes =
+            dialect == .sqlite
+            ? """
+            (SELECT message_id AS push_id FROM push_queue WHERE chat_message = $1 AND message_id > $2
+                ORDER BY message_id LIMIT $3) p
+            CROSS JOIN push_queue q ON q.message_id = p.push_id
+            """
+            : """
+            (SELECT * FROM (SELECT * FROM push_queue WHERE chat_message = $1 AND message_id > $2 OFFSET 0) p
+                ORDER BY message_id LIMIT $3) q
+            """
+        return """
+            SELECT \(Delivery.columns), EXISTS (
+                SELECT 1 FROM active_users u WHERE u.member_id = q.member AND u.fetched_to >= q.chat_message)
+            OR EXISTS (
+                SELECT 1 FROM past_members u WHERE u.member_id = q.member AND u.fetched_to >= q.chat_message)
+            OR q.member IS NULL AND EXISTS (
+                SELECT 1 FROM active_users u JOIN messages m ON m.message_id = q.chat_message
+                WHERE u.device_token = q.device_token AND u.device_token <> '0' AND u.app = q.app
+                    AND u.secret_code = m.secret_code AND u.history_from < q.chat_message
+                    AND u.fetched_to >= q.chat_message)
+            FROM \(pushes) ORDER BY q.message_id
+            """
+    }
+
+    /// The time of the failure `$1`. Another partition of PostgreSQL may have a push with the same id.
+    package static let failureTime = """
+        SELECT time_settled FROM push_queue
+        WHERE message_id = $1 AND (state = 'failed' OR state = 'expired') AND time_settled IS NOT NULL LIMIT 1
+        """
+
+    /// In the order of failure, the latest first, from before the failure `$1`, which may be NULL. The condition on the
+    /// state is that of the index, word for word: SQLite uses a partial index only if the statement contains the same
+    /// term.
+    package static func failures(_ dialect: SQLDialect) -> String {
+        let latest = "at(253402300799999)"
+        return """
+            SELECT \(Delivery.columns) FROM push_queue q \(dialect.indexed(by: "push_queue_lost"))
+            WHERE (q.state = 'failed' OR q.state = 'expired')
+                AND (q.time_settled, q.message_id) < (coalesce((\(failureTime)), \(latest)), coalesce(CAST($1 AS bigint), 0))
+            ORDER BY q.time_settled DESC, q.message_id DESC LIMIT $2
+            """
+    }
+}
+
+extension Message {
+    /// The columns of the table `messages`.
+    package static let columns = "message_id, udid, nickname, text, title, link, priority, ms(time_sent), urgent"
+
+    /// - Parameter row: Has ``columns``, beginning at `first`.
+    package init(_ row: some SQLRow, from first: Int = 0) throws {
+        self.init(
+            id: try row.int(first), sender: MemberID(stored: try row.text(first + 1)),
+            nickname: try row.text(first + 2), text: try row.text(first + 3), title: row.optionalText(first + 4),
+            link: row.optionalText(first + 5), priority: try row.optionalInt(first + 6).flatMap(UInt8.init(exactly:)),
+            isUrgent: try row.bool(first + 8), sentAt: try row.time(first + 7))
+    }
+
+    /// The messages of a room after `id`, oldest first.
+    package static func messages(
+        in room: SecretCode, after id: MessageID, limit: Int, _ transaction: some SQLTransaction
+    ) throws -> [Message] {
+        try transaction.rows(
+            "SELECT \(columns) FROM messages WHERE secret_code = $1 AND message_id > $2 ORDER BY message_id LIMIT $3",
+            [.text(room.text), .int(id), .int(limit)]
+        ).map { try Message($0) }
+    }
+}
