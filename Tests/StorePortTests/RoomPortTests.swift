@@ -220,7 +220,9 @@ struct RoomPortTests {
         #expect(try await leased() == [2, nil])
         // A notification has no count.
         _ = try await store.stores.notifications.send(
-            NotificationRequest(audience: .all, app: app, payload: #"{"aps":{"badge":7}}"#))
+            NotificationRequest(
+                audience: .tokens([try StoreFixture.token(1), try StoreFixture.token(2)]), app: app,
+                payload: #"{"aps":{"badge":7}}"#))
         #expect(try await leased() == [nil, nil])
         // A phone that joins another room has fetched nothing there.
         try await store.stores.rooms.join(StoreFixture.join(1, "b", app: app.text))

@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatHTTP
 import Testing
 
 @testable import pushchat
