@@ -7,7 +7,7 @@ import GRDB
 /// could read the messages after `history_from`, and has read those up to `fetched_to`. So no message is counted twice
 /// for a member that left and came back.
 ///
-/// PostgreSQL has statements of its own, which answer for many messages at once. SQLite cannot run them: it lacks
+/// PostgreSQL has other statements, which answer for many messages at once. SQLite cannot run them: it lacks
 /// `LATERAL`, and `DELETE` within `WITH`.
 enum ReadState {
     /// Keeps the read state of members who are about to leave, in the transaction that deletes their rows.

@@ -2,7 +2,7 @@ package import ChatDomain
 import ChatSQL
 import GRDB
 
-/// Moderation of rooms: the tables `bans` and `moderation`. What removes members is double: PostgreSQL locks rooms, and
+/// Moderation of rooms: the tables `bans` and `moderation`. The removal of members is double: PostgreSQL locks rooms, and
 /// announces the changes within the transaction.
 package struct SQLiteModeration: Moderation {
     let database: SQLiteDatabase

@@ -2,7 +2,7 @@ package import ChatDomain
 import ChatSQL
 import Synchronization
 
-/// Moderation of rooms: the tables `bans` and `moderation`. What removes members is double: SQLite needs no locks, and
+/// Moderation of rooms: the tables `bans` and `moderation`. The removal of members is double: SQLite needs no locks, and
 /// reports changes to its only relay after the commit.
 package struct PostgresModeration: Moderation {
     private let database: PostgresDatabase

@@ -6,7 +6,7 @@ import ChatSQL
 /// could read the messages after `history_from`, and has read those up to `fetched_to`. So no message is counted twice
 /// for a member that left and came back.
 ///
-/// SQLite has statements of its own: it lacks `LATERAL`, and `DELETE` within `WITH`.
+/// SQLite has other statements: it lacks `LATERAL`, and `DELETE` within `WITH`.
 enum ReadState {
     /// A member that has left a room or was removed from it.
     struct Removed: Sendable {
