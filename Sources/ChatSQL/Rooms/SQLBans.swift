@@ -1,6 +1,6 @@
 package import ChatDomain
 
-/// The table `bans`: who may join a room.
+/// The statements about the table `bans` that both databases share.
 package enum SQLBans {
     /// The columns of a ban.
     package static let columns = """
