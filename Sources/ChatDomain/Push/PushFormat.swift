@@ -12,6 +12,14 @@ package protocol PushFormat: Sendable {
     ///
     /// - Throws: The error for the caller, which names the field and the rule.
     func compose(_ content: NotificationContent, for app: AppName) throws(ChatError) -> ComposedNotification
+    /// Composes a push of a Live Activity, and checks its size.
+    ///
+    /// - Parameter timestamp: The time of the content in UNIX seconds. Devices ignore content that is older than the one
+    ///   they show.
+    /// - Throws: The error for the caller. Gateways without Live Activities always throw.
+    func compose(
+        _ content: ActivityContent, tag: ActivityTag, timestamp: Int64
+    ) throws(ChatError) -> ComposedNotification
     /// Returns a warning for the caller about a push type that ``compose(_:for:)`` accepted but does not know. `nil`
     /// for a known type.
     func warning(pushType: String) -> String?
@@ -23,6 +31,12 @@ package protocol PushFormat: Sendable {
 
 extension PushFormat {
     package func warning(pushType: String) -> String? { nil }
+
+    package func compose(
+        _ content: ActivityContent, tag: ActivityTag, timestamp: Int64
+    ) throws(ChatError) -> ComposedNotification {
+        throw .invalid("app", "has a gateway without Live Activities")
+    }
 }
 
 /// A chat message for a device.

@@ -25,6 +25,7 @@ struct ChatAPI: Sendable {
 
     private enum Command: String, CaseIterable {
         case join, leave, update, message, messages, receipt, credential
+        case activityToken = "activity_token"
     }
 
     /// `POST /api.php`
@@ -46,6 +47,7 @@ struct ChatAPI: Sendable {
             case .messages: try await messages(call)
             case .receipt: try await receipt(call)
             case .credential: try await credential(call)
+            case .activityToken: try await reportActivityToken(call)
             }
         } catch  where error.code == .notJoined {
             throw .notJoined(call.memberField.key)
