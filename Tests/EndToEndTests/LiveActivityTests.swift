@@ -79,7 +79,9 @@ extension EndToEnd {
             try await post(second, #"{"event":"end","tag":"order-17"}"#)
             try await eventually("the activity has ended") { try await activities(sandbox)[0].endedAt != nil }
             #expect(try await activities(sandbox)[0].shown == [#"start {"n":1}"#, #"update {"n":2}"#, #"end {"n":2}"#])
-            let pushes = try await sandbox.notifications().filter { $0.topic?.hasSuffix(".push-type.liveactivity") == true }
+            let pushes = try await sandbox.notifications().filter {
+                $0.topic?.hasSuffix(".push-type.liveactivity") == true
+            }
             #expect(pushes.map { $0.headers["apns-priority"] } == ["5", "10", "5"])
             #expect(Set(pushes.map { $0.headers["apns-collapse-id"] }) == ["activity-1"])
             #expect(pushes.allSatisfy { $0.answer == "accepted" })

@@ -9,7 +9,8 @@ struct PushChatActivityAttributesTests {
 
     @Test("A default decoder reads what the relay sends")
     func decoding() throws {
-        let json = #"{"title":"Order","text":"Baking","progress":0.5,"steps":{"done":2,"total":4},"ends_at":1800000000,"x":1}"#
+        let json =
+            #"{"title":"Order","text":"Baking","progress":0.5,"steps":{"done":2,"total":4},"ends_at":1800000000,"x":1}"#
         let state = try JSONDecoder().decode(State.self, from: Data(json.utf8))
         #expect(
             state
@@ -22,7 +23,7 @@ struct PushChatActivityAttributesTests {
         #expect(attributes == PushChatActivityAttributes(tag: "order-17"))
     }
 
-    @Test("An encoded state is decoded as it was")
+    @Test("Encoding and decoding keeps the state")
     func encoding() throws {
         let state = State(title: "Order", endsAt: Date(timeIntervalSince1970: 1_800_000_000.5))
         let json = try JSONEncoder().encode(state)

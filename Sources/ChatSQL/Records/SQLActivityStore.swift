@@ -38,7 +38,7 @@ package final class SQLActivityStore<Database: SQLDatabase>: ActivityStore {
                 return (try Self.insert(request, now: now, transaction), false)
             }
             guard let active, request.isAdministrator || active.token == request.token else {
-                throw ChatError.notFound("active activity with this tag")
+                throw ChatError.notFound("active activity")
             }
             var content = request.content
             content.state = content.state ?? active.newest.state
@@ -140,13 +140,13 @@ package final class SQLActivityStore<Database: SQLDatabase>: ActivityStore {
             SELECT a.activity_id, a.audience, a.revision FROM activities a WHERE a.app = $1 AND a.tag = $2
             ORDER BY a.activity_id DESC LIMIT 1
             """, [.text(app), .text(tag.text)])
-        guard let row else { throw ChatError.notFound("activity with this tag") }
+        guard let row else { throw ChatError.notFound("activity") }
         let (id, revision) = (try row.int(0), try row.int(2))
         if let audience = row.optionalText(1).map(Audience.init(stored:)) {
             let (condition, values) = condition(audience, of: ("$1", "$2"), from: 3, transaction.dialect)
             let isIn = try transaction.row(
                 "SELECT 1 WHERE \(condition)", [.text(device.description), .text(app)] + values)
-            guard isIn != nil else { throw ChatError.notFound("activity with this tag") }
+            guard isIn != nil else { throw ChatError.notFound("activity") }
         }
         let count = try transaction.row(
             """

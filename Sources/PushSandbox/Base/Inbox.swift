@@ -8,7 +8,7 @@ enum GatewayProtocol: String, Sendable, Hashable, Encodable, CaseIterable {
     case webpush
     /// Broadcasts to channels, over HTTP/2.
     case broadcast
-    /// Requests that manage channels, over HTTP/2. They are no notifications, so the inbox has none.
+    /// Requests that manage channels, over HTTP/2. The inbox has only notifications, so it has none of these.
     case channels
 
     /// The protocols of notifications.

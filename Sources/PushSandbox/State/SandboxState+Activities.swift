@@ -59,7 +59,7 @@ extension SandboxState {
             return nil
         }
         if let channel = payload.channel, channels.channel(channel, of: app) == nil {
-            warnings.append("input-push-channel is no channel of this app: the activity gets no updates")
+            warnings.append("input-push-channel is unknown for this app: the activity gets no updates")
         }
         // An activity that listens to a channel gets no update token.
         let isSilent = payload.channel != nil || notification.fault == .noUpdateToken
