@@ -248,6 +248,46 @@ CREATE TABLE unifiedpush_messages (
 ) STRICT;
 CREATE INDEX unifiedpush_messages_topic ON unifiedpush_messages (topic, message_id, size);
 
+-- Live Activities. Kept for queue.retention after the last call, and for twelve hours at least.
+CREATE TABLE activities (
+    activity_id INTEGER PRIMARY KEY AUTOINCREMENT,
+    app TEXT NOT NULL,
+    tag TEXT NOT NULL,  -- its name in the operator's own system; used again only after the activity has ended
+    audience TEXT CHECK (audience IS NULL OR json_valid(audience)),  -- as in notifications; NULL: the apps start it
+    start TEXT NOT NULL CHECK (json_valid(start)),  -- the members of the call that started it
+    newest TEXT NOT NULL CHECK (json_valid(newest)),  -- the members of the newest call
+    revision INTEGER NOT NULL DEFAULT 1,  -- the number of calls
+    content_time INTEGER NOT NULL,  -- UNIX seconds of the newest call; increases with each call
+    started_by TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(started_by)),  -- the notifications with the start
+    is_started INTEGER NOT NULL DEFAULT 0 CHECK (is_started = 0 OR is_started = 1),  -- 1: nothing is left to start
+    due INTEGER,  -- since when pushes remain to be queued, in UNIX milliseconds; later while a relay queues them
+    token INTEGER,  -- the token in api_tokens that started it; NULL: started by the administrator
+    time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+    time_updated TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+    time_ended TEXT
+) STRICT;
+CREATE UNIQUE INDEX activities_active ON activities (app, tag) WHERE time_ended IS NULL;
+CREATE INDEX activities_tag ON activities (app, tag, activity_id);
+CREATE INDEX activities_due ON activities (due) WHERE due IS NOT NULL;
+CREATE INDEX activities_updated ON activities (time_updated);
+
+-- Tokens that apps have reported for Live Activities: for updates of one activity, or to start activities of a type.
+CREATE TABLE activity_tokens (
+    activity_token TEXT NOT NULL,
+    app TEXT NOT NULL,
+    activity INTEGER REFERENCES activities (activity_id) ON DELETE CASCADE,  -- NULL: to start activities
+    attributes_type TEXT,  -- NULL: for updates
+    device_token TEXT NOT NULL,  -- the device's token for other pushes, as in devices
+    system_version INTEGER,  -- the major version of the device's system; NULL if unknown
+    revision INTEGER NOT NULL DEFAULT 1,  -- the activity's revision that was last queued for the device
+    notification INTEGER,  -- the notification with it
+    time_reported TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+    PRIMARY KEY (activity_token, app),
+    CHECK ((activity IS NULL) <> (attributes_type IS NULL))
+) STRICT, WITHOUT ROWID;
+CREATE INDEX activity_tokens_activity ON activity_tokens (activity, activity_token) WHERE activity IS NOT NULL;
+CREATE INDEX activity_tokens_device ON activity_tokens (device_token, app);
+
 -- Bans. A ban ends at `time_ends`; its row is kept for moderation.retention after that.
 CREATE TABLE bans (
     ban_id INTEGER PRIMARY KEY AUTOINCREMENT,

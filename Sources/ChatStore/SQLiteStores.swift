@@ -18,6 +18,7 @@ package struct SQLiteStores: Sendable {
     package let clients: SQLClientStore<SQLiteDatabase>
     package let pollRequests: SQLPollRequestStore<SQLiteDatabase>
     package let unifiedPush: SQLUnifiedPushStore<SQLiteDatabase>
+    package let activities: SQLActivityStore<SQLiteDatabase>
     package let moderation: SQLiteModeration
     package let metrics: SQLiteMetrics
     package let upkeep: SQLiteUpkeep
@@ -55,6 +56,7 @@ package struct SQLiteStores: Sendable {
         pollRequests = SQLPollRequestStore(database: database)
         unifiedPush = SQLUnifiedPushStore(
             database: database, onPost: { [feed] code in feed.note { $0.messages.insert(code) } })
+        activities = SQLActivityStore(database: database)
         moderation = SQLiteModeration(database: database, queue: queue, feed: feed, outcomes: outcomes)
         metrics = SQLiteMetrics(database: database, memory: memory, outcomeCounter: outcomes, settings: settings)
         upkeep = SQLiteUpkeep(
@@ -62,7 +64,7 @@ package struct SQLiteStores: Sendable {
             adoption: SQLAppAdoption(database: database, settings: settings, logger: logger), metrics: metrics,
             feed: feed,
             activity: activity, tokens: tokens, clients: clients, pollRequests: pollRequests,
-            unifiedPush: unifiedPush, jobs: jobs,
+            unifiedPush: unifiedPush, activities: activities, jobs: jobs,
             probe: .writing(database.writer),
             retention: SQLiteRetention(database: database))
         imports = SQLiteImport(database: database, settings: settings)
@@ -76,7 +78,7 @@ package struct SQLiteStores: Sendable {
         Stores(
             rooms: rooms, feed: feed, records: records, devices: devices, notifications: notifications, queue: queue,
             feedback: feedback, providerTokens: providerTokens, subscriptions: subscriptions, tokens: tokens,
-            clients: clients, pollRequests: pollRequests, unifiedPush: unifiedPush, moderation: moderation,
-            metrics: metrics, upkeep: upkeep)
+            clients: clients, pollRequests: pollRequests, unifiedPush: unifiedPush, activities: activities,
+            moderation: moderation, metrics: metrics, upkeep: upkeep)
     }
 }

@@ -18,6 +18,7 @@ package struct PostgresStores: Sendable {
     package let clients: SQLClientStore<PostgresDatabase>
     package let pollRequests: SQLPollRequestStore<PostgresDatabase>
     package let unifiedPush: SQLUnifiedPushStore<PostgresDatabase>
+    package let activities: SQLActivityStore<PostgresDatabase>
     package let moderation: PostgresModeration
     package let metrics: PostgresMetrics
     package let upkeep: PostgresUpkeep
@@ -49,13 +50,14 @@ package struct PostgresStores: Sendable {
         clients = SQLClientStore(database: database)
         pollRequests = SQLPollRequestStore(database: database)
         unifiedPush = SQLUnifiedPushStore(database: database)
+        activities = SQLActivityStore(database: database)
         moderation = PostgresModeration(database: database, outcomes: outcomes)
         metrics = PostgresMetrics(database: database, outcomeCounter: outcomes, settings: settings)
         upkeep = PostgresUpkeep(
             database: database, queue: QueueUpkeep(database: database, queue: queue, settings: settings),
             adoption: SQLAppAdoption(database: database, settings: settings, logger: logger), activity: activity,
             tokens: tokens, clients: clients, pollRequests: pollRequests,
-            unifiedPush: unifiedPush, jobs: jobs, settings: settings)
+            unifiedPush: unifiedPush, activities: activities, jobs: jobs, settings: settings)
         imports = PostgresImport(database: database, settings: settings)
     }
 
@@ -68,7 +70,7 @@ package struct PostgresStores: Sendable {
         Stores(
             rooms: rooms, feed: feed, records: records, devices: devices, notifications: notifications, queue: queue,
             feedback: feedback, providerTokens: providerTokens, subscriptions: subscriptions, tokens: tokens,
-            clients: clients, pollRequests: pollRequests, unifiedPush: unifiedPush, moderation: moderation,
-            metrics: metrics, upkeep: upkeep)
+            clients: clients, pollRequests: pollRequests, unifiedPush: unifiedPush, activities: activities,
+            moderation: moderation, metrics: metrics, upkeep: upkeep)
     }
 }

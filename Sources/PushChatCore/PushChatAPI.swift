@@ -112,6 +112,29 @@ public struct PushChatAPI: Sendable {
         try Self.decode(await post("receipt", [("udid", member.text), ("id", "\(id)")]))
     }
 
+    /// Reports the token with which the relay updates and ends a Live Activity, as in `Activity.pushTokenUpdates`.
+    ///
+    /// - Parameters:
+    ///   - tag: The activity's tag: the member `tag` of its attributes.
+    ///   - member: A member with a device token. The relay sends the activity to no other device.
+    public func reportActivityToken(
+        _ token: Data, tag: String, member: ChatMemberID
+    ) async throws(PushChatError) {
+        _ = try await post(
+            "activity_token", [("udid", member.text), ("token", token.hex), ("tag", tag)] + app.fields)
+    }
+
+    /// Reports the token with which the relay starts Live Activities, as in `Activity.pushToStartTokenUpdates`. Report
+    /// it at each launch, because it can change while the app does not run.
+    ///
+    /// - Parameter type: The name of the type of the activities' attributes.
+    public func reportActivityStartToken(
+        _ token: Data, type: String = PushChatActivityAttributes.typeName, member: ChatMemberID
+    ) async throws(PushChatError) {
+        _ = try await post(
+            "activity_token", [("udid", member.text), ("token", token.hex), ("type", type)] + app.fields)
+    }
+
     /// Opens the stream of the room's events after a message. A ticket replaces the member's id in the URL, because
     /// proxies log URLs.
     package func stream(after id: Int64, member: ChatMemberID) async throws(PushChatError) -> RelayStream {

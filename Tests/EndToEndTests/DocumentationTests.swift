@@ -121,7 +121,7 @@ extension Clients {
             let process = try Running(["sandbox"] + sandbox.flags, in: folder, name: "sandbox")
             try await process.listens(on: sandbox.all)
             let ports = Ports(sandbox: sandbox)
-            try await run(try Page("docs/sandbox.md").blocks(of: "activities"), in: folder, ports)
+            try await run(try Page("docs/sandbox.md").blocks(of: "activities"), least: 3, in: folder, ports)
         }
 
         @Test("The admin API's examples work as printed")

@@ -201,6 +201,20 @@ struct MigrationTests {
             let topic = try #require(UnifiedPushTopic("upAbCdEf123456"))
             _ = try await stores.unifiedPush.claim([topic], for: .token(kept.token.id))
             _ = try await stores.unifiedPush.post([0xFF, 0x00], to: topic)
+            let content = try ActivityContent(
+                #require(
+                    try JSONValue(parsing: #"{"event":"start","state":{"n":1},"alert":{"title":"x"}}"#).object))
+            let tag = ActivityTag(stored: "order-17")
+            _ = try await stores.activities.accept(
+                ActivityRequest(
+                    tag: tag, app: .default, content: content, audience: nil, token: kept.token.id,
+                    isAdministrator: true))
+            try await stores.activities.report(
+                ActivityTokenReport(token: StoreFixture.token(61), use: .update(tag), system: 18),
+                by: StoreFixture.member(2))
+            try await stores.activities.report(
+                ActivityTokenReport(token: StoreFixture.token(62), use: .start(type: "Score"), system: nil),
+                by: StoreFixture.member(2))
             try await stores.clients.hide(first.message + 1, from: "credential:1")
             try await stores.clients.hideAll(
                 upTo: first.message, in: SecretCode(stored: "room"), from: "credential:2")

@@ -13,6 +13,7 @@ package struct Stores: Sendable {
     package var clients: any ClientStore
     package var pollRequests: any PollRequestStore
     package var unifiedPush: any UnifiedPushStore
+    package var activities: any ActivityStore
     package var moderation: any Moderation
     package var metrics: any RelayMetrics
     package var upkeep: any StoreUpkeep
@@ -22,8 +23,8 @@ package struct Stores: Sendable {
         notifications: any NotificationStore, queue: any PushQueue, feedback: any FeedbackStore,
         providerTokens: any ProviderTokenStore, subscriptions: any SubscriptionStore,
         tokens: any TokenStore, clients: any ClientStore, pollRequests: any PollRequestStore,
-        unifiedPush: any UnifiedPushStore, moderation: any Moderation, metrics: any RelayMetrics,
-        upkeep: any StoreUpkeep
+        unifiedPush: any UnifiedPushStore, activities: any ActivityStore, moderation: any Moderation,
+        metrics: any RelayMetrics, upkeep: any StoreUpkeep
     ) {
         self.rooms = rooms
         self.feed = feed
@@ -38,6 +39,7 @@ package struct Stores: Sendable {
         self.clients = clients
         self.pollRequests = pollRequests
         self.unifiedPush = unifiedPush
+        self.activities = activities
         self.moderation = moderation
         self.metrics = metrics
         self.upkeep = upkeep
@@ -64,6 +66,7 @@ package protocol StoreUpkeep: Sendable {
     /// - settled pushes, feedback, and notifications without pushes
     /// - bans that have ended, and moderation records, except records that still cancel queued pushes
     /// - messages that are hidden from clients that no longer exist
+    /// - Live Activities without a call for that time, and push-to-start tokens that no app reports any more
     /// - rooms that ntfy's app no longer polls, old pushes of UnifiedPush, and its unused topics
     /// - device counts of days before ``DeviceDay/kept``, and unused subscriptions
     ///

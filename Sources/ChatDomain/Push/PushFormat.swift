@@ -14,6 +14,14 @@ package protocol PushFormat: Sendable {
     func compose(_ content: NotificationContent, for app: AppName) throws(ChatError) -> ComposedNotification
     /// Whether chat pushes show the number of unread messages. The store then counts them when it leases the pushes.
     var showsUnread: Bool { get }
+    /// Composes a push of a Live Activity, and checks its size.
+    ///
+    /// - Parameter timestamp: The time of the content in UNIX seconds. Devices ignore content that is older than the one
+    ///   they show.
+    /// - Throws: The error for the caller. Gateways without Live Activities always throw.
+    func compose(
+        _ content: ActivityContent, tag: ActivityTag, timestamp: Int64
+    ) throws(ChatError) -> ComposedNotification
     /// Returns a warning for the caller about a push type that ``compose(_:for:)`` accepted but does not know. `nil`
     /// for a known type.
     func warning(pushType: String) -> String?
@@ -26,6 +34,12 @@ package protocol PushFormat: Sendable {
 extension PushFormat {
     package var showsUnread: Bool { false }
     package func warning(pushType: String) -> String? { nil }
+
+    package func compose(
+        _ content: ActivityContent, tag: ActivityTag, timestamp: Int64
+    ) throws(ChatError) -> ComposedNotification {
+        throw .invalid("app", "has a gateway without Live Activities")
+    }
 }
 
 /// A chat message for a device.

@@ -110,6 +110,15 @@ package struct MigratedTable: Sendable {
             "unifiedpush_messages", key: "message_id", numbers: "message_id size", texts: "topic", bytes: "body",
             times: "time_sent"),
         MigratedTable(
+            "activities", key: "activity_id", isNumbered: true,
+            numbers: "activity_id revision content_time due token",
+            texts: "app tag audience start newest started_by", flags: "is_started",
+            times: "time_created time_updated time_ended"),
+        MigratedTable(
+            "activity_tokens", key: "activity_token app",
+            numbers: "activity system_version revision notification",
+            texts: "activity_token app attributes_type device_token", times: "time_reported"),
+        MigratedTable(
             "bans", key: "ban_id", isNumbered: true, numbers: "ban_id",
             texts: "secret_code udid device_token address nickname reason", times: "time_created time_ends"),
         MigratedTable(

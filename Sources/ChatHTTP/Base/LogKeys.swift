@@ -15,6 +15,9 @@ enum LogKeys {
     static let credential = "credential"
     static let message = "message_id"
     static let notification = "notification"
+    static let activity = "activity"
+    /// The event of a Live Activity: start, update or end.
+    static let event = "event"
     static let devices = "devices"
     static let streams = "streams"
     /// The number of pushes that were queued before the response.

@@ -25,6 +25,7 @@ struct ChatAPI: Sendable {
 
     private enum Command: String, CaseIterable {
         case join, leave, update, message, messages, receipt, shown, credential
+        case activityToken = "activity_token"
     }
 
     /// `POST /api.php`
@@ -47,6 +48,7 @@ struct ChatAPI: Sendable {
             case .receipt: try await receipt(call)
             case .shown: try await shown(call)
             case .credential: try await credential(call)
+            case .activityToken: try await reportActivityToken(call)
             }
         } catch  where error.code == .notJoined {
             throw .notJoined(call.memberField.key)

@@ -94,7 +94,8 @@ package struct ChatServer: Service {
         let pages = Pages(environment: environment, health: health)
         routes =
             chat.routes + events.routes + AdminAPI(environment: environment).routes + posting.routes
-            + ModerationAPI(environment: environment).routes + TokensAPI(environment: environment).routes
+            + ActivitiesAPI(environment: environment).routes + ModerationAPI(environment: environment).routes
+            + TokensAPI(environment: environment).routes
             + CredentialsAPI(environment: environment).routes + admin.routes
             + GotifyAPI(posting: posting, streams: streams).routes
             + UnifiedPushAPI(environment: environment, limiter: limiter).routes

@@ -329,5 +329,41 @@ extension Schema {
             body BLOB NOT NULL
         ) STRICT;
         CREATE INDEX unifiedpush_messages_topic ON unifiedpush_messages (topic, message_id, size);
+        CREATE TABLE activities (
+            activity_id INTEGER PRIMARY KEY AUTOINCREMENT,
+            app TEXT NOT NULL,
+            tag TEXT NOT NULL,
+            audience TEXT CHECK (audience IS NULL OR json_valid(audience)),
+            start TEXT NOT NULL CHECK (json_valid(start)),
+            newest TEXT NOT NULL CHECK (json_valid(newest)),
+            revision INTEGER NOT NULL DEFAULT 1,
+            content_time INTEGER NOT NULL,
+            started_by TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(started_by)),
+            is_started INTEGER NOT NULL DEFAULT 0 CHECK (is_started = 0 OR is_started = 1),
+            due INTEGER,
+            token INTEGER,
+            time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+            time_updated TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+            time_ended TEXT
+        ) STRICT;
+        CREATE UNIQUE INDEX activities_active ON activities (app, tag) WHERE time_ended IS NULL;
+        CREATE INDEX activities_tag ON activities (app, tag, activity_id);
+        CREATE INDEX activities_due ON activities (due) WHERE due IS NOT NULL;
+        CREATE INDEX activities_updated ON activities (time_updated);
+        CREATE TABLE activity_tokens (
+            activity_token TEXT NOT NULL,
+            app TEXT NOT NULL,
+            activity INTEGER REFERENCES activities (activity_id) ON DELETE CASCADE,
+            attributes_type TEXT,
+            device_token TEXT NOT NULL,
+            system_version INTEGER,
+            revision INTEGER NOT NULL DEFAULT 1,
+            notification INTEGER,
+            time_reported TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+            PRIMARY KEY (activity_token, app),
+            CHECK ((activity IS NULL) <> (attributes_type IS NULL))
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX activity_tokens_activity ON activity_tokens (activity, activity_token) WHERE activity IS NOT NULL;
+        CREATE INDEX activity_tokens_device ON activity_tokens (device_token, app);
         """
 }

@@ -32,6 +32,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
     let clients: SQLClientStore<SQLiteDatabase>
     let pollRequests: SQLPollRequestStore<SQLiteDatabase>
     let unifiedPush: SQLUnifiedPushStore<SQLiteDatabase>
+    let activities: SQLActivityStore<SQLiteDatabase>
     let jobs: BackgroundJobs
     let probe: WriteProbe
     let retention: SQLiteRetention
@@ -97,6 +98,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
         try await clients.applyRetention()
         try await pollRequests.applyRetention()
         try await unifiedPush.applyRetention()
+        try await activities.applyRetention(ages)
         return result
     }
 

@@ -18,6 +18,7 @@ package struct PostgresUpkeep: StoreUpkeep {
     let clients: SQLClientStore<PostgresDatabase>
     let pollRequests: SQLPollRequestStore<PostgresDatabase>
     let unifiedPush: SQLUnifiedPushStore<PostgresDatabase>
+    let activities: SQLActivityStore<PostgresDatabase>
     let jobs: BackgroundJobs
     let settings: @Sendable () -> StoreSettings
     let retention: PostgresRetention
@@ -28,6 +29,7 @@ package struct PostgresUpkeep: StoreUpkeep {
         activity: MemberActivity,
         tokens: SQLTokenStore<PostgresDatabase>, clients: SQLClientStore<PostgresDatabase>,
         pollRequests: SQLPollRequestStore<PostgresDatabase>, unifiedPush: SQLUnifiedPushStore<PostgresDatabase>,
+        activities: SQLActivityStore<PostgresDatabase>,
         jobs: BackgroundJobs,
         settings: @escaping @Sendable () -> StoreSettings
     ) {
@@ -39,6 +41,7 @@ package struct PostgresUpkeep: StoreUpkeep {
         self.clients = clients
         self.pollRequests = pollRequests
         self.unifiedPush = unifiedPush
+        self.activities = activities
         self.jobs = jobs
         self.settings = settings
         retention = PostgresRetention(database: database)
@@ -122,6 +125,7 @@ package struct PostgresUpkeep: StoreUpkeep {
         try await clients.applyRetention()
         try await pollRequests.applyRetention()
         try await unifiedPush.applyRetention()
+        try await activities.applyRetention(ages)
         return result
     }
 

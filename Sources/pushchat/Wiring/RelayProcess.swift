@@ -104,7 +104,10 @@ struct RelayProcess: Sendable {
         let browsing = browsers.services(startsInDoubt: backlog.apps.contains(.web), showsTokens: showsTokens)
         let upstream = UpstreamSender(
             store: stores.pollRequests, server: { live.current.upstreamServer }, logger: logger)
-        services.append(ConcurrentServices(services: [apps, server, upstream] + browsing))
+        let activities = ActivitySender(
+            activities: stores.activities, notifications: stores.notifications, format: { live.format(of: $0) },
+            logger: logger)
+        services.append(ConcurrentServices(services: [apps, server, upstream, activities] + browsing))
         if reloads {
             services.append(
                 Reloader(

@@ -65,6 +65,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     let clients: FakeClients
     let polls = FakePolls()
     let unifiedPush = FakeUnifiedPush()
+    let activities = FakeActivities()
 
     init(
         join: Answer<Bool>? = nil, leave: Answer<Bool>? = nil, update: Answer<Void>? = nil,
@@ -96,7 +97,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         return Stores(
             rooms: self, feed: self, records: self, devices: self, notifications: self, queue: others, feedback: others,
             providerTokens: others, subscriptions: others, tokens: others, clients: clients, pollRequests: polls,
-            unifiedPush: unifiedPush, moderation: self, metrics: self, upkeep: others)
+            unifiedPush: unifiedPush, activities: activities, moderation: self, metrics: self, upkeep: others)
     }
 
     var calls: [Call] { recorded.withLock { $0 } }

@@ -82,12 +82,12 @@ struct BroadcastTests {
             let channels = try #require(try shown.object()["channels"] as? [[String: Any]])
             #expect(channels.map { $0["id"] as? String } == [second])
             #expect(channels.map { $0["policy"] as? Int } == [1])
-            // The inbox has no requests of management.
+            // The inbox has only notifications.
             #expect(try await sandbox.notifications().isEmpty)
             let stats = try await sandbox.control(.get, "/stats").object()
             let counts = try #require(stats["channels"] as? [String: Any])
             #expect(counts["count"] as? Int == 1)
-            #expect(counts["answers"] as? [String: Int] == ["accepted": 7, "BadPath": 1, "ChannelNotRegistered": 1])
+            #expect(counts["answers"] as? [String: Int] == ["accepted": 6, "BadPath": 1, "ChannelNotRegistered": 1])
         }
     }
 

@@ -1,0 +1,113 @@
+import ChatDomain
+import HTTPTypes
+import Hummingbird
+import Logging
+
+/// The calls about Live Activities: start, update, end, and lists. ``AdminGuard`` authenticates the caller.
+struct ActivitiesAPI: Sendable {
+    let environment: ChatEnvironment
+
+    private var store: any ActivityStore { environment.stores.activities }
+
+    var routes: [Route] {
+        [
+            Route(.post, "/v1/activities", .scope(.send), post),
+            Route(.get, "/v1/activities", .scope(.send), activities),
+            Route(.get, "/v1/activities/{id}", .scope(.send), activity),
+        ]
+    }
+
+    private static let fields = ActivityContent.fields.union(["tag", "app", "to"])
+
+    /// `POST /v1/activities`
+    func post(_ request: Request, _ context: ChatContext) async throws -> Response {
+        _ = try AdminQuery(request, names: [])
+        let body = try await AdminBody.read(request, members: Self.fields)
+        let caller = try context.caller()
+        guard let tag = try body.value("tag", ActivityTag.init(parsing:field:)) else { throw ChatError.missing("tag") }
+        let app = try app(body.text("app"))
+        let content = try ActivityContent(body.object)
+        let audience = try audience(body, content.event, caller)
+        // Check the size before the call is stored.
+        _ = try environment.configuration.format(of: app).compose(
+            content, tag: tag, timestamp: environment.now().seconds)
+        let (activity, isRepeat) = try await store.accept(
+            ActivityRequest(
+                tag: tag, app: app, content: content, audience: audience, token: caller.token?.id,
+                isAdministrator: caller.token?.grant.scopes.contains(.admin) ?? true))
+        environment.logger.info(
+            "Live Activity accepted",
+            metadata: context.ids.metadata([
+                LogKeys.activity: "\(activity.id)", LogKeys.event: "\(content.event.rawValue)",
+                LogKeys.isRepeat: "\(isRepeat)", LogKeys.caller: "\(caller.name)",
+            ]))
+        return Responses.json(
+            activity.json, status: .accepted,
+            headers: [.location: "/v1/activities/\(activity.id)", .cacheControl: "no-store"])
+    }
+
+    /// Returns the devices of a start. `nil` if the apps start the activity themselves, and with other events.
+    private func audience(
+        _ body: AdminBody, _ event: ActivityContent.Event, _ caller: Caller
+    ) throws(ChatError) -> Audience? {
+        guard let value = body.object["to"], value != .null else {
+            if event == .start, let grant = caller.token?.grant, grant.audience != nil || grant.room != nil {
+                throw ChatError(.forbidden, "This token may only start activities with to", field: "to")
+            }
+            return nil
+        }
+        guard event == .start else { throw .invalid("to", "is only allowed with the event start") }
+        let audience = try Audience(body)
+        if let grant = caller.token?.grant, !grant.allows(audience) {
+            throw ChatError(.forbidden, "This token may not send to this audience", field: "to")
+        }
+        return audience
+    }
+
+    /// `GET /v1/activities`: newest first. A token without the scope `admin` sees only activities that it started.
+    func activities(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let query = try AdminQuery(request, names: ["limit", "cursor"])
+        let page = try await store.activities(
+            startedWith: Self.ownToken(context), before: query.cursor(), limit: query.limit())
+        return Responses.page("activities", page.items.map(\.json), next: .optional(page.next))
+    }
+
+    /// `GET /v1/activities/{id}`
+    func activity(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let id = try context.pathID()
+        _ = try AdminQuery(request, names: [])
+        let activity = try await store.activity(id)
+        if let token = try Self.ownToken(context), activity.token != token { throw ChatError.notFound("activity") }
+        return Responses.json(activity.json)
+    }
+
+    /// Returns the token to which the caller's view is limited. `nil` for administrators.
+    private static func ownToken(_ context: ChatContext) throws -> Int64? {
+        guard let token = try context.caller().token, !token.grant.scopes.contains(.admin) else { return nil }
+        return token.id
+    }
+
+    private func app(_ name: String?) throws(ChatError) -> AppName {
+        do throws(ChatError) {
+            return try environment.configuration.app(named: name)
+        } catch {
+            throw name == nil ? error : .invalid("app", "names no app of this relay")
+        }
+    }
+}
+
+extension ActivityRecord {
+    fileprivate var json: JSONObject {
+        [
+            "id": .number(id), "tag": .string(tag.text), "app": .string(app.text),
+            "event": .string(newest.event.rawValue), "state": .optional(newest.state),
+            "to": audience.map(\.json) ?? .null, "type": .string(start.type), "revision": .number(revision),
+            "devices": .number(devices), "notifications": .array(startedBy.map { .number($0) }),
+            "created_at": .time(createdAt), "updated_at": .time(updatedAt), "ended_at": .optional(endedAt),
+        ]
+    }
+}
+
+extension JSONValue {
+    fileprivate static func optional(_ object: JSONObject?) -> JSONValue { object.map { .object($0) } ?? .null }
+}

@@ -1,0 +1,290 @@
+import APNSGateway
+import ChatDomain
+import Logging
+import Testing
+
+@testable import ChatDispatch
+@testable import TestStores
+
+/// Tests of Live Activities and their tokens, for every store, with the service that queues their pushes.
+@Suite("Live Activities of every store", .timeLimit(.minutes(2)))
+struct ActivityPortTests {
+    private static let tag = ActivityTag(stored: "order-17")
+    private static let room = Audience.room(SecretCode(stored: "room"))
+
+    private func request(
+        _ event: String, _ more: String = "", to audience: Audience? = nil, tag: ActivityTag = tag, token: Int64? = nil
+    ) throws -> ActivityRequest {
+        let alert = event == "start" ? #","alert":{"title":"Order"}"# : ""
+        let text = #"{"event":"\#(event)"\#(alert)\#(more)}"#
+        return ActivityRequest(
+            tag: tag, app: .default, content: try ActivityContent(#require(try JSONValue(parsing: text).object)),
+            audience: audience, token: token, isAdministrator: token == nil)
+    }
+
+    private func state(_ number: Int) -> String { #","state":{"n":\#(number)}"# }
+
+    private func sender(_ store: TestedStore) -> ActivitySender {
+        ActivitySender(
+            activities: store.stores.activities, notifications: store.stores.notifications,
+            format: { _ in APNSFormat(.http2, payloadLimit: 4096) },
+            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    }
+
+    /// Queues everything that is due.
+    private func send(_ store: TestedStore) async throws {
+        let sender = sender(store)
+        while await sender.round() == .zero {}
+    }
+
+    /// Makes members with devices and push-to-start tokens. Tokens 1 to 9 are of devices, 11 to 19 start activities.
+    private func join(_ numbers: ClosedRange<Int>, _ code: String = "room", in store: TestedStore) async throws {
+        for number in numbers {
+            try await store.stores.rooms.join(StoreFixture.join(number, code))
+            try await report(start: number + 10, by: number, in: store)
+        }
+    }
+
+    private func report(
+        start token: Int, type: String = ActivityLimits.standardType, by member: Int, in store: TestedStore
+    ) async throws {
+        try await store.stores.activities.report(
+            ActivityTokenReport(token: try StoreFixture.token(token), use: .start(type: type), system: 18),
+            by: try StoreFixture.member(member))
+    }
+
+    private func report(update token: Int, tag: ActivityTag = tag, by member: Int, in store: TestedStore) async throws {
+        try await store.stores.activities.report(
+            ActivityTokenReport(token: try StoreFixture.token(token), use: .update(tag), system: nil),
+            by: try StoreFixture.member(member))
+    }
+
+    /// Returns the pushes of all notifications, oldest first: the tokens' numbers, the content, and the states.
+    private func pushes(_ store: TestedStore) async throws -> [String] {
+        let page = try await store.stores.notifications.notifications(sentWith: nil, before: nil, limit: 100)
+        var lines: [String] = []
+        for notification in page.items.reversed() {
+            let pushes = try await store.stores.notifications.deliveries(
+                of: notification.id, in: nil, after: nil, limit: 100)
+            let aps = try JSONValue(parsing: notification.request.payload).object?["aps"]?.object
+            let content = aps?["content-state"]?.object?["n"]?.integer ?? -1
+            for push in pushes.items {
+                let number = push.token.drop { $0 == "a" }
+                lines.append("\(aps?["event"]?.text ?? "") \(content) to \(number) \(push.state.rawValue)")
+            }
+        }
+        return lines
+    }
+
+    @Test(
+        "A start reaches the devices of its audience, and updates those that report a token",
+        arguments: StoreKind.allCases)
+    func life(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...2, in: store)
+        try await join(3...3, "other", in: store)
+        try await report(start: 20, type: "Other", by: 1, in: store)
+        let (activity, isRepeat) = try await store.stores.activities.accept(request("start", state(1), to: Self.room))
+        #expect(!isRepeat && activity.revision == 1 && activity.endedAt == nil && !activity.isStarted)
+        // The call survives a restart before anything is queued.
+        try await store.restart()
+        try await send(store)
+        #expect(try await pushes(store) == ["start 1 to 11 pending", "start 1 to 12 pending"])
+        let sent = try await store.stores.notifications.notifications(sentWith: nil, before: nil, limit: 9).items[0]
+        #expect(sent.request.pushType == "liveactivity")
+        #expect(sent.request.priority == 5)
+        #expect(sent.request.collapseID == "activity-\(activity.id)")
+        #expect(sent.request.expiration == store.now().seconds + 8 * 3600)
+        #expect(
+            sent.request.payload
+                == #"{"aps":{"timestamp":1800000000,"event":"start","content-state":{"n":1},"#
+                + #""attributes-type":"PushChatActivityAttributes","attributes":{"tag":"order-17"},"#
+                + #""input-push-token":1,"alert":{"title":"Order"}}}"#)
+
+        // Nothing has changed since the start.
+        try await report(update: 31, by: 1, in: store)
+        try await send(store)
+        #expect(try await pushes(store).count == 2)
+        let updated = try await store.stores.activities.accept(request("update", state(2))).activity
+        #expect(updated.devices == 1 && updated.revision == 2 && updated.timestamp == activity.timestamp + 1)
+        try await send(store)
+        #expect(try await pushes(store).dropFirst(2) == ["update 2 to 31 pending"])
+        // A device that reports its token late gets the newest content.
+        try await report(update: 32, by: 2, in: store)
+        try await send(store)
+        #expect(try await pushes(store).dropFirst(3) == ["update 2 to 32 pending"])
+        // Only members of the audience take part.
+        await #expect(throws: ChatError.self) { try await report(update: 33, by: 3, in: store) }
+
+        let ended = try await store.stores.activities.accept(request("end")).activity
+        #expect(ended.endedAt == store.now())
+        #expect(ended.newest.state == updated.newest.state)
+        try await send(store)
+        #expect(
+            try await pushes(store) == [
+                "start 1 to 11 cancelled", "start 1 to 12 cancelled", "update 2 to 31 cancelled",
+                "update 2 to 32 cancelled", "end 2 to 31 pending", "end 2 to 32 pending",
+            ])
+        await #expect {
+            _ = try await store.stores.activities.accept(request("update", state(3)))
+        } throws: { ($0 as? ChatError)?.code == .notFound }
+        // The tag is free again.
+        #expect(try await store.stores.activities.accept(request("start", state(1))).activity.id > activity.id)
+    }
+
+    @Test("Only the newest content is sent", arguments: StoreKind.allCases)
+    func coalesced(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...1, in: store)
+        _ = try await store.stores.activities.accept(request("start", state(1)))
+        try await report(update: 31, by: 1, in: store)
+        for number in 2...4 { _ = try await store.stores.activities.accept(request("update", state(number))) }
+        try await send(store)
+        #expect(try await pushes(store) == ["update 4 to 31 pending"])
+        _ = try await store.stores.activities.accept(request("update", state(5)))
+        try await send(store)
+        #expect(try await pushes(store) == ["update 4 to 31 cancelled", "update 5 to 31 pending"])
+        let activity = try await store.stores.activities.activity(1)
+        #expect(activity.timestamp == activity.createdAt.seconds + 4)
+    }
+
+    @Test("A start with an active tag is the same call or a conflict", arguments: StoreKind.allCases)
+    func repeats(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let first = try await store.stores.activities.accept(request("start", state(1), to: Self.room))
+        let again = try await store.stores.activities.accept(request("start", state(1), to: Self.room))
+        #expect(again.isRepeat && again.activity == first.activity)
+        for other in [try request("start", state(2), to: Self.room), try request("start", state(1), to: .all)] {
+            await #expect {
+                _ = try await store.stores.activities.accept(other)
+            } throws: { ($0 as? ChatError)?.code == .conflict }
+        }
+    }
+
+    @Test("A token changes only the activities that it started", arguments: StoreKind.allCases)
+    func owners(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let mine = try await store.stores.activities.accept(request("start", state(1), token: 5)).activity
+        await #expect(throws: ChatError.self) {
+            try await store.stores.activities.accept(request("update", state(2), token: 6))
+        }
+        #expect(try await store.stores.activities.accept(request("update", state(2), token: 5)).activity.id == mine.id)
+        #expect(try await store.stores.activities.accept(request("update", state(3))).activity.revision == 3)
+        let other = ActivityTag(stored: "order-18")
+        _ = try await store.stores.activities.accept(request("start", state(1), tag: other, token: 6))
+        func ids(_ token: Int64?) async throws -> [ActivityID] {
+            try await store.stores.activities.activities(startedWith: token, before: nil, limit: 9).items.map(\.id)
+        }
+        #expect(try await ids(5) == [1])
+        #expect(try await ids(nil) == [2, 1])
+    }
+
+    @Test("A crash between queueing and recording repeats an update, and no start", arguments: StoreKind.allCases)
+    func crash(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...1, in: store)
+        _ = try await store.stores.activities.accept(request("start", state(1), to: .all))
+        // The start is queued, and the relay dies before it records that.
+        let leased = try #require(try await store.stores.activities.lease())
+        #expect(try await store.stores.activities.lease() == nil, "another relay must not send it")
+        _ = try await store.stores.notifications.send(
+            NotificationRequest(
+                audience: .tokens([try StoreFixture.token(11)]), app: .default, payload: #"{"aps":{"event":"start"}}"#,
+                idempotencyKey: "activity \(leased.id) start 0"))
+        try await store.restart()
+        try await send(store)
+        #expect(try await pushes(store).count == 1)
+        store.advance(ActivityLimits.lease)
+        try await send(store)
+        #expect(try await pushes(store).count == 1)
+        #expect(try await store.stores.activities.activity(leased.id).isStarted)
+        // A call during a lease keeps the activity due.
+        try await report(update: 31, by: 1, in: store)
+        _ = try await store.stores.activities.accept(request("update", state(2)))
+        let second = try #require(try await store.stores.activities.lease())
+        _ = try await store.stores.activities.accept(request("update", state(3)))
+        try await store.stores.activities.settle(second)
+        try await send(store)
+        #expect(try await pushes(store).last == "update 3 to 31 pending")
+    }
+
+    @Test("A token that the push service has refused is forgotten", arguments: StoreKind.allCases)
+    func refused(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...2, in: store)
+        let activity = try await store.stores.activities.accept(request("start", state(1))).activity
+        for member in 1...2 { try await report(update: member + 30, by: member, in: store) }
+        _ = try await store.stores.activities.accept(request("update", state(2)))
+        try await send(store)
+        _ = try store.query(
+            """
+            UPDATE push_queue SET state = 'failed', reason = 'Unregistered', time_settled = \(store.time(store.now()))
+            WHERE device_token = '\(try StoreFixture.token(31))'
+            """)
+        _ = try await store.stores.activities.accept(request("update", state(3)))
+        try await send(store)
+        #expect(try await pushes(store).suffix(1) == ["update 3 to 32 pending"])
+        #expect(try await store.stores.activities.activity(activity.id).devices == 1)
+    }
+
+    @Test("A device has one token for each use, and a start reaches active devices only", arguments: StoreKind.allCases)
+    func tokens(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...2, in: store)
+        try await report(start: 15, by: 1, in: store)
+        let user = UserReference(stored: "ann")
+        _ = try await store.stores.devices.register(
+            RegistrationRequest(token: try StoreFixture.token(1), app: .default, edit: DeviceEdit(user: .set(user))))
+        let activity = try await store.stores.activities.accept(request("start", state(1), to: .users([user]))).activity
+        func starts(_ limit: Int = 9, after cursor: Int? = nil) async throws -> [DeviceToken] {
+            try await store.stores.activities.startTokens(
+                of: activity, after: try cursor.map { try StoreFixture.token($0) }, limit: limit)
+        }
+        #expect(try await starts() == [try StoreFixture.token(15)])
+        #expect(try await starts(after: 15) == [])
+        // The oldest type makes room for one more.
+        for number in 0..<ActivityLimits.startTokens {
+            store.advance(.seconds(1))
+            try await report(start: 40 + number, type: "T\(number)", by: 1, in: store)
+        }
+        #expect(try await starts() == [])
+        _ = try await store.stores.devices.unregister(try StoreFixture.token(1), app: .default)
+        let all = try await store.stores.activities.accept(
+            request("start", state(1), to: .all, tag: ActivityTag(stored: "all"))
+        ).activity
+        #expect(
+            try await store.stores.activities.startTokens(of: all, after: nil, limit: 9) == [try StoreFixture.token(12)]
+        )
+
+        await #expect {
+            try await report(start: 50, by: 9, in: store)
+        } throws: { ($0 as? ChatError)?.code == .notJoined }
+        try await store.stores.rooms.join(StoreFixture.join(3, tokenless: true))
+        await #expect {
+            try await report(start: 50, by: 3, in: store)
+        } throws: { ($0 as? ChatError)?.field == "udid" }
+        await #expect {
+            try await report(update: 50, tag: ActivityTag(stored: "none"), by: 2, in: store)
+        } throws: { ($0 as? ChatError)?.code == .notFound }
+    }
+
+    @Test(
+        "Activities are deleted with the pushes of their time, after twelve hours at least",
+        arguments: StoreKind.allCases)
+    func retention(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...1, in: store)
+        _ = try await store.stores.activities.accept(request("start", state(1)))
+        try await report(update: 31, by: 1, in: store)
+        store.advance(.seconds(12 * 3600))
+        _ = try await store.stores.upkeep.applyRetention(messages: .seconds(60), queue: .seconds(60))
+        #expect(try store.value("SELECT count(*) FROM activities") == 1)
+        store.advance(.milliseconds(1))
+        _ = try await store.stores.upkeep.applyRetention(messages: .seconds(60), queue: .seconds(60))
+        #expect(try store.value("SELECT count(*) FROM activities") == 0)
+        #expect(try store.value("SELECT count(*) FROM activity_tokens") == 1)
+        store.advance(.seconds(180 * 86_400))
+        _ = try await store.stores.upkeep.applyRetention(messages: .seconds(60), queue: .seconds(60))
+        #expect(try store.value("SELECT count(*) FROM activity_tokens") == 0)
+    }
+}
