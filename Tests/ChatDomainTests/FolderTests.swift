@@ -20,7 +20,7 @@ struct FolderTests {
             "Base": "",
             "Devices": "Base",
             "JSON": "Base",
-            "Rooms": "Base Devices JSON",
+            "Rooms": "Base JSON",
             "Push": "Base Devices JSON Rooms",
             "Access": "Base JSON Rooms Push",
             "Ports": "Base Devices Rooms Push Access",

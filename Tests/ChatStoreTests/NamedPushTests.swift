@@ -131,7 +131,7 @@ struct NamedPushTests {
             let receipt = try await store.rooms.post(StoreFixture.post(1, "hi"))
             let payload: String = try bench.fixture.query(
                 "SELECT payload FROM push_queue WHERE chat_message = \(receipt.message)")[0][0]
-            #expect(payload.hasSuffix(#"},"message_id":\#(receipt.message)}"#))
+            #expect(payload.contains(#"},"message_id":\#(receipt.message),"sender""#))
             // Message ids continue after deleted messages.
             _ = try bench.fixture.query("DELETE FROM messages")
         }
