@@ -2,6 +2,7 @@ import ChatDomain
 import Foundation
 import HTTPTypes
 import HummingbirdTesting
+import TestSupport
 import Testing
 
 @testable import ChatHTTP
