@@ -81,7 +81,7 @@ struct FolderTests {
             "State": "Base Rules",
             "Listener": "Base State",
             "WebPush": "Base Rules State Listener",
-            "FCM": "Base Rules State Listener",
+            "FCM": "Rules State Listener",
             "Binary": "Base Rules State Listener",
             "Control": "Base Rules State WebPush",
             "Feedback": "Base State Listener",

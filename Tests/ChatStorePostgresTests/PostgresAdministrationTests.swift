@@ -52,7 +52,7 @@ struct PostgresAdministrationTests {
 
     @Test("It opens existing tables of this version, makes none, and names the problem of any others")
     func opening() async throws {
-        let fixture = try PostgresFixture()
+        let fixture = try PostgresFixture(isEmpty: true)
         let postgres = PostgresConfiguration(url: fixture.url)
         func problem(_ configuration: PostgresConfiguration) -> String {
             do {

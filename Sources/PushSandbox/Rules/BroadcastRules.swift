@@ -39,7 +39,7 @@ struct BroadcastRules {
         guard request.method == "POST" else { throw .init(.methodNotAllowed) }
         try checkApp(app)
         let id = try channelID()
-        guard let type = request.pushType else { throw .init(.missingPushType) }
+        guard let type = request.pushType else { throw .init(broadcast: .missingPushType) }
         guard type.lowercased() == PushType.liveactivity.rawValue else { throw .init(.invalidPushType) }
         guard let text = request.expiration, let expiration = Int64(text), expiration >= 0, text.first != "+" else {
             throw .init(.badExpirationDate)
@@ -47,11 +47,11 @@ struct BroadcastRules {
         let known = channel(id, app)
         if known?.policy == .storesNothing, expiration != 0 { throw .init(.badExpirationDate) }
         guard let priority = request.priority, ["10", "5", "1"].contains(priority) else { throw .init(.badPriority) }
-        guard known != nil else { throw .init(.channelNotRegistered) }
+        guard known != nil else { throw .init(broadcast: .channelNotRegistered) }
         let payload = try object()
-        guard let activity = ActivityPayload(json: payload) else { throw .init(.badRequestPayload) }
+        guard let activity = ActivityPayload(json: payload) else { throw .init(broadcast: .badRequestPayload) }
         // A broadcast cannot start an activity. Apple names no reason for it.
-        if activity.event == .start { throw .init(.badRequestParams) }
+        if activity.event == .start { throw .init(broadcast: .badRequestParams) }
         return Broadcast(app: app, channel: id, expiration: expiration, payload: activity)
     }
 
@@ -83,16 +83,16 @@ struct BroadcastRules {
     private func policy() throws(ProviderRefusal) -> SandboxChannel.Policy {
         let data = try object()
         guard let object = try? JSONSerialization.jsonObject(with: data) as? [String: Any] else {
-            throw .init(.badRequestPayload)
+            throw .init(broadcast: .badRequestPayload)
         }
         guard object.keys.allSatisfy({ $0 == BroadcastWire.policy || $0 == BroadcastWire.pushType }) else {
-            throw .init(.badRequestParams)
+            throw .init(broadcast: .badRequestParams)
         }
-        guard let type = object[BroadcastWire.pushType] else { throw .init(.missingPushType) }
+        guard let type = object[BroadcastWire.pushType] else { throw .init(broadcast: .missingPushType) }
         guard (type as? String)?.lowercased() == PushType.liveactivity.rawValue else { throw .init(.invalidPushType) }
         let value = object[BroadcastWire.policy]
         guard !(value is Bool) || value is Int, let policy = (value as? Int).flatMap(SandboxChannel.Policy.init) else {
-            throw .init(.badRequestParams)
+            throw .init(broadcast: .badRequestParams)
         }
         return policy
     }
@@ -106,20 +106,22 @@ struct BroadcastRules {
         if suffixes.contains(where: app.hasSuffix) { throw .init(.topicDisallowed) }
         if let certificate {
             let topics = certificate.topics.isEmpty ? [certificate.topic ?? ""] : certificate.topics
-            guard topics.contains(app) else { throw .init(.topicMismatch) }
+            guard topics.contains(app) else { throw .init(broadcast: .topicMismatch) }
         } else if configuration.strict, app != configuration.topic {
-            throw .init(.topicMismatch)
+            throw .init(broadcast: .topicMismatch)
         }
-        if let reason = configuration.broadcasts.reason { throw .init(reason) }
+        if let reason = configuration.broadcasts.reason { throw .init(broadcast: reason) }
     }
 
     /// The beginning of the suffixes that no bundle id has.
     private static let suffix = ".push-type."
 
     private func channelID() throws(ProviderRefusal) -> String {
-        guard let id = request.headers[ProviderHeader.channelID], !id.isEmpty else { throw .init(.missingChannelID) }
+        guard let id = request.headers[ProviderHeader.channelID], !id.isEmpty else {
+            throw .init(broadcast: .missingChannelID)
+        }
         guard id.utf8.count <= ControlLimits.channelID, Data(base64Encoded: id) != nil else {
-            throw .init(.badChannelID)
+            throw .init(broadcast: .badChannelID)
         }
         return id
     }

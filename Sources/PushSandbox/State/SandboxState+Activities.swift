@@ -145,7 +145,7 @@ extension SandboxState {
         switch call {
         case .create(let policy):
             guard channels.count(of: app) < configuration.channelLimit, channels.count < ControlLimits.channels else {
-                throw ProviderRefusal(BroadcastReason.cannotCreateChannelConfig)
+                throw ProviderRefusal(broadcast: .cannotCreateChannelConfig)
             }
             let id = Data(connection.newBytes(parts: Self.channelIDParts)).base64EncodedString()
             channels.create(id: id, app: app, policy: policy, at: notification.receivedAt)
@@ -153,14 +153,14 @@ extension SandboxState {
             response.channel = id
         case .read(let id):
             guard let channel = channels.channel(id, of: app) else {
-                throw ProviderRefusal(BroadcastReason.channelNotRegistered)
+                throw ProviderRefusal(broadcast: .channelNotRegistered)
             }
             response.body =
                 #"{"\#(BroadcastWire.policy)":\#(channel.policy.rawValue),"#
                 + #""\#(BroadcastWire.pushType)":"\#(BroadcastWire.liveActivity)"}"#
         case .delete(let id):
             // The live service was observed to answer so. Apple's page has no reason for it.
-            guard channels.channel(id, of: app) != nil else { throw ProviderRefusal(BroadcastReason.badPath) }
+            guard channels.channel(id, of: app) != nil else { throw ProviderRefusal(broadcast: .badPath) }
             channels.remove(id)
             response.status = 204
         case .list:

@@ -151,6 +151,8 @@ import Testing
                 command: 0
                 settle: 60s
                 answer_timeout: 2s
+                badge: off
+                leave_out: [category, relevance-score]
             """)
         var http = Configuration.HTTP(host: "::1")
         http.port = 0
@@ -213,6 +215,8 @@ import Testing
         (app.keyID, app.teamID) = ("ABC123DEFG", "DEF123GHIJ")
         app.trust = folder.path + "/ca.pem"
         (app.connections, app.payloadLimit, app.command, app.settleTime) = (64, 256, 0, .seconds(60))
+        app.badge = false
+        app.leftOut = ["category", "relevance-score"]
         #expect(configuration.apps == [app])
         #expect(configuration.app(.default)?.hasCredentials == true)
         // Add each new row of the table here.

@@ -29,7 +29,7 @@ import Testing
             "messages.retention": "1h", "messages.history": "all", "queue.retention": "1h",
             "moderation.retention": "1h",
             "analytics": "off", "ntfy.base_url": "https://a.b/ntfy", "ntfy.upstream": "https://c.d",
-            "ntfy.upstream_token": "tk_abcdefgh", "ntfy.unifiedpush": "on",
+            "ntfy.upstream_token": "tk_abcdefgh", "ntfy.unifiedpush": "on", "badge": "off", "leave_out": "category",
         ]
         try folder.write("x", to: "file")
         var variables: [String: String] = [:]

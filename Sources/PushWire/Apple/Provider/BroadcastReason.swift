@@ -51,7 +51,7 @@ package enum BroadcastReason: String, Sendable, Hashable, CaseIterable {
 }
 
 extension ProviderRefusal {
-    package init(_ reason: BroadcastReason) {
+    package init(broadcast reason: BroadcastReason) {
         self.init(status: reason.status, reason: reason.rawValue)
     }
 }
