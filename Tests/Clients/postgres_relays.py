@@ -309,13 +309,14 @@ def check_pooled(relay, pooled):
 
 
 def arrived(control):
-    """Returns how often the sandbox accepted each push."""
+    """Returns how often the sandbox accepted each push. A push has the badge of its last attempt, so its message identifies it."""
     since, pushes = 0, collections.Counter()
     while True:
         page = json.loads(ask("GET", f"{control}/notifications?since={since}&limit=1000")[1])
         if not page["notifications"]:
             return pushes
-        pushes.update((each["token"], each["payload"]) for each in page["notifications"] if each["answer"] == "accepted")
+        pushes.update((each["token"], json.loads(each["payload"])["message_id"]) for each in page["notifications"]
+                      if each["answer"] == "accepted")
         since = page["next"]
 
 
@@ -374,7 +375,7 @@ def check_pushes(server, control, relays, doubts, count):
                 "SELECT message_id, device_token, payload FROM push_queue"
                 f" WHERE message_id = ANY ('{{{','.join(doubts.reasons)}}}')"):
             push, token, payload = row.split("|", 2)
-            reasons[token, payload] = doubts.reasons[push]
+            reasons[token, json.loads(payload)["message_id"]] = doubts.reasons[push]
     groundless = [(push, times, reasons.get(push)) for push, times in twice.items() if times - 1 > len(reasons.get(push, ()))]
     check("more than once came only what a relay had when it was killed or stopped, was open when the server was, or went unanswered",
           not groundless, (len(groundless), groundless[:5]))
