@@ -17,9 +17,8 @@ package actor Sandbox: Service {
     private let logger: Logger
     let state: SharedState
     private var listeners: [TLSListener] = []
-    private var control: HTTPListener?
-    private var webPush: HTTPListener?
-    private var fcm: HTTPListener?
+    /// The control API, the push service for browsers, and FCM. Empty while the sandbox does not listen.
+    private var servers: [HTTPListener] = []
     private var simulator: SimulatorFiles?
     private var hasStarted = false
 
@@ -45,14 +44,12 @@ package actor Sandbox: Service {
     /// Serves until a graceful shutdown or cancellation, then closes everything. Calls ``start()`` first if needed.
     package func run() async throws {
         if !hasStarted { _ = try await start() }
-        guard let control, let webPush, let fcm else { return }
+        guard !servers.isEmpty else { return }
         try await withThrowingTaskGroup(of: Void.self) { group in
             group.addTask {
                 do { try await gracefulShutdown() } catch is CancellationError {}
             }
-            group.addTask { try await control.waitUntilEnded() }
-            group.addTask { try await webPush.waitUntilEnded() }
-            group.addTask { try await fcm.waitUntilEnded() }
+            for server in servers { group.addTask { try await server.waitUntilEnded() } }
             if let simulator { group.addTask { [state] in try await simulator.follow(state) } }
             let first = await group.nextResult()
             await stop()
@@ -68,11 +65,9 @@ package actor Sandbox: Service {
     /// ``run()`` need to call this.
     package func stop() async {
         let listeners = self.listeners
-        let servers = [control, webPush, fcm].compactMap(\.self)
+        let servers = self.servers
         self.listeners = []
-        control = nil
-        webPush = nil
-        fcm = nil
+        self.servers = []
         await withDiscardingTaskGroup { group in
             for listener in listeners { group.addTask { await listener.close() } }
             for server in servers { group.addTask { await server.stop() } }
@@ -114,19 +109,19 @@ package actor Sandbox: Service {
         func serve<Context: RequestContext>(
             _ router: sending Router<Context>, _ server: HTTPServerBuilder, port: Int, flag: String
         ) async throws -> HTTPListener where Context.Source == ApplicationRequestContextSource {
-            try await HTTPListener.start(
+            let listener = try await HTTPListener.start(
                 router, server: server, host: configuration.host, port: port, flag: flag,
                 connectionLimit: configuration.connectionLimit, group: group, logger: logger)
+            servers.append(listener)
+            return listener
         }
         let sockets = PushSockets()
         let webPush = try await serve(
             PushService(host: configuration.host, state: state, sockets: sockets, logger: logger).router(),
             PushService.server(tls: credentials.serverTLS()), port: configuration.webPushPort, flag: "--webpush-port")
-        self.webPush = webPush
         let fcm = try await serve(
             FCMService(state: state, randomBytes: SymmetricKey.randomBytes, logger: logger).router(),
             PushService.server(tls: credentials.serverTLS()), port: configuration.fcmPort, flag: "--fcm-port")
-        self.fcm = fcm
         let account = try credentials.serviceAccount(tokenURL: fcm.address.pushOrigin + FCMService.tokenPath)
         try state.withLock { $0.accessTokens = try AccessTokens(account) }
         let api = ControlAPI(
@@ -140,7 +135,6 @@ package actor Sandbox: Service {
             ControlChannel(http: HTTP1Channel(responder: responder), hosts: hosts, pushes: pushes)
         }
         let control = try await serve(api.router(), server, port: configuration.controlPort, flag: "--control-port")
-        self.control = control
         logger.info(
             "Sandbox started",
             metadata: [

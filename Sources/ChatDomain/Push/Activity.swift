@@ -134,10 +134,7 @@ package struct ActivityContent: Sendable, Hashable {
     /// Whether the text can be the name of a Swift type.
     package static func isType(_ text: String) -> Bool {
         (1...ActivityLimits.type).contains(text.utf8.count)
-            && text.utf8.allSatisfy { byte in
-                (0x30...0x39).contains(byte) || (0x41...0x5A).contains(byte) || (0x61...0x7A).contains(byte)
-                    || byte == UInt8(ascii: ".") || byte == UInt8(ascii: "_")
-            }
+            && text.utf8.allSatisfy { $0.isASCIIDigit || $0.isASCIILetter || "._".utf8.contains($0) }
     }
 
     /// The form in which the store keeps the content.

@@ -40,7 +40,12 @@ struct QueueReader {
 
     /// Selects due pushes: pending ones whose time has come. A retry is also due if its time is further away than any
     /// retry waits: the clock was then set back.
-    static func sql(findsReaders: Bool) -> String {
+    static func sql(findsReaders: Bool) -> String { findsReaders ? sqlWithReaders : sqlWithoutReaders }
+
+    private static let sqlWithReaders = makeSQL(findsReaders: true)
+    private static let sqlWithoutReaders = makeSQL(findsReaders: false)
+
+    private static func makeSQL(findsReaders: Bool) -> String {
         let isOfReader =
             findsReaders
             ? """

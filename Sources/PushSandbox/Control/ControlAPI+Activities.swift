@@ -16,13 +16,9 @@ extension ControlAPI {
     }
 
     private func activities(_ request: Request) throws -> Response {
-        struct Page: Encodable {
-            var activities: [SandboxActivity]
-            var next: Int
-        }
         let (since, limit) = try page(request)
         let page = state.withLock { $0.activities.page(since: since, limit: limit) }
-        return try Response.json(Page(activities: page.activities, next: page.next))
+        return try Response.page("activities", page.activities, next: page.next)
     }
 
     private func startActivity(_ request: Request) async throws -> Response {
@@ -57,12 +53,8 @@ extension ControlAPI {
     }
 
     private func channels(_ request: Request) throws -> Response {
-        struct Page: Encodable {
-            var channels: [SandboxChannel]
-            var next: Int
-        }
         let (since, limit) = try page(request)
         let page = state.withLock { $0.channels.page(since: since, limit: limit) }
-        return try Response.json(Page(channels: page.channels, next: page.next))
+        return try Response.page("channels", page.channels, next: page.next)
     }
 }

@@ -15,13 +15,9 @@ extension ControlAPI {
     }
 
     private func installations(_ request: Request) throws -> Response {
-        struct Page: Encodable {
-            var installations: [SandboxInstallation]
-            var next: Int
-        }
         let (since, limit) = try page(request)
         let page = state.withLock { $0.installations.page(since: since, limit: limit) }
-        return try Response.json(Page(installations: page.installations, next: page.next))
+        return try Response.page("installations", page.installations, next: page.next)
     }
 
     private func makeInstallation(_ request: Request) async throws -> Response {

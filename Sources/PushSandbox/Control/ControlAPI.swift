@@ -76,11 +76,6 @@ struct ControlAPI: Sendable {
     // MARK: Notifications
 
     private func notifications(_ request: Request) async throws -> Response {
-        struct Page: Encodable {
-            var notifications: [InboxEntry]
-            /// The `since` of the next page.
-            var next: Int
-        }
         let (since, limit) = try page(request)
         let parameters = request.uri.queryParameters
         let filter = InboxFilter(
@@ -99,7 +94,7 @@ struct ControlAPI: Sendable {
         }
         if let time { try await wait(time, for: count, since: since, filter: filter, request) }
         let page = state.withLock { $0.inbox.page(since: since, filter: filter, limit: limit) }
-        var response = try Response.json(Page(notifications: page.entries, next: page.next))
+        var response = try Response.page("notifications", page.entries, next: page.next)
         // The wait read the connection to its end, to notice when the client closes it. So the connection cannot be
         // reused.
         if time != nil { response.headers[.connection] = "close" }
@@ -147,13 +142,9 @@ struct ControlAPI: Sendable {
     }
 
     private func devices(_ request: Request) throws -> Response {
-        struct Page: Encodable {
-            var devices: [SandboxDevice]
-            var next: Int
-        }
         let (since, limit) = try page(request)
         let page = state.withLock { $0.devices.page(since: since, limit: limit) }
-        return try Response.json(Page(devices: page.devices, next: page.next))
+        return try Response.page("devices", page.devices, next: page.next)
     }
 
     private func makeDevice(_ request: Request) async throws -> Response {
@@ -198,13 +189,9 @@ struct ControlAPI: Sendable {
     }
 
     private func browsers(_ request: Request) throws -> Response {
-        struct Page: Encodable {
-            var browsers: [SandboxBrowser]
-            var next: Int
-        }
         let (since, limit) = try page(request)
         let page = state.withLock { $0.browsers.page(since: since, limit: limit) }
-        return try Response.json(Page(browsers: page.browsers, next: page.next))
+        return try Response.page("browsers", page.browsers, next: page.next)
     }
 
     private func makeBrowser(_ request: Request) async throws -> Response {

@@ -87,7 +87,7 @@ struct AccessTokens: Sendable {
     }
 
     /// Checks the header `Authorization` of a call.
-    mutating func check(authorization value: String?, at now: Date) throws(FCMRefusal) {
+    func check(authorization value: String?, at now: Date) throws(FCMRefusal) {
         let parts = (value ?? "").split(separator: " ", maxSplits: 1)
         guard parts.count == 2, parts[0].lowercased() == "bearer",
             issued.contains(where: { $0.token == parts[1] && $0.expiresAt > now })

@@ -121,7 +121,7 @@ extension BrowserPush {
 
 extension UInt8 {
     /// Whether the byte belongs to the alphabet of base64url.
-    fileprivate var isURLSafe: Bool {
+    var isURLSafe: Bool {
         switch self {
         case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
             UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"):

@@ -81,8 +81,11 @@ struct FCMMessage: Sendable, Hashable {
         let size =
             Self.size(message["data"]) + Self.size(message["notification"]) + Self.size(android["data"])
             + Self.size(android["notification"])
-        let isToTopic = if case .topic = target { true } else if case .condition = target { true } else { false }
-        let limit = isToTopic ? Self.maxTopicSize : Self.maxSize
+        let limit =
+            switch target {
+            case .topic, .condition: Self.maxTopicSize
+            case .installation, .token: Self.maxSize
+            }
         guard size <= limit else {
             throw .broken("Message payload size of \(size) bytes exceeds the limit of \(limit) bytes.")
         }
@@ -115,25 +118,18 @@ struct FCMMessage: Sendable, Hashable {
 
     /// Whether the text has the form of a Firebase installation id: 22 characters of base64url, the first from c to f.
     static func isInstallation(_ text: String) -> Bool {
-        text.utf8.count == 22 && "cdef".contains(text.prefix(1)) && text.utf8.allSatisfy(isNameByte)
+        text.utf8.count == 22 && "cdef".contains(text.prefix(1)) && text.utf8.allSatisfy(\.isURLSafe)
     }
 
     /// Whether the text has the form of a registration token: an installation id, a colon, and base64url.
     static func isToken(_ text: String) -> Bool {
         let parts = text.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
         guard parts.count == 2, text.utf8.count <= 4096 else { return false }
-        return isInstallation(String(parts[0])) && parts[1].utf8.count >= 8 && parts[1].utf8.allSatisfy(isNameByte)
+        return isInstallation(String(parts[0])) && parts[1].utf8.count >= 8 && parts[1].utf8.allSatisfy(\.isURLSafe)
     }
 
     private static func isTopic(_ text: some StringProtocol) -> Bool {
-        (1...900).contains(text.utf8.count) && text.utf8.allSatisfy { isNameByte($0) || ".~%".utf8.contains($0) }
-    }
-
-    private static func isNameByte(_ byte: UInt8) -> Bool {
-        switch byte {
-        case 0x30...0x39, 0x41...0x5A, 0x61...0x7A, UInt8(ascii: "-"), UInt8(ascii: "_"): true
-        default: false
-        }
+        (1...900).contains(text.utf8.count) && text.utf8.allSatisfy { $0.isURLSafe || ".~%".utf8.contains($0) }
     }
 
     /// Whether the text is topics in quotes, joined by `&&`, `||`, `!` and parentheses. Nested parentheses must close.

@@ -1,5 +1,6 @@
 import Crypto
 import Foundation
+import PushWire
 
 /// An app's installation on an Android phone, encoded as in the response to `GET /installations`.
 struct SandboxInstallation: Sendable, Hashable, Encodable {
@@ -51,10 +52,9 @@ struct InstallationRegistry: Sendable {
 
     /// Returns a new address from random bytes.
     static func target(isInstallationID: Bool, randomBytes: (Int) -> [UInt8]) -> String {
-        let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
-        func text(_ count: Int) -> String { String(randomBytes(count).map { alphabet[Int($0) % alphabet.count] }) }
-        let id = String(Array("cdef")[Int(randomBytes(1)[0]) % 4]) + text(21)
-        return isInstallationID ? id : id + ":APA91b" + text(134)
+        let first = Array("cdef")[Int(randomBytes(1)[0]) % 4]
+        let id = String(first) + Base64URL.text(randomBytes(16)).dropFirst()
+        return isInstallationID ? id : id + ":APA91b" + Base64URL.text(randomBytes(100))
     }
 
     /// Installs the app. If the address is known, installs it there again.

@@ -81,8 +81,8 @@ extension SandboxState {
         return .accept(name)
     }
 
-    private mutating func check(_ request: FCMRequest, at now: Date) throws(FCMRefusal) {
-        guard var tokens = accessTokens else { throw .unauthenticated }
+    private func check(_ request: FCMRequest, at now: Date) throws(FCMRefusal) {
+        guard let tokens = accessTokens else { throw .unauthenticated }
         try tokens.check(authorization: request.authorization, at: now)
         guard request.project == tokens.project else { throw .otherProject(request.project) }
         let message = try request.message.get()

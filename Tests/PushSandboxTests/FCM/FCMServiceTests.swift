@@ -1,9 +1,7 @@
 import CryptoExtras
 import Foundation
 import HTTPTypes
-import HummingbirdTesting
 import NIOCore
-import NIOSSL
 import PushWire
 import Testing
 
@@ -21,20 +19,8 @@ struct FCMServiceTests {
     ) async throws -> TestSandbox.Answer {
         var headers: HTTPFields = [.contentType: type]
         headers[.authorization] = authorization
-        let port = sandbox.addresses.fcm.port
-        let request = TestClient.Request(
-            path, method: .post, authority: "localhost:\(port)", headers: headers, body: ByteBuffer(string: body))
-        var tls = TLSConfiguration.makeClientConfiguration()
-        tls.trustRoots = .file(sandbox.credentials.authorityFile)
-        let response = try await TestClient.withClient(
-            host: "localhost", port: port,
-            configuration: .init(tlsConfiguration: tls, timeout: .seconds(TestLimit.seconds))
-        ) { client in
-            try await client.execute(request)
-        }
-        return TestSandbox.Answer(
-            status: response.status.code, headers: response.headers, body: String(buffer: response.body ?? ByteBuffer())
-        )
+        return try await sandbox.https(
+            .post, path, port: sandbox.addresses.fcm.port, headers: headers, body: ByteBuffer(string: body))
     }
 
     /// Asks for an access token, as Google's libraries do.
@@ -68,11 +54,6 @@ struct FCMServiceTests {
         let made = try await sandbox.control(.post, "/installations", json: json)
         #expect(made.status == 201, "\(made.body)")
         return try made.object()
-    }
-
-    private static func fault(_ sandbox: TestSandbox, _ fields: String, of gateway: String = "fcm") async throws {
-        let made = try await sandbox.control(.post, "/faults", json: #"{"protocol":"\#(gateway)",\#(fields)}"#)
-        #expect(made.status == 201, "\(made.body)")
     }
 
     private static func message(to target: [String: Any]) -> String {
@@ -154,22 +135,22 @@ struct FCMServiceTests {
                 try await Self.call(sandbox, Self.send, body, authorization: token)
             }
             for code in FCMRefusal.Code.allCases {
-                try await Self.fault(sandbox, #""action":"status","reason":"\#(code.rawValue)""#)
+                try await sandbox.fault(#""action":"status","reason":"\#(code.rawValue)""#, protocol: "fcm")
                 let refused = try await sent()
                 #expect(refused.status == FCMRefusal(code).status && refused.body.contains(code.rawValue))
             }
-            try await Self.fault(sandbox, #""action":"status","reason":"QUOTA_EXCEEDED","retry_after":7"#)
+            try await sandbox.fault(#""action":"status","reason":"QUOTA_EXCEEDED","retry_after":7"#, protocol: "fcm")
             #expect(try await sent().headers[.retryAfter] == "7")
-            try await Self.fault(
-                sandbox, #""action":"status","status":503,"retry_after":7,"retry_after_form":"date""#)
+            try await sandbox.fault(
+                #""action":"status","status":503,"retry_after":7,"retry_after_form":"date""#, protocol: "fcm")
             let down = try await sent()
             #expect(down.status == 503 && down.body.contains("<!DOCTYPE html>"))
             #expect(down.headers[.retryAfter]?.hasSuffix(" GMT") == true)
-            try await Self.fault(sandbox, #""action":"delay","delay_ms":1"#)
+            try await sandbox.fault(#""action":"delay","delay_ms":1"#, protocol: "fcm")
             #expect(try await sent().status == 200)
-            try await Self.fault(sandbox, #""action":"close""#)
+            try await sandbox.fault(#""action":"close""#, protocol: "fcm")
             await #expect(throws: (any Error).self) { try await sent() }
-            try await Self.fault(sandbox, #""action":"expire_token""#)
+            try await sandbox.fault(#""action":"expire_token""#, protocol: "fcm")
             #expect(try await sent().status == 401)
         }
     }
@@ -182,9 +163,9 @@ struct FCMServiceTests {
                 type: "application/x-www-form-urlencoded")
             #expect(forged.status == 400)
             #expect(try forged.object()["error"] as? String == "invalid_grant")
-            try await Self.fault(sandbox, #""action":"status","reason":"invalid_scope""#, of: "fcm_token")
+            try await sandbox.fault(#""action":"status","reason":"invalid_scope""#, protocol: "fcm_token")
             #expect(try await Self.grant(sandbox).object()["error"] as? String == "invalid_scope")
-            try await Self.fault(sandbox, #""action":"status","status":500"#, of: "fcm_token")
+            try await sandbox.fault(#""action":"status","status":500"#, protocol: "fcm_token")
             #expect(try await Self.grant(sandbox).status == 500)
             #expect(try await Self.grant(sandbox).status == 200)
         }

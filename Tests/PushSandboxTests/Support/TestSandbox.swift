@@ -155,6 +155,25 @@ struct TestSandbox: Sendable {
         )
     }
 
+    /// Sends one request over HTTP/1.1 to a listener with TLS.
+    func https(
+        _ method: HTTPRequest.Method, _ path: String, port: Int, headers: HTTPFields, body: ByteBuffer
+    ) async throws -> Answer {
+        let request = TestClient.Request(
+            path, method: method, authority: "localhost:\(port)", headers: headers, body: body)
+        var tls = TLSConfiguration.makeClientConfiguration()
+        tls.trustRoots = .file(credentials.authorityFile)
+        let response = try await TestClient.withClient(
+            host: "localhost", port: port,
+            configuration: .init(tlsConfiguration: tls, timeout: .seconds(TestLimit.seconds))
+        ) { client in
+            try await client.execute(request)
+        }
+        return Answer(
+            status: response.status.code, headers: response.headers, body: String(buffer: response.body ?? ByteBuffer())
+        )
+    }
+
     /// A Live Activity as the control API shows it.
     struct Activity: Decodable {
         struct State: Decodable {

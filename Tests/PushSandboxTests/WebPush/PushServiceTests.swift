@@ -1,8 +1,6 @@
 import Foundation
 import HTTPTypes
-import HummingbirdTesting
 import NIOCore
-import NIOSSL
 import PushWire
 import TestSupport
 import Testing
@@ -41,20 +39,8 @@ struct PushServiceTests {
         var headers: HTTPFields = [.ttl: "60", .contentEncoding: "aes128gcm"]
         headers[.authorization] = try key.authorization(
             audience: "https://localhost:\(port)", expiresAt: now + 60, subject: nil)
-        let request = TestClient.Request(
-            endpoint.path, method: method, authority: "localhost:\(port)", headers: headers,
-            body: ByteBuffer(bytes: body))
-        var tls = TLSConfiguration.makeClientConfiguration()
-        tls.trustRoots = .file(sandbox.credentials.authorityFile)
-        let response = try await TestClient.withClient(
-            host: "localhost", port: port,
-            configuration: .init(tlsConfiguration: tls, timeout: .seconds(TestLimit.seconds))
-        ) { client in
-            try await client.execute(request)
-        }
-        return TestSandbox.Answer(
-            status: response.status.code, headers: response.headers, body: String(buffer: response.body ?? ByteBuffer())
-        )
+        return try await sandbox.https(
+            method, endpoint.path, port: port, headers: headers, body: ByteBuffer(bytes: body))
     }
 
     @Test("A message gets a 201 with Location and TTL, and is in the inbox; a removed browser gets a 410")

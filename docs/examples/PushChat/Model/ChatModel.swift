@@ -19,7 +19,7 @@ final class ChatModel {
     var isActive = true {
         didSet { if isActive, let room { Task { await markRead(in: room) } } }
     }
-    /// A sentence for the user. `nil` if there is no problem.
+    /// A sentence for the user. `nil` without a problem.
     var problem: String?
 
     private let group: AppGroup
