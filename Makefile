@@ -4,9 +4,9 @@
 .DEFAULT_GOAL := build
 # Targets run one after another. Swift's build uses all cores already.
 .NOTPARALLEL:
-.PHONY: run test setup build check fmt build-tests test-quick test-postgres stress sanitize fuzz bench release install deb \
-	lintian package-test clean help install-run install-test install-setup unpacked \
-	need-build need-unit need-test need-release need-bench need-deb
+.PHONY: run test setup build check fmt docc build-tests test-quick test-postgres stress sanitize fuzz bench release install deb \
+	image apt-repository lintian package-test clean help install-run install-test install-setup unpacked \
+	need-build need-unit need-test need-release need-bench need-deb need-image need-packages
 
 PREFIX ?= /usr/local
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -25,7 +25,10 @@ NEEDS_release := $(NEEDS_build) binutils valgrind
 # PostgreSQL's client library, a load generator, a reference server, and HTTP/2 for the benchmark's gateway.
 NEEDS_bench := $(NEEDS_release) libpq5 nghttp2-client nghttp2-server libnghttp2-dev
 NEEDS_deb := $(NEEDS_release) debhelper dpkg-dev iproute2 lintian mmdebstrap
-NEEDS_setup := $(sort $(NEEDS_run) $(NEEDS_test) $(NEEDS_release) $(NEEDS_bench) $(NEEDS_deb))
+NEEDS_image := $(NEEDS_release) mmdebstrap
+# Tools that check images, an OCI runtime that runs them, and tools that sign.
+NEEDS_packages := $(NEEDS_deb) $(NEEDS_image) gpg iproute2 nodejs oci-image-tool runc skopeo sqlite3 umoci
+NEEDS_setup := $(sort $(NEEDS_run) $(NEEDS_test) $(NEEDS_release) $(NEEDS_bench) $(NEEDS_packages))
 
 # Servers for the tests. They are unpacked, because installed packages would start them.
 PROMETHEUS := .build/test-prometheus
@@ -36,6 +39,9 @@ CLIENTS := .build/test-clients
 CLIENTS_LIST := Tests/Clients/requirements.txt
 NEWER_CLIENTS := .build/test-newer-clients
 NEWER_CLIENTS_LIST := Tests/Clients/newer-requirements.txt
+# Programs from PyPI that check files which other programs read.
+VALIDATORS := .build/validators
+VALIDATORS_LIST := packaging/requirements.txt
 
 # $(call missing,PACKAGES): a shell expression, the packages that are not installed. Empty on systems without dpkg.
 missing = $$(command -v dpkg-query >/dev/null && for package in $(1); do \
@@ -73,7 +79,7 @@ endef
 install-run install-test install-setup: install-%:
 	$(call install,$(NEEDS_$*))
 
-need-build need-release need-bench need-deb: need-%:
+need-build need-release need-bench need-deb need-image: need-%:
 	$(call require,$(NEEDS_$*))
 
 need-unit:
@@ -83,12 +89,16 @@ need-test:
 	$(call require,$(NEEDS_test),$(PROMETHEUS)/complete $(POSTGRES)/complete $(PROXIES)/complete \
 		$(CLIENTS)/requirements.txt $(NEWER_CLIENTS)/requirements.txt)
 
+need-packages: need-test
+	$(call require,$(NEEDS_packages),$(VALIDATORS)/requirements.txt)
+
 unpacked:
 	$(call unpack,$(PROMETHEUS),prometheus)
 	$(call unpack,$(POSTGRES),postgresql-15 postgresql-client-15 pgbouncer)
 	$(call unpack,$(PROXIES),caddy haproxy nginx)
 	$(call environment,$(CLIENTS),$(CLIENTS_LIST))
 	$(call environment,$(NEWER_CLIENTS),$(NEWER_CLIENTS_LIST),--ignore-requires-python)
+	$(call environment,$(VALIDATORS),$(VALIDATORS_LIST))
 
 ##@ Start here
 
@@ -121,6 +131,9 @@ fmt: ## format the sources in place
 	swift format --in-place --recursive Sources Tests Package.swift
 	.ci/openapi --write Sources/ChatHTTP/Admin/openapi.json
 
+docc: build-tests ## make the DocC archives of the libraries for apps in .build/docc
+	.ci/docc .build/debug/Modules .build/docc
+
 clean: ## remove everything that was built or unpacked
 	rm -rf .build .build-release .build-thread .build-fuzz
 
@@ -152,16 +165,18 @@ bench: need-bench release ## measure the release build (PARTS="posts drain", QUI
 
 ##@ Release
 
-# Short relocations save 4 MB and need glibc 2.36 or later. Separate sections let the linker drop functions without callers.
+# Short relocations save 4 MB and need glibc 2.36 or later. Separate sections let the linker drop functions without callers, and
+# keep one of several functions with the same machine code.
 RELEASE = swift build -c release --product pushchat --static-swift-stdlib --scratch-path .build-release \
 	-Xswiftc -Xfrontend -Xswiftc -function-sections -Xcc -ffunction-sections \
-	-Xlinker --no-export-dynamic -Xswiftc -use-ld=lld -Xlinker -z -Xlinker pack-relative-relocs
+	-Xlinker --no-export-dynamic -Xswiftc -use-ld=lld -Xlinker -z -Xlinker pack-relative-relocs \
+	-Xlinker --icf=all
 # docs/size.md explains the trimmed ICU data and the order of functions.
 RELEASED := PUSHCHAT_ICU=$$(packaging/icu-data .build-release/icu.o) \
 	PUSHCHAT_COMMIT=$$(git describe --always --dirty --exclude "*" 2>/dev/null)
 ORDER := .build-release/order.txt
 
-release: need-release $(ORDER) ## build the optimised executable, which needs only libsqlite3 and the C library
+release: need-release $(ORDER) ## build the optimised executable, which needs only SQLite, zlib, and the libraries of C and C++
 	$(RELEASED) PUSHCHAT_ORDER=$(CURDIR)/$(ORDER) $(RELEASE)
 	@# Foundation rejects every URL if ICU data that it needs is missing.
 	PUSHCHAT_HTTP_PUBLIC_URL=https://bücher.example .build-release/release/pushchat config >/dev/null
@@ -175,7 +190,7 @@ install: release ## install the executable into /usr/local/bin (PREFIX=/usr/loca
 	install -m 755 .build-release/release/pushchat $(DESTDIR)$(PREFIX)/bin/pushchat
 
 PACKAGED := .build-release/packages
-deb: need-deb release ## build a Debian package and a tarball in .build-release/packages
+deb: need-deb release ## build a Debian package and a tarball in .build-release/packages (SIGNING_KEY=file)
 	@test $$(stat -c %s .build-release/release/pushchat) -lt 60000000 \
 		|| { echo "the executable has grown to 60 MB or more: see docs/size.md"; exit 1; }
 	rm -rf $(PACKAGED)
@@ -190,6 +205,24 @@ lintian: need-deb build-tests ## run Debian's package checker, without a release
 	STAND_IN=$(CURDIR)/$(LINTED)/stand-in packaging/package .build/debug/pushchat .build/checkouts $(LINTED)/packages
 	lintian --fail-on error,warning $(LINTED)/packages/*.deb
 
-package-test: need-test deb ## install, upgrade, remove and purge the package in a chroot; reach it through Caddy
-	$(SUDO) packaging/test-package $(PACKAGED)/pushchat_*.deb Tests/TestStores/Schemas/schema-3.sql
+IMAGES := .build-release/images
+image: need-image release ## build container images of the relay and of the sandbox in .build-release/images
+	packaging/image .build-release/release/pushchat .build-release/checkouts $(IMAGES)
+
+# SIGNING_KEY is a file with a secret key, as gpg exports it.
+REPOSITORY := .build-release/repository
+apt-repository: deb ## add the Debian package to an apt repository in .build-release/repository (SIGNING_KEY=file)
+	packaging/apt-repository $(REPOSITORY) $(PACKAGED)/pushchat_*.deb
+
+EARLIER := Tests/TestStores/Schemas/schema-3.sql
+package-test: need-packages deb image ## install, run, upgrade and remove each artifact in a root of its own
+	packaging/test-examples $(VALIDATORS)/bin $(IMAGES)
+	@# The same executable gives the same images.
+	packaging/image .build-release/release/pushchat .build-release/checkouts $(IMAGES)-again
+	cmp $(IMAGES)/SHA256SUMS $(IMAGES)-again/SHA256SUMS
+	cmp $(IMAGES)/pushchat-image/index.json $(IMAGES)-again/pushchat-image/index.json
+	rm -rf $(IMAGES)-again
+	$(SUDO) packaging/test-image $(IMAGES) $(EARLIER)
+	$(SUDO) packaging/test-package $(PACKAGED)/pushchat_*.deb $(EARLIER)
+	$(SUDO) packaging/test-repository $(PACKAGED)
 	$(SUDO) packaging/test-https $(PACKAGED)/pushchat_*.deb

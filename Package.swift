@@ -118,11 +118,21 @@ let package = Package(
         .target(name: "CLinux"),
         // Moves pushes from the queue to a gateway and records their outcomes. Reads Apple's feedback service.
         .target(name: "ChatDispatch", dependencies: ["ChatDomain"] + products("Logging", "ServiceLifecycle")),
+        // Pools of connections to a push service, and the gateway to HTTP/2 APIs. Knows no service.
+        .target(
+            name: "GatewayPool",
+            dependencies: ["ChatDomain", "HTTP2Wire"] + sockets
+                + products("AsyncHTTPClient", "Logging", "NIOHTTP1", "NIOTLS")),
         // Connections to Apple: pooled, paced, always reading.
         .target(
             name: "APNSGateway",
-            dependencies: ["ChatDomain", "HTTP2Wire", "PushWire"] + sockets
-                + products("Crypto", "Logging", "SwiftASN1", "X509")),
+            dependencies: ["ChatDomain", "GatewayPool", "PushWire"] + sockets
+                + products("AsyncHTTPClient", "Crypto", "Logging", "NIOHTTP1", "SwiftASN1", "X509")),
+        // Google's FCM: payloads, requests, responses, and access tokens.
+        .target(
+            name: "FCMGateway",
+            dependencies: ["ChatDomain", "GatewayPool", "PushWire"]
+                + products("AsyncHTTPClient", "CryptoExtras", "NIOCore", "NIOHPACK", "NIOSSL")),
         // The bytes of Apple's protocols; encryption and keys of Web Push. No sockets.
         .target(name: "PushWire", dependencies: products("Crypto", "NIOCore")),
         // The client side of HTTP/2: frames, windows and limits, and the channel handler of all gateways. No sockets.
@@ -149,8 +159,11 @@ let package = Package(
         // Serves embedded files to browsers. Contains the style and script that all pages share.
         .target(
             name: "WebAssets",
-            dependencies: ["EmbeddedFiles"] + products("HTTPTypes", "Hummingbird", "NIOCore", "NIOHTTPTypes"),
-            exclude: ["base.css", "base.js"]),
+            dependencies: ["EmbeddedFiles"]
+                + products(
+                    "HTTPTypes", "Hummingbird", "NIOCore", "NIOEmbedded", "NIOHTTP1", "NIOHTTPCompression",
+                    "NIOHTTPTypes"),
+            exclude: ["base.css", "base.js", "texts.js"]),
         // The client for apps: calls, events, outbox and tokens of a member, over any transport. Foundation only.
         .target(name: "PushChatCore"),
         // PushChatCore with a transport on URLSession: what an app imports.
@@ -177,8 +190,8 @@ let package = Package(
             name: "pushchat",
             dependencies: [
                 "ChatHTTP", "ChatDomain", "ChatSession", "ChatStore", "ChatStorePostgres", "ChatDispatch",
-                "APNSGateway", "ChatImport", "ChatLog", "NtfyUpstream", "PushChatClient", "PushChatCore", "PushSandbox",
-                "PushWire", "WebPushGateway", "BuildInfo",
+                "APNSGateway", "ChatImport", "ChatLog", "FCMGateway", "GatewayPool", "NtfyUpstream", "PushChatClient",
+                "PushChatCore", "PushSandbox", "PushWire", "WebPushGateway", "BuildInfo",
             ]
                 + products(
                     "ArgumentParser", "AsyncHTTPClient", "Crypto", "Logging", "NIOCore", "NIOHTTP1", "NIOSSL",
@@ -214,8 +227,13 @@ let package = Package(
             dependencies: ["ChatDispatch", "ChatDomain", "TestSupport"] + products("Logging", "ServiceLifecycle")),
         .testTarget(
             name: "APNSGatewayTests",
-            dependencies: ["APNSGateway", "PushSandbox", "PushWire", "ChatDomain", "HTTP2Wire", "TestSupport"] + sockets
-                + products("Logging", "NIOEmbedded", "NIOHTTP2", "NIOTLS")),
+            dependencies: [
+                "APNSGateway", "GatewayPool", "PushSandbox", "PushWire", "ChatDomain", "HTTP2Wire", "TestSupport",
+            ] + sockets + products("Logging", "NIOEmbedded", "NIOHTTP2", "NIOTLS")),
+        .testTarget(
+            name: "FCMGatewayTests",
+            dependencies: ["FCMGateway", "GatewayPool", "PushWire", "ChatDomain", "TestSupport"]
+                + products("Crypto", "CryptoExtras", "Logging", "NIOCore", "NIOHPACK", "NIOSSL")),
         .testTarget(name: "PushWireTests", dependencies: ["PushWire"] + products("Crypto")),
         .testTarget(
             name: "WebPushGatewayTests",
@@ -248,7 +266,7 @@ let package = Package(
             name: "TestStores",
             dependencies: [
                 "APNSGateway", "ChatDispatch", "ChatDomain", "ChatStore", "ChatStorePostgres", "CPostgreSQL",
-                "TestSupport",
+                "FCMGateway", "TestSupport",
             ]
                 + products("GRDB", "Logging"),
             path: "Tests/TestStores", exclude: ["Schemas"]),
@@ -259,7 +277,7 @@ let package = Package(
                 + products("AsyncHTTPClient", "Crypto", "GRDB", "NIOCore", "NIOHTTP1")),
         // The examples of docs/sandbox.md. They are compiled here, and the end-to-end tests run them.
         .testTarget(
-            name: "ExampleTests", path: "docs/examples", exclude: ["PushChat", "sandbox-test.sh", "test_push.py"]),
+            name: "ExampleTests", path: "docs/examples", exclude: ["PushChat", "ci", "sandbox-test.sh", "test_push.py"]),
     ]
 )
 

@@ -56,7 +56,8 @@ CREATE TABLE rooms (
     secret_code TEXT NOT NULL UNIQUE,
     history TEXT CHECK (history = 'joined' OR history = 'all'),  -- the operator's choice; NULL: the setting messages.history applies
     time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
-    alias TEXT  -- the room's name as a topic of ntfy; NULL until somebody needs it
+    alias TEXT,  -- the room's name as a topic of ntfy; NULL until somebody needs it
+    title TEXT  -- the name that people see instead of the secret code; NULL: none
 ) STRICT;
 CREATE UNIQUE INDEX rooms_alias ON rooms (alias) WHERE alias IS NOT NULL;
 
@@ -261,6 +262,12 @@ CREATE TABLE activities (
     started_by TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(started_by)),  -- the notifications with the start
     is_started INTEGER NOT NULL DEFAULT 0 CHECK (is_started = 0 OR is_started = 1),  -- 1: nothing is left to start
     due INTEGER,  -- since when pushes remain to be queued, in UNIX milliseconds; later while a relay queues them
+    leased_until INTEGER,  -- until when a relay queues them, in UNIX milliseconds; no other relay does meanwhile
+    channel_state TEXT,  -- wanted, requested, open, refused or deleted; NULL: the start asked for no channel
+    channel TEXT,  -- the id of the broadcast channel at Apple
+    channel_revision INTEGER NOT NULL DEFAULT 1,  -- the newest revision that needs no broadcast
+    channel_failures INTEGER NOT NULL DEFAULT 0,  -- requests about the channel that failed in a row
+    channel_pause INTEGER,  -- when to ask Apple again, in UNIX milliseconds
     token INTEGER,  -- the token in api_tokens that started it; NULL: started by the administrator
     time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
     time_updated TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
@@ -309,10 +316,10 @@ CREATE INDEX bans_room ON bans (secret_code) WHERE udid IS NULL AND device_token
 -- The record of moderation: actions on members, messages and rooms, with actor and time.
 CREATE TABLE moderation (
     moderation_id INTEGER PRIMARY KEY AUTOINCREMENT,
-    action TEXT NOT NULL,  -- remove, ban, unban, delete, close, open, recode
+    action TEXT NOT NULL,  -- remove, ban, unban, delete, close, open, recode; retry, cancel, purge, pause, resume
     secret_code TEXT,
-    subject TEXT,  -- a member's nickname, a message's id, or a room's previous code
-    actor TEXT NOT NULL,  -- the name of the token, or `admin`
+    subject TEXT,  -- a member's nickname, a message's id, a room's previous code, or the pushes of a change
+    actor TEXT NOT NULL,  -- the name of the token, `admin`, or `command line`
     ip_address TEXT,
     time_done TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
     -- The pushes that are no longer sent: for messages of the room (NULL: of every room), to this device (NULL: to all
@@ -374,6 +381,14 @@ CREATE TABLE queue_state (
     id_key BLOB NOT NULL CHECK (length(id_key) = 16)  -- the UUIDs of pushes are derived from it
 ) STRICT;
 INSERT INTO queue_state (id, settled_to, id_key) VALUES (1, -4611686018427387904, randomblob(16));
+
+-- The apps whose pushes an operator holds back.
+CREATE TABLE queue_pauses (
+    app TEXT PRIMARY KEY,
+    reason TEXT,
+    actor TEXT NOT NULL,  -- the name of the token, `admin`, or `command line`
+    time_paused TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
+) STRICT, WITHOUT ROWID;
 
 -- Reports of the feedback service. The relay stores them before it acts on them, because reading clears them at the
 -- service.

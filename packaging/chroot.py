@@ -8,6 +8,20 @@ def check(what, holds, detail=""):
     print(what, flush=True)
 
 
+def earlier(package, folder):
+    """Builds the same package with the version number 0.0.1 in `folder`. Returns its path."""
+    # Programs that list packages read the architecture from the name.
+    name = os.path.basename(package).replace(os.path.basename(package).split("_")[1], "0.0.1")
+    subprocess.run(["dpkg-deb", "--raw-extract", package, f"{folder}/before"], check=True)
+    with open(f"{folder}/before/DEBIAN/control") as file:
+        lines = [("Version: 0.0.1\n" if line.startswith("Version:") else line) for line in file]
+    with open(f"{folder}/before/DEBIAN/control", "w") as file:
+        file.writelines(lines)
+    subprocess.run(["dpkg-deb", "-Znone", "--build", f"{folder}/before", f"{folder}/{name}"], check=True, stdout=subprocess.DEVNULL)
+    shutil.rmtree(f"{folder}/before")
+    return f"{folder}/{name}"
+
+
 class Root:
     """A Debian system that mmdebstrap creates in `folder`. Installing packages starts no services. Call `end` afterwards."""
 

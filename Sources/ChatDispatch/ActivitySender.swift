@@ -1,6 +1,7 @@
 package import ChatDomain
 package import Logging
 import ServiceLifecycle
+import Synchronization
 
 /// Queues the pushes of Live Activities: the start for devices with a push-to-start token, and the newest content for
 /// devices with an update token.
@@ -8,10 +9,11 @@ import ServiceLifecycle
 /// The store keeps which content each device has got. So a crash loses nothing. It may repeat an update, which the device
 /// ignores, because it has the same timestamp. A start has an idempotency key and is not repeated.
 package final class ActivitySender: Service {
-    /// The interval of checks for activities that are due.
-    private static let interval = Duration.milliseconds(500)
-    /// The pause after an error of the database.
-    private static let databasePause = Duration.seconds(5)
+    /// The interval of checks for activities that are due without a signal, for example those of another relay that has
+    /// stopped.
+    private static let interval = Duration.seconds(10)
+    /// The shortest time until the next check, so that an activity that is due but cannot be leased causes no busy loop.
+    private static let shortestInterval = Duration.milliseconds(50)
     /// The reasons of Apple's that concern a token for good.
     private static let finalReasons: Set = ["Unregistered", "ExpiredToken", "BadDeviceToken", "DeviceTokenNotForTopic"]
     /// The maximum number of failed pushes to read of each notification.
@@ -19,49 +21,174 @@ package final class ActivitySender: Service {
 
     private let activities: any ActivityStore
     private let notifications: any NotificationStore
+    private let broadcasts: any BroadcastService
     private let format: @Sendable (AppName) -> any PushFormat
+    private let now: TimeSource
     private let logger: Logger
+    /// The apps whose broadcasts pause, because the push service accepts nothing, and those without the capability.
+    private let apps = Mutex(Apps())
+
+    private struct Apps {
+        var paused: [AppName: Timestamp] = [:]
+        var withoutCapability: Set<AppName> = []
+    }
 
     package init(
-        activities: any ActivityStore, notifications: any NotificationStore,
-        format: @escaping @Sendable (AppName) -> any PushFormat, logger: Logger
+        activities: any ActivityStore, notifications: any NotificationStore, broadcasts: any BroadcastService,
+        format: @escaping @Sendable (AppName) -> any PushFormat, now: @escaping TimeSource = Timestamp.now,
+        logger: Logger
     ) {
         self.activities = activities
         self.notifications = notifications
+        self.broadcasts = broadcasts
+        self.now = now
         self.format = format
         self.logger = logger
     }
 
     package func run() async throws {
         await cancelWhenGracefulShutdown {
-            while !Task.isCancelled {
-                let pause = await self.round()
-                if pause > .zero { try? await Task.sleep(for: pause) }
+            let (signals, signal) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+            self.activities.announceWork(to: signal)
+            // An earlier process may have left activities that are due.
+            signal.yield()
+            var timer: Task<Void, any Error>?
+            for await _ in signals {
+                while await self.round(), !Task.isCancelled {}
+                timer?.cancel()
+                let wait = await self.wait()
+                timer = Task {
+                    try await Task.sleep(for: wait)
+                    signal.yield()
+                }
             }
+            timer?.cancel()
         }
+    }
+
+    /// Returns the time until the next check without a signal.
+    private func wait() async -> Duration {
+        guard let due = try? await activities.nextDue() else { return Self.interval }
+        let wait = Duration.milliseconds(due.milliseconds - now().milliseconds)
+        return min(Self.interval, max(Self.shortestInterval, wait))
     }
 
     /// Queues the pushes of one activity that is due.
     ///
-    /// - Returns: The time until the next round.
-    func round() async -> Duration {
+    /// - Returns: Whether another activity may be due now.
+    func round() async -> Bool {
         do throws(ChatError) {
-            guard let activity = try await activities.lease() else { return Self.interval }
-            try await send(activity)
-            try await activities.settle(activity)
-            return .zero
+            switch try await activities.lease() {
+            case .activity(let activity):
+                try await activities.settle(activity, next: try await send(activity))
+            case .unreadable(let id, let error):
+                logger.error(
+                    "a Live Activity cannot be read and is skipped",
+                    metadata: ["activity": "\(id)", "error": "\(error)"])
+            case nil: return false
+            }
+            return true
         } catch {
             // The lease ends, and the activity is due again.
             logger.warning("pushes of a Live Activity could not be queued", metadata: ["error": "\(error)"])
-            return Self.databasePause
+            // Without a database, the others would also fail.
+            return error.code != .unavailable
         }
     }
 
-    private func send(_ activity: ActivityRecord) async throws(ChatError) {
+    /// - Returns: The time at which the activity is due again. `nil` if nothing remains to be done.
+    private func send(_ activity: ActivityRecord) async throws(ChatError) -> Timestamp? {
+        var channel = activity.channel
+        if channel?.isDecided == false { try await advance(&channel, of: activity) }
+        if channel?.isDecided ?? true {
+            try await push(activity, channel)
+            // The end of an activity needs two requests: the broadcast, and the deletion.
+            while try await advance(&channel, of: activity) {}
+        }
+        return channel?.notBefore
+    }
+
+    /// Performs the next request about the activity's channel.
+    ///
+    /// - Returns: Whether there was one, and it did not fail.
+    @discardableResult
+    private func advance(
+        _ channel: inout ActivityChannel?, of activity: ActivityRecord
+    ) async throws(ChatError) -> Bool {
+        guard var next = channel else { return false }
+        let time = now()
+        let pause = apps.withLock { $0.paused[activity.app] }
+        let step = next.next(revision: activity.revision, isEnded: activity.endedAt != nil, pause: pause, at: time)
+        // A crash during the request must not make the relay forget that it has asked for a channel.
+        if next != channel { try await activities.record(next, of: activity) }
+        if channel?.state == .requested, next.failures == 0, step == .create {
+            logger.warning(
+                "an earlier request for a channel had no recorded response: Apple may have an unused channel",
+                metadata: ["activity": "\(activity.id)", "app": "\(activity.app)"])
+        }
+        channel = next
+        guard let step else { return false }
+        let answer: BroadcastAnswer
+        switch step {
+        case .create: answer = await broadcasts.createChannel(of: activity.app)
+        case .broadcast:
+            if let update = compose(activity.newest, of: activity, timestamp: activity.timestamp) {
+                answer = await broadcasts.broadcast(update, to: next.id ?? "", of: activity.app)
+            } else {
+                answer = .refused("the app's gateway cannot send it")
+            }
+        case .delete: answer = await broadcasts.deleteChannel(next.id ?? "", of: activity.app)
+        }
+        next.answered(answer, to: step, revision: activity.revision, at: now())
+        // Without a channel, the activity starts with pushes to each device. So its failures hold back no other activity.
+        if step != .create, let pause = next.notBefore { apps.withLock { $0.paused[activity.app] = pause } }
+        note(answer, to: step, next, of: activity)
+        try await activities.record(next, of: activity)
+        channel = next
+        return next.notBefore == nil
+    }
+
+    /// Logs the answer to a request about a channel.
+    private func note(
+        _ answer: BroadcastAnswer, to step: ActivityChannel.Step, _ channel: ActivityChannel,
+        of activity: ActivityRecord
+    ) {
+        var metadata: Logger.Metadata = [
+            "activity": "\(activity.id)", "app": "\(activity.app)", "revision": "\(activity.revision)",
+        ]
+        switch (step, answer) {
+        case (.create, .accepted): logger.info("channel of a Live Activity created", metadata: metadata)
+        case (.broadcast, .accepted): logger.info("broadcast of a Live Activity sent", metadata: metadata)
+        case (.delete, .accepted), (.delete, .gone):
+            logger.info("channel of a Live Activity deleted", metadata: metadata)
+        case (_, .missingCapability(let reason)):
+            metadata["error"] = "\(reason)"
+            guard apps.withLock({ $0.withoutCapability.insert(activity.app).inserted }) else { return }
+            logger.warning(
+                """
+                the app may not broadcast, so each device gets its own pushes: tick Broadcast Capability under Push \
+                Notifications of the app's identifier on Apple's developer site
+                """, metadata: metadata)
+        case (.create, .gone(let reason)), (_, .refused(let reason)), (.broadcast, .gone(let reason)):
+            metadata["error"] = "\(reason)"
+            logger.warning(
+                channel.state == .refused
+                    ? "a Live Activity has no channel, each device gets its own pushes"
+                    : "a request about a Live Activity's channel was refused", metadata: metadata)
+        case (_, .unavailable(let reason)):
+            metadata["error"] = "\(reason)"
+            logger.warning(
+                channel.notBefore == nil
+                    ? "a request about a Live Activity's channel was given up"
+                    : "a request about a Live Activity's channel failed, retrying", metadata: metadata)
+        }
+    }
+
+    private func push(_ activity: ActivityRecord, _ channel: ActivityChannel?) async throws(ChatError) {
         var startedBy = activity.startedBy
         if !activity.isStarted {
             // An activity that has ended already need not start.
-            startedBy = activity.endedAt == nil ? try await start(activity) : []
+            startedBy = activity.endedAt == nil ? try await start(activity, channel) : []
             try await activities.started(activity, by: startedBy)
         }
         if activity.endedAt != nil { try await cancel(startedBy) }
@@ -86,18 +213,34 @@ package final class ActivitySender: Service {
     /// Queues the start.
     ///
     /// - Returns: The notifications that carry it.
-    private func start(_ activity: ActivityRecord) async throws(ChatError) -> [NotificationID] {
-        guard let start = compose(activity.start, of: activity, timestamp: activity.createdAt.seconds) else {
+    private func start(
+        _ activity: ActivityRecord, _ channel: ActivityChannel?
+    ) async throws(ChatError) -> [NotificationID] {
+        guard channel?.state == .open, let id = channel?.id else {
+            return try await start(activity, .all, channel: nil)
+        }
+        // Older systems do not start an activity that listens to a channel.
+        return try await start(activity, .channel, channel: id) + start(activity, .noChannel, channel: nil)
+    }
+
+    private func start(
+        _ activity: ActivityRecord, _ part: ActivityAudiencePart, channel: String?
+    ) async throws(ChatError) -> [NotificationID] {
+        var content = activity.start
+        content.channel = channel
+        guard let start = compose(content, of: activity, timestamp: activity.createdAt.seconds) else {
             return []
         }
         var sent: [NotificationID] = []
         var last: DeviceToken?
         for batch in 0..<(ActivityLimits.devices / ActivityLimits.batch) {
-            let tokens = try await activities.startTokens(of: activity, after: last, limit: ActivityLimits.batch)
+            let tokens = try await activities.startTokens(
+                of: activity, part, after: last, limit: ActivityLimits.batch)
             guard let end = tokens.last else { break }
             last = end
             do throws(ChatError) {
-                let key = "activity \(activity.id) start \(batch)"
+                let suffix = part == .channel ? " channel" : ""
+                let key = "activity \(activity.id) start \(batch)\(suffix)"
                 let receipt = try await notifications.send(request(start, of: activity, to: tokens, key: key))
                 sent.append(receipt.id)
                 note(activity, receipt)

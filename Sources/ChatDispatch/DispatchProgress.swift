@@ -33,8 +33,7 @@ package final class DispatchProgress: Sendable {
 
     /// Records that pushes were written to a connection.
     func wrote(_ pushes: [QueuedPush], at now: Timestamp) {
-        waits.record(
-            pushes.lazy.filter { $0.history.attempts == 0 }.compactMap(\.dueSince).map { now.seconds(since: $0) })
+        waits.record(pushes.compactMap { $0.history.attempts == 0 ? $0.dueSince.map(now.seconds(since:)) : nil })
     }
 
     /// An outcome, and the number of pushes that had it.

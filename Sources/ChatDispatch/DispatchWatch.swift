@@ -4,7 +4,8 @@ import Synchronization
 
 /// Detects dispatchers that make no progress although pushes are due and their gateway is connected.
 ///
-/// A gateway that is down does not count as a stall: its pushes wait, and the relay keeps serving requests.
+/// A gateway that is down does not count as a stall: its pushes wait, and the relay keeps serving requests. The same is
+/// true of an app that an operator has paused.
 package final class DispatchWatch: Service {
     package struct App: Sendable {
         let name: AppName
@@ -53,7 +54,7 @@ package final class DispatchWatch: Service {
     func check(at now: Duration) async {
         guard let depths = try? await metrics.queueDepths() else { return }
         for app in apps() {
-            let isDue = depths.contains { $0.app == app.name && $0.due > 0 }
+            let isDue = depths.contains { $0.app == app.name && $0.due > 0 && $0.pause == nil }
             let mustMove = isDue && app.openConnections() > 0
             stalls.withLock { $0[app.name, default: Stall()].observe(app.progress.steps, mustMove: mustMove, at: now) }
         }

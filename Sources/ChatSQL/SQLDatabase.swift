@@ -26,6 +26,8 @@ package struct WriteTerms: Sendable {
         case answer
         /// The store's own work.
         case upkeep
+        /// Long work in steps, which runs when the database has time for it.
+        case background
     }
 
     package let priority: Priority
@@ -39,6 +41,8 @@ package struct WriteTerms: Sendable {
     /// For writes that must not happen twice, like an insert without a key.
     package static let answerOnce = WriteTerms(priority: .answer, isRepeatable: false)
     package static let upkeepOnce = WriteTerms(priority: .upkeep, isRepeatable: false)
+    /// For a step of long work.
+    package static let job = WriteTerms(priority: .background, isRepeatable: false)
     /// For writes that are repeated or replaced later, so that a power cut may undo them.
     package static let notes = WriteTerms(priority: .upkeep, isDurable: false)
 }

@@ -12,6 +12,17 @@ package enum SQLDialect: Sendable {
         self == .sqlite ? "SELECT value FROM json_each(\(parameter))" : "SELECT unnest(\(parameter)::\(type)[])"
     }
 
+    /// A condition: a value is in a list parameter. `type` is the type of PostgreSQL.
+    package func isAny(_ value: String, of parameter: String, _ type: String) -> String {
+        self == .sqlite
+            ? "\(value) IN (\(each(parameter, type)))" : "\(value) = ANY (\(parameter)::\(type)[])"
+    }
+
+    /// A text as bytes in UTF-8, which may be invalid in SQLite. Empty for NULL.
+    package func utf8(_ text: String) -> String {
+        self == .sqlite ? "CAST(coalesce(\(text), '') AS BLOB)" : "convert_to(coalesce(\(text), ''), 'UTF8')"
+    }
+
     /// Locks the selected rows of a table until the transaction ends. SQLite has one writer and needs no locks.
     package func locked(_ table: String) -> String { self == .sqlite ? "" : "FOR NO KEY UPDATE OF \(table)" }
 

@@ -27,6 +27,10 @@ package enum SharedChange: Sendable {
     case tokens
     /// A room, or a topic of UnifiedPush, has a new message.
     case messages(SecretCode)
+    /// The operator has changed a room.
+    case room(SecretCode)
+    /// Apps may have due pushes, or were paused or resumed.
+    case pushes(Set<AppName>)
 }
 
 extension SQLTransaction {

@@ -11,6 +11,7 @@ package struct SQLiteStores: Sendable {
     package let devices: SQLiteDeviceStore
     package let notifications: SQLiteNotificationStore
     package let queue: SQLitePushQueue
+    package let queueAdministration: SQLQueueAdministration<RelayQueueTable>
     package let feedback: SQLFeedbackStore<SQLiteDatabase>
     package let providerTokens: SQLProviderTokenStore<SQLiteDatabase>
     package let subscriptions: SQLSubscriptionStore<SQLiteDatabase>
@@ -39,13 +40,15 @@ package struct SQLiteStores: Sendable {
         let (memory, ids) = try database.pool.read { db in (try QueueMemory(db), try APNSIDs.load(db)) }
         queue = SQLitePushQueue(
             database: database, outcomes: outcomes, memory: memory, ids: ids, settings: settings)
+        queueAdministration = SQLQueueAdministration(
+            table: RelayQueueTable(database: database, queue: queue, outcomes: outcomes), ids: ids)
         repair = QueueRepair(database: database, memory: memory, settings: settings)
         activity = MemberActivity(database: database, keepsUsage: { settings().keepsUsage })
         jobs = BackgroundJobs(database: database, queue: queue, outcomes: outcomes, settings: settings)
         feed = SQLiteRoomFeed(database: database, activity: activity)
         rooms = SQLiteRoomStore(
             database: database, queue: queue, feed: feed, activity: activity, jobs: jobs, settings: settings)
-        records = SQLRoomRecords(database: database, ids: ids, state: SQLiteReadState())
+        records = SQLRoomRecords(database: database, ids: ids, state: SQLiteReadState(feed: feed))
         devices = SQLiteDeviceStore(database: database, outcomes: outcomes, ids: ids, settings: settings)
         notifications = SQLiteNotificationStore(database: database, queue: queue, jobs: jobs, settings: settings)
         feedback = SQLFeedbackStore(database: database)
@@ -77,7 +80,8 @@ package struct SQLiteStores: Sendable {
     package var ports: Stores {
         Stores(
             rooms: rooms, feed: feed, records: records, devices: devices, notifications: notifications, queue: queue,
-            feedback: feedback, providerTokens: providerTokens, subscriptions: subscriptions, tokens: tokens,
+            queueAdministration: queueAdministration, feedback: feedback, providerTokens: providerTokens,
+            subscriptions: subscriptions, tokens: tokens,
             clients: clients, pollRequests: pollRequests, unifiedPush: unifiedPush, activities: activities,
             moderation: moderation, metrics: metrics, upkeep: upkeep)
     }

@@ -11,6 +11,7 @@ package struct PostgresStores: Sendable {
     package let devices: PostgresDeviceStore
     package let notifications: PostgresNotificationStore
     package let queue: PostgresPushQueue
+    package let queueAdministration: PostgresQueueAdministration
     package let feedback: SQLFeedbackStore<PostgresDatabase>
     package let providerTokens: SQLProviderTokenStore<PostgresDatabase>
     package let subscriptions: SQLSubscriptionStore<PostgresDatabase>
@@ -35,6 +36,7 @@ package struct PostgresStores: Sendable {
         database = try PostgresDatabase(configuration: configuration, now: now, logger: logger)
         let outcomes = OutcomeCounter(now: now)
         queue = PostgresPushQueue(database: database, outcomes: outcomes, settings: settings)
+        queueAdministration = PostgresQueueAdministration(database: database, outcomes: outcomes)
         activity = MemberActivity(database: database, keepsUsage: { settings().keepsUsage })
         jobs = BackgroundJobs(database: database, outcomes: outcomes, settings: settings)
         feed = PostgresRoomFeed(database: database, activity: activity)
@@ -69,7 +71,8 @@ package struct PostgresStores: Sendable {
     package var ports: Stores {
         Stores(
             rooms: rooms, feed: feed, records: records, devices: devices, notifications: notifications, queue: queue,
-            feedback: feedback, providerTokens: providerTokens, subscriptions: subscriptions, tokens: tokens,
+            queueAdministration: queueAdministration, feedback: feedback, providerTokens: providerTokens,
+            subscriptions: subscriptions, tokens: tokens,
             clients: clients, pollRequests: pollRequests, unifiedPush: unifiedPush, activities: activities,
             moderation: moderation, metrics: metrics, upkeep: upkeep)
     }

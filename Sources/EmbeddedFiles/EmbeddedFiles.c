@@ -11,8 +11,23 @@ struct EmbeddedFile embedded_file(const char *name) {
     FILE("openapi.json")
 #embed "../ChatHTTP/Admin/openapi.json"
     END
+    FILE("admin-charts.js")
+#embed "../ChatHTTP/Web/admin-charts.js"
+    END
     FILE("admin-day.js")
 #embed "../ChatHTTP/Web/admin-day.js"
+    END
+    FILE("admin-de.js")
+#embed "../ChatHTTP/Web/admin-de.js"
+    END
+    FILE("admin-en.js")
+#embed "../ChatHTTP/Web/admin-en.js"
+    END
+    FILE("admin-lists.js")
+#embed "../ChatHTTP/Web/admin-lists.js"
+    END
+    FILE("admin-queue.js")
+#embed "../ChatHTTP/Web/admin-queue.js"
     END
     FILE("admin-rooms.js")
 #embed "../ChatHTTP/Web/admin-rooms.js"
@@ -22,6 +37,9 @@ struct EmbeddedFile embedded_file(const char *name) {
     END
     FILE("admin-usage.js")
 #embed "../ChatHTTP/Web/admin-usage.js"
+    END
+    FILE("admin-verdict.js")
+#embed "../ChatHTTP/Web/admin-verdict.js"
     END
     FILE("admin.css")
 #embed "../ChatHTTP/Web/admin.css"
@@ -40,6 +58,9 @@ struct EmbeddedFile embedded_file(const char *name) {
     END
     FILE("chat.html")
 #embed "../ChatHTTP/Web/chat.html"
+    END
+    FILE("sheets.js")
+#embed "../ChatHTTP/Web/sheets.js"
     END
     FILE("chat.js")
 #embed "../ChatHTTP/Web/chat.js"
@@ -74,6 +95,15 @@ struct EmbeddedFile embedded_file(const char *name) {
     FILE("rooms.js")
 #embed "../ChatHTTP/Web/rooms.js"
     END
+    FILE("texts.js")
+#embed "../WebAssets/texts.js"
+    END
+    FILE("texts-de.js")
+#embed "../ChatHTTP/Web/texts-de.js"
+    END
+    FILE("texts-en.js")
+#embed "../ChatHTTP/Web/texts-en.js"
+    END
     FILE("sw.js")
 #embed "../ChatHTTP/Web/sw.js"
     END
@@ -85,6 +115,18 @@ struct EmbeddedFile embedded_file(const char *name) {
     END
     FILE("inbox.js")
 #embed "../PushSandbox/Web/inbox.js"
+    END
+    FILE("inbox-de.js")
+#embed "../PushSandbox/Web/inbox-de.js"
+    END
+    FILE("inbox-en.js")
+#embed "../PushSandbox/Web/inbox-en.js"
+    END
+    FILE("inbox-preview.js")
+#embed "../PushSandbox/Web/inbox-preview.js"
+    END
+    FILE("inbox-tools.js")
+#embed "../PushSandbox/Web/inbox-tools.js"
     END
     FILE("base.css")
 #embed "../WebAssets/base.css"

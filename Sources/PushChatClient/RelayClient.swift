@@ -247,10 +247,17 @@ package struct RelayRefusal: Error, Equatable {
     /// - Parameter body: The body: an error of the admin API or of the chat API. `nil` if it is not JSON.
     init(status: Int, body: JSONValue?) {
         let error = body?.object?["error"]?.object
+        // The response of `/readyz` lists checks.
+        let checks = body?.object?["checks"]?.object?.members ?? []
+        let problems = checks.compactMap { name, result in
+            result.text.flatMap { $0 == "ok" ? nil : "\(name) \($0)" }
+        }
         self.init(
             status: status, code: (error ?? body?.object)?["code"]?.text,
             message: (body?.object?["detail"]?.text ?? error?["message"]?.text
-                ?? "the server answered with status \(status)").oneLine)
+                ?? (problems.isEmpty ? nil : "not ready: " + problems.joined(separator: ", "))
+                    ?? "the server answered with status \(status)")
+                .oneLine)
     }
 }
 

@@ -8,7 +8,7 @@ import NIOPosix
 import ServiceLifecycle
 
 /// A local simulation of push services: Apple's HTTP/2 provider API, its legacy binary gateway, its feedback service,
-/// and a push service for browsers. It shows the notifications that arrive.
+/// FCM, and a push service for browsers. It shows the notifications that arrive.
 ///
 /// ``start()`` listens on all ports, so a port that is taken fails the start before anything else runs. ``run()``
 /// serves until a graceful shutdown. A sandbox that was stopped cannot be started again.
@@ -16,7 +16,7 @@ package actor Sandbox: Service {
     private let configuration: SandboxConfiguration
     private let logger: Logger
     let state: SharedState
-    private var listeners: [TLSListener] = []
+    private var listeners: [SocketListener] = []
     /// The control API, the push service for browsers, and FCM. Empty while the sandbox does not listen.
     private var servers: [HTTPListener] = []
     private var simulator: SimulatorFiles?
@@ -82,30 +82,30 @@ package actor Sandbox: Service {
         if let folder = configuration.simulatorFolder {
             simulator = try SimulatorFiles(folder: folder, logger: logger)
         }
-        func bind(_ kind: ListenerKind, port: Int) async throws -> SandboxAddress {
-            let listener = try await TLSListener.bind(
-                kind, port: port, tls: credentials.serverTLS(for: kind), configuration: configuration, state: state,
-                group: group, logger: logger
-            ) { number, logger in
-                switch kind {
-                case .binary:
-                    BinaryGatewayHandler(
-                        connection: number, configuration: configuration, state: state, logger: logger)
-                case .feedback:
-                    FeedbackHandler(state: state, logger: logger)
-                case .http2, .channels:
-                    SandboxHTTP2Handshake(
-                        kind, connection: number, keys: keys, configuration: configuration, state: state, logger: logger
-                    )
-                }
-            }
+        func bind(
+            _ kind: ListenerKind, port: Int, hasTLS: Bool = true,
+            makeHandler: @escaping @Sendable (_ connection: Int, Logger) -> any ChannelHandler
+        ) async throws -> SandboxAddress {
+            let listener = try await SocketListener.bind(
+                kind, port: port, tls: hasTLS ? credentials.serverTLS(for: kind) : nil, configuration: configuration,
+                state: state, group: group, logger: logger, makeHandler: makeHandler)
             listeners.append(listener)
             return listener.address
         }
-        let binary = try await bind(.binary, port: configuration.binaryPort)
-        let feedback = try await bind(.feedback, port: configuration.feedbackPort)
-        let http2 = try await bind(.http2, port: configuration.http2Port)
-        let channels = try await bind(.channels, port: configuration.channelsPort)
+        func bindHTTP2(_ kind: ListenerKind, port: Int) async throws -> SandboxAddress {
+            try await bind(kind, port: port) { number, logger in
+                SandboxHTTP2Handshake(
+                    kind, connection: number, keys: keys, configuration: configuration, state: state, logger: logger)
+            }
+        }
+        let binary = try await bind(.binary, port: configuration.binaryPort) { number, logger in
+            BinaryGatewayHandler(connection: number, configuration: configuration, state: state, logger: logger)
+        }
+        let feedback = try await bind(.feedback, port: configuration.feedbackPort) { _, logger in
+            FeedbackHandler(state: state, logger: logger)
+        }
+        let http2 = try await bindHTTP2(.http2, port: configuration.http2Port)
+        let channels = try await bindHTTP2(.channels, port: configuration.channelsPort)
         func serve<Context: RequestContext>(
             _ router: sending Router<Context>, _ server: HTTPServerBuilder, port: Int, flag: String
         ) async throws -> HTTPListener where Context.Source == ApplicationRequestContextSource {
@@ -122,10 +122,11 @@ package actor Sandbox: Service {
         let fcm = try await serve(
             FCMService(state: state, randomBytes: SymmetricKey.randomBytes, logger: logger).router(),
             PushService.server(tls: credentials.serverTLS()), port: configuration.fcmPort, flag: "--fcm-port")
-        let account = try credentials.serviceAccount(tokenURL: fcm.address.pushOrigin + FCMService.tokenPath)
+        let account = try credentials.serviceAccount(fcm: fcm.address)
         try state.withLock { $0.accessTokens = try AccessTokens(account) }
         let api = ControlAPI(
-            state: state, configuration: configuration, pushOrigin: webPush.address.pushOrigin,
+            state: state, configuration: configuration, credentials: credentials,
+            pushOrigin: webPush.address.pushOrigin,
             randomBytes: SymmetricKey.randomBytes)
         let pushes = PushSocket(
             state: state, sockets: sockets, origin: webPush.address.pushOrigin,
@@ -135,18 +136,25 @@ package actor Sandbox: Service {
             ControlChannel(http: HTTP1Channel(responder: responder), hosts: hosts, pushes: pushes)
         }
         let control = try await serve(api.router(), server, port: configuration.controlPort, flag: "--control-port")
+        var addresses = SandboxAddresses(
+            binary: binary, feedback: feedback, http2: http2, channels: channels, control: control.address,
+            webPush: webPush.address, fcm: fcm.address,
+            proxy: SandboxAddress(host: configuration.host, port: configuration.proxyPort))
+        let routes = ProxyRoutes(addresses)
+        addresses.proxy = try await bind(.proxy, port: configuration.proxyPort, hasTLS: false) { number, logger in
+            ConnectHandler(
+                connection: number, routes: routes, configuration: configuration, state: state, logger: logger)
+        }
         logger.info(
             "Sandbox started",
             metadata: [
                 "binary": "\(binary)", "feedback": "\(feedback)", "http2": "\(http2)",
                 "channels": "\(channels)",
                 "control": "\(control.address)", "webpush": "\(webPush.address)",
-                "fcm": "\(fcm.address)", "topic": "\(credentials.topic)",
+                "fcm": "\(fcm.address)", "proxy": "\(addresses.proxy)", "topic": "\(credentials.topic)",
                 "directory": "\(credentials.directory)",
             ])
-        return SandboxAddresses(
-            binary: binary, feedback: feedback, http2: http2, channels: channels, control: control.address,
-            webPush: webPush.address, fcm: fcm.address)
+        return addresses
     }
 }
 
@@ -154,6 +162,18 @@ extension SandboxConfiguration {
     /// Returns the credentials. Creates or renews them first if needed.
     package func credentials(logger: Logger) async throws -> SandboxCredentials {
         try await SandboxCredentials.prepare(directory: directory, topic: topic, host: host, logger: logger, now: now())
+    }
+}
+
+extension SandboxCredentials {
+    /// Writes the service account of an FCM listener at this address, unless there is one already.
+    package func prepareServiceAccount(fcm: SandboxAddress) throws {
+        guard !FileManager.default.fileExists(atPath: serviceAccountFile) else { return }
+        _ = try serviceAccount(fcm: fcm)
+    }
+
+    fileprivate func serviceAccount(fcm: SandboxAddress) throws -> ServiceAccount {
+        try serviceAccount(tokenURL: fcm.pushOrigin + FCMService.tokenPath)
     }
 }
 

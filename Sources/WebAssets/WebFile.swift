@@ -3,12 +3,14 @@ import HTTPTypes
 package import Hummingbird
 import NIOCore
 
-/// A file for browsers, embedded in the executable.
+/// A file for browsers, embedded in the executable. Browsers that accept gzip get it compressed.
 package struct WebFile: Sendable {
     package let path: String
     private let type: String
     private let body: ByteBuffer
-    /// The entity tag, which changes with the content.
+    /// The content in gzip. `nil` if it is hardly smaller.
+    private let compressed: ByteBuffer?
+    /// The entity tag of the plain file, which changes with the content.
     package let tag: String
     private let isPage: Bool
 
@@ -24,6 +26,7 @@ package struct WebFile: Sendable {
         self.type = type
         self.body = ByteBuffer(bytes: bytes)
         self.isPage = isPage
+        compressed = Gzip.compressed(bytes)
         tag = "\"" + String(Self.digest(bytes), radix: 16) + "\""
     }
 
@@ -38,7 +41,7 @@ package struct WebFile: Sendable {
     package static func style(_ path: String) -> WebFile { WebFile(path, "text/css; charset=utf-8") }
 
     /// The files that all pages share.
-    package static let base = [style("/base.css"), script("/base.js")]
+    package static let base = [style("/base.css"), script("/base.js"), script("/texts.js")]
 
     /// Returns a file that the build embedded from a folder `Web`. Stops the process if the file is missing, because
     /// the executable was then built incorrectly.
@@ -53,16 +56,21 @@ package struct WebFile: Sendable {
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
         + "manifest-src 'self'; worker-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-    /// Returns the file, or 304 if the browser already has it.
+    /// Returns the file, or 304 if the browser already has it. The compressed file has another entity tag
+    /// (RFC 9110, section 8.8.3.3). It does not end in `-gzip`, which Caddy removes from requests.
     package func response(to request: Request) -> Response {
+        let compressed = Gzip.isPreferred(by: request.headers[.acceptEncoding]) ? compressed : nil
+        let tag = compressed == nil ? tag : tag.dropLast() + ".gz\""
         var headers: HTTPFields = [.contentType: type, .cacheControl: "no-cache", .eTag: tag]
+        if self.compressed != nil { headers[.vary] = "Accept-Encoding" }
         if isPage {
             headers[.contentSecurityPolicy] = Self.contentSecurityPolicy
             headers[HTTPField.Name("Referrer-Policy")!] = "no-referrer"
         }
         let isKnown = request.headers[.ifNoneMatch].map { $0 == "*" || $0.contains(tag) } ?? false
         guard !isKnown else { return Response(status: .notModified, headers: headers) }
-        return Response(status: .ok, headers: headers, body: ResponseBody(byteBuffer: body))
+        if compressed != nil { headers[.contentEncoding] = "gzip" }
+        return Response(status: .ok, headers: headers, body: ResponseBody(byteBuffer: compressed ?? body))
     }
 
     /// Replaces each `{{name}}` in a text with a value.

@@ -18,10 +18,11 @@ function facts(rows) {
 
 // An error response of the server.
 class Refused extends Error {
-  constructor(status, message, code) {
+  constructor(status, message, code, field) {
     super(message);
     this.status = status;
     this.code = code;
+    this.field = field;
   }
 }
 
@@ -37,7 +38,7 @@ async function fetchJSON(path, options, timeout = 10000) {
     // Not JSON: a proxy's page, for example.
   }
   const message = answer.detail ?? answer.error?.message ?? answer.error;
-  throw new Refused(response.status, message ?? "The server answered " + response.status, answer.error?.code);
+  throw new Refused(response.status, message ?? "The server answered " + response.status, answer.error?.code, answer.field);
 }
 
 async function callJSON(method, path, body, headers = {}) {

@@ -154,24 +154,9 @@ enum WebPushResponse: Sendable, Hashable {
     /// - Parameter retryAfter: The field `Retry-After`.
     init(_ status: UInt, retryAfter: String?, body: ByteBuffer, now: Timestamp) {
         self = .status(
-            status, retryAfter: retryAfter.flatMap { Self.time($0, now: now) }, text: Self.explanation(body))
+            status, retryAfter: retryAfter.flatMap { Timestamp(retryAfter: $0, now: now) }, text: Self.explanation(body)
+        )
     }
-
-    /// Parses seconds or a date (RFC 9110 §10.2.3).
-    static func time(_ text: String, now: Timestamp) -> Timestamp? {
-        if let seconds = Int64(digits: text.trimmingCharacters(in: .whitespaces)) {
-            return now + .seconds(min(seconds, Int64(PushLifeCycle.longestWait.components.seconds)))
-        }
-        let date = #/[A-Z][a-z]{2}, (\d\d) ([A-Z][a-z]{2}) (\d{4}) (\d\d:\d\d:\d\d) GMT/#
-        guard let match = text.wholeMatch(of: date)?.output, let month = Self.months.firstIndex(of: match.2) else {
-            return nil
-        }
-        return Timestamp(sqlText: "\(match.3)-\(month + 1)-\(match.1) \(match.4)")
-    }
-
-    private static let months: [Substring] = [
-        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-    ]
 
     /// Returns a short explanation from the service's body: Apple's `reason`, Mozilla's `message`, `error`, or the
     /// first line.
@@ -181,9 +166,6 @@ enum WebPushResponse: Sendable, Hashable {
         if let object = try? JSONValue(parsing: text).object {
             text = object["reason"]?.text ?? object["message"]?.text ?? object["error"]?.text ?? ""
         }
-        let line = text.prefix { !$0.isNewline }.unicodeScalars.prefix(100).filter {
-            $0.value >= 0x20 && $0.value < 0x7F
-        }
-        return String(String.UnicodeScalarView(line))
+        return String(text.prefix { !$0.isNewline }).printableASCII(limit: 100)
     }
 }

@@ -9,6 +9,7 @@ struct Pushchat: AsyncParsableCommand {
         abstract: "A chat relay that pushes every message to its room, and a local sandbox for Apple's push service.",
         discussion: """
             To try it without configuration: pushchat dev
+            To set it up:                    pushchat init
             To run it:                       pushchat serve --config pushchat.yaml
             To check the set-up:             pushchat check
             To chat in a room:               pushchat chat CODE --name NAME
@@ -18,7 +19,8 @@ struct Pushchat: AsyncParsableCommand {
             """,
         version: "pushchat \(Build.description)",
         subcommands: [
-            Serve.self, Reload.self, Dev.self, SandboxCommand.self, Chat.self, Post.self, Send.self, Rooms.self,
+            Init.self, Serve.self, Reload.self, Dev.self, SandboxCommand.self, Chat.self, Post.self, Send.self,
+            Rooms.self,
             Members.self,
             Messages.self, Bans.self, Devices.self, Queue.self, Import.self, Backup.self, Restore.self,
             Migrate.self, Check.self,

@@ -39,13 +39,13 @@ def start(folder, name, arguments, fields):
     return process, [found[key] for key in fields]
 
 
-def start_sandbox(folder, *more):
-    """Returns the process and its ports: binary, feedback, control."""
-    fields = [("Sandbox started", name) for name in ("binary", "feedback", "control")]
+def start_sandbox(folder, *more, listeners=("binary", "feedback", "control")):
+    """Returns the process and the ports of its `listeners`."""
+    fields = [("Sandbox started", name) for name in listeners]
     process, addresses = start(
         folder, "sandbox",
         ["sandbox", "--directory", folder + "/sandbox", "--binary-port", "0", "--feedback-port", "0", "--http2-port", "0",
-         "--channels-port", "0", "--control-port", "0", "--webpush-port", "0", "--fcm-port", "0", "--inbox-limit", "1000", *more], fields)
+         "--channels-port", "0", "--control-port", "0", "--webpush-port", "0", "--fcm-port", "0", "--proxy-port", "0", "--inbox-limit", "1000", *more], fields)
     return process, [address.rsplit(":", 1)[1] for address in addresses]
 
 

@@ -99,15 +99,17 @@ def drain_http2(credentials, port):
         return Drain(PUSHES / (settled - first_sent(rows)), cpu / PUSHES * 1e6, memory, twice)
 
 
-def h2load(folder, port, streams):
+def h2load(
+    folder, port, streams, path=f"/3/device/{gateways.DEVICE}", body='{"aps":{"alert":"number 12345","sound":"default"}}',
+    headers=("apns-topic: com.example.PushChat", "apns-push-type: alert"), count=PUSHES):
     """Requests per second over one connection with this number of concurrent streams."""
     with open(folder + "/payload", "w") as file:
-        file.write('{"aps":{"alert":"number 12345","sound":"default"}}')
+        file.write(body)
     text = subprocess.run(
-        ["h2load", "-c1", f"-m{streams}", f"-n{PUSHES}", "-d", folder + "/payload", "-H", "apns-topic: com.example.PushChat",
-         "-H", "apns-push-type: alert", f"https://127.0.0.1:{port}/3/device/{gateways.DEVICE}"],
+        ["h2load", "-c1", f"-m{streams}", f"-n{count}", "-d", folder + "/payload",
+         *(word for header in headers for word in ("-H", header)), f"https://127.0.0.1:{port}{path}"],
         check=True, capture_output=True, text=True).stdout
-    bench.oracle(f"{PUSHES} 2xx" in text, text)
+    bench.oracle(f"{count} 2xx" in text, text)
     return float(re.search(r"([\d.]+) req/s", text).group(1))
 
 

@@ -48,7 +48,8 @@ def without_store(folder, credentials, sink):
         process.wait()
 
 
-def through_relay(folder, credentials, sink, crowd=False, dead=False):
+def through_relay(folder, credentials, sink, crowd=False, dead=False, other=None):
+    """Posts through a relay. `other` has the settings of a second app, and statements that queue its pushes."""
     with tempfile.TemporaryDirectory() as own:
         path = gateways.configuration(own, credentials, "binary", sink.port, "settle: 1s")
         if dead:
@@ -57,6 +58,9 @@ def through_relay(folder, credentials, sink, crowd=False, dead=False):
                 file.write(
                     f"  second:\n    gateway: binary\n    host: 127.0.0.1\n    port: 1\n    trust: {credentials}/ca.pem\n"
                     f"    certificate: {credentials}/client.pem\n")
+        if other:
+            with open(path, "a") as file:
+                file.write(other[0])
         relay, port, database = bench.start_configured(own, path)
         try:
             rows = posts.members(database, 2, 2)
@@ -64,6 +68,8 @@ def through_relay(folder, credentials, sink, crowd=False, dead=False):
                 rows.execute(
                     """WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
                        INSERT INTO push_queue (app, device_token, payload) SELECT 'second', printf('%064x', i), '{}' FROM n""")
+            if other:
+                rows.execute(*other[1])
             if crowd:
                 rows.execute(
                     """WITH RECURSIVE n(i) AS (SELECT 10 UNION ALL SELECT i + 1 FROM n WHERE i < ?)

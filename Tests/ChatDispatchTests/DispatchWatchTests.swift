@@ -14,6 +14,7 @@ struct DispatchWatchTests {
             var due = 1
             var connections = 1
             var isBroken = false
+            var pause: QueuePause?
         }
 
         let state = Mutex(State())
@@ -21,7 +22,7 @@ struct DispatchWatchTests {
         func queueDepths() async throws(ChatError) -> [QueueDepth] {
             let state = state.withLock { $0 }
             if state.isBroken { throw .unavailable(cause: "broken") }
-            return [QueueDepth(app: .default, due: state.due)]
+            return [QueueDepth(app: .default, due: state.due, pause: state.pause)]
         }
 
         func totals() async throws(ChatError) -> StoreTotals { StoreTotals() }
@@ -37,6 +38,17 @@ struct DispatchWatchTests {
             name: .default, progress: progress,
             openConnections: { [relay] in relay.state.withLock { $0.connections } }, answerLimit: .seconds(30))
         return DispatchWatch(apps: { [app] }, metrics: relay)
+    }
+
+    @Test("A paused app does not count as a stall")
+    func paused() async {
+        let watch = watch()
+        relay.state.withLock {
+            $0.pause = QueuePause(app: .default, reason: nil, actor: "ops", since: Timestamp(seconds: 1))
+        }
+        await watch.check(at: .seconds(10))
+        await watch.check(at: .seconds(500))
+        #expect(watch.stalled.isEmpty)
     }
 
     @Test("A dispatcher with work is reported if it does not move for longer than a response may take")

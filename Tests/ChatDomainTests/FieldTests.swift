@@ -42,10 +42,34 @@ struct FieldTests {
 
     @Test("A token has 32 to 100 bytes")
     func tokenSizes() throws {
-        #expect(try DeviceToken(parsing: String(repeating: "ab", count: 100)).bytes.count == 100)
+        #expect(try DeviceToken(parsing: String(repeating: "ab", count: 100)).bytes?.count == 100)
         for count in [0, 31, 101] {
             #expect(throws: ChatError.self) { try DeviceToken(parsing: String(repeating: "ab", count: count)) }
         }
+    }
+
+    @Test(
+        "Google's tokens are kept as they are",
+        arguments: [
+            "cAAAAAAAAAAAAAAAAAAAA1", "fcdefcdefcdefcdefcdefc", "dQ3xk0ZrTq6p8Jm1v2NwY-:APA91bH_-xyz",
+            " cAAAAAAAAAAAAAAAAAAAA1 ", "cAAAAAAAAAAAAAAAAAAAA1:" + String(repeating: "a", count: 1001),
+        ])
+    func firebaseTokens(_ text: String) throws {
+        let token = try DeviceToken(parsing: text)
+        #expect(token.isFirebase && token.description == FieldText.trimmed(text))
+        #expect(Array(token.description.utf8).withUnsafeBytes { Address(stored: $0) } == .token(token))
+    }
+
+    @Test(
+        "A text that only resembles one of Google's tokens is refused",
+        arguments: [
+            "aAAAAAAAAAAAAAAAAAAAA1", "cAAAAAAAAAAAAAAAAAAAA", "cAAAAAAAAAAAAAAAAAAAA12", "cAAAAAAAAAAAAAAAAAAAA1:",
+            "cAAAAAAAAAAAAAAAAAAAA1:short", "cAAAAAAAAAAAAAAAAAAAA1:APA91b.xyz", "cAAAAAAAAAA AAAAAAAAAA1",
+            "cAAAAAAAAAAAAAAAAAAAA1:" + String(repeating: "a", count: 1002),
+        ])
+    func otherTokens(_ text: String) {
+        let error = #expect(throws: ChatError.self) { try DeviceToken(parsing: text) }
+        #expect(error?.field == "token")
     }
 
     @Test("The description of a Data value since iOS 13 is rejected with an error that names it")

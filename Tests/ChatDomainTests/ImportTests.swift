@@ -16,7 +16,9 @@ struct ImportTests {
         "ChatStorePostgres": ["ChatDomain", "ChatSQL", "EmbeddedFiles", "CPostgreSQL"],
         "ChatDispatch": ["ChatDomain"],
         "HTTP2Wire": [],
-        "APNSGateway": ["ChatDomain", "HTTP2Wire", "PushWire"],
+        "GatewayPool": ["ChatDomain", "HTTP2Wire"],
+        "APNSGateway": ["ChatDomain", "GatewayPool", "HTTP2Wire", "PushWire"],
+        "FCMGateway": ["ChatDomain", "GatewayPool", "PushWire"],
         "WebPushGateway": ["ChatDomain", "HTTP2Wire", "PushWire"],
         "NtfyUpstream": ["ChatDomain"],
         "PushSandbox": ["PushWire", "WebAssets"],
@@ -32,15 +34,18 @@ struct ImportTests {
         "CPostgreSQL": [],
         "pushchat": [
             "BuildInfo", "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatStorePostgres", "ChatDispatch",
-            "APNSGateway", "ChatImport", "ChatLog", "NtfyUpstream", "PushChatClient", "PushChatCore", "PushSandbox",
-            "PushWire", "WebPushGateway",
+            "APNSGateway", "ChatImport", "ChatLog", "FCMGateway", "GatewayPool", "NtfyUpstream", "PushChatClient",
+            "PushChatCore", "PushSandbox", "PushWire", "WebPushGateway",
         ],
     ]
     /// Packages that only the named targets may import.
     private static let confined: [String: Set<String>] = [
         "GRDB": ["ChatStore"], "JWTKit": ["ChatSession"], "Yams": ["pushchat"], "ArgumentParser": ["pushchat"],
         "Hummingbird": ["ChatHTTP", "PushSandbox", "WebAssets"],
-        "NIOSSL": ["APNSGateway", "PushSandbox", "ChatHTTP", "WebPushGateway", "PushChatClient", "pushchat"],
+        "NIOSSL": [
+            "APNSGateway", "FCMGateway", "GatewayPool", "PushSandbox", "ChatHTTP", "WebPushGateway", "PushChatClient",
+            "pushchat",
+        ],
     ]
 
     private static let inC: Set = ["BuildInfo", "CLinux", "CPostgreSQL", "EmbeddedFiles"]

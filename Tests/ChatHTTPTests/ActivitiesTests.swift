@@ -33,11 +33,56 @@ struct ActivitiesTests {
             answer.text
                 == #"{"id":1,"tag":"order-17","app":"default","event":"start","#
                 + #""state":{"title":"Baking","progress":0.5},"to":{"room":"kitchen"},"#
-                + #""type":"PushChatActivityAttributes","revision":1,"devices":0,"notifications":[],"#
+                + #""type":"PushChatActivityAttributes","channel":null,"revision":1,"devices":0,"notifications":[],"#
                 + #""created_at":"2026-05-28T20:26:40.000Z","updated_at":"2026-05-28T20:26:40.000Z","ended_at":null}"#)
         let update = try await Self.post(relay, #"{"event":"update","tag":"order-17","state":{}}"#)
         #expect(update.status == .accepted)
         #expect(relay.store.activities.requests.last?.content.priority == 5)
+    }
+
+    @Test("A start with a channel is stored as such, and its response has the channel's state")
+    func channel() async throws {
+        let relay = Relay(ScriptedStore())
+        let answer = try await Self.post(relay, #"{"channel":true,\#(Self.start.dropFirst())"#)
+        #expect(answer.status == .accepted)
+        #expect(relay.store.activities.requests.first?.wantsChannel == true)
+        #expect(answer.text.contains(#""channel":{"state":"wanted""#), "\(answer.text)")
+    }
+
+    @Test("A registration of a phone passes its push-to-start tokens on")
+    func startTokens() async throws {
+        let (order, timer) = (String(repeating: "a1", count: 32), String(repeating: "c3", count: 32))
+        for (method, path, token) in [
+            (HTTPRequest.Method.post, "/v1/devices", #""token":"\#(Sample.token)","#),
+            (.put, "/v1/devices/\(Sample.token)", ""),
+        ] {
+            let relay = Relay(ScriptedStore(register: { .created }))
+            let answer = try await AdminTests.call(
+                method, path,
+                #"{\#(token)"os_version":"iOS 18.1","start_tokens":{"Order":"\#(order)","Timer":"\#(timer)"}}"#,
+                to: relay)
+            #expect(answer.status == .created, "\(answer.text)")
+            #expect(
+                try relay.store.activities.reports
+                    == [("Order", order), ("Timer", timer)].map { type, token in
+                        ActivityTokenReport(token: try DeviceToken(parsing: token), use: .start(type: type), system: 18)
+                    })
+        }
+    }
+
+    @Test(
+        "A wrong push-to-start token registers nothing",
+        arguments: [
+            (#"["a1"]"#, "start_tokens"), (#"{"a b":"a1"}"#, "start_tokens"), (#"{"Order":1}"#, "start_tokens.Order"),
+            (#"{"Order":"a1b2"}"#, "start_tokens.Order"),
+            ("{\((1...9).map { #""T\#($0)":"a1""# }.joined(separator: ","))}", "start_tokens"),
+        ])
+    func badStartTokens(tokens: String, field: String) async throws {
+        let relay = Relay(ScriptedStore())
+        let answer = try await AdminTests.call(
+            .put, "/v1/devices/\(Sample.token)", #"{"start_tokens":\#(tokens)}"#, to: relay)
+        #expect(answer.status == .badRequest && answer.text.contains(#""field":"\#(field)""#), "\(answer.text)")
+        #expect(relay.store.calls == [])
     }
 
     @Test(

@@ -49,7 +49,7 @@ struct AdminRoomsTests {
         #expect(
             answer.text
                 == #"{"rooms":[{"code":"our room/1","members":2,"last_message":9,"#
-                + #""last_message_at":"1970-01-01T00:00:01.000Z","history":null}],"#
+                + #""last_message_at":"1970-01-01T00:00:01.000Z","history":null,"title":null}],"#
                 + #""next":"our room/1"}"#)
         #expect(calls == [.rooms("our ", after: SecretCode(stored: "our a"), limit: 1)])
         // Encoded as browsers' URLSearchParams and forms do.
@@ -61,22 +61,40 @@ struct AdminRoomsTests {
 
     @Test("A room's history setting can be chosen and reset", arguments: ["joined", "all", nil] as [String?])
     func history(choice: String?) async throws {
-        let relay = Relay(ScriptedStore(admin: AdminResponses(setHistory: {})))
+        let history = choice.flatMap(RoomHistory.init(rawValue:))
+        let relay = Relay(ScriptedStore(admin: AdminResponses(editRoom: { RoomChoices(history: history) })))
         let json = choice.map { "\"\($0)\"" } ?? "null"
         let answer = try await AdminTests.call(
             .patch, "/v1/rooms", #"{"room":"our room/1","history":\#(json)}"#, to: relay)
-        #expect(answer.status == .ok && answer.text == #"{"room":"our room/1","history":\#(json)}"#)
-        #expect(relay.store.calls == [.setHistory(choice.flatMap(RoomHistory.init(rawValue:)), Self.room)])
+        #expect(answer.status == .ok && answer.text == #"{"room":"our room/1","history":\#(json),"title":null}"#)
+        #expect(relay.store.calls == [.editRoom(Self.room, RoomEdit(history: history.map { .set($0) } ?? .remove))])
+    }
+
+    @Test("A room can get a title, and lose it again")
+    func title() async throws {
+        let title = RoomTitle(stored: "Our \"kitchen\"")
+        let relay = Relay(ScriptedStore(admin: AdminResponses(editRoom: { RoomChoices(history: .all, title: title) })))
+        let answer = try await AdminTests.call(
+            .patch, "/v1/rooms", #"{"room":"our room/1","title":" Our \"kitchen\" "}"#, to: relay)
+        #expect(answer.text == #"{"room":"our room/1","history":"all","title":"Our \"kitchen\""}"#)
+        _ = try await AdminTests.call(.patch, "/v1/rooms", #"{"room":"our room/1","title":null}"#, to: relay)
+        #expect(
+            relay.store.calls == [
+                .editRoom(Self.room, RoomEdit(title: .set(title))), .editRoom(Self.room, RoomEdit(title: .remove)),
+            ])
     }
 
     @Test(
-        "A wrong history setting is named in the error",
+        "A wrong history or title is named in the error",
         arguments: [
             ("{}", "room"), (#"{"room":"a"}"#, "history"), (#"{"room":"a","history":"some"}"#, "history"),
             (#"{"room":"a","history":7}"#, "history"), (#"{"room":"","history":"all"}"#, "room"),
-            (#"{"history":"all"}"#, "room"), (#"{"room":"a","history":"all","title":"x"}"#, "title"),
+            (#"{"history":"all"}"#, "room"), (#"{"room":"a","history":"all","name":"x"}"#, "name"),
+            (#"{"room":"a","title":""}"#, "title"), (#"{"room":"a","title":7}"#, "title"),
+            (#"{"room":"a","title":"a\nb"}"#, "title"),
+            (#"{"room":"a","title":"\#(String(repeating: "x", count: 256))"}"#, "title"),
         ])
-    func wrongHistory(body: String, field: String) async throws {
+    func wrongChoice(body: String, field: String) async throws {
         let relay = Relay(ScriptedStore())
         let answer = try await AdminTests.call(.patch, "/v1/rooms", body, to: relay)
         #expect(answer.status == .badRequest && relay.store.calls.isEmpty)
@@ -98,6 +116,10 @@ struct AdminRoomsTests {
                 == #"{"messages":[{"id":9,"room":"our room/1","name":"Ann","bytes":12,"sent_at":"1970-01-01T00:00:01.000Z"}],"#
                 + #""next":9}"#)
         #expect(calls == [.roomMessages(Self.room, .newestFirst(before: nil), limit: 2)])
+        let (found, searches) = try await call("/v1/messages?room=our%20room%2F1&search=HELLO&cursor=12&limit=2")
+        #expect(found.text == messages.text)
+        let search = MessageSearch(try SearchText(parsing: "hello"), in: .room(Self.room), before: 12)
+        #expect(searches == [.search(search, limit: 2)])
         let (reach, asking) = try await call("/v1/messages?room=our%20room%2F1&limit=2&reach=true")
         #expect(reach.text.contains(#""sent_at":"1970-01-01T00:00:01.000Z","sent":2,"readers":4,"fetched":3}]"#))
         #expect(asking.last == .reach([9]))
@@ -130,6 +152,7 @@ struct AdminRoomsTests {
         "The error names an invalid value, and nothing is read",
         arguments: [
             ("/v1/members", "room"), ("/v1/members?room=", "room"), ("/v1/messages", "room"),
+            ("/v1/messages?room=a&search=", "search"), ("/v1/messages?room=a&search=b&since=1", "since"),
             ("/v1/messages?room=a&cursor=x", "cursor"), ("/v1/messages?room=a&reach=1", "reach"),
             ("/v1/messages?room=a&reach=true&limit=101", "limit"), ("/v1/messages/x", "id"),
             ("/v1/messages/9?state=sent", "state"),

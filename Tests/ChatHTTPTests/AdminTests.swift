@@ -354,8 +354,10 @@ struct AdminTests {
                 == #"""
                 {"depth":10,"oldest_age_seconds":10.0,"apps":[{"app":"default","gateway":"http2",
                 "waits_for":"credentials","due":1,"delayed":2,"written":3,
-                "oldest_queued_at":"2026-05-28T20:26:30.000Z","oldest_age_seconds":10.0},{"app":"gone",
-                "gateway":null,"waits_for":"configuration","due":4,"delayed":0,"written":0,"oldest_queued_at":null,"oldest_age_seconds":null}]}
+                "oldest_queued_at":"2026-05-28T20:26:30.000Z","oldest_age_seconds":10.0,
+                "paused_at":null,"paused_by":null,"pause_reason":null},{"app":"gone",
+                "gateway":null,"waits_for":"configuration","due":4,"delayed":0,"written":0,"oldest_queued_at":null,"oldest_age_seconds":null,
+                "paused_at":null,"paused_by":null,"pause_reason":null}]}
                 """#.replacing("\n", with: ""))
         let stats = try await Self.call(.get, "/v1/stats", to: Self.scripted())
         #expect(

@@ -89,6 +89,32 @@ struct ErrorResponseTests {
     }
 
     @Test(
+        "A browser that opens an unknown address gets a page",
+        arguments: ["/nowhere", "/v1/nowhere", "/admin/x", "/%3Cscript%3E"])
+    func page(path: String) async throws {
+        let accept = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+        let page = try await Relay().send(.get, path, headers: [.accept: accept])
+        #expect(page.status == .notFound)
+        #expect(page.headers[.contentType] == "text/html; charset=utf-8")
+        #expect(page.text.hasPrefix("<!DOCTYPE html>") && page.text.contains(#"<a href="/">"#))
+        #expect(!page.text.contains("nowhere") && !page.text.contains("script"))
+        #expect(page.header("Content-Security-Policy")?.contains("default-src 'none'") == true)
+        #expect(page.headers[.cacheControl] == "no-store")
+        #expect(page.header("X-Error-Description") == "There is nothing at this address")
+        for (method, accept) in [(HTTPRequest.Method.post, accept), (.get, "*/*"), (.get, "text/plain")] {
+            let answer = try await Relay().send(method, path, headers: [.accept: accept])
+            #expect(answer.status == .notFound && answer.headers[.contentType] != "text/html; charset=utf-8")
+        }
+    }
+
+    @Test("A missing thing at a known address is an error in JSON or text, for browsers as well")
+    func missingThing() async throws {
+        let answer = try await Relay().send(.get, "/webpush/key", headers: [.accept: "text/html"])
+        #expect(answer.status == .notFound)
+        #expect(answer.text.contains("This relay sends no pushes to browsers"))
+    }
+
+    @Test(
         "A known address with another method gets a 405 with the methods that it supports",
         arguments: [
             ("GET", "/api.php", "POST"), ("HEAD", "/api.php", "POST"), ("PUT", "/api", "POST"),

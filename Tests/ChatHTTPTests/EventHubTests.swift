@@ -33,12 +33,12 @@ struct EventHubTests {
     }
 
     private func next(_ hub: EventHub, _ stream: EventStream, after: MessageID = 0, members: Int? = 2) -> String {
-        switch hub.next(for: stream, after: [after], members: members) {
+        switch hub.next(for: stream, after: [after], summary: members.map { RoomSummary(members: $0) }) {
         case .events(let events): "events \(events.map(\.id))"
         case .behind: "behind"
         case .deleted(let messages): "deleted \(messages)"
         case .receipt(let receipt): "receipt \(receipt.message) \(receipt.reached) \(receipt.fetched)"
-        case .members(let count): "members \(count)"
+        case .room(let summary): "members \(summary.members)" + (summary.title.map { " \($0.text)" } ?? "")
         case .heartbeat: "heartbeat"
         case .nothing: "nothing"
         }
@@ -94,6 +94,22 @@ struct EventHubTests {
         await hub.readChanges()
         await hub.maintain()
         #expect(next(hub, stream.stream, members: 3) == "members 2")
+    }
+
+    @Test("A stream gets a new title of its room, and its removal")
+    func title() async throws {
+        let hub = hub()
+        let stream = try await open(hub, member)
+        await hub.maintain()
+        #expect(next(hub, stream.stream) == "nothing")
+        feed.setTitle("Tea", of: room)
+        await hub.readChanges()
+        await hub.maintain()
+        #expect(next(hub, stream.stream) == "members 2 Tea")
+        feed.setTitle(nil, of: room)
+        await hub.readChanges()
+        await hub.maintain()
+        #expect(next(hub, stream.stream, members: nil) == "members 2")
     }
 
     @Test("A writer's stream gets each receipt of its last message once; other streams do not")
@@ -394,7 +410,7 @@ struct EventHubTests {
     }
 
     private func next(_ hub: EventHub, _ stream: EventStream, after: [MessageID]) -> String {
-        switch hub.next(for: stream, after: after, members: nil) {
+        switch hub.next(for: stream, after: after, summary: nil) {
         case .events(let events): "events \(events.map { "\($0.room.text) \($0.id)" })"
         case .behind(let starts): "behind \(starts)"
         case .nothing: "nothing"
@@ -432,7 +448,7 @@ struct EventHubTests {
         }
         #expect(next(hub, stream, after: [0, 0]) == "behind [59, 60]")
         var (cursors, got) = ([0, 0] as [MessageID], [MessageID]())
-        while case .behind(let starts) = hub.next(for: stream, after: cursors, members: nil) {
+        while case .behind(let starts) = hub.next(for: stream, after: cursors, summary: nil) {
             let events = try await hub.older(for: stream, after: cursors)
             got += events.map(\.id)
             for event in events { cursors[event.room == room ? 0 : 1] = event.id }

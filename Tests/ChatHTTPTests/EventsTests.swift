@@ -292,6 +292,18 @@ struct EventsTests {
         }
     }
 
+    @Test("A stream begins with the room's title, if it has one")
+    func title() async throws {
+        try await Self.run { feed, clock, port in
+            feed.setTitle("Our kitchen", of: Self.room)
+            try await Self.follow(port, 1) { connection in
+                await clock.advanceSleepers(by: .seconds(1))
+                _ = try await connection.text(
+                    until: "event: room\ndata: {\"members\":2,\"title\":\"Our kitchen\"}\n\n")
+            }
+        }
+    }
+
     @Test("A stream begins with the number of members")
     func members() async throws {
         try await Self.run { feed, clock, port in

@@ -123,6 +123,45 @@ struct MembersTests {
         #expect(try await stranger.form("cmd=shown&udid=\(Sample.udid)&id=7").status == .notFound)
     }
 
+    @Test("A member deletes its own message; every other id gets the same error")
+    func delete() async throws {
+        let relay = Relay(ScriptedStore(admin: AdminResponses(moderate: {})))
+        let answer = try await relay.form("cmd=delete&udid=\(Sample.udid)&id=7")
+        #expect(answer.status == .ok && answer.text == "OK\n")
+        #expect(try relay.store.calls == [.deleteOwn(7, Sample.member)])
+        for (id, error) in [("", "Missing id"), ("&id=x", "Invalid id: must be a whole number, 0 or more")] {
+            let refused = try await Relay().form("cmd=delete&udid=\(Sample.udid)\(id)")
+            #expect(refused.status == .badRequest && refused.header("X-Error-Description") == error)
+        }
+        let other = Relay(
+            ScriptedStore(admin: AdminResponses(moderate: { () throws(ChatError) in throw .notOwnMessage })))
+        let missing = try await other.form("cmd=delete&udid=\(Sample.udid)&id=7")
+        #expect(missing.status == .notFound)
+        #expect(missing.header("X-Error-Description") == "You have written no such message in this room")
+    }
+
+    @Test("A member lists the members and programs of its room")
+    func members() async throws {
+        let page = RoomMemberPage(
+            members: Page(
+                items: [
+                    RoomMember(nickname: "Ann", isOwn: true, lastSeen: Timestamp(seconds: 7300)),
+                    RoomMember(nickname: "Bo", isOwn: false, lastSeen: Timestamp(seconds: 3599)),
+                ], next: 5),
+            programs: [RoomProgram(name: "CI", isOperator: false, lastSeen: Timestamp(seconds: 3600))])
+        let relay = Relay(ScriptedStore(admin: AdminResponses(roomMembers: { page })))
+        let answer = try await relay.form("cmd=members&udid=\(Sample.udid)&cursor=3&limit=2")
+        #expect(
+            answer.text
+                == #"{"members":[{"name":"Ann","own":true,"last_seen":"1970-01-01T02:00:00.000Z"},"#
+                + #"{"name":"Bo","own":false,"last_seen":"1970-01-01T00:00:00.000Z"}],"#
+                + #""programs":[{"name":"CI","operator":false,"last_seen":"1970-01-01T01:00:00.000Z"}],"next":5}"#)
+        #expect(try relay.store.calls == [.roomMembers(Sample.member, after: 3, limit: 2)])
+        for field in ["cursor=x", "limit=501", "limit=0"] {
+            #expect(try await Relay().form("cmd=members&udid=\(Sample.udid)&\(field)").status == .badRequest)
+        }
+    }
+
     @Test("cmd is trimmed and matched exactly")
     func command() async throws {
         let store = ScriptedStore(leave: { true })

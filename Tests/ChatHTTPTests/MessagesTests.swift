@@ -44,7 +44,9 @@ struct MessagesTests {
 
     @Test("The store gets the Idempotency-Key; a repeat gets the first response and says so")
     func idempotency() async throws {
-        let relay = Relay(ScriptedStore(post: { PostReceipt(message: 7, isRepeat: true, queued: 0) }))
+        let relay = Relay(
+            ScriptedStore(post: { PostReceipt(message: 7, time: Timestamp(milliseconds: 0), isRepeat: true, queued: 0) }
+            ))
         let key = try #require(HTTPField.Name("Idempotency-Key"))
         let answer = try await relay.form(Sample.message, headers: [key: "a b~1"])
         #expect(answer.text == "OK\n")
@@ -103,6 +105,42 @@ struct MessagesTests {
         let answer = try await relay.form("cmd=messages&udid=\(Sample.udid)\(fields)")
         #expect(answer.text == #"{"messages":[],"next":\#(since ?? 0),"code":"tea"}"#)
         #expect(try relay.store.calls == [.messages(Sample.member, since: since, limit: limit)])
+    }
+
+    @Test("A member searches in its room")
+    func search() async throws {
+        let message = Message(
+            id: 5, sender: MemberID(stored: Sample.udid), nickname: "Ann", text: "Tea?", sentAt: Timestamp(seconds: 0))
+        let page = Page(items: [MessageRecord(message: message, room: SecretCode(stored: "tea"))], next: Int64(5))
+        let relay = Relay(ScriptedStore(admin: AdminResponses(messages: { page })))
+        let answer = try await relay.form("cmd=search&udid=\(Sample.udid)&text=+TEA+&cursor=9&limit=1")
+        #expect(
+            answer.text
+                == #"{"messages":[{"id":5,"name":"Ann","text":"Tea?","sent_at":"1970-01-01T00:00:00.000Z","own":true}],"#
+                + #""next":5}"#)
+        let text = try SearchText(parsing: "tea")
+        #expect(
+            try relay.store.calls == [.search(MessageSearch(text, in: .member(Sample.member), before: 9), limit: 1)])
+        for (fields, error) in [
+            ("", "Missing text"), ("&text=", "Invalid text"), ("&text=a&cursor=-1", "Invalid cursor"),
+            ("&text=a&limit=0", "Invalid limit"),
+            (
+                "&text=\(String(repeating: "x", count: 256))",
+                "Invalid text: must have at most 255 bytes of UTF-8, has 256"
+            ),
+        ] {
+            let refused = try await Relay().form("cmd=search&udid=\(Sample.udid)\(fields)")
+            #expect(refused.status == .badRequest)
+            #expect(refused.header("X-Error-Description")?.hasPrefix(error) == true)
+        }
+    }
+
+    @Test("The list has the room's title, if it has one")
+    func title() async throws {
+        let page = MessagePage(
+            messages: [], next: 0, room: SecretCode(stored: "tea"), title: RoomTitle(stored: "Tea \"time\""))
+        let answer = try await Relay(ScriptedStore(messages: { page })).form("cmd=messages&udid=\(Sample.udid)")
+        #expect(answer.text == #"{"messages":[],"next":0,"code":"tea","title":"Tea \"time\""}"#)
     }
 
     @Test("With peek=1 the messages stay unread", arguments: [("1", true), ("0", false), ("", false)])

@@ -59,7 +59,76 @@ struct PagesTests {
             #expect(again.status == .notModified && again.body.readableBytes == 0)
             #expect(try await Relay().send(.get, path, headers: [.ifNoneMatch: "\"x\""]).status == .ok)
         }
-        #expect(bytes < 80_000)
+        // Uncompressed.
+        #expect(bytes < 150_000)
+    }
+
+    private static let accepting: HTTPFields = [.acceptEncoding: "gzip, deflate, br"]
+
+    /// The first load as a browser does it: the page, then every file that it names.
+    @Test("The first load of the chat page takes less than 100 kB, and one parallel round of files")
+    func firstLoad() async throws {
+        let page = try await Relay().send(.get, "/")
+        let compressed = try await Relay().send(.get, "/", headers: Self.accepting)
+        var bytes = compressed.body.readableBytes
+        // Links in the text load nothing.
+        let named = page.text.components(between: "=\"/", and: "\"").map { "/" + $0 }
+        for path in Set(named).subtracting(["/"]) {
+            let file = try await Relay().send(.get, path)
+            // A file that named others would cause a second round.
+            for loads in ["@import", "url(", "import(", "importScripts("] {
+                #expect(!file.text.contains(loads), "\(path) \(loads)")
+            }
+            let sent = try await Relay().send(.get, path, headers: Self.accepting)
+            #expect(sent.body.readableBytes <= file.body.readableBytes, "\(path)")
+            bytes += sent.body.readableBytes
+        }
+        #expect(bytes < 100_000)
+        #expect(bytes > 10_000)
+    }
+
+    @Test("Static files are sent compressed, and each form has its entity tag", arguments: ["/", "/chat.js", "/admin"])
+    func compressed(path: String) async throws {
+        let plain = try await Relay().send(.get, path)
+        let sent = try await Relay().send(.get, path, headers: Self.accepting)
+        #expect(plain.headers[.contentEncoding] == nil && sent.headers[.contentEncoding] == "gzip")
+        #expect(plain.headers[.vary] == "Accept-Encoding" && sent.headers[.vary] == "Accept-Encoding")
+        #expect(sent.headers[.contentLength] == String(sent.body.readableBytes))
+        #expect(sent.body.readableBytes * 2 < plain.body.readableBytes)
+        let text = try ContentCoding.gzip.decompressed(Array(sent.body.readableBytesView), limit: 1 << 20)
+        #expect(String(decoding: text, as: UTF8.self) == plain.text)
+        let (tag, plainTag) = (try #require(sent.headers[.eTag]), try #require(plain.headers[.eTag]))
+        #expect(tag != plainTag)
+        var headers = Self.accepting
+        headers[.ifNoneMatch] = plainTag
+        #expect(try await Relay().send(.get, path, headers: headers).status == .ok)
+        headers[.ifNoneMatch] = "W/\"x\", \(tag)"
+        let again = try await Relay().send(.get, path, headers: headers)
+        #expect(again.status == .notModified && again.headers[.eTag] == tag && again.headers[.contentEncoding] == nil)
+        #expect(again.headers[.vary] == "Accept-Encoding")
+        let head = try await Relay().send(.head, path, headers: Self.accepting)
+        #expect(head.headers[.contentLength] == sent.headers[.contentLength] && head.body.readableBytes == 0)
+    }
+
+    @Test(
+        "Accept-Encoding decides, with its weights",
+        arguments: [
+            ("", false), ("gzip", true), ("GZIP", true), ("x-gzip", true), ("br", false), ("*", true),
+            ("gzip;q=0", false), ("gzip; q=0.000, *", false), ("gzip;q=0.5", true),
+            ("identity;q=0.5, gzip;q=0.4", false),
+            ("br;q=1, gzip;q=0.8, identity;q=0", true), ("*;q=0", false), ("gzip;q=x", false), (";q=1,,", false),
+            ("deflate, gzip;level=9;q=1", true),
+        ])
+    func acceptEncoding(header: String, isCompressed: Bool) async throws {
+        let file = try await Relay().send(.get, "/base.css", headers: [.acceptEncoding: header])
+        #expect(file.status == .ok && (file.headers[.contentEncoding] == "gzip") == isCompressed)
+    }
+
+    @Test("Pictures are sent as they are")
+    func picture() async throws {
+        let file = try await Relay().send(.get, "/icon-512.png", headers: Self.accepting)
+        #expect(file.headers[.contentEncoding] == nil && file.headers[.vary] == nil)
+        #expect(file.text.contains("PNG"))
     }
 
     @Test("The worker is JavaScript that browsers revalidate, and caches every file of the chat page")

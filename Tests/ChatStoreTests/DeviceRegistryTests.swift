@@ -83,7 +83,7 @@ struct DeviceRegistryTests {
         #expect(try bench.queued("state = 'cancelled'").sorted() == ["1", "2", "2"])
         // A retry revives none of these pushes.
         let file = try QueueFile(path: bench.fixture.path)
-        #expect(try file.retry(.matching(QueueFilter()), progress: { _ in }) == 0)
+        #expect(try await file.retry(.matching(QueueFilter()), progress: { _ in }) == 0)
         // The device comes back under a new id.
         _ = try await register(2)
         #expect(try await device(2).id > 2)

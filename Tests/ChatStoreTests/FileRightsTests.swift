@@ -58,6 +58,37 @@ struct FileRightsTests {
         try expectVictimUntouched()
     }
 
+    @Test("A database that a command of root creates belongs to the folder's owner, with its side files")
+    func created() async throws {
+        let path = fixture.directory.path + "/new.db"
+        let database = try SQLiteDatabase(file: DatabaseFile(path: path), logger: .silent)
+        for name in ["", "-wal", "-shm"] {
+            #expect(isUsers(path + name), "\(name)")
+            #expect(status(path + name).st_mode & 0o777 == 0o600, "\(name)")
+        }
+        try database.close()
+    }
+
+    @Test("A database and its lock that root creates by serving it belong to the folder's owner")
+    func locked() throws {
+        let path = fixture.directory.path + "/new.db"
+        _ = try DatabaseLock(path: path)
+        for name in ["", ".lock"] {
+            #expect(isUsers(path + name), "\(name)")
+            #expect(status(path + name).st_mode & 0o777 == 0o600, "\(name)")
+        }
+    }
+
+    @Test("A link in place of a new database gives the user no file of root's")
+    func createdThroughLink() throws {
+        let empty = fixture.directory.path + "/roots/empty"
+        #expect(FileManager.default.createFile(atPath: empty, contents: nil))
+        let link = fixture.directory.path + "/new.db"
+        #expect(symlink(empty, link) == 0)
+        try SQLiteDatabase(file: DatabaseFile(path: link), logger: .silent).close()
+        #expect(status(empty).st_uid == 0 && status(link).st_uid == 0)
+    }
+
     @Test("A restore reads the copy as root, and does everything else with the rights of the folder's owner")
     func restore() throws {
         var rights: Set<uid_t> = []

@@ -198,7 +198,7 @@ struct ModerationTests {
         #expect(try await bench.lease(StoreFixture.slot(2)).pushes.isEmpty)
         #expect(store.metrics.outcomes().map(\.total) == [4])
         let file = try QueueFile(path: bench.fixture.path)
-        #expect(try file.retry(.matching(QueueFilter()), progress: { _ in }) == 0)
+        #expect(try await file.retry(.matching(QueueFilter()), progress: { _ in }) == 0)
         await #expect(throws: ChatError.self) { try await store.moderation.delete(1, by: moderator) }
         #expect(try await records(store) == ["delete room 2 admin 192.0.2.9", "delete room 1 admin 192.0.2.9"])
         // A reader that was at the newest message continues there, and is not taken for a reader of another database.

@@ -43,7 +43,7 @@ struct NamedPushTests {
         #expect(try await again.lease(Self.slot(4), .http2).pushes.map(\.apnsID) == ids)
         // The record of a sent push has the id as well.
         let file = try QueueFile(path: bench.fixture.path)
-        #expect(try file.pushes(.init(), after: nil, limit: 9).items.map(\.apnsID) == ids)
+        #expect(try await file.pushes(.init(), after: nil, limit: 9).items.map(\.apnsID) == ids)
     }
 
     @Test("An APNs id that another program chose is kept in lower case; one that is not a UUID fails the push")

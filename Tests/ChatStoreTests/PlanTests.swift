@@ -67,8 +67,8 @@ struct PlanTests {
                 ]
             ),
             (
-                "SELECT * FROM \(NotificationRecord.between) AND \(NotificationRecord.isOfNotification) AND q.state = $4"
-                    + " ORDER BY q.message_id",
+                "SELECT * FROM push_queue q WHERE q.message_id > $1 AND \(NotificationRecord.isOfNotification)"
+                    + " AND q.state = $3 AND q.message_id <= $4 ORDER BY q.message_id",
                 ["SEARCH q USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
             ),
             (

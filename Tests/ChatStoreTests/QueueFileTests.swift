@@ -36,9 +36,9 @@ struct QueueFileTests {
 
     /// Only for SQLite: in PostgreSQL a payload is text.
     @Test("A payload that is not UTF-8 is still shown")
-    func bytes() throws {
+    func bytes() async throws {
         _ = try bench.fixture.query("INSERT INTO push_queue (device_token, payload) VALUES ('aa', x'7bff7d')")
-        #expect(try file.push(1)?.payload == "{\u{FFFD}}")
+        #expect(try await file.push(1)?.payload == "{\u{FFFD}}")
     }
 
     @Test("A backup is complete, private and consistent while others write, and overwrites nothing")
@@ -89,7 +89,7 @@ struct QueueFileTests {
         try bench.fill(2000)
         let id = try await bench.store.accept(bench.request(.all), steps: 1)
         let seen = Mutex(0)
-        let count = try file.cancel(.matching(QueueFilter(notification: id))) { count in
+        let count = try await file.cancel(.matching(QueueFilter(notification: id))) { count in
             seen.withLock { $0 = count }
         }
         #expect(count == NotificationFanout.step && seen.withLock { $0 } == count)
@@ -97,6 +97,6 @@ struct QueueFileTests {
         let status = try await bench.finish(id)
         #expect(status.state == .cancelled)
         #expect(try bench.fixture.value("SELECT count(*) FROM push_queue") == NotificationFanout.step)
-        #expect(try file.cancel(.matching(QueueFilter(notification: id)), progress: { _ in }) == 0)
+        #expect(try await file.cancel(.matching(QueueFilter(notification: id)), progress: { _ in }) == 0)
     }
 }

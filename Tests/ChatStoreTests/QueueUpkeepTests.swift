@@ -180,7 +180,7 @@ struct QueueUpkeepTests {
         #expect(pushes.contains(Int64(good)))
         _ = try await bench.store.metrics.queueDepths()
         _ = try await bench.store.queue.nextDue(app: .default)
-        let records = try QueueFile(path: bench.fixture.path).pushes(QueueFilter(), after: nil, limit: 99)
+        let records = try await QueueFile(path: bench.fixture.path).pushes(QueueFilter(), after: nil, limit: 99)
         for record in records.items { _ = JSONValue.object(record.json).description }
         #expect(records.items.count == 7)
     }

@@ -70,8 +70,8 @@ struct RoomFeedTests {
         #expect(try await store.feed.position(of: StoreFixture.member(1)).historyFrom == 0)
         let error = await #expect(throws: ChatError.self) { try await store.feed.position(of: StoreFixture.member(9)) }
         #expect(error?.code == .notJoined)
-        #expect(try await store.feed.memberCount(of: code("room")) == 2)
-        #expect(try await store.feed.memberCount(of: code("nowhere")) == 0)
+        #expect(try await store.feed.summary(of: code("room")).members == 2)
+        #expect(try await store.feed.summary(of: code("nowhere")).members == 0)
         let page = try await store.feed.messages(in: code("room"), after: 1, limit: 1)
         #expect(page.map(\.text) == ["b"])
         #expect(try page.first?.sender == StoreFixture.member(1))

@@ -52,6 +52,7 @@ try:
         "The first message" in each.text for each in driver.find_elements(By.CSS_SELECTOR, "#log .bubble")))
     driver.find_element(By.ID, "text").send_keys("And an answer" + Keys.ENTER)
     until("and the answer arrives", lambda: "And an answer" in form(cmd="messages", udid=udid))
+    driver.find_element(By.ID, "menu-button").click()
     driver.find_element(By.ID, "invite").click()
     until("the invitation leads to the public address",
           lambda: driver.find_element(By.ID, "link").get_attribute("value").startswith(URL + "/#code="))

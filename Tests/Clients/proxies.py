@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs a recipe of docs/https as printed, with Debian's proxy and a relay behind it, and uses it as browsers and apps do.
 
-Usage: proxies.py caddy|nginx|haproxy|own|findings|relays PUSHCHAT FOLDER
-`own` tests the relay's own TLS with certbot's hook, `findings` the report of `pushchat check` on misconfigured proxies, `relays` two
-relays on one PostgreSQL behind Caddy, as in docs/postgresql. The proxies are in .build/proxies (make setup). The test replaces only
-the printed ports, paths, names, addresses and certificates.
+Usage: proxies.py caddy|nginx|haproxy|own|findings|initial|relays PUSHCHAT FOLDER
+`own` tests the relay's own TLS with certbot's hook, `findings` the report of `pushchat check` on misconfigured proxies, `initial` the
+configurations that `pushchat init` writes, `relays` two relays on one PostgreSQL behind Caddy, as in docs/postgresql. The proxies are
+in .build/proxies (make setup). The test replaces only the printed ports, paths, names, addresses and certificates.
 Prints a line for each check that passed. Ends with status 1 at the first that failed.
 """
 import http.server, json, os, re, signal, socket, ssl, stat, subprocess, sys, threading, time, urllib.request
@@ -508,6 +508,60 @@ def findings():
     says("no relay", "warn  relay: does not run at", "warn  public address: the proxy at .* because the relay does not run")
 
 
+class InitialRelay(Relay):
+    """A relay with the configuration that `pushchat init` writes. The test changes only the port."""
+
+    def __init__(self, name, *answers, more=""):
+        self.name, self.port = name, free_port()
+        os.mkdir(path(name))
+        self.configuration = path(f"{name}/pushchat.yaml")
+        said = run(PUSHCHAT, "init", self.configuration, "--contact", "mailto:you@example.org", *answers, "--yes", cwd=path(name))
+        check(f"{name}: init names the next steps", "pushchat serve" in said and "pushchat check" in said, said)
+        self.token = read(path(f"{name}/admin.token")).strip()
+        written = read(self.configuration)
+        check(f"{name}: init writes the relay's usual port", ": 44447" in written, written)
+        write(f"{name}/pushchat.yaml", written.replace("44447", str(self.port)) + more)
+        self.start()
+
+    def is_green(self, *lines):
+        said = pushchat_check(self)
+        check(f"{self.name}: check finds nothing to improve", all(line.startswith("ok ") for line in said.splitlines()), said)
+        for line in lines:
+            check(f"{self.name}: check says: {line}", re.search(line, said), said)
+        answer = curl(f"http://127.0.0.1:{self.port}/v1/queue", "-H", f"Authorization: Bearer {self.token}")
+        check(f"{self.name}: the token lets the operator in", answer.status == 200, answer.__dict__)
+
+
+def initial():
+    """Tests that `pushchat check` is content with what `pushchat init` writes."""
+    InitialRelay("browsers").is_green("app default: .* only browsers get pushes", "streams arrive at once")
+
+    folder = path("sandbox")
+    start("sandbox", PUSHCHAT, "sandbox", "--free-ports", "--ready-file", path("ready.json"), "--directory", folder)
+    until("the sandbox is ready", lambda: os.path.exists(path("ready.json")), told=log("sandbox"))
+    sandbox = json.loads(read(path("ready.json")))
+    relay = InitialRelay(
+        "iphones", "--key", sandbox["key"], "--key-id", sandbox["key_id"], "--topic", sandbox["topic"], "--team-id", sandbox["team_id"],
+        more=f"    host: localhost\n    port: {sandbox['ports']['http2']}\n    trust: {json.dumps(sandbox['authority'])}\n")
+    relay.is_green(f"app default key: key id {sandbox['key_id']}", "app default gateway: localhost:.* answers")
+
+    port, plain = free_port(), free_port()
+    make_authority()
+    make_certificate("tls")
+    url = f"https://localhost:{port}"
+    relay = InitialRelay("caddy", "--public-url", url)
+    Caddy(relay, port, plain)
+    until("the proxy answers", lambda: curl(url + "/healthz").status == 200, told=log("proxy"))
+    relay.is_green("clients' addresses come from the proxy at 127.0.0.1")
+
+    server = postgres_server.Server(path("server"))
+    try:
+        relay = InitialRelay("postgresql", "--database", server.url())
+        relay.is_green("database: .*PostgreSQL")
+    finally:
+        server.end()
+
+
 def relays():
     """Tests two relays on one PostgreSQL: one is killed, one hangs, and the database stops and restarts."""
     port, plain = free_port(), free_port()
@@ -608,7 +662,7 @@ def share(both, url, server):
 
 
 try:
-    {"own": own, "findings": findings, "relays": relays}.get(
+    {"own": own, "findings": findings, "initial": initial, "relays": relays}.get(
         KIND, lambda: recipes({"caddy": Caddy, "nginx": Nginx, "haproxy": HAProxy}[KIND]))()
 finally:
     for process in reversed(processes):

@@ -190,21 +190,23 @@ struct SandboxPorts: Sendable {
     let control: ReservedPort
     let webPush: ReservedPort
     let fcm: ReservedPort
+    let proxy: ReservedPort
 
     init() throws {
         (binary, feedback, http2) = try (ReservedPort(), ReservedPort(), ReservedPort())
         (channels, control, webPush) = try (ReservedPort(), ReservedPort(), ReservedPort())
-        fcm = try ReservedPort()
+        (fcm, proxy) = try (ReservedPort(), ReservedPort())
     }
 
-    var all: [ReservedPort] { [binary, feedback, http2, channels, control, webPush, fcm] }
+    var all: [ReservedPort] { [binary, feedback, http2, channels, control, webPush, fcm, proxy] }
 
     /// Flags for the commands that start a sandbox.
     var flags: [String] {
         [
             "--binary-port", "\(binary.number)", "--feedback-port", "\(feedback.number)", "--http2-port",
             "\(http2.number)", "--channels-port", "\(channels.number)", "--control-port", "\(control.number)",
-            "--webpush-port", "\(webPush.number)", "--fcm-port", "\(fcm.number)",
+            "--webpush-port", "\(webPush.number)", "--fcm-port", "\(fcm.number)", "--proxy-port",
+            "\(proxy.number)",
         ]
     }
 }

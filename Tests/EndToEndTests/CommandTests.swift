@@ -49,6 +49,20 @@ extension EndToEnd {
             #expect(other.status == 1 && other.errors.contains("Idempotency-Key"), "\(other.errors)")
         }
 
+        @Test("If this user may not read the configuration, the error says how to run the command")
+        func forbidden() async throws {
+            let folder = try Folder()
+            let file = folder.file("relay.yaml")
+            try Data("environment: production\n".utf8).write(to: file)
+            try FileManager.default.setAttributes([.posixPermissions: 0], ofItemAtPath: file.path)
+            // In another user namespace, root may not read everything either.
+            let user = geteuid() == 0 ? ["unshare", "--user"] : []
+            let ran = try await ClientProgram.run(user + [Running.executable.path, "config", "--config", file.path])
+            #expect(
+                ran.status == 1 && ran.errors.contains("may not read") && ran.errors.contains("sudo -u pushchat"),
+                "\(ran.errors)")
+        }
+
         @Test("check --send proves a key and its topic or reports what is wrong; no device receives anything")
         func proofs() async throws {
             let folder = try Folder()
@@ -389,6 +403,26 @@ extension EndToEnd {
                     """,
                 ])
             #expect(checked == "ok\n1\n1\n")
+            let verified = try await Self.pushchat("backup", "--verify", file, "--database", relay.database)
+            #expect(verified.status == 0 && verified.text.contains("messages\t"), "\(verified.errors)")
+            _ = try await tool("sqlite3", [file, "DELETE FROM messages WHERE message_id = 2"])
+            let lacking = try await Self.pushchat("backup", "--verify", file, "--database", relay.database)
+            #expect(lacking.status == 1 && lacking.errors.contains("messages 1"), "\(lacking.errors)")
+        }
+
+        @Test("check --ready says whether the relay of the configuration is ready")
+        func ready() async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
+            func check(_ port: Int) async throws -> ClientProgram {
+                try await Self.pushchat("check", "--ready", "--port", "\(port)", "--database", folder.file("x.db").path)
+            }
+            let ready = try await check(relay.port)
+            #expect(ready.status == 0 && ready.text.hasPrefix("ok    relay: "), "\(ready.errors)")
+            #expect(try await check(sandbox.control).status == 0)
+            let other = try await check(sandbox.http2)
+            #expect(other.status == 1 && other.text.hasPrefix("FAIL  relay: "), "\(other.text)")
         }
 
         @Test(

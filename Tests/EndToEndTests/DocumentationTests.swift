@@ -285,6 +285,7 @@ private struct Ports {
         let ports = [
             ("44447", relay), ("2198", sandbox.control), ("2195", sandbox.binary), ("2196", sandbox.feedback),
             ("2197", sandbox.http2), ("2193", sandbox.channels), ("2194", sandbox.fcm),
+            ("2192", sandbox.proxy),
         ]
         replacements = ports.flatMap { named, bound in
             ["127.0.0.1:", "127.0.0.1 --port "].map { ($0 + named, $0 + (bound.map { "\($0.number)" } ?? named)) }

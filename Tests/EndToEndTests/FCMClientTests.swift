@@ -3,11 +3,11 @@ import TestSupport
 import Testing
 
 extension Clients {
-    /// Runs Google's own client library against the sandbox's FCM.
+    /// Runs published client libraries, unchanged, against the sandbox alone.
     @Suite("FCM clients", .onlySQLite("no relay takes part"))
     struct FCMClientTests {
-        @Test("google-api-python-client gets an access token and sends messages, and understands each refusal")
-        func google() async throws {
+        /// Runs a script with the ready file of a new sandbox, and expects it to print a number of lines.
+        private static func play(_ script: String, checks: Int) async throws {
             let folder = try Folder()
             let file = folder.file("ready.json")
             let sandbox = try Running(
@@ -17,9 +17,19 @@ extension Clients {
                 try #require(sandbox.isRunning)
                 return FileManager.default.fileExists(atPath: file.path)
             }
-            let played = try await Python.run("fcm_client.py", [file.path], input: Data())
+            let played = try await Python.run(script, [file.path], input: Data(), within: 120)
             #expect(played.status == 0, "\(played.text.suffix(500)) \(played.errors)")
-            #expect(played.text.split(separator: "\n").count == 9)
+            #expect(played.text.split(separator: "\n").count == checks)
+        }
+
+        @Test("google-api-python-client gets an access token and sends messages, and understands each refusal")
+        func google() async throws {
+            try await Self.play("fcm_client.py", checks: 9)
+        }
+
+        @Test("firebase-admin, PyFCM, httpx and pywebpush reach the sandbox through its proxy")
+        func proxy() async throws {
+            try await Self.play("proxy_clients.py", checks: 18)
         }
     }
 }

@@ -26,6 +26,11 @@ extension Waiting {
         @Test("check reports a proxy's mistakes")
         func findings() async throws { try await Self.play("findings", checks: 20) }
 
+        @Test(
+            "The check finds nothing to improve in the configurations of init: browsers, iPhones, behind Caddy, PostgreSQL"
+        )
+        func initial() async throws { try await Self.play("initial", checks: 12) }
+
         @Test("With two relays on one PostgreSQL behind Caddy, streams continue when one relay dies and one hangs")
         func relays() async throws { try await Self.play("relays", checks: 55) }
 

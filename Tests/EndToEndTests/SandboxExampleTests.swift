@@ -101,8 +101,11 @@ extension Clients {
                 (try? Data(contentsOf: file)) != Data("{}".utf8)
             }
             let ready = try await ready(file, sandbox)
-            #expect(Set(ready.ports.keys) == ["binary", "feedback", "http2", "channels", "control", "webpush", "fcm"])
-            #expect(Set(ready.ports.values).count == 7 && !ready.ports.values.contains(0))
+            #expect(
+                Set(ready.ports.keys) == [
+                    "binary", "feedback", "http2", "channels", "control", "webpush", "fcm", "proxy",
+                ])
+            #expect(Set(ready.ports.values).count == 8 && !ready.ports.values.contains(0))
             #expect(ready.control == "http://127.0.0.1:\(ready.ports["control"] ?? 0)")
             _ = try await HTTP.get(ready.control + "/stats")
             for file in [ready.authority, ready.certificate, ready.key] {

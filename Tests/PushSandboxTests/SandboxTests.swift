@@ -10,7 +10,7 @@ import Testing
 
 @Suite("The sandbox", .timeLimit(.minutes(10)))
 struct SandboxTests {
-    @Test("The error names a port in use and the flag that changes it", arguments: 0..<7)
+    @Test("The error names a port in use and the flag that changes it", arguments: 0..<8)
     func takenPort(which: Int) async throws {
         try await TestSandbox.with { sandbox in
             try await withTemporaryDirectory { directory in
@@ -22,6 +22,7 @@ struct SandboxTests {
                     case 2: (sandbox.addresses.http2.port, "--http2-port")
                     case 4: (sandbox.addresses.channels.port, "--channels-port")
                     case 5: (sandbox.addresses.fcm.port, "--fcm-port")
+                    case 6: (sandbox.addresses.proxy.port, "--proxy-port")
                     case 3: (sandbox.addresses.webPush.port, "--webpush-port")
                     default: (sandbox.addresses.control.port, "--control-port")
                     }
@@ -31,6 +32,7 @@ struct SandboxTests {
                 case 2: configuration.http2Port = port
                 case 4: configuration.channelsPort = port
                 case 5: configuration.fcmPort = port
+                case 6: configuration.proxyPort = port
                 case 3: configuration.webPushPort = port
                 default: configuration.controlPort = port
                 }

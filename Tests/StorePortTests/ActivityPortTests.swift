@@ -1,6 +1,7 @@
 import APNSGateway
 import ChatDomain
 import Logging
+import Synchronization
 import Testing
 
 @testable import ChatDispatch
@@ -13,28 +14,35 @@ struct ActivityPortTests {
     private static let room = Audience.room(SecretCode(stored: "room"))
 
     private func request(
-        _ event: String, _ more: String = "", to audience: Audience? = nil, tag: ActivityTag = tag, token: Int64? = nil
+        _ event: String, _ more: String = "", to audience: Audience? = nil, tag: ActivityTag = tag, token: Int64? = nil,
+        channel: Bool = false
     ) throws -> ActivityRequest {
         let alert = event == "start" ? #","alert":{"title":"Order"}"# : ""
         let text = #"{"event":"\#(event)"\#(alert)\#(more)}"#
         return ActivityRequest(
             tag: tag, app: .default, content: try ActivityContent(#require(try JSONValue(parsing: text).object)),
-            audience: audience, token: token, isAdministrator: token == nil)
+            audience: audience, token: token, isAdministrator: token == nil, wantsChannel: channel)
     }
 
     private func state(_ number: Int) -> String { #","state":{"n":\#(number)}"# }
 
-    private func sender(_ store: TestedStore) -> ActivitySender {
-        ActivitySender(
-            activities: store.stores.activities, notifications: store.stores.notifications,
-            format: { _ in APNSFormat(.http2, payloadLimit: 4096) },
+    private func sender(_ store: TestedStore, _ broadcasts: FakeBroadcasts = FakeBroadcasts()) -> ActivitySender {
+        let now = store.now()
+        return ActivitySender(
+            activities: store.stores.activities, notifications: store.stores.notifications, broadcasts: broadcasts,
+            format: { _ in APNSFormat(.http2, payloadLimit: 4096) }, now: { now },
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
 
     /// Queues everything that is due.
-    private func send(_ store: TestedStore) async throws {
-        let sender = sender(store)
-        while await sender.round() == .zero {}
+    private func send(_ store: TestedStore, _ broadcasts: FakeBroadcasts = FakeBroadcasts()) async throws {
+        let sender = sender(store, broadcasts)
+        while await sender.round() {}
+    }
+
+    private func lease(_ store: TestedStore) async throws -> ActivityRecord? {
+        guard case .activity(let activity) = try await store.stores.activities.lease() else { return nil }
+        return activity
     }
 
     /// Makes members with devices and push-to-start tokens. Tokens 1 to 9 are of devices, 11 to 19 start activities.
@@ -46,10 +54,11 @@ struct ActivityPortTests {
     }
 
     private func report(
-        start token: Int, type: String = ActivityLimits.standardType, by member: Int, in store: TestedStore
+        start token: Int, type: String = ActivityLimits.standardType, by member: Int, system: Int? = 18,
+        in store: TestedStore
     ) async throws {
         try await store.stores.activities.report(
-            ActivityTokenReport(token: try StoreFixture.token(token), use: .start(type: type), system: 18),
+            ActivityTokenReport(token: try StoreFixture.token(token), use: .start(type: type), system: system),
             by: try StoreFixture.member(member))
     }
 
@@ -185,7 +194,7 @@ struct ActivityPortTests {
         try await join(1...1, in: store)
         _ = try await store.stores.activities.accept(request("start", state(1), to: .all))
         // The start is queued, and the relay dies before it records that.
-        let leased = try #require(try await store.stores.activities.lease())
+        let leased = try #require(try await lease(store))
         #expect(try await store.stores.activities.lease() == nil, "another relay must not send it")
         _ = try await store.stores.notifications.send(
             NotificationRequest(
@@ -201,11 +210,31 @@ struct ActivityPortTests {
         // A call during a lease keeps the activity due.
         try await report(update: 31, by: 1, in: store)
         _ = try await store.stores.activities.accept(request("update", state(2)))
-        let second = try #require(try await store.stores.activities.lease())
+        let second = try #require(try await lease(store))
         _ = try await store.stores.activities.accept(request("update", state(3)))
-        try await store.stores.activities.settle(second)
+        try await store.stores.activities.settle(second, next: nil)
         try await send(store)
         #expect(try await pushes(store).last == "update 3 to 31 pending")
+    }
+
+    @Test("A relay whose lease has ended records nothing", arguments: StoreKind.allCases)
+    func fence(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let activities = store.stores.activities
+        _ = try await activities.accept(request("start", state(1), channel: true))
+        let late = try #require(try await lease(store))
+        store.advance(ActivityLimits.lease)
+        let current = try #require(try await lease(store))
+        let channel = ActivityChannel(state: .open, id: "late")
+        for call in [
+            { try await activities.record(channel, of: late) }, { try await activities.started(late, by: [1]) },
+        ] as [() async throws -> Void] {
+            await #expect { try await call() } throws: { ($0 as? ChatError)?.code == .conflict }
+        }
+        try await activities.settle(late, next: nil)
+        #expect(try await lease(store) == nil, "the lease of the other relay holds")
+        try await activities.record(ActivityChannel(state: .open, id: "current"), of: current)
+        #expect(try await activities.activity(current.id).channel?.id == "current")
     }
 
     @Test("A token that the push service has refused is forgotten", arguments: StoreKind.allCases)
@@ -238,10 +267,16 @@ struct ActivityPortTests {
         let activity = try await store.stores.activities.accept(request("start", state(1), to: .users([user]))).activity
         func starts(_ limit: Int = 9, after cursor: Int? = nil) async throws -> [DeviceToken] {
             try await store.stores.activities.startTokens(
-                of: activity, after: try cursor.map { try StoreFixture.token($0) }, limit: limit)
+                of: activity, .all, after: try cursor.map { try StoreFixture.token($0) }, limit: limit)
         }
         #expect(try await starts() == [try StoreFixture.token(15)])
         #expect(try await starts(after: 15) == [])
+        // The operator's own system reports a token of the device.
+        try await store.stores.activities.report(
+            ActivityTokenReport(
+                token: try StoreFixture.token(16), use: .start(type: ActivityLimits.standardType), system: 18),
+            of: try StoreFixture.token(1), app: .default)
+        #expect(try await starts() == [try StoreFixture.token(16)])
         // The oldest type makes room for one more.
         for number in 0..<ActivityLimits.startTokens {
             store.advance(.seconds(1))
@@ -253,7 +288,9 @@ struct ActivityPortTests {
             request("start", state(1), to: .all, tag: ActivityTag(stored: "all"))
         ).activity
         #expect(
-            try await store.stores.activities.startTokens(of: all, after: nil, limit: 9) == [try StoreFixture.token(12)]
+            try await store.stores.activities.startTokens(of: all, .all, after: nil, limit: 9) == [
+                try StoreFixture.token(12)
+            ]
         )
 
         await #expect {
@@ -266,6 +303,141 @@ struct ActivityPortTests {
         await #expect {
             try await report(update: 50, tag: ActivityTag(stored: "none"), by: 2, in: store)
         } throws: { ($0 as? ChatError)?.code == .notFound }
+    }
+
+    @Test("A record that cannot be read does not hold back the others", arguments: StoreKind.allCases)
+    func unreadable(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...1, in: store)
+        let bad = try await store.stores.activities.accept(
+            request("start", state(1), to: .all, tag: ActivityTag(stored: "bad"))
+        ).activity
+        _ = try store.query("UPDATE activities SET newest = '{}' WHERE activity_id = \(bad.id)")
+        _ = try await store.stores.activities.accept(request("start", state(2), to: .all))
+        try await send(store)
+        #expect(try await pushes(store) == ["start 2 to 11 pending"])
+        let pause = store.now() + ActivityLimits.unreadablePause
+        #expect(try await store.stores.activities.nextDue() == pause)
+        let list = try await store.stores.activities.activities(startedWith: nil, before: nil, limit: 9)
+        #expect(list.items.map(\.tag) == [Self.tag])
+    }
+
+    @Test("A call and a token signal that there is work", arguments: StoreKind.allCases)
+    func signals(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...1, in: store)
+        let (signals, signal) = AsyncStream.makeStream(of: Void.self)
+        store.stores.activities.announceWork(to: signal)
+        _ = try await store.stores.activities.accept(request("start", state(1)))
+        try await report(update: 31, by: 1, in: store)
+        signal.finish()
+        var count = 0
+        for await _ in signals { count += 1 }
+        #expect(count == 2)
+        #expect(try await store.stores.activities.nextDue() == nil)
+        _ = try await store.stores.activities.accept(request("update", state(2)))
+        #expect(try await store.stores.activities.nextDue() == store.now())
+    }
+
+    @Test("A channel gets each content in one broadcast, and is deleted at the end", arguments: StoreKind.allCases)
+    func channel(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...2, in: store)
+        try await report(start: 12, by: 2, system: 17, in: store)
+        let service = FakeBroadcasts()
+        let started = try await store.stores.activities.accept(
+            request("start", state(1), to: Self.room, channel: true)
+        ).activity
+        #expect(started.channel?.state == .wanted)
+        try await send(store, service)
+        #expect(service.calls == ["create"])
+        let starts = try await store.stores.notifications.notifications(sentWith: nil, before: nil, limit: 9).items
+        #expect(
+            Set(
+                starts.map {
+                    "\($0.request.audience.json) \($0.request.payload.contains(#""input-push-channel":"c1""#))"
+                })
+                == [
+                    "\(Audience.tokens([try StoreFixture.token(11)]).json) true",
+                    "\(Audience.tokens([try StoreFixture.token(12)]).json) false",
+                ])
+        try await report(update: 32, by: 2, in: store)
+        for number in 2...3 { _ = try await store.stores.activities.accept(request("update", state(number))) }
+        // The call survives a restart before it is broadcast.
+        try await store.restart()
+        try await send(store, service)
+        #expect(service.calls == ["create", "update 3 to c1"])
+        #expect(try await pushes(store).last == "update 3 to 32 pending")
+        _ = try await store.stores.activities.accept(request("end"))
+        try await send(store, service)
+        #expect(service.calls == ["create", "update 3 to c1", "end 3 to c1", "delete c1"])
+        #expect(try await store.stores.activities.activity(started.id).channel?.state == .deleted)
+        #expect(try await store.stores.activities.nextDue() == nil)
+    }
+
+    @Test("Broadcasts and deletions are retried, also after a restart", arguments: StoreKind.allCases)
+    func retries(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...1, in: store)
+        let service = FakeBroadcasts()
+        service.answers = [.unavailable("down")]
+        _ = try await store.stores.activities.accept(request("start", state(1), to: Self.room, channel: true))
+        try await send(store, service)
+        #expect(service.calls == ["create"])
+        #expect(try await pushes(store) == [], "the start waits for the channel")
+        #expect(try await store.stores.activities.nextDue() == store.now() + .seconds(1))
+        store.advance(.seconds(1))
+        try await send(store, service)
+        #expect(try await pushes(store) == ["start 1 to 11 pending"])
+        service.answers = [.unavailable("down"), .accepted(channel: nil), .unavailable("down"), .gone("BadPath")]
+        _ = try await store.stores.activities.accept(request("end"))
+        for _ in 0..<3 {
+            try await send(store, service)
+            try await store.restart()
+            store.advance(.seconds(1))
+        }
+        #expect(
+            service.calls.suffix(4) == ["end 1 to c1", "end 1 to c1", "delete c1", "delete c1"], "\(service.calls)")
+        #expect(try await store.stores.activities.nextDue() == nil)
+    }
+
+    @Test(
+        "Without a channel, the relay sends a push to each device",
+        arguments: StoreKind.allCases,
+        [BroadcastAnswer.missingCapability("FeatureNotEnabled"), .refused("CannotCreateChannelConfig")])
+    func fallback(kind: StoreKind, answer: BroadcastAnswer) async throws {
+        let store = try await kind.make()
+        try await join(1...1, in: store)
+        let service = FakeBroadcasts()
+        service.answers = [answer]
+        let started = try await store.stores.activities.accept(
+            request("start", state(1), to: Self.room, channel: true)
+        ).activity
+        try await send(store, service)
+        #expect(try await pushes(store) == ["start 1 to 11 pending"])
+        #expect(try await store.stores.activities.activity(started.id).channel?.state == .refused)
+        try await report(update: 31, by: 1, in: store)
+        _ = try await store.stores.activities.accept(request("end"))
+        try await send(store, service)
+        #expect(try await pushes(store).last == "end 1 to 31 pending")
+        #expect(service.calls == ["create"])
+    }
+
+    @Test(
+        "Retention ends an activity with an open channel, so that the channel is deleted", arguments: StoreKind.allCases
+    )
+    func abandoned(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let service = FakeBroadcasts()
+        _ = try await store.stores.activities.accept(request("start", state(1), channel: true))
+        try await send(store, service)
+        store.advance(.seconds(12 * 3600 + 1))
+        for calls in [["create", "delete c1"], ["create", "delete c1"]] {
+            _ = try await store.stores.upkeep.applyRetention(messages: .seconds(60), queue: .seconds(60))
+            try await send(store, service)
+            #expect(service.calls == calls)
+        }
+        #expect(try store.value("SELECT count(*) FROM activities") == 0)
     }
 
     @Test(
@@ -286,5 +458,35 @@ struct ActivityPortTests {
         store.advance(.seconds(180 * 86_400))
         _ = try await store.stores.upkeep.applyRetention(messages: .seconds(60), queue: .seconds(60))
         #expect(try store.value("SELECT count(*) FROM activity_tokens") == 0)
+    }
+}
+
+/// A push service that records the calls. It accepts them, unless the test has set other answers.
+private final class FakeBroadcasts: BroadcastService {
+    private let state = Mutex<(calls: [String], answers: [BroadcastAnswer])>(([], []))
+
+    var calls: [String] { state.withLock { $0.calls } }
+    var answers: [BroadcastAnswer] {
+        get { state.withLock { $0.answers } }
+        set { state.withLock { $0.answers = newValue } }
+    }
+
+    private func answer(_ call: String, or other: BroadcastAnswer) -> BroadcastAnswer {
+        state.withLock { state in
+            state.calls.append(call)
+            return state.answers.isEmpty ? other : state.answers.removeFirst()
+        }
+    }
+
+    func createChannel(of app: AppName) async -> BroadcastAnswer { answer("create", or: .accepted(channel: "c1")) }
+
+    func broadcast(_ push: ComposedNotification, to channel: String, of app: AppName) async -> BroadcastAnswer {
+        let aps = try? JSONValue(parsing: push.payload).object?["aps"]?.object
+        let content = aps?["content-state"]?.object?["n"]?.integer ?? -1
+        return answer("\(aps?["event"]?.text ?? "") \(content) to \(channel)", or: .accepted(channel: nil))
+    }
+
+    func deleteChannel(_ channel: String, of app: AppName) async -> BroadcastAnswer {
+        answer("delete \(channel)", or: .accepted(channel: nil))
     }
 }

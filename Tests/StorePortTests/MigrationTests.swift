@@ -229,6 +229,7 @@ struct MigrationTests {
             try await stores.moderation.delete(last.message, by: moderator)
             let member = try await stores.records.members(of: SecretCode(stored: "room"), after: nil, limit: 9).items[2]
             try await stores.moderation.remove(member.id, by: moderator)
+            _ = try await stores.queueAdministration.pause(AppName("held"), reason: "é", by: moderator)
 
             try await stores.subscriptions.keep(
                 Subscription(
@@ -289,6 +290,7 @@ struct MigrationTests {
         }
         add(try await stores.moderation.bans(in: nil, before: nil, limit: 99).items)
         add(try await stores.moderation.records(before: nil, limit: 99).items)
+        add(try await stores.queueAdministration.pauses())
         add([try await stores.subscriptions.subscriptions([StoreFixture.token(50)])])
         add([try await stores.subscriptions.vapidKey { "another" }])
         add([

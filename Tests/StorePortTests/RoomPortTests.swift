@@ -79,7 +79,7 @@ struct RoomPortTests {
         let store = try await kind.make()
         let (rooms, records) = (store.stores.rooms, store.stores.records)
         // The choice is made before the first member joins.
-        try await records.setHistory(.all, of: code("ops"))
+        try await records.edit(code("ops"), RoomEdit(history: .set(.all)))
         for room in ["ops", "tea"] { _ = try await rooms.post(try program("before", room: room)) }
         try await join(1...1, "ops", in: store)
         try await join(2...2, "tea", in: store)
@@ -88,17 +88,180 @@ struct RoomPortTests {
         #expect(try await texts(for: 2, in: store) == ["after"])
         #expect(try await store.stores.feed.position(of: StoreFixture.member(1)).historyFrom == 0)
         func choices() async throws -> [RoomHistory?] {
-            try await records.rooms(startingWith: "", after: nil, limit: 10).rooms.map(\.history)
+            try await records.rooms(startingWith: "", after: nil, limit: 10).rooms.map(\.choices.history)
         }
         #expect(try await choices() == [.all, nil])
         // A new choice applies to members who join after it.
-        try await records.setHistory(nil, of: code("ops"))
-        try await records.setHistory(.joined, of: code("tea"))
+        try await records.edit(code("ops"), RoomEdit(history: .remove))
+        try await records.edit(code("tea"), RoomEdit(history: .set(.joined)))
         #expect(try await choices() == [nil, .joined])
         try await join(3...3, "ops", in: store)
         #expect(try await texts(for: 3, in: store) == [])
         try await join(1...1, "ops", in: store)
         #expect(try await texts(for: 1, in: store) == ["before", "after"])
+    }
+
+    // MARK: - Titles
+
+    @Test(
+        "A title is stored beside the history, reaches the members, and moves with the room to a new code",
+        arguments: StoreKind.allCases)
+    func titles(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (records, feed) = (store.stores.records, store.stores.feed)
+        let title = try RoomTitle(parsing: " Küche & Bar ")
+        #expect(
+            try await records.edit(code(), RoomEdit(history: .set(.all), title: .set(title)))
+                == RoomChoices(history: .all, title: title))
+        try await join(1...1, in: store)
+        func titleForMember() async throws -> String? {
+            try await store.stores.rooms.messages(for: StoreFixture.member(1), since: nil, limit: 9).title?.text
+        }
+        #expect(try await titleForMember() == "Küche & Bar")
+        try await post(1, in: store)
+        #expect(try await titleForMember() == "Küche & Bar")
+        #expect(try await feed.summary(of: code()) == RoomSummary(members: 1, title: title))
+        let rooms = try await records.rooms(startingWith: "", after: nil, limit: 9).rooms
+        #expect(rooms.map(\.choices) == [RoomChoices(history: .all, title: title)])
+        #expect(try await store.stores.clients.room(code()).title == title)
+        _ = try await store.stores.moderation.recode(code(), to: code("new"), by: Self.moderator)
+        #expect(try await titleForMember() == "Küche & Bar")
+        #expect(try await records.edit(code("new"), RoomEdit(history: .remove)) == RoomChoices(title: title))
+        #expect(try await records.edit(code("new"), RoomEdit(title: .remove)) == RoomChoices())
+        #expect(try await titleForMember() == nil)
+        #expect(try await feed.summary(of: code("new")) == RoomSummary(members: 1))
+    }
+
+    @Test("The feed reports a room that gets a title", arguments: StoreKind.allCases)
+    func titleChange(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let feed = store.stores.feed
+        var signals = feed.roomChanges().makeAsyncIterator()
+        try await store.stores.records.edit(code("tea"), RoomEdit(title: .set(try RoomTitle(parsing: "Tea"))))
+        try await withUpkeep(store) {
+            while true {
+                let changes = await feed.takeRoomChanges()
+                if changes.memberships.contains(code("tea")) || changes.isUnknown { break }
+                _ = await signals.next()
+            }
+        }
+    }
+
+    @Test("A room that only has a title is kept until the title is removed", arguments: StoreKind.allCases)
+    func keepsTitle(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let title = try RoomTitle(parsing: "Tea")
+        try await store.stores.records.edit(code("tea"), RoomEdit(title: .set(title)))
+        _ = try await store.stores.upkeep.applyRetention(messages: .seconds(1), queue: .seconds(1))
+        #expect(try await store.stores.feed.summary(of: code("tea")).title == title)
+        try await store.stores.records.edit(code("tea"), RoomEdit(title: .remove))
+        _ = try await store.stores.upkeep.applyRetention(messages: .seconds(1), queue: .seconds(1))
+        #expect(try store.query("SELECT count(*) FROM rooms") == [["0"]])
+    }
+
+    // MARK: - Search, and the members as members see them
+
+    private func found(
+        _ text: String, in scope: MessageSearch.Scope, _ store: TestedStore
+    ) async throws -> [String] {
+        let search = MessageSearch(try SearchText(parsing: text), in: scope)
+        return try await store.stores.records.search(search, limit: 9).items.map(\.message.text)
+    }
+
+    @Test(
+        "A search finds texts in any case, newest first, only in the room and where the member may read",
+        arguments: StoreKind.allCases)
+    func search(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...1, in: store)
+        try await join(3...3, "other", in: store)
+        try await post(1, "Äpfel before", in: store)
+        try await join(2...2, in: store)
+        try await post(3, "äpfel elsewhere", in: store)
+        for text in ["two ÄPFEL", "pears", "ПРИВЕТ", "100% of a_b\\c"] { try await post(1, text, in: store) }
+        let titled = try MessageExtras(title: "Der Apfel")
+        _ = try await store.stores.rooms.post(program("ripe", extras: titled))
+        let (first, second) = (try StoreFixture.member(1), try StoreFixture.member(2))
+        #expect(try await found("äpfel", in: .member(first), store) == ["two ÄPFEL", "Äpfel before"])
+        #expect(try await found("äpfel", in: .member(second), store) == ["two ÄPFEL"])
+        #expect(try await found("äpfel", in: .room(code()), store) == ["two ÄPFEL", "Äpfel before"])
+        #expect(try await found("привет", in: .member(second), store) == ["ПРИВЕТ"])
+        #expect(try await found("APFEL", in: .member(second), store) == ["ripe"])
+        #expect(try await found("A_B\\", in: .member(second), store) == ["100% of a_b\\c"])
+        #expect(try await found("%e", in: .member(second), store) == [])
+        #expect(try await found("pears", in: .room(code("nowhere")), store) == [])
+        #expect(await refusal { _ = try await found("a", in: .member(StoreFixture.member(9)), store) } == "not joined")
+    }
+
+    @Test("A deleted message is never found", arguments: StoreKind.allCases)
+    func searchDeleted(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...1, in: store)
+        let (member, message) = (try StoreFixture.member(1), try await post(1, "secret", in: store))
+        #expect(try await found("secret", in: .member(member), store) == ["secret"])
+        try await store.stores.moderation.deleteOwn(message, of: member)
+        #expect(try await found("secret", in: .member(member), store) == [])
+    }
+
+    @Test("A search continues where the page before it ended", arguments: StoreKind.allCases)
+    func searchPages(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...1, in: store)
+        for number in 1...5 { try await post(1, number == 3 ? "other" : "word \(number)", in: store) }
+        let records = store.stores.records
+        let text = try SearchText(parsing: "WORD")
+        let first = try await records.search(MessageSearch(text, in: .room(code())), limit: 2)
+        #expect(first.items.map(\.message.text) == ["word 5", "word 4"])
+        #expect(first.next != nil)
+        let next = MessageSearch(text, in: .room(code()), before: first.next)
+        let second = try await records.search(next, limit: 2)
+        #expect(second.items.map(\.message.text) == ["word 2", "word 1"] && second.next == nil)
+    }
+
+    @Test("A search examines a limited number of messages, and the next one continues", arguments: StoreKind.allCases)
+    func searchWindow(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        _ = try await store.stores.rooms.post(program("needle"))
+        let count = MessageSearch.mostExamined
+        _ = try store.query(
+            """
+            INSERT INTO messages (secret_code, udid, nickname, text)
+            WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < \(count))
+            SELECT 'room', 'admin', 'n', 'hay' FROM n
+            """)
+        let text = try SearchText(parsing: "needle")
+        let first = try await store.stores.records.search(MessageSearch(text, in: .room(code())), limit: 9)
+        #expect(first.items.isEmpty && first.next != nil)
+        let next = MessageSearch(text, in: .room(code()), before: first.next)
+        let second = try await store.stores.records.search(next, limit: 9)
+        #expect(second.items.map(\.message.text) == ["needle"] && second.next == nil)
+    }
+
+    @Test(
+        "A member sees the others with a coarse time, and the programs whose messages it may read",
+        arguments: StoreKind.allCases)
+    func people(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let records = store.stores.records
+        try await join(1...1, in: store)
+        _ = try await store.stores.rooms.post(program("early", writer: "admin"))
+        try await join(2...3, in: store)
+        try await join(4...4, "other", in: store)
+        _ = try await store.stores.rooms.post(program("one"))
+        _ = try await store.stores.rooms.post(program("two"))
+        let page = try await records.members(for: StoreFixture.member(2), after: nil, limit: 2)
+        #expect(page.members.items.map(\.nickname) == ["name1", "name2"])
+        #expect(page.members.items.map(\.isOwn) == [false, true])
+        let now = store.now().seconds
+        #expect(page.members.items.allSatisfy { $0.lastSeen == Timestamp(seconds: now - now % 3600) })
+        #expect(page.programs.map(\.name) == ["cron"] && page.programs.map(\.isOperator) == [false])
+        let rest = try await records.members(for: StoreFixture.member(2), after: page.members.next, limit: 2)
+        #expect(rest.members.items.map(\.nickname) == ["name3"] && rest.members.next == nil && rest.programs.isEmpty)
+        let first = try await records.members(for: StoreFixture.member(1), after: nil, limit: 9)
+        #expect(first.programs.map(\.isOperator) == [false, true])
+        #expect(
+            await refusal { _ = try await records.members(for: StoreFixture.member(9), after: nil, limit: 9) }
+                == "not joined")
     }
 
     // MARK: - Members and messages
@@ -147,8 +310,8 @@ struct RoomPortTests {
             StoreFixture.member(1), token: StoreFixture.token(7), client: ClientInfo(), user: nil)
         #expect(try await members(in: store).map { $0.token == nil } == [false, true, false])
         try await rooms.update(
-            StoreFixture.member(2), token: StoreFixture.token(7), app: AppName("other"), client: ClientInfo(), user: nil
-        )
+            StoreFixture.member(2), token: StoreFixture.token(7), app: .app(AppName("other")),
+            client: ClientInfo(), user: nil)
         #expect(try await members(in: store).map { $0.token == nil } == [false, false, false])
         // A browser may be in several rooms.
         try await rooms.join(StoreFixture.join(4, token: 8, app: "webpush"))
@@ -277,15 +440,41 @@ struct RoomPortTests {
         let rooms = store.stores.rooms
         try await rooms.join(StoreFixture.join(1, token: 7, app: "webpush"))
         try await rooms.join(StoreFixture.join(2, token: 8, app: "webpush"))
-        func update(_ app: AppName?) async throws {
+        func update(_ app: AppChoice) async throws {
             try await rooms.update(
                 StoreFixture.member(2), token: StoreFixture.token(7), app: app, client: ClientInfo(), user: nil)
         }
-        #expect(await refusal { try await update(nil) } == ChatError.browserNeedsSubscription.message)
+        #expect(
+            await refusal { try await update(.current(otherwise: nil)) } == ChatError.browserNeedsSubscription.message)
         let (first, second) = (try StoreFixture.token(7).description, try StoreFixture.token(8).description)
         #expect(try await members(in: store).map(\.token) == [first, second])
-        try await update(.web)
+        try await update(.app(.web))
         #expect(try await members(in: store).map(\.token) == [nil, first])
+    }
+
+    @Test(
+        "A new token without an app's name stays in the member's app, unless that app is for other phones",
+        arguments: StoreKind.allCases)
+    func phoneUpdate(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let rooms = store.stores.rooms
+        let android = try DeviceToken(parsing: "cAAAAAAAAAAAAAAAAAAAA1:APA91bHexampleexample")
+        let (iPhone, firebase) = (try StoreFixture.token(7), StoreFixture.firebaseApp)
+        try await rooms.join(StoreFixture.join(1, app: "other"))
+        func app(after token: DeviceToken, otherwise: AppName?) async throws -> AppName? {
+            try await rooms.update(
+                StoreFixture.member(1), token: token, app: .current(otherwise: otherwise), client: ClientInfo(),
+                user: nil)
+            return try await members(in: store).first?.app
+        }
+        #expect(try await app(after: iPhone, otherwise: .default) == AppName("other"))
+        #expect(try await app(after: android, otherwise: firebase) == firebase)
+        #expect(try await app(after: android, otherwise: AppName("second")) == firebase)
+        #expect(
+            await refusal { _ = try await app(after: iPhone, otherwise: nil) } == "Invalid token: "
+                + DeviceToken.firebaseRule)
+        #expect(try await members(in: store).map(\.token) == [android.description])
+        #expect(try await app(after: iPhone, otherwise: .default) == .default)
     }
 
     @Test("Joining again keeps the membership; joining another room leaves the first", arguments: StoreKind.allCases)
@@ -331,8 +520,8 @@ struct RoomPortTests {
         let place = try await feed.position(of: StoreFixture.member(2))
         #expect(place == RoomPosition(code: code(), historyFrom: before, last: after))
         #expect(try await feed.position(of: StoreFixture.member(1)).historyFrom == 0)
-        #expect(try await feed.memberCount(of: code()) == 2)
-        #expect(try await feed.memberCount(of: code("nowhere")) == 0)
+        #expect(try await feed.summary(of: code()) == RoomSummary(members: 2))
+        #expect(try await feed.summary(of: code("nowhere")) == RoomSummary(members: 0))
         #expect(try await feed.messages(in: code(), after: before, limit: 1).map(\.text) == ["c"])
     }
 
@@ -346,7 +535,7 @@ struct RoomPortTests {
         let first = try await rooms.post(StoreFixture.post(1, "hi", key: "k"))
         #expect(
             try await rooms.post(StoreFixture.post(1, "hi", key: "k"))
-                == PostReceipt(message: first.message, isRepeat: true, queued: 0))
+                == PostReceipt(message: first.message, time: first.time, isRepeat: true, queued: 0))
         #expect(try await !rooms.post(StoreFixture.post(2, "hi", key: "k")).isRepeat)
         let done = try await rooms.post(program("done", key: "k"))
         #expect(try await rooms.post(program("done", key: "k")).isRepeat)
@@ -776,6 +965,37 @@ struct RoomPortTests {
         #expect(try await store.stores.feed.position(of: StoreFixture.member(2)).last >= messages[1])
     }
 
+    @Test(
+        "A member deletes its own message of its current room, and no other one", arguments: StoreKind.allCases)
+    func deleteOwn(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let moderation = store.stores.moderation
+        try await join(1...3, in: store)
+        let (own, other) = (try await post(1, "mine", in: store), try await post(2, "not mine", in: store))
+        let notOwn = "You have written no such message in this room"
+        func refused(_ message: MessageID, of number: Int) async -> String? {
+            await refusal { try await moderation.deleteOwn(message, of: StoreFixture.member(number)) }
+        }
+        #expect(await refused(other, of: 1) == notOwn)
+        #expect(await refused(999, of: 1) == notOwn)
+        #expect(await refused(own, of: 9) == "not joined")
+        // A message in a room that the member has left stays.
+        let elsewhere = try await post(3, "from before", in: store)
+        try await join(3...3, "elsewhere", in: store)
+        #expect(await refused(elsewhere, of: 3) == notOwn)
+        #expect(try await texts(for: 2, in: store) == ["mine", "not mine", "from before"])
+
+        try await moderation.deleteOwn(own, of: StoreFixture.member(1))
+        #expect(try await texts(for: 2, in: store) == ["not mine", "from before"])
+        #expect(await refused(own, of: 1) == notOwn)
+        #expect(
+            try await !store.lease().contains { push in
+                push.payload.map { String(decoding: $0, as: UTF8.self).contains("name1: mine") } ?? false
+            })
+        #expect(store.stores.metrics.outcomes().first { $0.reason == PushLifeCycle.messageDeleted }?.total == 2)
+        #expect(try await moderation.records(before: nil, limit: 9).items.isEmpty)
+    }
+
     private static let nobody: @Sendable (Int) -> Void = { _ in }
 
     /// Returns the states of the pushes with their reasons, in the order of the push ids.
@@ -1104,7 +1324,7 @@ struct RoomPortTests {
         try await join(9, from: "2001:db8:0:3::9")
         let update = await refusal {
             try await store.stores.rooms.update(
-                StoreFixture.member(9), token: StoreFixture.token(9), app: nil,
+                StoreFixture.member(9), token: StoreFixture.token(9), app: .current(otherwise: nil),
                 client: ClientInfo(address: "2001:db8:0:1::"), user: nil)
         }
         #expect(update == text)

@@ -11,6 +11,7 @@ extension SQLiteStores {
     /// Notices the writes of other programs, as the relay does regularly.
     func lookForPushes() async throws {
         try await repair.notice()
+        try await queue.readPauses()
         var position: Int64? = QueueIndex.ids.lowerBound
         while let from = position { position = try await repair.sweep(from: from).next }
     }

@@ -1,6 +1,7 @@
 import APNSGateway
 import ChatDomain
 import ChatStore
+import FCMGateway
 import Foundation
 import GRDB
 import Logging
@@ -36,8 +37,12 @@ final class StoreFixture: Sendable {
     /// The app whose chat pushes have all optional fields and the number of unread messages.
     static let http2App = AppName("http2")
 
+    /// An app for Android.
+    static let firebaseApp = AppName("android")
+
     /// The format of an app's pushes. Those of browsers also have the number of unread messages.
-    static func format(of app: AppName, namesMessage: Bool) -> APNSFormat {
+    static func format(of app: AppName, namesMessage: Bool) -> any PushFormat {
+        if app == firebaseApp { return FCMFormat(.data) }
         if app == http2App { return APNSFormat(.http2, payloadLimit: 2048, showsUnread: true) }
         return APNSFormat(
             namesMessage || app == .web ? .http2 : .binary, payloadLimit: 2048, fields: [], showsUnread: app == .web)

@@ -196,6 +196,6 @@ struct OriginStateTests {
         ] as [(String, Int64?)])
     func retryAfter(text: String, seconds: Int64?) {
         #expect(
-            WebPushResponse.time(text, now: Self.start) == seconds.map { Timestamp(seconds: Self.start.seconds + $0) })
+            Timestamp(retryAfter: text, now: Self.start) == seconds.map { Timestamp(seconds: Self.start.seconds + $0) })
     }
 }

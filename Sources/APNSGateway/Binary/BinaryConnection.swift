@@ -1,4 +1,5 @@
 import ChatDomain
+import GatewayPool
 import Logging
 import NIOCore
 import PushWire
@@ -71,12 +72,10 @@ final class BinaryConnection: ChannelConnection {
         var frames = channel.allocator.buffer(capacity: lease.pushes.reduce(0) { $0 + $1.payload.count + 160 })
         let latestExpiration = now + Self.longestStorage
         for push in lease.pushes {
-            let token: DeviceToken
-            switch push.address {
-            case .token(let known): token = known
-            }
+            // APNSFormat refuses pushes to other addresses.
+            guard case .token(let address) = push.address, let token = address.bytes else { continue }
             BinaryNotification(
-                command: command, token: token.bytes, payload: ByteBuffer(bytes: push.payload),
+                command: command, token: token, payload: ByteBuffer(bytes: push.payload),
                 identifier: push.identifier, expiration: UInt32(clamping: push.expiration ?? latestExpiration.seconds),
                 priority: push.priority.map { $0 == 1 ? 5 : $0 }
             ).write(to: &frames)

@@ -1,4 +1,5 @@
 import ChatDomain
+import GatewayPool
 import NIOCore
 import PushWire
 

@@ -1,4 +1,5 @@
 package import ChatDomain
+package import GatewayPool
 import NIOCore
 import NIOPosix
 import PushWire

@@ -1,4 +1,5 @@
 package import ChatDomain
+package import GatewayPool
 package import Logging
 import NIOCore
 import NIOPosix
@@ -76,7 +77,7 @@ package final class BinaryGateway: PushGateway {
         pool.reconfigure(target: endpoint.map(Target.init))
     }
 
-    // ``HTTP2Gateway`` has the same members. A shared extension would have to make the pool `package`.
+    // ``HTTP2Gateway`` has the same members. A shared extension would have to make ``BinaryConnection`` `package`.
     package var openConnections: Int { pool.openConnections }
     package func slot(fresh: Bool) async -> ConnectionSlot? { await pool.slot(fresh: fresh) }
     package func write(_ lease: Lease) { pool.write(lease) }

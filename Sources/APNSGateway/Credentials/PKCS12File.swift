@@ -1,4 +1,5 @@
 import Foundation
+import GatewayPool
 import NIOSSL
 
 /// A file that is not PEM: PKCS#12, or a file that was mistaken for it.

@@ -1,4 +1,5 @@
 import Foundation
+package import GatewayPool
 import NIOSSL
 package import PushWire
 

@@ -19,8 +19,12 @@ extension APNSFormat {
             // The app needs the tag to report the activity's update token.
             if attributes["tag"] == nil { attributes["tag"] = .string(tag.text) }
             aps["attributes"] = .object(attributes)
-            // From iOS 18 on, this asks for an update token. Older systems always create one.
-            aps["input-push-token"] = .number(1)
+            if let channel = content.channel {
+                aps["input-push-channel"] = .string(channel)
+            } else {
+                // From iOS 18 on, this asks for an update token. Older systems always create one.
+                aps["input-push-token"] = .number(1)
+            }
         }
         if let alert = content.alert { aps["alert"] = .object(alert) }
         if let date = content.staleDate { aps["stale-date"] = .number(date.seconds) }

@@ -62,7 +62,7 @@ package struct APNSFormat: PushFormat {
     // MARK: - Rows of the queue
 
     package func push(_ row: QueuedPush, identifier: UInt32) throws(PushRefusal) -> Push {
-        guard let address = row.address else { throw Refusal.token.named(by: kind) }
+        guard case .token(let token)? = row.address, !token.isFirebase else { throw Refusal.token.named(by: kind) }
         guard var payload = row.payload else { throw Refusal.noJSON.named(by: kind) }
         var type = row.type ?? Push.alert
         if !row.isOurs, !payload.isEmpty {
@@ -85,7 +85,7 @@ package struct APNSFormat: PushFormat {
             id = row.apnsID.lowercased()
         }
         return Push(
-            id: row.id, identifier: identifier, address: address, payload: payload, expiration: row.expiration,
+            id: row.id, identifier: identifier, address: .token(token), payload: payload, expiration: row.expiration,
             priority: row.priority.flatMap(UInt8.init(exactly:)), apnsID: id, type: type, collapseID: row.collapseID)
     }
 

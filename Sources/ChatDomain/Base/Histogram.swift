@@ -59,7 +59,7 @@ package final class Histogram: Sendable {
     }
 
     /// Records several values under one lock.
-    package func record(_ values: some Sequence<Double>) {
+    package func record(_ values: [Double]) {
         state.withLock { state in for value in values { state.add(value, 1, bounds) } }
     }
 

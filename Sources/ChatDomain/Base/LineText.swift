@@ -16,4 +16,10 @@ extension String {
     package var oneLine: String {
         String(String.UnicodeScalarView(unicodeScalars.map { $0.isUnsafeInLine ? " " : $0 }))
     }
+
+    /// Returns the printable ASCII characters among the first `limit` Unicode scalars. For explanations of push
+    /// services.
+    package func printableASCII(limit: Int) -> String {
+        String(String.UnicodeScalarView(unicodeScalars.prefix(limit).filter { (0x20...0x7E).contains($0.value) }))
+    }
 }

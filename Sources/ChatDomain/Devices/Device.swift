@@ -15,51 +15,6 @@ package struct AppName: Sendable, Hashable, Comparable, CustomStringConvertible 
     package var description: String { text }
 }
 
-/// The address of a device at its push service: opaque bytes that the app received from iOS.
-package struct DeviceToken: Sendable, Hashable, CustomStringConvertible {
-    /// The number of bytes. Apple's tokens have 32 today, and Apple asks not to assume a size. A shorter one is a
-    /// truncated token.
-    package static let sizes = 32...100
-
-    package let bytes: [UInt8]
-
-    package init?(bytes: [UInt8]) {
-        guard Self.sizes.contains(bytes.count) else { return nil }
-        self.bytes = bytes
-    }
-
-    /// Reads any form that Apple's documents and tutorials print: hexadecimal digits of either case, with or without
-    /// blanks and `<…>`.
-    ///
-    /// Rejects the form of `NSData.description` since iOS 13 (`{length = 32, bytes = 0x…}`). It is abbreviated, so the
-    /// token cannot be recovered from it.
-    package init(parsing text: String, field: String = "token") throws(ChatError) {
-        var digits = FieldText.trimmed(text).utf8[...]
-        guard !digits.contains(where: { $0 == UInt8(ascii: "{") || $0 == UInt8(ascii: "=") }) else {
-            throw .invalid(
-                field, "is the description of a Data value, not a token; send the hexadecimal digits of its bytes")
-        }
-        if digits.first == UInt8(ascii: "<"), digits.last == UInt8(ascii: ">") {
-            digits = digits.dropFirst().dropLast()
-        }
-        let packed = digits.filter { $0 != UInt8(ascii: " ") }
-        guard let bytes = Hex.bytes(packed) else {
-            throw .invalid(field, "must be an even number of hexadecimal digits")
-        }
-        guard let token = DeviceToken(bytes: bytes) else {
-            let digits = (Self.sizes.lowerBound * 2, Self.sizes.upperBound * 2)
-            throw .invalid(field, "must have \(digits.0) to \(digits.1) hexadecimal digits, has \(packed.count)")
-        }
-        self = token
-    }
-
-    /// Lower-case hexadecimal digits. Tokens are stored and shown in this form.
-    package var description: String { Hex.text(bytes) }
-
-    /// The first eight digits. They are enough to tell devices apart in the log, but not enough to push to one.
-    package var shortened: String { Hex.text(Array(bytes.prefix(4))) + "…" }
-}
-
 /// A user's name in the operator's own system, for example an account's id. The relay does not interpret it. References
 /// are compared in composed form (NFC).
 package struct UserReference: Sendable, Hashable, CustomStringConvertible {

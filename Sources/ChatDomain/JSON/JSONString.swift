@@ -5,8 +5,12 @@ package enum JSONString {
     }
 
     /// Whether the text needs no escapes. Most texts need none and are copied unchanged.
-    private static func isPlain(_ text: String) -> Bool {
-        text.utf8.allSatisfy { $0 >= 0x20 && $0 != UInt8(ascii: "\"") && $0 != UInt8(ascii: "\\") }
+    private static func isPlain(_ text: String) -> Bool { text.utf8.allSatisfy(isPlain) }
+
+    /// Whether a JSON string may contain the byte without an escape.
+    @inline(__always)
+    static func isPlain(_ byte: UInt8) -> Bool {
+        byte >= 0x20 && byte != UInt8(ascii: "\"") && byte != UInt8(ascii: "\\")
     }
 
     package static func escapedSize(_ scalars: some Sequence<Unicode.Scalar>) -> Int {
@@ -24,31 +28,40 @@ package enum JSONString {
     package static func escape(_ text: String, into document: inout String) {
         if isPlain(text) {
             document += text
+        } else {
+            var bytes: [UInt8] = []
+            escape(text, into: &bytes)
+            document += String(decoding: bytes, as: UTF8.self)
+        }
+    }
+
+    package static func escape(_ text: String, into document: inout [UInt8]) {
+        if isPlain(text) {
+            document += text.utf8
             return
         }
-        for scalar in text.unicodeScalars {
-            if scalar.value >= 0x20 && scalar != "\"" && scalar != "\\" {
-                document.unicodeScalars.append(scalar)
+        for byte in text.utf8 {
+            if isPlain(byte) {
+                document.append(byte)
             } else {
-                document += escaped(scalar)
+                document += escaped(byte).utf8
             }
         }
     }
 
     /// Returns the shortest escape of a character that a string must not contain (RFC 8259 §7). `/` and characters
     /// outside ASCII need no escape.
-    private static func escaped(_ scalar: Unicode.Scalar) -> String {
-        switch scalar.value {
-        case 0x22: return #"\""#
-        case 0x5C: return #"\\"#
-        case 0x08: return #"\b"#
-        case 0x09: return #"\t"#
-        case 0x0A: return #"\n"#
-        case 0x0C: return #"\f"#
-        case 0x0D: return #"\r"#
-        default:
-            // A control character below 32.
-            return "\\u" + Hex.text([0, UInt8(truncatingIfNeeded: scalar.value)])
+    private static func escaped(_ byte: UInt8) -> String {
+        switch byte {
+        case 0x22: #"\""#
+        case 0x5C: #"\\"#
+        case 0x08: #"\b"#
+        case 0x09: #"\t"#
+        case 0x0A: #"\n"#
+        case 0x0C: #"\f"#
+        case 0x0D: #"\r"#
+        // A control character below 32.
+        default: "\\u" + Hex.text([0, byte])
         }
     }
 

@@ -23,6 +23,23 @@ extension JSONValue {
     }
 }
 
+/// The names of an object's members. They are compared as bytes, because comparing texts uses their normal forms, which
+/// is costly (see ``JSONObject``).
+private struct MemberNames {
+    /// Comparing a name with a few others is faster than hashing it.
+    private static let few = 8
+    private var names: Set<[UInt8]> = []
+
+    /// Returns whether the name is new.
+    mutating func insert(_ name: String, after members: [(name: String, value: JSONValue)]) -> Bool {
+        guard members.count >= Self.few else {
+            return !members.contains { $0.name.utf8.count == name.utf8.count && $0.name.utf8.elementsEqual(name.utf8) }
+        }
+        if names.isEmpty { names = Set(members.map { Array($0.name.utf8) }) }
+        return names.insert(Array(name.utf8)).inserted
+    }
+}
+
 private struct JSONReader {
     private typealias Malformed = JSONValue.Malformed
 
@@ -79,15 +96,14 @@ private struct JSONReader {
 
     private mutating func object(depth: Int) throws(JSONValue.Malformed) -> JSONObject {
         var object = JSONObject()
-        // Compare the names as bytes. Comparing texts uses their normal forms, which is costly (see ``JSONObject``).
-        var names: Set<[UInt8]> = []
+        var names = MemberNames()
         try list("object", until: "}", depth: depth) { reader throws(JSONValue.Malformed) in
             let start = reader.position
             guard reader.next == UInt8(ascii: "\"") else {
                 throw reader.malformed("expected a member's name in quotes")
             }
             let name = try reader.string()
-            guard names.insert(Array(name.utf8)).inserted else {
+            guard names.insert(name, after: object.members) else {
                 throw reader.malformed("duplicate member name", at: start)
             }
             reader.skipBlanks()
@@ -146,7 +162,9 @@ private struct JSONReader {
     private mutating func string() throws(JSONValue.Malformed) -> String {
         let start = position
         position += 1
-        var text: [UInt8] = []
+        while let byte = next, JSONString.isPlain(byte) { position += 1 }
+        // Most strings end here, without an escape.
+        var text = bytes[start + 1..<position]
         while let byte = next {
             position += 1
             switch byte {

@@ -19,6 +19,10 @@ package protocol ActivityStore: Sendable {
     /// - Throws: ``ChatError/Code/notJoined``; ``ChatError/Code/notFound`` if no activity with this tag is active for the
     ///   member's device.
     func report(_ report: ActivityTokenReport, by member: MemberID) async throws(ChatError)
+    /// Stores a token of a device that its app reports through the operator's own system.
+    ///
+    /// - Throws: The same errors as ``report(_:by:)``, except that the device need not exist.
+    func report(_ report: ActivityTokenReport, of device: DeviceToken, app: AppName) async throws(ChatError)
     /// Returns activities with ids below `cursor`, newest first. With a `token`, returns only those that it started.
     func activities(
         startedWith token: Int64?, before cursor: ActivityID?, limit: Int
@@ -27,11 +31,15 @@ package protocol ActivityStore: Sendable {
     func activity(_ id: ActivityID) async throws(ChatError) -> ActivityRecord
 
     /// Leases an activity that is due, for ``ActivityLimits/lease``. `nil` if none is due.
-    func lease() async throws(ChatError) -> ActivityRecord?
+    func lease() async throws(ChatError) -> ActivityLease?
+    /// Returns the time at which an activity is due. `nil` if none is.
+    func nextDue() async throws(ChatError) -> Timestamp?
+    /// Signals the continuation whenever a call or a token has made an activity due in this process.
+    func announceWork(to signal: AsyncStream<Void>.Continuation)
     /// Returns at most `limit` devices on which the activity has to be started, in the order of their push-to-start
     /// tokens, after `cursor`.
     func startTokens(
-        of activity: ActivityRecord, after cursor: DeviceToken?, limit: Int
+        of activity: ActivityRecord, _ part: ActivityAudiencePart, after cursor: DeviceToken?, limit: Int
     ) async throws(ChatError) -> [DeviceToken]
     /// Records that the start was queued.
     func started(_ activity: ActivityRecord, by notifications: [NotificationID]) async throws(ChatError)
@@ -43,6 +51,10 @@ package protocol ActivityStore: Sendable {
     ) async throws(ChatError)
     /// Deletes tokens that the push service has refused.
     func forget(_ tokens: [DeviceToken], of app: AppName) async throws(ChatError)
+    /// Stores the state of the activity's channel.
+    func record(_ channel: ActivityChannel, of activity: ActivityRecord) async throws(ChatError)
     /// Ends a lease. The activity remains due if a call or a token has come in the meantime.
-    func settle(_ activity: ActivityRecord) async throws(ChatError)
+    ///
+    /// - Parameter next: The time at which the activity is due again. `nil` if nothing remains to be done.
+    func settle(_ activity: ActivityRecord, next: Timestamp?) async throws(ChatError)
 }

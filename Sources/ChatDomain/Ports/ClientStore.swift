@@ -19,12 +19,14 @@ package struct ClientRoom: Sendable, Hashable {
     package let code: SecretCode
     /// `nil` until a call of ``ClientStore/alias(of:)``.
     package let alias: RoomAlias?
+    package let title: RoomTitle?
     package let createdAt: Timestamp
 
-    package init(id: Int64, code: SecretCode, alias: RoomAlias?, createdAt: Timestamp) {
+    package init(id: Int64, code: SecretCode, alias: RoomAlias?, title: RoomTitle? = nil, createdAt: Timestamp) {
         self.id = id
         self.code = code
         self.alias = alias
+        self.title = title
         self.createdAt = createdAt
     }
 }

@@ -47,6 +47,17 @@ package struct DeviceEdit: Sendable, Hashable {
         case keep
         case remove
         case set(Value)
+
+        /// Returns the stored value after the change.
+        ///
+        /// - Parameter stored: Returns the value in stored form.
+        func result<Stored>(_ old: Stored?, _ stored: (Value) -> Stored) -> Stored? {
+            switch self {
+            case .keep: old
+            case .remove: nil
+            case .set(let value): stored(value)
+            }
+        }
     }
 
     package var user: Change<UserReference>

@@ -1,4 +1,4 @@
-/// The moderator of an action, for its record.
+/// The moderator or operator who acts, for the record of the action.
 package struct Moderator: Sendable, Hashable {
     /// The name of an access token, or `admin`.
     package let name: String
@@ -8,6 +8,9 @@ package struct Moderator: Sendable, Hashable {
         self.name = name
         self.address = address
     }
+
+    /// A person with access to the database, through a command.
+    package static let commandLine = Moderator(name: "command line", address: nil)
 }
 
 /// A request to ban members, devices or addresses from a room or from all rooms, or to close a room.
@@ -156,17 +159,19 @@ package struct RecodedRoom: Sendable, Hashable {
     }
 }
 
-/// The record of one moderation action.
+/// The record of one action of a moderator or operator.
 package struct ModerationRecord: Sendable, Hashable {
     package enum Action: String, Sendable, CaseIterable {
         case remove, ban, unban, delete, close, open, recode
+        /// Changes of the queue: ``QueueAdministration``.
+        case retry, cancel, purge, pause, resume
     }
 
     package let id: Int64
     /// An ``Action``, or any text that another program stored.
     package let action: String
     package let room: SecretCode?
-    /// A member's name, a message's id, or the room's previous code.
+    /// A member's name, a message's id, the room's previous code, or the pushes of a change of the queue.
     package let subject: String?
     package let actor: String
     package let address: String?
@@ -185,7 +190,7 @@ package struct ModerationRecord: Sendable, Hashable {
     }
 }
 
-/// Moderates rooms. Each call that changes something writes one record in the same transaction.
+/// Moderates rooms. Each change by a moderator writes one record in the same transaction.
 package protocol Moderation: Sendable {
     /// Removes a member from its room, as if it had left. Its waiting pushes for the room are not sent.
     ///
@@ -214,6 +219,11 @@ package protocol Moderation: Sendable {
     ///
     /// - Throws: ``ChatError/Code/notFound``.
     func delete(_ message: MessageID, by moderator: Moderator) async throws(ChatError)
+    /// Deletes a message of a member as ``delete(_:by:)`` does, at the member's own request. Writes no record.
+    ///
+    /// - Throws: ``ChatError/Code/notJoined``. ``ChatError/notOwnMessage`` unless the member has written the message,
+    ///   in the room where it is now.
+    func deleteOwn(_ message: MessageID, of member: MemberID) async throws(ChatError)
     /// Returns moderation records, newest first.
     func records(before cursor: Int64?, limit: Int) async throws(ChatError) -> Page<ModerationRecord>
 }

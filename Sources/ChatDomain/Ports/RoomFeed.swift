@@ -13,11 +13,22 @@ package struct RoomPosition: Sendable, Hashable {
     }
 }
 
+/// The number of a room's members, and its title: what streams report about the room itself.
+package struct RoomSummary: Sendable, Hashable {
+    package let members: Int
+    package let title: RoomTitle?
+
+    package init(members: Int, title: RoomTitle? = nil) {
+        self.members = members
+        self.title = title
+    }
+}
+
 /// The changes in rooms since the last ``RoomFeed/takeRoomChanges()``.
 package struct RoomChanges: Sendable, Hashable {
     /// Rooms with new messages.
     package var messages: Set<SecretCode> = []
-    /// Rooms that a member has entered or left.
+    /// Rooms that a member has entered or left, or that have another title.
     package var memberships: Set<SecretCode> = []
     /// Members that have entered or left.
     package var members: Set<MemberID> = []
@@ -53,7 +64,7 @@ package protocol RoomFeed: Sendable {
     func receipts(in room: SecretCode, for members: Set<MemberID>) async throws(ChatError) -> [MemberID: Receipt]
     /// Returns whether `room` was given the new code `code`.
     func hasMoved(_ room: SecretCode, to code: SecretCode) async throws(ChatError) -> Bool
-    func memberCount(of room: SecretCode) async throws(ChatError) -> Int
+    func summary(of room: SecretCode) async throws(ChatError) -> RoomSummary
     /// Returns a stream that yields when there are changes to take. Signals that no one has consumed are merged into
     /// one. The feed collects changes from the first call on.
     func roomChanges() -> AsyncStream<Void>

@@ -11,23 +11,51 @@ package enum RoomHistory: String, Sendable, Hashable, CaseIterable {
     }
 }
 
+/// The operator's choices for a room.
+package struct RoomChoices: Sendable, Hashable {
+    /// `nil` if the room follows the setting `messages.history`.
+    package var history: RoomHistory?
+    package var title: RoomTitle?
+
+    package init(history: RoomHistory? = nil, title: RoomTitle? = nil) {
+        self.history = history
+        self.title = title
+    }
+
+    /// Returns the choices after an edit.
+    package func edited(by edit: RoomEdit) -> RoomChoices {
+        RoomChoices(history: edit.history.result(history) { $0 }, title: edit.title.result(title) { $0 })
+    }
+}
+
+/// The changes that the operator makes to a room.
+package struct RoomEdit: Sendable, Hashable {
+    package var history: DeviceEdit.Change<RoomHistory>
+    package var title: DeviceEdit.Change<RoomTitle>
+
+    package init(history: DeviceEdit.Change<RoomHistory> = .keep, title: DeviceEdit.Change<RoomTitle> = .keep) {
+        self.history = history
+        self.title = title
+    }
+}
+
 /// A room with members, as the operator sees it.
 package struct RoomRecord: Sendable, Hashable {
     package let code: SecretCode
     package let members: Int
     package let lastMessage: MessageID?
     package let lastMessageAt: Timestamp?
-    /// The operator's choice. `nil` if the room follows the setting `messages.history`.
-    package let history: RoomHistory?
+    package let choices: RoomChoices
 
     package init(
-        code: SecretCode, members: Int, lastMessage: MessageID?, lastMessageAt: Timestamp?, history: RoomHistory? = nil
+        code: SecretCode, members: Int, lastMessage: MessageID?, lastMessageAt: Timestamp?,
+        choices: RoomChoices = RoomChoices()
     ) {
         self.code = code
         self.members = members
         self.lastMessage = lastMessage
         self.lastMessageAt = lastMessageAt
-        self.history = history
+        self.choices = choices
     }
 }
 
@@ -128,6 +156,83 @@ package struct MessageRecord: Sendable, Hashable {
     }
 }
 
+/// A search in a room's messages, newest first.
+package struct MessageSearch: Sendable, Hashable {
+    /// The messages to search.
+    package enum Scope: Sendable, Hashable {
+        /// All messages of a room.
+        case room(SecretCode)
+        /// The messages that the member may read.
+        case member(MemberID)
+    }
+
+    /// The number of messages to read at a time.
+    package static let step = 1000
+    /// The maximum number of messages that one search examines: about 30 milliseconds of work.
+    package static let mostExamined = 20_000
+
+    package let text: SearchText
+    package let scope: Scope
+    /// Only messages before this one. `nil` for all.
+    package let before: MessageID?
+
+    package init(_ text: SearchText, in scope: Scope, before: MessageID? = nil) {
+        self.text = text
+        self.scope = scope
+        self.before = before
+    }
+}
+
+/// A member of a room as the other members see it, without its udid, which is its proof of identity.
+package struct RoomMember: Sendable, Hashable {
+    package let nickname: String
+    /// Whether it is the member that asks.
+    package let isOwn: Bool
+    /// The full hour in which the member was last seen. Others need not know more.
+    package let lastSeen: Timestamp
+
+    package init(nickname: String, isOwn: Bool, lastSeen: Timestamp) {
+        self.nickname = nickname
+        self.isOwn = isOwn
+        self.lastSeen = lastSeen.fullHour
+    }
+}
+
+/// A program that wrote one of a room's newest messages.
+package struct RoomProgram: Sendable, Hashable {
+    /// The number of a room's newest messages in which to look for programs, and the maximum number of programs.
+    package static let recent = 500
+    package static let most = 50
+
+    package let name: String
+    /// Whether the operator has posted, or a program with the operator's token.
+    package let isOperator: Bool
+    /// The full hour of its last message.
+    package let lastSeen: Timestamp
+
+    package init(name: String, isOperator: Bool, lastSeen: Timestamp) {
+        self.name = name
+        self.isOperator = isOperator
+        self.lastSeen = lastSeen.fullHour
+    }
+}
+
+extension Timestamp {
+    fileprivate var fullHour: Timestamp { Timestamp(seconds: seconds - seconds % 3600) }
+}
+
+/// A page of the list of a room's members, for a member.
+package struct RoomMemberPage: Sendable {
+    package let members: Page<RoomMember>
+    /// Programs, on the first page only. The one that has posted last comes first.
+    package let programs: [RoomProgram]
+
+    package init(members: Page<RoomMember>, programs: [RoomProgram]) {
+        self.members = members
+        self.programs = programs
+    }
+}
+
 /// The direction of a list of messages.
 package enum MessageOrder: Sendable, Hashable {
     /// Messages before the given one. `nil` for all.
@@ -178,11 +283,15 @@ package struct MessageDelivery: Sendable, Hashable {
     }
 }
 
-/// Rooms as the operator sees them, and the operator's choices for them.
+/// Rooms as the operator sees them, and the operator's choices for them. Also what members see of their room apart from
+/// its messages.
 package protocol RoomRecords: Sendable {
-    /// Sets the history of a room, which need not have members. `nil` selects the setting's history. The choice applies
-    /// to members that join from then on.
-    func setHistory(_ history: RoomHistory?, of room: SecretCode) async throws(ChatError)
+    /// Changes the operator's choices for a room, which need not have members. A new history applies to members that
+    /// join from then on. The feed reports the room among ``RoomChanges/memberships``.
+    ///
+    /// - Returns: The choices after the change.
+    @discardableResult
+    func edit(_ room: SecretCode, _ edit: RoomEdit) async throws(ChatError) -> RoomChoices
     /// Returns rooms whose code begins with `prefix` and follows `cursor`, in the order of their codes.
     func rooms(
         startingWith prefix: String, after cursor: SecretCode?, limit: Int
@@ -193,6 +302,17 @@ package protocol RoomRecords: Sendable {
     func messages(
         of room: SecretCode, _ order: MessageOrder, limit: Int
     ) async throws(ChatError) -> Page<MessageRecord>
+    /// Returns messages that contain a text, the newest first. Examines a limited number of messages. So a page may have
+    /// fewer messages than `limit`, or none, and still a `next`.
+    ///
+    /// - Throws: ``ChatError/Code/notJoined``, if a member searches that is in no room.
+    func search(_ search: MessageSearch, limit: Int) async throws(ChatError) -> Page<MessageRecord>
+    /// Returns the members of the member's room in the order of entry, and the programs that it has messages of.
+    ///
+    /// - Throws: ``ChatError/Code/notJoined``.
+    func members(
+        for member: MemberID, after cursor: Int64?, limit: Int
+    ) async throws(ChatError) -> RoomMemberPage
     /// Returns the reach of each of a room's messages.
     func reach(of messages: [MessageRecord]) async throws(ChatError) -> [MessageReach]
     /// Returns the reach of a message.

@@ -63,17 +63,27 @@ package struct PostRequest: Sendable, Hashable {
 /// The result of a post.
 package struct PostReceipt: Sendable, Hashable {
     package let message: MessageID
+    /// The time at which the message was posted, as stored.
+    package let time: Timestamp
     /// Whether the key was used before. The receipt then belongs to the earlier message, and nothing was written.
     package let isRepeat: Bool
     /// The number of devices for which a push was queued before the response. 0 for a large room, whose pushes are
     /// queued afterwards.
     package let queued: Int
 
-    package init(message: MessageID, isRepeat: Bool, queued: Int) {
+    package init(message: MessageID, time: Timestamp, isRepeat: Bool, queued: Int) {
         self.message = message
+        self.time = time
         self.isRepeat = isRepeat
         self.queued = queued
     }
+}
+
+/// The app of a member's device after an update.
+package enum AppChoice: Sendable, Hashable {
+    case app(AppName)
+    /// The member's app, if its gateway takes the token. Otherwise another app.
+    case current(otherwise: AppName?)
 }
 
 /// Stores members, rooms and messages. When a call returns, its changes are on disk. When it throws, it has changed
@@ -92,12 +102,12 @@ package protocol RoomStore: Sendable {
     /// Stores another token for the member's device.
     ///
     /// - Parameters:
-    ///   - app: The app to which the device belongs from now on. `nil` leaves it unchanged.
+    ///   - app: The app to which the device belongs from now on.
     ///   - user: The user of the session, to whom the device belongs from now on. `nil` without a session.
-    /// - Throws: ``ChatError/Code/notJoined``. ``ChatError/browserNeedsSubscription`` for a browser without an `app`:
-    ///   the caller passes the app only with a subscription.
+    /// - Throws: ``ChatError/Code/notJoined``. ``ChatError/browserNeedsSubscription`` for a browser without a named
+    ///   app: the caller names it only with a subscription.
     func update(
-        _ member: MemberID, token: DeviceToken, app: AppName?, client: ClientInfo, user: UserReference?
+        _ member: MemberID, token: DeviceToken, app: AppChoice, client: ClientInfo, user: UserReference?
     ) async throws(ChatError)
     /// Stores the message and its pushes.
     ///
@@ -125,13 +135,27 @@ package protocol RoomStore: Sendable {
 }
 
 extension RoomStore {
-    /// Returns the app of a member's device after an update: the given one, or the old one.
-    package static func app(_ given: AppName?, after old: AppName) throws(ChatError) -> AppName {
-        guard let given else {
-            if old == .web { throw .browserNeedsSubscription }
-            return old
+    /// Returns the app of a member's device after an update.
+    package static func app(
+        _ choice: AppChoice, of token: DeviceToken, after old: AppName, _ settings: StoreSettings
+    ) throws(ChatError) -> AppName {
+        let other: AppName?
+        switch choice {
+        case .app(let app): return app
+        case .current(let app): other = app
         }
-        return given
+        if old == .web {
+            // A person may have changed from a browser to an Android phone, whose tokens look different.
+            guard token.isFirebase, let other else { throw .browserNeedsSubscription }
+            return other
+        }
+        do throws(ChatError) {
+            try settings.format(settings.current(old.text)).check(token, field: "token")
+            return old
+        } catch {
+            guard let other else { throw error }
+            return other
+        }
     }
 
     /// Returns messages, and records them as fetched by the member.
@@ -145,6 +169,6 @@ extension RoomStore {
     package func update(
         _ member: MemberID, token: DeviceToken, client: ClientInfo, user: UserReference?
     ) async throws(ChatError) {
-        try await update(member, token: token, app: nil, client: client, user: user)
+        try await update(member, token: token, app: .current(otherwise: nil), client: client, user: user)
     }
 }

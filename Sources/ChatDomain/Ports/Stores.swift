@@ -6,6 +6,7 @@ package struct Stores: Sendable {
     package var devices: any DeviceStore
     package var notifications: any NotificationStore
     package var queue: any PushQueue
+    package var queueAdministration: any QueueAdministration
     package var feedback: any FeedbackStore
     package var providerTokens: any ProviderTokenStore
     package var subscriptions: any SubscriptionStore
@@ -20,7 +21,8 @@ package struct Stores: Sendable {
 
     package init(
         rooms: any RoomStore, feed: any RoomFeed, records: any RoomRecords, devices: any DeviceStore,
-        notifications: any NotificationStore, queue: any PushQueue, feedback: any FeedbackStore,
+        notifications: any NotificationStore, queue: any PushQueue,
+        queueAdministration: any QueueAdministration, feedback: any FeedbackStore,
         providerTokens: any ProviderTokenStore, subscriptions: any SubscriptionStore,
         tokens: any TokenStore, clients: any ClientStore, pollRequests: any PollRequestStore,
         unifiedPush: any UnifiedPushStore, activities: any ActivityStore, moderation: any Moderation,
@@ -32,6 +34,7 @@ package struct Stores: Sendable {
         self.devices = devices
         self.notifications = notifications
         self.queue = queue
+        self.queueAdministration = queueAdministration
         self.feedback = feedback
         self.providerTokens = providerTokens
         self.subscriptions = subscriptions

@@ -18,6 +18,8 @@ package enum ActivityLimits {
     package static let lifetime = Duration.seconds(8 * 3600)
     /// The time in which a relay has to send an activity's pushes. After it, another relay may send them.
     package static let lease = Duration.seconds(60)
+    /// The pause after which a relay tries again to read a record that cannot be read.
+    package static let unreadablePause = Duration.seconds(3600)
     /// The type of the attributes that the package for apps defines.
     package static let standardType = "PushChatActivityAttributes"
 }
@@ -64,6 +66,8 @@ package struct ActivityContent: Sendable, Hashable {
     package let relevance: JSONValue?
     /// 10 or 5.
     package let priority: UInt8
+    /// The channel to which a started activity listens. The relay sets it for one push. ``json`` does not have it.
+    package var channel: String?
 
     /// The permitted members of a call.
     package static let fields: Set<String> = [
@@ -163,14 +167,17 @@ package struct ActivityRequest: Sendable, Hashable {
     package let audience: Audience?
     /// The ``AccessToken`` of the caller. `nil` for the administrator.
     package let token: Int64?
+    /// Whether a start asks for a broadcast channel.
+    package let wantsChannel: Bool
     /// Whether the caller may change activities that other tokens have started.
     package let isAdministrator: Bool
 
     package init(
         tag: ActivityTag, app: AppName, content: ActivityContent, audience: Audience?, token: Int64?,
-        isAdministrator: Bool
+        isAdministrator: Bool, wantsChannel: Bool = false
     ) {
         self.isAdministrator = isAdministrator
+        self.wantsChannel = wantsChannel
         self.tag = tag
         self.app = app
         self.content = content
@@ -199,6 +206,8 @@ package struct ActivityRecord: Sendable, Hashable {
     package let isStarted: Bool
     /// The number of devices with an update token.
     package let devices: Int
+    /// `nil` if the start did not ask for one.
+    package let channel: ActivityChannel?
     package let token: Int64?
     package let createdAt: Timestamp
     package let updatedAt: Timestamp
@@ -210,9 +219,10 @@ package struct ActivityRecord: Sendable, Hashable {
         id: ActivityID, tag: ActivityTag, app: AppName, audience: Audience?, start: ActivityContent,
         newest: ActivityContent, revision: Int64, timestamp: Int64, startedBy: [NotificationID], isStarted: Bool,
         devices: Int, token: Int64?, createdAt: Timestamp, updatedAt: Timestamp, endedAt: Timestamp?,
-        lease: Timestamp? = nil
+        channel: ActivityChannel? = nil, lease: Timestamp? = nil
     ) {
         self.id = id
+        self.channel = channel
         self.tag = tag
         self.app = app
         self.audience = audience
@@ -262,4 +272,18 @@ package struct ActivityTarget: Sendable, Hashable {
         self.token = token
         self.notification = notification
     }
+}
+
+/// The result of leasing an activity that is due.
+package enum ActivityLease: Sendable, Hashable {
+    case activity(ActivityRecord)
+    /// The record cannot be read. It is due again after ``ActivityLimits/unreadablePause``.
+    case unreadable(ActivityID, String)
+}
+
+/// The devices on which an activity starts, by their systems.
+package enum ActivityAudiencePart: Sendable, Hashable {
+    case all
+    /// Devices whose activities can listen to a channel, and the others.
+    case channel, noChannel
 }

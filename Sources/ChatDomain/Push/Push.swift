@@ -1,19 +1,19 @@
 /// The destination of a push, in the form that its gateway kind understands.
 package enum Address: Sendable, Hashable, CustomStringConvertible {
-    /// The token that identifies a device at Apple.
+    /// The token that identifies a device at its push service.
     case token(DeviceToken)
 
     /// Reads an address as the queue stores it. `nil` if the text is not an address of any kind.
     ///
-    /// - Parameter text: The address in UTF-8. A token in lower-case hexadecimal digits is read without creating a
-    ///   string.
+    /// - Parameter text: The address in UTF-8. Apple's token in lower-case hexadecimal digits is read without creating
+    ///   a string.
     package init?(stored text: UnsafeRawBufferPointer) {
-        let token =
-            Hex.isLowerCase(text)
-            ? Hex.bytes(text).flatMap(DeviceToken.init(bytes:))
-            : try? DeviceToken(parsing: String(decoding: text, as: UTF8.self))
-        guard let token else { return nil }
-        self = .token(token)
+        if Hex.isLowerCase(text), let token = Hex.bytes(text).flatMap(DeviceToken.init(bytes:)) {
+            self = .token(token)
+        } else {
+            guard let token = try? DeviceToken(parsing: String(decoding: text, as: UTF8.self)) else { return nil }
+            self = .token(token)
+        }
     }
 
     package var description: String {

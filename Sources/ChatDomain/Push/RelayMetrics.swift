@@ -9,13 +9,29 @@ package struct QueueDepth: Sendable, Hashable {
     package var written: Int
     /// The time at which the oldest due push was queued.
     package var oldest: Timestamp?
+    /// The pause that an operator has made. `nil` if the app is not paused.
+    package var pause: QueuePause?
 
-    package init(app: AppName, due: Int = 0, delayed: Int = 0, written: Int = 0, oldest: Timestamp? = nil) {
+    package init(
+        app: AppName, due: Int = 0, delayed: Int = 0, written: Int = 0, oldest: Timestamp? = nil,
+        pause: QueuePause? = nil
+    ) {
         self.app = app
         self.due = due
         self.delayed = delayed
         self.written = written
         self.oldest = oldest
+        self.pause = pause
+    }
+
+    /// Returns the depths of apps that have pushes or a pause, in the order of their names.
+    ///
+    /// - Parameter pauses: The pauses of all apps.
+    package static func list(_ depths: some Sequence<QueueDepth>, _ pauses: [QueuePause]) -> [QueueDepth] {
+        var all = Dictionary(depths.map { ($0.app, $0) }) { first, _ in first }
+        for pause in pauses { all[pause.app, default: QueueDepth(app: pause.app)].pause = pause }
+        return all.values.filter { $0.due + $0.delayed + $0.written > 0 || $0.pause != nil }
+            .sorted { $0.app < $1.app }
     }
 }
 

@@ -108,10 +108,13 @@ package struct MessagePage: Sendable, Hashable {
     package let next: MessageID
     /// The room's current code. The room may have got a new code since the member joined.
     package let room: SecretCode
+    /// `nil` if the room has no title.
+    package let title: RoomTitle?
 
-    package init(messages: [Message], next: MessageID, room: SecretCode) {
+    package init(messages: [Message], next: MessageID, room: SecretCode, title: RoomTitle? = nil) {
         self.messages = messages
         self.next = next
         self.room = room
+        self.title = title
     }
 }

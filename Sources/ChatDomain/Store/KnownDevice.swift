@@ -58,17 +58,6 @@ package struct KnownDevice: Sendable {
     }
 }
 
-extension DeviceEdit.Change {
-    /// The stored value after the change.
-    fileprivate func result(_ old: String?, _ text: (Value) -> String) -> String? {
-        switch self {
-        case .keep: old
-        case .remove: nil
-        case .set(let value): text(value)
-        }
-    }
-}
-
 /// The changes to the usage statistics that follow from a device's activity.
 package struct DeviceSighting: Sendable {
     /// The app's report after the sighting.

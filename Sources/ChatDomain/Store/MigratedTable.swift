@@ -60,7 +60,7 @@ package struct MigratedTable: Sendable {
             "past_members", key: "member_id", numbers: "member_id history_from fetched_to",
             texts: "secret_code udid nickname", times: "time_fetched time_left"),
         MigratedTable(
-            "rooms", key: "room_id", isNumbered: true, numbers: "room_id", texts: "secret_code history alias",
+            "rooms", key: "room_id", isNumbered: true, numbers: "room_id", texts: "secret_code history alias title",
             times: "time_created"),
         MigratedTable(
             "devices", key: "device_id", isNumbered: true, numbers: "device_id refusals",
@@ -111,8 +111,9 @@ package struct MigratedTable: Sendable {
             times: "time_sent"),
         MigratedTable(
             "activities", key: "activity_id", isNumbered: true,
-            numbers: "activity_id revision content_time due token",
-            texts: "app tag audience start newest started_by", flags: "is_started",
+            numbers:
+                "activity_id revision content_time due leased_until token channel_revision channel_failures channel_pause",
+            texts: "app tag audience start newest started_by channel_state channel", flags: "is_started",
             times: "time_created time_updated time_ended"),
         MigratedTable(
             "activity_tokens", key: "activity_token app",
@@ -136,6 +137,7 @@ package struct MigratedTable: Sendable {
             sources: [
                 "chat_message": "(SELECT m.message_id FROM messages m WHERE m.message_id = push_queue.chat_message)"
             ]),
+        MigratedTable("queue_pauses", key: "app", texts: "app reason actor", times: "time_paused"),
         MigratedTable(
             "feedback", key: "feedback_id", isNumbered: true, numbers: "feedback_id", texts: "app device_token result",
             times: "time_reported time_received"),

@@ -51,7 +51,7 @@ package enum RoomRules {
 
     /// A condition on `rooms`, in SQL for both databases: whether no data of the room remain.
     package static let isUnused = """
-        history IS NULL
+        history IS NULL AND title IS NULL
             AND NOT EXISTS (SELECT 1 FROM active_users u WHERE u.secret_code = rooms.secret_code)
             AND NOT EXISTS (SELECT 1 FROM past_members p WHERE p.secret_code = rooms.secret_code)
             AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.secret_code = rooms.secret_code)
@@ -113,7 +113,7 @@ extension ChatError {
         return nil
     }
 
-    /// A member requests the receipt of a message that it did not write, or did not write in this room.
+    /// A member requests the receipt or the deletion of a message that it did not write, or did not write in this room.
     package static var notOwnMessage: ChatError {
         ChatError(.notFound, "You have written no such message in this room", field: "id")
     }
@@ -122,14 +122,16 @@ extension ChatError {
 /// A message that was posted with an idempotency key.
 package struct EarlierPost: Sendable, Hashable {
     private let message: MessageID
+    private let time: Timestamp
     private let text: String
     private let code: String
     private let title: String?
     private let link: String?
 
     /// Creates the value from a row of the table `messages`.
-    package init(message: MessageID, text: String, code: String, title: String?, link: String?) {
+    package init(message: MessageID, time: Timestamp, text: String, code: String, title: String?, link: String?) {
         self.message = message
+        self.time = time
         self.text = text
         self.code = code
         self.title = title
@@ -146,6 +148,6 @@ package struct EarlierPost: Sendable, Hashable {
                 .idempotencyConflict, "Idempotency-Key was used before, for another text or room",
                 field: "Idempotency-Key")
         }
-        return PostReceipt(message: message, isRepeat: true, queued: 0)
+        return PostReceipt(message: message, time: time, isRepeat: true, queued: 0)
     }
 }

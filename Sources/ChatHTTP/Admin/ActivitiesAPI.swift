@@ -17,7 +17,7 @@ struct ActivitiesAPI: Sendable {
         ]
     }
 
-    private static let fields = ActivityContent.fields.union(["tag", "app", "to"])
+    private static let fields = ActivityContent.fields.union(["tag", "app", "to", "channel"])
 
     /// `POST /v1/activities`
     func post(_ request: Request, _ context: ChatContext) async throws -> Response {
@@ -28,13 +28,17 @@ struct ActivitiesAPI: Sendable {
         let app = try app(body.text("app"))
         let content = try ActivityContent(body.object)
         let audience = try audience(body, content.event, caller)
+        let wantsChannel = try body.flag("channel")
+        if wantsChannel, content.event != .start {
+            throw ChatError.invalid("channel", "is only allowed with the event start")
+        }
         // Check the size before the call is stored.
         _ = try environment.configuration.format(of: app).compose(
             content, tag: tag, timestamp: environment.now().seconds)
         let (activity, isRepeat) = try await store.accept(
             ActivityRequest(
                 tag: tag, app: app, content: content, audience: audience, token: caller.token?.id,
-                isAdministrator: caller.token?.grant.scopes.contains(.admin) ?? true))
+                isAdministrator: caller.token?.grant.scopes.contains(.admin) ?? true, wantsChannel: wantsChannel))
         environment.logger.info(
             "Live Activity accepted",
             metadata: context.ids.metadata([
@@ -101,11 +105,16 @@ extension ActivityRecord {
         [
             "id": .number(id), "tag": .string(tag.text), "app": .string(app.text),
             "event": .string(newest.event.rawValue), "state": .optional(newest.state),
-            "to": audience.map(\.json) ?? .null, "type": .string(start.type), "revision": .number(revision),
+            "to": audience.map(\.json) ?? .null, "type": .string(start.type), "channel": .optional(channel?.json),
+            "revision": .number(revision),
             "devices": .number(devices), "notifications": .array(startedBy.map { .number($0) }),
             "created_at": .time(createdAt), "updated_at": .time(updatedAt), "ended_at": .optional(endedAt),
         ]
     }
+}
+
+extension ActivityChannel {
+    fileprivate var json: JSONObject { ["state": .string(state.rawValue), "id": .optional(id)] }
 }
 
 extension JSONValue {

@@ -43,7 +43,7 @@ struct AdminAPI: Sendable {
         let token = try Self.token(context)
         let query = try AdminQuery(request, names: ["app"])
         let body = try await AdminBody.read(
-            request, members: Self.registration.union(["environment"]), isOptional: true)
+            request, members: Self.registration.union(["environment", "start_tokens"]), isOptional: true)
         return try await register(token, app: app(query.text("app")), body, context)
     }
 
@@ -57,20 +57,34 @@ struct AdminAPI: Sendable {
         guard named == nil || asked == nil || named == asked else {
             throw ChatError.invalid("app", "differs from the one in the query")
         }
-        var app = try named ?? asked ?? environment.configuration.app(named: nil)
+        let configuration = environment.configuration
+        var app = try named ?? asked ?? configuration.app(named: nil, of: token)
         let place = try body.value("environment") { text, field throws(ChatError) in
             guard let environment = AppEnvironment(text) else { throw .invalid(field, AppEnvironment.rule) }
             return environment
         }
-        if let place { app = try environment.configuration.app(like: app, in: place) }
-        return try await register(token, app: app, Self.edit(body), context)
+        if let place { app = try configuration.app(like: app, in: place) }
+        if app != .web { try configuration.format(of: app).check(token, field: "token") }
+        let edit = try Self.edit(body)
+        let starts = try body.startTokens()
+        guard starts.isEmpty || !token.isFirebase && app != .web else {
+            throw ChatError.invalid("start_tokens", "are for iPhones only")
+        }
+        let response = try await register(token, app: app, edit, context)
+        // A request that fails in between is repeated by the caller.
+        for (type, start) in starts {
+            try await stores.activities.report(
+                ActivityTokenReport(token: start, use: .start(type: type), system: edit.client.systemVersion),
+                of: token, app: app)
+        }
+        return response
     }
 
     /// `POST /v1/devices`: registers a phone by its token, or a browser by its subscription.
     func subscribe(_ request: Request, _ context: ChatContext) async throws -> Response {
         _ = try AdminQuery(request, names: [])
         let body = try await AdminBody.read(
-            request, members: Self.registration.union(["subscription", "token", "environment"]))
+            request, members: Self.registration.union(["subscription", "token", "environment", "start_tokens"]))
         if let token = try body.value("token", DeviceToken.init(parsing:field:)) {
             guard body.object["subscription"] ?? .null == .null else {
                 throw ChatError.invalid("token", "must be left out with subscription")
@@ -81,8 +95,8 @@ struct AdminAPI: Sendable {
             throw ChatError(
                 .missingField, "Missing subscription of a browser, or token of a phone", field: "subscription")
         }
-        guard body.object["environment"] ?? .null == .null else {
-            throw ChatError.invalid("environment", "is for phones only")
+        for field in ["environment", "start_tokens"] where body.object[field] ?? .null != .null {
+            throw ChatError.invalid(field, "is for phones only")
         }
         guard let browsers = environment.relay.browsers else { throw ChatError.noPushesToBrowsers }
         guard try body.text("app").map({ $0 == AppName.web.text }) ?? true else {
@@ -374,18 +388,21 @@ struct AdminAPI: Sendable {
     /// `PATCH /v1/rooms`: changes the operator's settings for a room.
     func editRoom(_ request: Request, _ context: ChatContext) async throws -> Response {
         _ = try AdminQuery(request, names: [])
-        let body = try await AdminBody.read(request, members: ["room", "history"])
+        let body = try await AdminBody.read(request, members: ["room", "history", "title"])
         guard let room = try body.room() else { throw ChatError.missing("room") }
-        let history: RoomHistory?
-        switch try body.change("history", RoomHistory.init(parsing:field:)) {
-        case .keep: throw ChatError.missing("history")
-        case .remove: history = nil
-        case .set(let choice): history = choice
+        let edit = RoomEdit(
+            history: try body.change("history", RoomHistory.init(parsing:field:)),
+            title: try body.change("title", RoomTitle.init(parsing:field:)))
+        guard edit != RoomEdit() else {
+            throw ChatError(.missingField, "Missing history or title", field: "history")
         }
-        try await stores.records.setHistory(history, of: room)
+        let choices = try await stores.records.edit(room, edit)
         let caller = try context.caller().name
-        logger.info("history of a room chosen", metadata: context.ids.metadata([LogKeys.caller: "\(caller)"]))
-        return Responses.json(["room": .string(room.text), "history": .optional(history?.rawValue)])
+        logger.info("room changed", metadata: context.ids.metadata([LogKeys.caller: "\(caller)"]))
+        return Responses.json([
+            "room": .string(room.text), "history": .optional(choices.history?.rawValue),
+            "title": .optional(choices.title?.text),
+        ])
     }
 
     /// `GET /v1/members`
@@ -398,19 +415,28 @@ struct AdminAPI: Sendable {
 
     /// `GET /v1/messages`: newest first, or oldest first after the message in `since`.
     func messages(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let query = try AdminQuery(request, names: ["room", "since", "text", "reach", "limit", "cursor"])
+        let query = try AdminQuery(request, names: ["room", "since", "search", "text", "reach", "limit", "cursor"])
         let room = try context.caller().room(query.room())
         let (since, cursor) = (try query.since(), try query.cursor())
         guard since == nil || cursor == nil else {
             throw ChatError.invalid("since", "cannot go together with cursor: give the last message's id")
         }
+        let search = try query.value("search", SearchText.init(parsing:field:))
+        guard search == nil || since == nil else { throw ChatError.invalid("since", "cannot go together with search") }
         let withText = try query.flag("text") ?? false
         let withReach = try query.flag("reach") ?? false
         guard try !withReach || query.limit() <= HTTPLimits.reachPage else {
             throw ChatError.invalid("limit", "must be at most \(HTTPLimits.reachPage) with reach")
         }
-        let page = try await stores.records.messages(
-            of: room, since.map { .oldestFirst(after: $0) } ?? .newestFirst(before: cursor), limit: query.limit())
+        let page =
+            if let search {
+                try await stores.records.search(
+                    MessageSearch(search, in: .room(room), before: cursor), limit: query.limit())
+            } else {
+                try await stores.records.messages(
+                    of: room, since.map { .oldestFirst(after: $0) } ?? .newestFirst(before: cursor),
+                    limit: query.limit())
+            }
         var items = page.items.map { $0.json(withText: withText) }
         if withReach {
             for (index, reach) in try await stores.records.reach(of: page.items).enumerated() {
@@ -448,14 +474,12 @@ struct AdminAPI: Sendable {
         return Responses.json(["warnings": .array(environment.relay.recentWarnings)])
     }
 
-    private static let openAPI = Responses.response(
-        ByteBuffer(bytes: WebFile.embedded("openapi.json")), type: "application/json",
-        headers: [.cacheControl: "no-cache"])
+    private static let openAPI = WebFile("/v1/openapi.json", "application/json", WebFile.embedded("openapi.json"))
 
     /// `GET /v1/openapi.json`: the OpenAPI document of the admin API.
     func description(_ request: Request, _ context: ChatContext) throws -> Response {
         _ = try AdminQuery(request, names: [])
-        return Self.openAPI
+        return Self.openAPI.response(to: request)
     }
 
     /// Returns the app that a request names. `nil` if it names none.
@@ -528,7 +552,8 @@ extension RoomRecord {
     fileprivate var json: JSONObject {
         [
             "code": .string(code.text), "members": .number(members), "last_message": .optional(lastMessage),
-            "last_message_at": .optional(lastMessageAt), "history": .optional(history?.rawValue),
+            "last_message_at": .optional(lastMessageAt), "history": .optional(choices.history?.rawValue),
+            "title": .optional(choices.title?.text),
         ]
     }
 }

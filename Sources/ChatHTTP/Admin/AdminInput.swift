@@ -107,6 +107,28 @@ struct AdminBody: Sendable {
         return Set(try Self.list(value, "tags", max: Tag.most, Tag.init(parsing:field:)))
     }
 
+    /// Returns the push-to-start tokens of a device, with their types of attributes.
+    func startTokens() throws(ChatError) -> [(type: String, token: DeviceToken)] {
+        guard let value = object["start_tokens"], value != .null else { return [] }
+        guard let members = value.object?.members else {
+            throw .invalid("start_tokens", "must be an object, is \(value.kind)")
+        }
+        guard members.count <= ActivityLimits.startTokens else {
+            throw .invalid(
+                "start_tokens", "must have at most \(ActivityLimits.startTokens) members, has \(members.count)")
+        }
+        var tokens: [(String, DeviceToken)] = []
+        for (type, value) in members {
+            guard ActivityContent.isType(type) else {
+                throw .invalid("start_tokens", "has a wrong type: a type \(ActivityContent.typeRule)")
+            }
+            let field = "start_tokens.\(type)"
+            guard let text = value.text else { throw .invalid(field, "must be a string, is \(value.kind)") }
+            tokens.append((type, try DeviceToken(parsing: text, field: field)))
+        }
+        return tokens
+    }
+
     /// Parses an array of strings.
     static func list<Item>(
         _ value: JSONValue, _ name: String, max: Int,

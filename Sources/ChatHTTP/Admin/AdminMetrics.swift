@@ -56,6 +56,7 @@ struct AdminMetrics: Sendable {
                         with: [
                             "address": .optional(part.status?.address), "topic": .optional(part.status?.topic),
                             "connections": .number(part.status?.connections ?? 0),
+                            "credentials_refused": .bool(part.status?.dispatch?.areCredentialsRefused ?? false),
                             "certificate_expires_at": .optional(part.status?.certificateExpiresAt),
                         ], now: now)
                     json["outcomes"] = .array(
@@ -224,6 +225,8 @@ struct AdminMetrics: Sendable {
                 text.sample(count, [("app", depth.app.text), ("state", state)])
             }
         }
+        text.family("pushchat_queue_paused", "gauge", "Whether an operator has paused the app: 1 or 0.")
+        for depth in parts.map(\.depth) { text.sample(depth.pause == nil ? 0 : 1, [("app", depth.app.text)]) }
         text.family("pushchat_queue_oldest_seconds", "gauge", "Age of the oldest due push.")
         for depth in parts.map(\.depth) {
             text.sample(depth.oldest.map { now.seconds(since: $0) } ?? 0, [("app", depth.app.text)])
@@ -272,7 +275,8 @@ private struct AppMetrics {
     /// The reason why the app's pushes are not sent. `nil` if there is none.
     private var waitsFor: String? {
         guard let status else { return "configuration" }
-        return status.address == nil && status.app != .web ? "credentials" : nil
+        if status.address == nil, status.app != .web { return "credentials" }
+        return depth.pause == nil ? nil : "pause"
     }
 
     /// Returns the app's part as JSON.
@@ -287,6 +291,7 @@ private struct AppMetrics {
         json["written"] = .number(depth.written)
         json["oldest_queued_at"] = .optional(depth.oldest)
         json["oldest_age_seconds"] = age(of: depth.oldest, now: now)
+        for (name, value) in depth.pause.json.members { json[name] = value }
         return json
     }
 }

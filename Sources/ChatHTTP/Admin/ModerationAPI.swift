@@ -27,7 +27,7 @@ struct ModerationAPI: Sendable {
     func remove(_ request: Request, _ context: ChatContext) async throws -> Response {
         let id = try context.pathID()
         _ = try AdminQuery(request, names: [])
-        let moderator = try moderator(request, context)
+        let moderator = try context.moderator(request, environment)
         try await store.remove(id, by: moderator)
         return done("member removed", id, moderator, context)
     }
@@ -36,7 +36,7 @@ struct ModerationAPI: Sendable {
     func deleteMessage(_ request: Request, _ context: ChatContext) async throws -> Response {
         let id = try context.pathID()
         _ = try AdminQuery(request, names: [])
-        let moderator = try moderator(request, context)
+        let moderator = try context.moderator(request, environment)
         try await store.delete(id, by: moderator)
         return done("message deleted", id, moderator, context)
     }
@@ -55,7 +55,7 @@ struct ModerationAPI: Sendable {
             proxies: proxies,
             endsAt: try body.end("ends_at", now: environment.now()),
             reason: try body.text("reason").map { text throws(ChatError) in try BanRequest.reason(text) })
-        let moderator = try moderator(request, context)
+        let moderator = try context.moderator(request, environment)
         let made = try await store.ban(ban, by: moderator)
         note(made.isClosed ? "room closed" : "ban made", made.id, moderator, context)
         return Responses.json(made.json, status: .created)
@@ -121,7 +121,7 @@ struct ModerationAPI: Sendable {
     func endBan(_ request: Request, _ context: ChatContext) async throws -> Response {
         let id = try context.pathID()
         _ = try AdminQuery(request, names: [])
-        let moderator = try moderator(request, context)
+        let moderator = try context.moderator(request, environment)
         try await store.endBan(id, by: moderator)
         return done("ban ended", id, moderator, context)
     }
@@ -133,7 +133,7 @@ struct ModerationAPI: Sendable {
         guard let room = try body.room() else { throw ChatError.missing("room") }
         let code = try body.value("code", SecretCode.init(parsing:field:)) ?? .random()
         guard code != room else { throw ChatError.invalid("code", "must not be the room's current code") }
-        let moderator = try moderator(request, context)
+        let moderator = try context.moderator(request, environment)
         let result = try await store.recode(room, to: code, by: moderator)
         // Never log either code.
         logger.notice(
@@ -153,11 +153,6 @@ struct ModerationAPI: Sendable {
         let query = try AdminQuery(request, names: ["limit", "cursor"])
         let page = try await store.records(before: query.cursor(), limit: query.limit())
         return Responses.page("moderation", page.items.map(\.json), next: .optional(page.next))
-    }
-
-    private func moderator(_ request: Request, _ context: ChatContext) throws(ChatError) -> Moderator {
-        let client = ClientAddress.find(request, context, trusted: environment.settings.trustedProxies)
-        return Moderator(name: try context.caller().name, address: client?.description)
     }
 
     private func done(

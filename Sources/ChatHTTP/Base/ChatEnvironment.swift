@@ -53,6 +53,25 @@ package protocol ConfigurationInForce: Sendable {
 
     /// Returns the requirements of an app's gateway on pushes.
     func format(of app: AppName) -> any PushFormat
+
+    /// The first app with a gateway to FCM. `nil` if there is none.
+    var firebaseApp: AppName? { get }
+}
+
+extension ConfigurationInForce {
+    /// Returns the app of a phone. An Android phone whose app sends no `appid` belongs to ``firebaseApp``.
+    ///
+    /// - Throws: An error for the user if there is no such app, or if its gateway has other tokens.
+    func app(named appID: String?, of token: DeviceToken) throws(ChatError) -> AppName {
+        let app = try app(named: appID, isFirebase: token.isFirebase)
+        try format(of: app).check(token, field: "token")
+        return app
+    }
+
+    private func app(named appID: String?, isFirebase: Bool) throws(ChatError) -> AppName {
+        if appID?.isEmpty ?? true, isFirebase, let firebaseApp { return firebaseApp }
+        return try app(named: appID)
+    }
 }
 
 /// The part of Apple's push service in which a build of an app receives pushes. A device token is valid in one of them.

@@ -11,6 +11,11 @@ enum HTTPLimits {
     /// each notification.
     static let batch = 1000
     static let batchBody = 1024 * 1024
+    /// The maximum number of push ids that one call names.
+    static let pushIDs = 1000
+    /// The maximum number of parts in which one call changes the queue. Each part reads at most 5,000 pushes and changes
+    /// at most 1,000 of them, so a call takes seconds at most.
+    static let queueParts = 50
     /// The bytes of a rejected body that the relay still reads beyond the largest limit, so that the client sees the
     /// response. After more bytes, the relay closes the connection.
     static let discardedBody = 1024 * 1024

@@ -26,7 +26,7 @@ struct UnifiedPushFeed: RoomFeed {
     func hasMoved(_ room: SecretCode, to code: SecretCode) async throws(ChatError) -> Bool {
         try await rooms.hasMoved(room, to: code)
     }
-    func memberCount(of room: SecretCode) async throws(ChatError) -> Int { try await rooms.memberCount(of: room) }
+    func summary(of room: SecretCode) async throws(ChatError) -> RoomSummary { try await rooms.summary(of: room) }
     func roomChanges() -> AsyncStream<Void> { rooms.roomChanges() }
     func takeRoomChanges() async -> RoomChanges { await rooms.takeRoomChanges() }
     func handedOut(_ message: MessageID, to member: MemberID) { rooms.handedOut(message, to: member) }

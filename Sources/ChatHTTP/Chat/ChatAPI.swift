@@ -24,7 +24,7 @@ struct ChatAPI: Sendable {
     // MARK: - Commands
 
     private enum Command: String, CaseIterable {
-        case join, leave, update, message, messages, receipt, shown, credential
+        case join, leave, update, message, messages, receipt, shown, delete, search, members, credential
         case activityToken = "activity_token"
     }
 
@@ -47,6 +47,9 @@ struct ChatAPI: Sendable {
             case .messages: try await messages(call)
             case .receipt: try await receipt(call)
             case .shown: try await shown(call)
+            case .delete: try await delete(call)
+            case .search: try await search(call)
+            case .members: try await members(call)
             case .credential: try await credential(call)
             case .activityToken: try await reportActivityToken(call)
             }
@@ -124,8 +127,12 @@ struct ChatAPI: Sendable {
         try limiter.admit(member, limit: call.settings.memberRate)
         let user = try await user(call.headers)
         try await keep(device)
+        // Without a name, a phone stays in the app of the member, unless that is an app for other phones.
+        let isNamed = device.subscription != nil || call.form.hasValue(.appID)
+        let app: AppChoice =
+            isNamed ? .app(try app(of: device, call)) : .current(otherwise: try? app(of: device, call))
         try await environment.stores.rooms.update(
-            member, token: device.token, app: device.subscription == nil ? nil : .web, client: client, user: user)
+            member, token: device.token, app: app, client: client, user: user)
         logger.info("token updated", metadata: call.metadata(member, [LogKeys.token: "\(device.token.shortened)"]))
         return Responses.ok(asJSON: call.wantsJSON)
     }
@@ -157,25 +164,55 @@ struct ChatAPI: Sendable {
     /// Responds in JSON whatever the client accepts, because a list has no text form.
     private func messages(_ call: Call) async throws(ChatError) -> Response {
         let member = try call.member()
-        let limits = HTTPLimits.page
         let since = try call.number(.since, 0...Int64.max, "must be a whole number, 0 or more")
-        let limit = try call.number(
-            .limit, Int64(limits.lowerBound)...Int64(limits.upperBound),
-            "must be a whole number from \(limits.lowerBound) to \(limits.upperBound)")
+        let limit = try call.limit()
         let peek = try call.number(.peek, 0...1, "must be 0 or 1")
         try limiter.admit(member, limit: call.settings.memberRate)
         _ = try await user(call.headers)
         let page = try await environment.stores.rooms.messages(
-            for: member, since: since, limit: limit.map { Int($0) } ?? HTTPLimits.defaultPage,
-            isPeek: peek == 1)
+            for: member, since: since, limit: limit, isPeek: peek == 1)
         var json = #"{"messages":["#
-        for (index, message) in page.messages.enumerated() {
+        Self.write(page.messages, for: member, to: &json)
+        json += #"],"next":\#(page.next),"code":"#
+        json += JSONValue.string(page.room.text).description
+        if let title = page.title { json += #","title":"# + JSONValue.string(title.text).description }
+        json += "}"
+        return Responses.text(json, type: "application/json")
+    }
+
+    private static func write(_ messages: [Message], for member: MemberID, to json: inout String) {
+        for (index, message) in messages.enumerated() {
             if index > 0 { json += "," }
             message.writeJSON(isOwn: message.sender == member, to: &json)
         }
-        json += #"],"next":\#(page.next),"code":"#
-        json += JSONValue.string(page.room.text).description + "}"
+    }
+
+    /// Returns the messages that contain a text, newest first. They stay unread.
+    private func search(_ call: Call) async throws(ChatError) -> Response {
+        let member = try call.member()
+        let text = try SearchText(parsing: call.form.required(.text))
+        let (limit, cursor) = (try call.limit(), try call.cursor())
+        try limiter.admit(member, limit: call.settings.memberRate)
+        _ = try await user(call.headers)
+        let page = try await environment.stores.records.search(
+            MessageSearch(text, in: .member(member), before: cursor), limit: limit)
+        var json = #"{"messages":["#
+        Self.write(page.items.map(\.message), for: member, to: &json)
+        json += #"],"next":\#(page.next.map(String.init) ?? "null")}"#
         return Responses.text(json, type: "application/json")
+    }
+
+    /// Returns the members of the room, and the programs that write in it.
+    private func members(_ call: Call) async throws(ChatError) -> Response {
+        let member = try call.member()
+        let (limit, cursor) = (try call.limit(), try call.cursor())
+        try limiter.admit(member, limit: call.settings.memberRate)
+        _ = try await user(call.headers)
+        let page = try await environment.stores.records.members(for: member, after: cursor, limit: limit)
+        return Responses.json([
+            "members": .array(page.members.items.map { .object($0.json) }),
+            "programs": .array(page.programs.map { .object($0.json) }), "next": .optional(page.members.next),
+        ])
     }
 
     /// Returns the receipt of one of the member's own messages: the number of devices it reached, and its readers.
@@ -194,6 +231,17 @@ struct ChatAPI: Sendable {
         try limiter.admit(member, limit: call.settings.memberRate)
         _ = try await user(call.headers)
         try await environment.stores.rooms.shown(id, to: member)
+        return Responses.ok(asJSON: call.wantsJSON)
+    }
+
+    /// Deletes one of the member's own messages.
+    private func delete(_ call: Call) async throws(ChatError) -> Response {
+        let member = try call.member()
+        let id = try call.message()
+        try limiter.admit(member, limit: call.settings.memberRate)
+        _ = try await user(call.headers)
+        try await environment.stores.moderation.deleteOwn(id, of: member)
+        logger.info("message deleted by its writer", metadata: call.metadata(member, [LogKeys.message: "\(id)"]))
         return Responses.ok(asJSON: call.wantsJSON)
     }
 
@@ -288,7 +336,13 @@ struct ChatAPI: Sendable {
     ///   Only the operator's server may do so, under `/v1`.
     private func app(of device: Target?, _ call: Call) throws(ChatError) -> AppName {
         if device?.subscription != nil { return .web }
-        let app = try environment.configuration.app(named: call.optional(.appID))
+        let name = try call.optional(.appID)
+        let app =
+            if let token = device?.token, name != AppName.web.text {
+                try environment.configuration.app(named: name, of: token)
+            } else {
+                try environment.configuration.app(named: name)
+            }
         guard app != .web || device == nil else { throw .browserNeedsSubscription }
         return app
     }
@@ -363,6 +417,18 @@ extension Receipt {
             "id": .number(message), "reached": .number(reached), "read": .number(fetched),
             "read_by": .array(readers.map { .string($0) }),
         ]
+    }
+}
+
+extension RoomMember {
+    fileprivate var json: JSONObject {
+        ["name": .string(nickname), "own": .bool(isOwn), "last_seen": .time(lastSeen)]
+    }
+}
+
+extension RoomProgram {
+    fileprivate var json: JSONObject {
+        ["name": .string(name), "operator": .bool(isOperator), "last_seen": .time(lastSeen)]
     }
 }
 

@@ -46,6 +46,19 @@ extension ChatAPI {
             return number
         }
 
+        /// Returns the number of items on a page.
+        func limit() throws(ChatError) -> Int {
+            let limits = HTTPLimits.page
+            let limit = try number(
+                .limit, Int64(limits.lowerBound)...Int64(limits.upperBound),
+                "must be a whole number from \(limits.lowerBound) to \(limits.upperBound)")
+            return limit.map { Int($0) } ?? HTTPLimits.defaultPage
+        }
+
+        func cursor() throws(ChatError) -> Int64? {
+            try number(.cursor, 0...Int64.max, "must be the next of the previous page")
+        }
+
         /// Returns the id of the message that the command concerns.
         func message() throws(ChatError) -> MessageID {
             guard let id = try number(.id, 0...MessageID.max, "must be a whole number, 0 or more") else {

@@ -34,8 +34,8 @@ extension EventFormat {
 enum StreamEvent: Sendable {
     /// This message was deleted.
     case deleted(MessageID)
-    /// The number of the room's members. A stream of several rooms has no such event.
-    case members(Int)
+    /// The room's members and title. A stream of several rooms has no such event.
+    case room(RoomSummary)
     /// The delivery state of the reader's last message.
     case receipt(Receipt)
     /// The stream ends for this reason.

@@ -37,7 +37,7 @@ final class EventHub: Service {
         /// Rooms whose messages are being read.
         var reading: Set<SecretCode> = []
         var receipts = ReceiptSchedule()
-        /// Rooms whose members must be counted.
+        /// Rooms whose summary must be read.
         var uncounted: Set<SecretCode> = []
         /// Streams whose member may have left the room, because the stream has just opened or another process has
         /// written.
@@ -58,14 +58,14 @@ final class EventHub: Service {
             return receipts.take(now: now, isOpen: isOpen).compactMap { code in rooms[code].map { (code, $0.streams) } }
         }
 
-        /// The next writes of a stream: messages, and the number of the room's members. Without messages, the stream is
-        /// behind, and `starts` has the message before the first one in memory, for each room.
-        typealias Found = (events: ArraySlice<MessageEvent>?, members: Int?, starts: [MessageID])
+        /// The next writes of a stream: messages, and the room's summary. Without messages, the stream is behind, and
+        /// `starts` has the message before the first one in memory, for each room.
+        typealias Found = (events: ArraySlice<MessageEvent>?, summary: RoomSummary?, starts: [MessageID])
 
         func events(in code: SecretCode, after cursor: MessageID) -> Found {
             guard let room = rooms[code] else { return ([], nil, []) }
             let events = room.events(after: cursor, limit: EventHub.page)
-            return (events, room.members, events == nil ? [room.start] : [])
+            return (events, room.summary, events == nil ? [room.start] : [])
         }
 
         /// Merges the messages of a stream's rooms in the order of their ids, because a client continues after the last
@@ -170,7 +170,7 @@ final class EventHub: Service {
             state.streams[member, default: []].append(stream)
             for position in positions {
                 state.rooms[position.code, default: EventRoom(last: position.last)].streams.insert(stream)
-                if state.rooms[position.code]?.members == nil { state.uncounted.insert(position.code) }
+                if state.rooms[position.code]?.summary == nil { state.uncounted.insert(position.code) }
             }
             // Signals that came before this do not cover the stream: a room may have changed since its position was
             // looked up, and the member may have left.
@@ -211,8 +211,8 @@ final class EventHub: Service {
         case behind(until: [MessageID])
         /// The delivery state of the member's last message.
         case receipt(Receipt)
-        /// The number of the room's members changed.
-        case members(Int)
+        /// The number of the room's members or its title changed.
+        case room(RoomSummary)
         case heartbeat
         case nothing
     }
@@ -221,17 +221,17 @@ final class EventHub: Service {
     ///
     /// - Parameters:
     ///   - cursors: The last message that was written to the stream, for each of its rooms.
-    ///   - members: The last number of members that was written to the stream.
-    func next(for stream: EventStream, after cursors: [MessageID], members: Int?) -> Next {
+    ///   - summary: The last summary of the room that was written to the stream.
+    func next(for stream: EventStream, after cursors: [MessageID], summary: RoomSummary?) -> Next {
         if let deleted = stream.takeDeleted() { return .deleted(deleted) }
-        let (events, count, starts) = state.withLock { state in
+        let (events, found, starts) = state.withLock { state in
             stream.hasSeveralRooms
                 ? state.events(for: stream, after: cursors)
                 : state.events(in: stream.rooms[0], after: cursors[0])
         }
         guard let events else { return .behind(until: starts) }
         if !events.isEmpty { return .events(events) }
-        if let count, count != members { return .members(count) }
+        if let found, found != summary { return .room(found) }
         if let receipt = stream.takeReceipt() { return .receipt(receipt) }
         return clocks.monotonic.now() - stream.lastWrite.began >= stream.heartbeat ? .heartbeat : .nothing
     }
@@ -361,7 +361,7 @@ final class EventHub: Service {
         if hasUnread { signal.continuation.yield() }
         await checkMembers(of: gone, .left)
         await checkMembers(of: unchecked, nil)
-        await countMembers(of: uncounted)
+        await summarize(uncounted)
         let wallTime = clocks.now()
         for stream in streams {
             let (began, isInProgress) = stream.lastWrite
@@ -404,20 +404,20 @@ final class EventHub: Service {
         return try await clients.credential(of: secret).map { .credential($0) }
     }
 
-    private func countMembers(of rooms: Set<SecretCode>) async {
+    private func summarize(_ rooms: Set<SecretCode>) async {
         var uncounted = rooms
         for code in rooms {
-            let count: Int
+            let summary: RoomSummary
             do throws(ChatError) {
-                count = try await feed.memberCount(of: code)
+                summary = try await feed.summary(of: code)
             } catch {
                 state.withLock { $0.uncounted.formUnion(uncounted) }
                 return warn("members", error)
             }
             uncounted.remove(code)
             let streams = state.withLock { state -> Set<EventStream> in
-                guard state.rooms[code] != nil, state.rooms[code]?.members != count else { return [] }
-                state.rooms[code]?.members = count
+                guard state.rooms[code] != nil, state.rooms[code]?.summary != summary else { return [] }
+                state.rooms[code]?.summary = summary
                 return state.rooms[code]?.streams ?? []
             }
             for stream in streams { stream.wake() }

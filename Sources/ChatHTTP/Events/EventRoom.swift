@@ -8,8 +8,8 @@ struct EventRoom: Sendable {
     private static let maxBytes = 128 * 1024
 
     var streams: Set<EventStream> = []
-    /// The number of members. `nil` until they have been counted.
-    var members: Int?
+    /// `nil` until the members have been counted.
+    var summary: RoomSummary?
     private var events: [MessageEvent] = []
     /// The message before the first one in memory.
     private(set) var start: MessageID

@@ -32,7 +32,7 @@ struct RoomEvents: EventFormat {
     func event(_ event: StreamEvent) -> String? {
         switch event {
         case .deleted(let message): text("deleted", ["id": .number(message)])
-        case .members(let count): text("room", ["members": .number(count)])
+        case .room(let summary): text("room", summary.json)
         case .receipt(let receipt): text("receipt", receipt.json)
         case .ended(.left): text("left", [:])
         case .ended(.removed): text("left", ["reason": .string("removed")])
@@ -44,5 +44,13 @@ struct RoomEvents: EventFormat {
     private func text(_ event: String, _ data: JSONObject) -> String {
         let json = JSONValue.object(data)
         return isWebSocket ? "{\"event\":\"\(event)\",\"data\":\(json)}" : "event: \(event)\ndata: \(json)\n\n"
+    }
+}
+
+extension RoomSummary {
+    fileprivate var json: JSONObject {
+        var json: JSONObject = ["members": .number(members)]
+        json["title"] = title.map { .string($0.text) }
+        return json
     }
 }

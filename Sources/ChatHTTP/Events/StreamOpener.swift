@@ -67,14 +67,14 @@ extension EventHub {
         into writer: inout any ResponseBodyWriter
     ) async throws {
         var cursors = starts
-        var members: Int?
+        var summary: RoomSummary?
         try await write(form.format.opening(from: starts.min() ?? 0), of: stream, as: form, into: &writer)
         while true {
             try Task.checkCancellation()
             if let end = stream.end {
                 return try await write(form.format.event(.ended(end)), of: stream, as: form, into: &writer)
             }
-            switch next(for: stream, after: cursors, members: members) {
+            switch next(for: stream, after: cursors, summary: summary) {
             case .events(let events):
                 try await write(events, after: &cursors, of: stream, as: form, into: &writer)
             case .behind(let starts):
@@ -91,9 +91,9 @@ extension EventHub {
                     bytes.writeImmutableBuffer(form.bytes(text))
                 }
                 try await write(bytes, of: stream, into: &writer)
-            case .members(let count):
-                members = count
-                try await write(form.format.event(.members(count)), of: stream, as: form, into: &writer)
+            case .room(let new):
+                summary = new
+                try await write(form.format.event(.room(new)), of: stream, as: form, into: &writer)
             case .receipt(let receipt):
                 try await write(form.format.event(.receipt(receipt)), of: stream, as: form, into: &writer)
             case .heartbeat:

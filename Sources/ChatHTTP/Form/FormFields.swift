@@ -18,12 +18,14 @@ enum FormField: Int, Sendable, CaseIterable {
     case peek
     /// Fields of `cmd=activity_token`.
     case tag, type
+    /// The cursor of a list.
+    case cursor
 
     /// The names of the fields in requests, in the order of the cases.
     private static let keys = [
         "cmd", "udid", "token", "name", "code", "text", "since", "limit", "id", "subscription", "user_id", "appid",
         "app_version", "os_version", "device_model", "client_info", "message", "title", "priority", "action",
-        "peek", "tag", "type",
+        "peek", "tag", "type", "cursor",
     ]
     private static let keyBytes = keys.map { Array($0.utf8) }
 

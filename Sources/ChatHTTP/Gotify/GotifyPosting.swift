@@ -28,7 +28,7 @@ extension GotifyAPI {
         var response: JSONObject = [
             "id": .number(receipt.message), "appid": .number(room.id), "message": .string(text),
             "title": .string(title ?? sender?.text ?? ""), "priority": .number(priority),
-            "date": .time(environment.now()),
+            "date": .time(receipt.time),
         ]
         if let extras = message.extras { response["extras"] = extras }
         return Responses.json(response)

@@ -24,7 +24,7 @@ extension GotifyAPI {
         [
             "id": .number(room.id),
             // Some apps require this member.
-            "token": .string(""), "name": .string(room.code.text), "description": .string(""),
+            "token": .string(""), "name": .string(room.title?.text ?? room.code.text), "description": .string(""),
             "internal": .bool(false), "image": .string(image), "defaultPriority": .number(usualPriority),
             "createdAt": .time(room.createdAt), "lastUsed": .null, "sortKey": .string(sortKey(room.id)),
         ]

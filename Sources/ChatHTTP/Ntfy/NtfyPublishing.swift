@@ -43,7 +43,7 @@ extension NtfyAPI {
             priority: priority.ofPushes, sound: priority.sound, isUrgent: priority == .max)
         let (receipt, _) = try await posting.post(draft, request, context)
         var response: JSONObject = [
-            "id": .string(NtfyMessageID.text(receipt.message)), "time": .number(environment.now().seconds),
+            "id": .string(NtfyMessageID.text(receipt.message)), "time": .number(receipt.time.seconds),
             "event": .string("message"), "topic": .string(topic), "message": .string(text),
             "priority": .number(priority.rawValue),
         ]

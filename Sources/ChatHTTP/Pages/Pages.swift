@@ -1,12 +1,19 @@
 import ChatDomain
 import Hummingbird
 import NIOCore
+import Synchronization
 import WebAssets
 
 /// The chat page, the operator's page and the tutorial's test pages.
 struct Pages: Sendable {
     let environment: ChatEnvironment
     let health: Health
+    private let chatPage = ChatPage()
+
+    init(environment: ChatEnvironment, health: Health) {
+        self.environment = environment
+        self.health = health
+    }
 
     var routes: [Route] {
         [
@@ -19,7 +26,7 @@ struct Pages: Sendable {
     }
 
     func chat(_ request: Request, _ context: ChatContext) -> Response {
-        WebFiles.chat(environment.settings).response(to: request)
+        chatPage.file(for: environment.settings).response(to: request)
     }
 
     /// Returns the key with which pages subscribe to pushes (`applicationServerKey`).
@@ -37,6 +44,28 @@ struct Pages: Sendable {
     }
 }
 
+/// The chat page with the values of the configuration in force. It is compressed again only after these change.
+private final class ChatPage: Sendable {
+    private let newest = Mutex<(values: [String], file: WebFile)?>(nil)
+
+    /// Returns the page with the maximum length of a message and the relay's addresses. Invitations use the public
+    /// URL, because `localhost` works on this machine only.
+    func file(for settings: ChatHTTPSettings) -> WebFile {
+        let values = [
+            ("text_limit", String(settings.textLimit)), ("public_url", settings.publicURL ?? ""),
+            ("ntfy_url", settings.ntfy.baseURL ?? ""), ("gotify_url", settings.gotifyURL ?? ""),
+        ]
+        return newest.withLock { newest in
+            if let newest, newest.values == values.map(\.1) { return newest.file }
+            var page = WebFile.embedded("chat.html")
+            for (name, value) in values { page = WebFile.filled(page, name, with: WebFile.escaped(value)) }
+            let file = WebFile.page("/", page)
+            newest = (values.map(\.1), file)
+            return file
+        }
+    }
+}
+
 /// The files of the chat page and of the operator's page.
 enum WebFiles {
     /// The files that do not depend on the configuration.
@@ -45,6 +74,8 @@ enum WebFiles {
             .page("/admin", WebFile.embedded("admin.html")),
             .style("/admin.css"),
             .script("/admin.js"),
+            .script("/admin-en.js"),
+            .script("/admin-de.js"),
             .page("/v1/docs", WebFile.embedded("docs.html")),
             .style("/docs.css"),
             .script("/docs.js"),
@@ -52,6 +83,10 @@ enum WebFiles {
             .script("/admin-rooms.js"),
             .script("/admin-usage.js"),
             .script("/admin-day.js"),
+            .script("/admin-charts.js"),
+            .script("/admin-lists.js"),
+            .script("/admin-queue.js"),
+            .script("/admin-verdict.js"),
             .script("/sw.js", worker),
             WebFile("/icon-512.png", "image/png"),
         ]
@@ -60,27 +95,18 @@ enum WebFiles {
     private static let ofChat: [WebFile] =
         WebFile.base + [
             .style("/chat.css"),
+            .script("/texts-en.js"),
+            .script("/texts-de.js"),
             .script("/rooms.js"),
             .script("/notify.js"),
             .script("/apps.js"),
+            .script("/sheets.js"),
             .script("/chat.js"),
             .script("/qr.js"),
             WebFile("/icon.svg", "image/svg+xml"),
             WebFile("/icon-192.png", "image/png"),
             WebFile("/manifest.webmanifest", "application/manifest+json"),
         ]
-
-    /// Returns the chat page with the maximum length of a message and the relay's addresses. Invitations use the public
-    /// URL, because `localhost` works on this machine only.
-    static func chat(_ settings: ChatHTTPSettings) -> WebFile {
-        var page = WebFile.filled(WebFile.embedded("chat.html"), "text_limit", with: String(settings.textLimit))
-        for (name, url) in [
-            ("public_url", settings.publicURL), ("ntfy_url", settings.ntfy.baseURL), ("gotify_url", settings.gotifyURL),
-        ] {
-            page = WebFile.filled(page, name, with: WebFile.escaped(url ?? ""))
-        }
-        return .page("/", page)
-    }
 
     /// The service worker. It caches the files under a version that changes with them.
     private static let worker: [UInt8] = {

@@ -11,7 +11,7 @@ enum TestPages {
             return form.names.map { (path: "/test/\($0)", page: page) }
         }
 
-    private static let index = html(
+    private static let index = PlainPage.html(
         title: "Test pages",
         body: """
             <h1>Test pages</h1>
@@ -29,36 +29,12 @@ enum TestPages {
     /// Returns the result of the database check, in the tutorial's words.
     static func database(_ problem: String?) -> ByteBuffer {
         let result = problem.map { "failed: \(WebFile.escaped($0)). The server’s log has the cause." } ?? "successful!"
-        return html(
+        return PlainPage.html(
             title: "Database",
             body: """
                 <h1>Database</h1>
                 <p>Database connection \(result)</p>
                 <p><a href="/test/">All test pages</a></p>
-                """)
-    }
-
-    /// Returns a page with the frame that all pages share.
-    ///
-    /// - Parameter body: The content, in HTML.
-    fileprivate static func html(title: String, body: String) -> ByteBuffer {
-        ByteBuffer(
-            string: """
-                <!DOCTYPE html>
-                <html lang="en">
-                <head>
-                <meta charset="utf-8">
-                <meta name="viewport" content="width=device-width, initial-scale=1">
-                <title>\(WebFile.escaped(title)) – PushChat Relay</title>
-                <link rel="stylesheet" href="/base.css">
-                </head>
-                <body>
-                <main>
-                \(body)
-                </main>
-                </body>
-                </html>
-
                 """)
     }
 }
@@ -129,7 +105,7 @@ private struct TestForm: Sendable {
         about: "Ends pushes to the member.", cmd: "leave", fields: [udid], button: "Leave")
 
     var html: ByteBuffer {
-        TestPages.html(
+        PlainPage.html(
             title: title,
             body: """
                 <h1>\(WebFile.escaped(title))</h1>

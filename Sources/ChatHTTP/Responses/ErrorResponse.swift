@@ -63,6 +63,9 @@ struct ErrorResponse: Error, Sendable {
 
     static let notFound = ErrorResponse(.notFound, code: "not_found", message: "There is nothing at this address")
 
+    /// Whether the address itself is unknown, not only the thing that it names.
+    var isUnknownAddress: Bool { status == .notFound && message == Self.notFound.message }
+
     /// Servers of apps retry a push after this status. After another, some give up the app.
     static func insufficientStorage(_ message: String) -> ErrorResponse {
         var response = ErrorResponse(
@@ -81,6 +84,8 @@ struct ErrorResponse: Error, Sendable {
 
     enum Form: Sendable {
         case text, json
+        /// A page, for browsers that opened an unknown address.
+        case page
         /// A problem document (RFC 9457).
         case problem
         /// The error formats of the Gotify and ntfy servers, for their clients.
@@ -104,14 +109,16 @@ struct ErrorResponse: Error, Sendable {
             let fault = #" error="invalid_token", error_description="\#(line.filter { $0 != "\"" })""#
             headers.append(HTTPField(name: .wwwAuthenticate, value: "Bearer" + (isChallenge ? "" : fault)))
         }
-        let (text, type) =
-            switch form {
-            case .text: (message + "\n", Responses.plainText)
-            case .json: (json.description, "application/json")
-            case .problem: (JSONValue.object(problem).description, "application/problem+json")
-            case .gotify: (gotify.description, "application/json")
-            case .ntfy: (ntfy.description, "application/json")
-            }
+        let text: String
+        var type = "application/json"
+        switch form {
+        case .page: return Responses.html(PlainPage.notFound, status: status, headers: headers)
+        case .text: (text, type) = (message + "\n", Responses.plainText)
+        case .json: text = json.description
+        case .problem: (text, type) = (JSONValue.object(problem).description, "application/problem+json")
+        case .gotify: text = gotify.description
+        case .ntfy: text = ntfy.description
+        }
         return Responses.text(
             text, type: type, status: form == .ntfy ? ntfyStatus : status, headers: headers)
     }
@@ -135,7 +142,7 @@ struct ErrorResponse: Error, Sendable {
     private var gotify: JSONValue {
         .object([
             "error": .string(status.reasonPhrase), "errorCode": .number(status.code),
-            "errorDescription": .string(message == Self.notFound.message ? "page not found" : message),
+            "errorDescription": .string(isUnknownAddress ? "page not found" : message),
         ])
     }
 

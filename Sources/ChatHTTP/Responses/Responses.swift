@@ -9,9 +9,9 @@ enum Responses {
     static let noStore: HTTPFields = [.cacheControl: "no-store"]
     static let plainText = "text/plain; charset=utf-8"
 
-    /// Allows only our own stylesheet and forms that post to this server. Forbids framing.
+    /// Allows only our own stylesheet, icon and forms that post to this server. Forbids framing.
     private static let contentSecurityPolicy =
-        "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
     private static let okText = ByteBuffer(string: "OK\n")
     private static let okTextHeaders: HTTPFields = [
@@ -62,13 +62,13 @@ enum Responses {
         return json(object)
     }
 
-    static func html(_ page: ByteBuffer, status: HTTPResponse.Status = .ok) -> Response {
-        response(
-            page, type: "text/html; charset=utf-8", status: status,
-            headers: [
-                .contentSecurityPolicy: contentSecurityPolicy, .referrerPolicy: "no-referrer",
-                .cacheControl: "no-cache",
-            ])
+    static func html(
+        _ page: ByteBuffer, status: HTTPResponse.Status = .ok, headers: HTTPFields = [.cacheControl: "no-cache"]
+    ) -> Response {
+        var headers = headers
+        headers[.contentSecurityPolicy] = contentSecurityPolicy
+        headers[.referrerPolicy] = "no-referrer"
+        return response(page, type: "text/html; charset=utf-8", status: status, headers: headers)
     }
 
     static func text(
@@ -83,6 +83,12 @@ enum Responses {
         var headers = headers
         headers.append(HTTPField(name: .contentType, value: type))
         return Response(status: status, headers: headers, body: ResponseBody(byteBuffer: body))
+    }
+
+    /// Whether the client is a browser that opens a page. Programs name no such type, or accept everything (`*/*`).
+    static func wantsPage(_ request: Request) -> Bool {
+        guard [.get, .head].contains(request.method), let accept = request.headers.first(.accept) else { return false }
+        return HeaderText.contains(accept, "text/html")
     }
 
     /// Whether the client accepts JSON.

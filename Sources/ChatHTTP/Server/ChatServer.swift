@@ -1,4 +1,5 @@
 import ChatDomain
+import Foundation
 import Hummingbird
 import HummingbirdCore
 import HummingbirdTLS
@@ -95,7 +96,7 @@ package struct ChatServer: Service {
         routes =
             chat.routes + events.routes + AdminAPI(environment: environment).routes + posting.routes
             + ActivitiesAPI(environment: environment).routes + ModerationAPI(environment: environment).routes
-            + TokensAPI(environment: environment).routes
+            + TokensAPI(environment: environment).routes + QueueAPI(environment: environment).routes
             + CredentialsAPI(environment: environment).routes + admin.routes
             + GotifyAPI(posting: posting, streams: streams).routes
             + UnifiedPushAPI(environment: environment, limiter: limiter).routes
@@ -119,9 +120,14 @@ package struct ChatServer: Service {
                 onListening(port)
             }.run()
         } catch  where !isListening.load(ordering: .relaxed) {
+            let address = "\(configuration.host):\(configuration.port)"
+            guard (error as? IOError)?.errnoCode == EADDRINUSE else {
+                throw CannotListen(description: "http.host, http.port: cannot listen on \(address): \(error)")
+            }
             throw CannotListen(
                 description:
-                    "http.host, http.port: cannot listen on \(configuration.host):\(configuration.port): \(error)")
+                    "cannot listen on \(address): another program uses this port; stop it, or choose another port with "
+                    + "--port or http.port")
         }
     }
 

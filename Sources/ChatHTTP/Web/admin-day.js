@@ -9,35 +9,43 @@ async function showDay() {
     ({ history } = await call("GET", "/v1/stats?minutes=1440"));
   } catch (error) {
     // An older relay does not support this call. Other errors are shown above.
-    byId("day").hidden = true;
-    return;
   }
-  byId("day").hidden = !history?.length;
-  if (history?.length) drawDay(history, Date.now());
+  for (const id of ["day-pushes-chart", "day-queue-chart"]) byId(id).hidden = history === undefined;
+  if (history !== undefined) drawDay(history, Date.now());
 }
 
 setInterval(() => {
-  if (!document.hidden && !byId("view").hidden) showDay();
+  if (!document.hidden && !byId("inside").hidden) showDay();
 }, 60000);
 
 function drawDay(history, now) {
-  const top = (...names) => Math.max(10, ...history.flatMap((minute) => names.map((name) => minute[name])));
-  const highest = (name) => Math.max(...history.map((minute) => minute[name]));
+  const top = (...names) => roundTop(Math.max(0, ...history.flatMap((minute) => names.map((name) => minute[name]))));
+  const highest = (name) => Math.max(0, ...history.map((minute) => minute[name]));
   const sumOf = (name) => history.reduce((total, minute) => total + minute[name], 0);
-  const pushes = top("sent", "failed");
+  const [pushes, queue, age] = [top("sent", "failed"), top("queue"), roundTime(highest("oldest_age_seconds"))];
   setPath("day-sent", dayPath(history, "sent", pushes, now));
   setPath("day-sent-area", dayPath(history, "sent", pushes, now, true));
   setPath("day-failed", dayPath(history, "failed", pushes, now));
-  setPath("day-queue", dayPath(history, "queue", top("queue"), now));
-  setPath("day-queue-area", dayPath(history, "queue", top("queue"), now, true));
-  setPath("day-age", dayPath(history, "oldest_age_seconds", top("oldest_age_seconds"), now));
-  byId("day-pushes").textContent = sumOf("sent") + " sent, at most " + highest("sent") + " a minute; " + sumOf("failed")
-    + " failed (dashed); " + sumOf("messages") + " messages";
-  byId("day-depth").textContent = "at most " + highest("queue") + "; the oldest (dashed) waited up to "
-    + seconds(highest("oldest_age_seconds"));
-  const hours = [24, 18, 12, 6, 0].map((hours) => element("span", "", hours
-    ? new Date(now - hours * 3600000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" }) : "now"));
-  for (const place of document.querySelectorAll(".hours")) place.replaceChildren(...hours.map((hour) => hour.cloneNode(true)));
+  setPath("day-queue", dayPath(history, "queue", queue, now));
+  setPath("day-queue-area", dayPath(history, "queue", queue, now, true));
+  setPath("day-age", dayPath(history, "oldest_age_seconds", age, now));
+  byId("day-pushes").textContent = history.length
+    ? words("chart.pushesSum", { sent: sumOf("sent"), most: highest("sent"), failed: sumOf("failed"), messages: sumOf("messages") })
+    : words("chart.empty");
+  byId("day-depth").textContent = history.length
+    ? words("chart.queueSum", { most: highest("queue"), time: seconds(highest("oldest_age_seconds")) }) : words("chart.empty");
+  const times = [24, 18, 12, 6, 0].map((hours) => (hours ? hourOf(now - hours * 3600000) : words("chart.now")));
+  const points = (text) => history.filter((minute) => Date.parse(minute.at) >= now - dayLength).map((minute) => ({
+    x: 600 - ((now - Date.parse(minute.at)) / dayLength) * 600, text: words("chart.at", { time: hourOf(minute.at), text: text(minute) }),
+  }));
+  drawAxes("day-pushes-chart", {
+    left: [pushes, pushes / 2, 0], times,
+    points: points((minute) => words("chart.pushesAt", minute)),
+  });
+  drawAxes("day-queue-chart", {
+    left: [queue, queue / 2, 0], right: [seconds(age), seconds(age / 2), 0], times,
+    points: points((minute) => words("chart.queueAt", { count: minute.queue, time: seconds(minute.oldest_age_seconds) })),
+  });
 }
 
 function setPath(id, path) {
@@ -59,6 +67,6 @@ function dayPath(history, name, top, now, isArea = false) {
   return runs.map((run) => {
     const line = run.map((point) => point.join(" ")).join("L");
     // Draw a single minute as a dash, because a line of one point is invisible.
-    return isArea ? "M" + run[0][0] + " 140L" + line + "L" + run.at(-1)[0] + " 140Z" : "M" + line + (run.length === 1 ? "h.5" : "");
+    return isArea ? "M" + run[0][0] + " 135L" + line + "L" + run.at(-1)[0] + " 135Z" : "M" + line + (run.length === 1 ? "h.5" : "");
   }).join("");
 }

@@ -8,19 +8,23 @@ let canModerate = false;
 // Refreshes the room that was shown last, if it is still open.
 let refreshRoom = () => {};
 
+const roomColumns = ["column.room", "column.members", "column.last", "column.at"];
+
+function roomRow(room) {
+  return [
+    link(room.code, () => follow(() => showRoom(room.code))), room.members,
+    room.last_message ? link(String(room.last_message), () => follow(() => showMessage(room.last_message))) : "",
+    clock(room.last_message_at),
+  ];
+}
+
 async function showRooms(prefix, cursor) {
   const page = await call("GET", "/v1/rooms?" + new URLSearchParams(
     { limit: 50, ...(prefix && { prefix }), ...(cursor && { cursor }) }));
   const box = element("div");
-  if (!page.rooms.length) box.append(element("p", "hint", "There is none."));
-  else {
-    box.append(table(["Room", "Members", "Last message", "At"], page.rooms.map((room) => [
-      link(room.code, () => follow(() => showRoom(room.code))), room.members,
-      room.last_message ? link(String(room.last_message), () => follow(() => showMessage(room.last_message))) : "",
-      clock(room.last_message_at),
-    ])));
-  }
-  if (page.next) box.append(button("More", () => lead(() => follow(() => showRooms(prefix, page.next)))));
+  if (!page.rooms.length) box.append(element("p", "hint", words("noMatch")));
+  else box.append(table(roomColumns, page.rooms.map(roomRow)));
+  if (page.next) box.append(button(words("more"), () => lead(() => follow(() => showRooms(prefix, page.next)))));
   return [box, true];
 }
 
@@ -35,24 +39,26 @@ async function showRoom(code, withTexts = false) {
   ]);
   const again = (texts = withTexts) => lead(() => follow(() => showRoom(code, texts)));
   const box = element("div");
-  box.append(element("h3", "", "Room " + code), roomButtons(code, withTexts, bans.bans, again));
+  box.append(element("h3", "", words("room.title", { room: code })), roomButtons(code, withTexts, bans.bans, again));
   const active = bans.bans.filter(isActive);
   if (active.length) box.append(banTable(active, again));
-  box.append(table(["Member", "Token", "App", "Joined", "Fetched up to", "At", ...(canModerate ? ["Actions"] : [])],
+  box.append(table([
+    "column.member", "column.token", "column.app", "column.joined", "column.fetchedTo", "column.at", ...(canModerate ? ["column.actions"] : []),
+  ],
     members.members.map((member) => [
-      member.name, member.token ? member.token.slice(0, 8) + "…" : "none", member.app, clock(member.joined_at),
-      member.fetched_to ? "message " + member.fetched_to : "", clock(member.fetched_at),
+      member.name, member.token ? member.token.slice(0, 8) + "…" : words("none"), member.app, clock(member.joined_at),
+      member.fetched_to ? messageName(member.fetched_to) : "", clock(member.fetched_at),
       ...(canModerate ? [memberActions(member, code, again)] : []),
     ])));
-  if (members.next) box.append(element("p", "hint", "There are more members."));
-  box.append(table(["Message", "By", ...(withTexts ? ["Text"] : []), "Bytes", "Reached", "Fetched", "At",
-    ...(canModerate ? ["Actions"] : [])],
+  if (members.next) box.append(element("p", "hint", words("room.moreMembers")));
+  box.append(table(["column.message", "column.by", ...(withTexts ? ["column.text"] : []), "column.bytes", "column.reached", "column.fetched",
+    "column.at", ...(canModerate ? ["column.actions"] : [])],
     messages.messages.map((message) => [
-      link(String(message.id), () => follow(() => showMessage(message.id))), message.name + (message.program ? " (program)" : ""),
+      link(String(message.id), () => follow(() => showMessage(message.id))), message.program ? words("room.program", { name: message.name }) : message.name,
       ...(withTexts ? [said(message)] : []),
-      message.bytes, message.sent, message.fetched + " of " + message.readers, clock(message.sent_at), ...(canModerate ? [actions([deletion(message, again)])] : []),
+      message.bytes, message.sent, words("ofAll", { count: message.fetched, all: message.readers }), clock(message.sent_at), ...(canModerate ? [actions([deletion(message, again)])] : []),
     ])));
-  if (messages.next) box.append(element("p", "hint", "There are older messages."));
+  if (messages.next) box.append(element("p", "hint", words("room.moreMessages")));
   return [box, true];
 }
 
@@ -64,11 +70,11 @@ function said({ title, text, link }) {
 
 function roomButtons(code, withTexts, bans, again) {
   const box = element("p", "buttons");
-  box.append(button(withTexts ? "Hide texts" : "Show texts", () => again(!withTexts)));
+  box.append(button(words(withTexts ? "room.hideTexts" : "room.showTexts"), () => again(!withTexts)));
   const closed = bans.find((ban) => ban.closed && isActive(ban));
-  if (closed) box.append(button("Open the room", () => endBan(closed, again), "open-room"));
+  if (closed) box.append(button(words("room.open"), () => endBan(closed, again), "open-room"));
   else if (canModerate) {
-    box.append(button("New code", () => recodeRoom(code), "recode-room"), button("Close the room", () => closeRoom(code, again), "close-room"));
+    box.append(button(words("sure.code"), () => recodeRoom(code), "recode-room"), button(words("room.close"), () => closeRoom(code, again), "close-room"));
   }
   return box;
 }
@@ -82,26 +88,30 @@ function isActive(ban) {
 function memberActions({ id, name }, code, again) {
   if (id === undefined) return "";
   const remove = () => ask(
-    { title: "Remove " + name + "?", text: "The member may join again.", verb: "Remove" },
+    { title: words("remove.title", { name }), text: words("remove.about"), verb: words("remove.verb") },
     () => call("DELETE", "/v1/members/" + id), () => finish(again));
   const ban = () => ask({
-    title: "Ban " + name + "?", text: "The member is removed from " + code + " and cannot join again until the ban ends.", verb: "Ban",
+    title: words("ban.title", { name }), text: words("ban.about", { room: code }), verb: words("ban.verb"),
     asksTime: true, asksWhere: true,
   }, (answers) => call("POST", "/v1/bans", { member: id, ...answers }), () => finish(again));
-  return actions([["Remove", name, "remove-" + id, remove], ["Ban", name, "ban-" + id, ban]]);
+  return actions([[words("remove.verb"), name, "remove-" + id, remove], [words("ban.verb"), name, "ban-" + id, ban]]);
+}
+
+function messageName(id) {
+  return words("messageName", { id: String(id) });
 }
 
 // Returns the verb, object, key and action of a message's delete button.
 function deletion({ id, name, text }, then) {
-  return ["Delete", "message " + id, "delete-" + id, () => ask({
-    title: "Delete message " + id + "?", verb: "Delete",
-    text: (text === undefined ? "By " + name + "." : name + ": " + text) + "\nIt disappears from the history and from open pages.",
+  return [words("delete.verb"), messageName(id), "delete-" + id, () => ask({
+    title: words("delete.title", { id: String(id) }), verb: words("delete.verb"),
+    text: (text === undefined ? words("delete.by", { name }) : name + ": " + text) + "\n" + words("delete.about"),
   }, () => call("DELETE", "/v1/messages/" + id), () => finish(then))];
 }
 
 function closeRoom(code, again) {
   ask({
-    title: "Close " + code + "?", text: "All members are removed. No one can join until the room is open again.", verb: "Close", asksTime: true,
+    title: words("close.title", { room: code }), text: words("close.about"), verb: words("close.verb"), asksTime: true,
   }, (answers) => call("POST", "/v1/bans", { room: code, closed: true, ...answers }), () => finish(again));
 }
 
@@ -109,17 +119,20 @@ function closeRoom(code, again) {
 function recodeRoom(room) {
   let code;
   ask({
-    title: "Give " + room + " a new code?", verb: "New code", asksCode: true,
-    text: "All members except banned ones move to it, with all messages. Tell it to everyone else who should join. The old code is closed.",
+    title: words("recode.title", { room }), text: words("recode.about"), verb: words("sure.code"), asksCode: true,
   }, async (answers) => { ({ code } = await call("POST", "/v1/rooms:recode", { room, ...answers })); },
   () => finish(() => lead(() => follow(() => showRoom(code)))));
 }
 
 function endBan(ban, then) {
-  const [title, text, verb] = ban.closed
-    ? ["Open " + ban.room + "?", "Everyone who knows the code may join again.", "Open"]
-    : ["End the ban of " + (ban.name ?? "number " + ban.id) + "?", "They may join again.", "End"];
-  ask({ title, text, verb }, () => call("DELETE", "/v1/bans/" + ban.id), () => finish(then));
+  const asked = ban.closed
+    ? { title: words("open.title", { room: ban.room }), text: words("open.about"), verb: words("open.verb") }
+    : { title: words("end.title", { name: nameOf(ban) }), text: words("end.about"), verb: words("end.verb") };
+  ask(asked, () => call("DELETE", "/v1/bans/" + ban.id), () => finish(then));
+}
+
+function nameOf(ban) {
+  return ban.name ?? words("end.number", { id: String(ban.id) });
 }
 
 // Shows the result of an action in its list and in the record.
@@ -128,11 +141,11 @@ async function finish(then) {
 }
 
 function banTable(bans, then) {
-  return table(["Banned", "Room", "Reason", "Since", "Until", "Actions"], bans.map((ban) => [
-    ban.closed ? "the room is closed" : [ban.name, ban.address].filter(Boolean).join(", "), ban.room ?? "every room", ban.reason, clock(ban.created_at),
-    ban.ended ? "ended" : endOf(ban.ends_at, "for ever"),
+  return table(["column.banned", "column.room", "column.reason", "column.since", "column.until", "column.actions"], bans.map((ban) => [
+    ban.closed ? words("ban.closed") : [ban.name, ban.address].filter(Boolean).join(", "), ban.room ?? words("ban.everywhere"), ban.reason, clock(ban.created_at),
+    ban.ended ? words("ended") : endOf(ban.ends_at, words("forEver")),
     isActive(ban)
-      ? actions([[ban.closed ? "Open" : "End", ban.closed ? ban.room : "the ban of " + (ban.name ?? ban.id), "end-" + ban.id, () => endBan(ban, then)]])
+      ? actions([[words(ban.closed ? "open.verb" : "end.verb"), ban.closed ? ban.room : words("end.object", { name: nameOf(ban) }), "end-" + ban.id, () => endBan(ban, then)]])
       : "",
   ]));
 }
@@ -141,11 +154,6 @@ function endedInList() {
   byId("bans").focus();
   return refreshRoom();
 }
-
-const actionNames = {
-  remove: "removed", ban: "banned", unban: "ban ended", delete: "message deleted", close: "room closed", open: "room opened",
-  recode: "new code",
-};
 
 // Lists the bans and the record. Hides the section if the relay does not support them.
 async function showModeration() {
@@ -159,12 +167,14 @@ async function showModeration() {
   }
   canModerate = true;
   byId("order").hidden = false;
-  const none = () => element("p", "hint", "None.");
-  const rest = (page) => (page.next ? [element("p", "hint", "There are older ones.")] : []);
+  const none = () => element("p", "hint", words("empty"));
+  const rest = (page) => (page.next ? [element("p", "hint", words("older"))] : []);
   update(byId("bans"), bans.bans.length ? banTable(bans.bans, endedInList) : none(), ...rest(bans));
   update(byId("record"), record.moderation.length
-    ? table(["Time", "Action", "Room", "Subject", "By", "From"], record.moderation.map((entry) => [
-      clock(entry.at), actionNames[entry.action] ?? entry.action, entry.room, String(entry.subject ?? ""), entry.actor, entry.from,
+    ? table([
+      "column.time", "column.action", "column.room", "column.subject", "column.by", "column.from",
+    ], record.moderation.map((entry) => [
+      clock(entry.at), named("action." + entry.action, entry.action), entry.room, String(entry.subject ?? ""), entry.actor, entry.from,
     ])) : none(), ...rest(record));
 }
 
@@ -175,26 +185,28 @@ let question = null;
 
 // Asks for confirmation of an action that cannot be undone. `act` gets the answers as members of a ban. If it fails, the dialog
 // stays open and shows the error. `then` shows the result.
-function ask({ title, text, verb, asksTime = false, asksWhere = false, asksCode = false }, act, then) {
+function ask({ title, text, verb, asksTime = false, asksWhere = false, asksCode = false, asksReason = asksTime, isHarmless = false }, act, then) {
   const opener = document.activeElement;
   byId("sure-form").reset();
   byId("sure-title").textContent = title;
   byId("sure-text").textContent = text;
   byId("sure-yes").textContent = verb;
-  byId("sure-time").hidden = byId("sure-why").hidden = !asksTime;
+  byId("sure-yes").className = isHarmless ? "" : "danger";
+  byId("sure-time").hidden = !asksTime;
+  byId("sure-why").hidden = !asksReason;
   byId("sure-where").hidden = byId("sure-address").hidden = !asksWhere;
   byId("sure-new").hidden = !asksCode;
   byId("sure-problem").hidden = true;
-  question = { asksTime, asksWhere, asksCode, act, then, opener };
+  question = { asksTime, asksWhere, asksCode, asksReason, act, then, opener };
   byId("sure").showModal();
-  byId(asksTime ? "sure-for" : asksCode ? "sure-code" : "sure-no").focus();
+  byId(asksTime ? "sure-for" : asksReason ? "sure-reason" : asksCode ? "sure-code" : "sure-no").focus();
 }
 
-function answers({ asksTime, asksWhere, asksCode }) {
+function answers({ asksTime, asksWhere, asksCode, asksReason }) {
   const [time, reason] = [Number(byId("sure-for").value), byId("sure-reason").value.trim()];
   const code = byId("sure-code").value.trim();
   return {
-    ...(asksTime && time && { ends_at: later(time) }), ...(asksTime && reason && { reason }),
+    ...(asksTime && time && { ends_at: later(time) }), ...(asksReason && reason && { reason }),
     ...(asksWhere && byId("sure-everywhere").checked && { everywhere: true }),
     ...(asksWhere && byId("sure-with-address").checked && { address: true }),
     ...(asksCode && code && { code }),

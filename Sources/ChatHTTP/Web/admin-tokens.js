@@ -14,26 +14,28 @@ async function showTokens() {
   }
   byId("tokens").hidden = false;
   const box = element("div");
-  if (!page.tokens.length) box.append(element("p", "hint", "There is none."));
+  if (!page.tokens.length) box.append(element("p", "hint", words("noMatch")));
   else {
-    box.append(table(["Name", "Scopes", "Room", "To", "Expires", "Last used", "From", "Actions"], page.tokens.map((token) => [
-      token.name, token.scopes.join(", "), token.room ?? "any", audienceOf(token.to), endOf(token.expires_at, "never"),
-      token.last_used_at ? clock(token.last_used_at) : "never", token.last_used_from,
-      actions([["Revoke", token.name, "token-" + token.id, () => revoke(token)]]),
+    box.append(table([
+      "column.name", "column.scopes", "column.room", "column.to", "column.expires", "column.used", "column.from", "column.actions",
+    ], page.tokens.map((token) => [
+      token.name, token.scopes.join(", "), token.room ?? words("any"), audienceOf(token.to), endOf(token.expires_at, words("never")),
+      token.last_used_at ? clock(token.last_used_at) : words("never"), token.last_used_from,
+      actions([[words("revoke.verb"), token.name, "token-" + token.id, () => revoke(token)]]),
     ])));
   }
-  if (page.next) box.append(element("p", "hint", "There are more; pushchat token list shows all."));
+  if (page.next) box.append(element("p", "hint", words("tokens.more", { command: "pushchat token list" })));
   update(byId("token-list"), box);
 }
 
 function audienceOf(to) {
-  if (!to) return "anyone";
-  return [...(to.users ?? []), ...(to.tags ?? []).map((tag) => "tag " + tag)].join(", ");
+  if (!to) return words("to.anyone");
+  return [...(to.users ?? []), ...(to.tags ?? []).map((tag) => words("to.tags", { names: tag }))].join(", ");
 }
 
 function revoke(token) {
   ask(
-    { title: "Revoke " + token.name + "?", text: "Programs that use this token are refused from now on.", verb: "Revoke" },
+    { title: words("revoke.title", { name: token.name }), text: words("revoke.about"), verb: words("revoke.verb") },
     () => call("DELETE", "/v1/tokens/" + token.id),
     async () => {
       await showTokens();
@@ -45,7 +47,7 @@ byId("create-token").addEventListener("submit", (event) => {
   event.preventDefault();
   attempt(async () => {
     const scopes = [...document.querySelectorAll("[name=scope]:checked")].map((box) => box.value);
-    if (!scopes.length) throw new Error("Choose what the token may do.");
+    if (!scopes.length) throw Object.assign(new Error(words("tokens.noScope")), { field: "scopes" });
     const body = { name: byId("token-name").value.trim(), scopes };
     const [room, days] = [byId("token-room").value.trim(), Number(byId("token-days").value)];
     if (room) body.room = room;
@@ -58,16 +60,16 @@ byId("create-token").addEventListener("submit", (event) => {
     byId("secret").focus();
     byId("secret").select();
     await showTokens();
-  });
+  }, byId("create-token"));
 });
 
 byId("copy-token").addEventListener("click", async () => {
   byId("secret").select();
   try {
     await navigator.clipboard.writeText(byId("secret").value);
-    byId("token-copied").textContent = "Copied";
+    byId("token-copied").textContent = words("copied");
   } catch {
-    byId("token-copied").textContent = "Copy the selected token";
+    byId("token-copied").textContent = words("copySelected");
   }
 });
 

@@ -2,7 +2,7 @@
 // The operator's page: the usage of the apps by day. Each chart has its numbers beside it, in a table.
 
 const usageDays = 30;
-const usageKinds = { app_version: "App version", os_version: "System", device_model: "Model" };
+const usageKinds = { app_version: "column.version", os_version: "column.system", device_model: "column.model" };
 // The number of lines of a table. Rarer values are combined as others.
 const usageLines = 8;
 // The parts that the user opened or closed. They stay that way when the charts are drawn again.
@@ -18,14 +18,14 @@ async function showUsage() {
   // An older relay has no usage metrics.
   byId("usage").hidden = usage === undefined;
   if (usage === undefined) return;
-  if (!usage) return update(byId("usage-apps"), element("p", "hint", "Not kept: analytics is off."));
+  if (!usage) return update(byId("usage-apps"), element("p", "hint", words("usage.off")));
   update(byId("usage-apps"), ...(usage.apps.length
-    ? usage.apps.map((app) => usageOf(app, usage.days)) : [element("p", "hint", "No devices have been seen yet.")]));
+    ? usage.apps.map((app) => usageOf(app, usage.days)) : [element("p", "hint", words("usage.none"))]));
 }
 
 function usageOf(app, days) {
   const box = element("div");
-  box.append(element("h3", "", app.app), usageTable("Devices", [["all devices", app.devices]], days));
+  box.append(element("h3", "", app.app), usageTable("column.devices", [[words("usage.all"), app.devices]], days));
   for (const [kind, name] of Object.entries(usageKinds)) box.append(usageKind(app, kind, name, days));
   return box;
 }
@@ -35,21 +35,23 @@ function usageKind(app, kind, name, days) {
   const add = (one, other) => one.map((count, day) => count + other[day]);
   const rows = [
     ...values.slice(0, usageLines).map(({ value, devices }) => [value, devices]),
-    ["others", values.slice(usageLines).map(({ devices }) => devices).reduce(add, others)], ["not known", unknown],
+    [words("usage.others"), values.slice(usageLines).map(({ devices }) => devices).reduce(add, others)], [words("usage.unknown"), unknown],
   ];
   const part = element("details");
   const key = app.app + " " + kind;
   part.open = openUsage.get(key) ?? kind === "app_version";
   part.addEventListener("toggle", () => openUsage.set(key, part.open));
   const today = values.filter(({ devices }) => devices.at(-1) > 0).length;
-  part.append(element("summary", "", name + ": " + today + (today === 1 ? " value today" : " values today")),
+  part.append(element("summary", "", words("usage.today", { name: words(name), count: today })),
     usageTable(name, rows.filter(([, counts]) => counts.some(Boolean)), days));
   return part;
 }
 
 function usageTable(name, rows, days) {
   const top = Math.max(1, ...rows.flatMap(([, counts]) => counts));
-  return table([name, days.length + " days", "Today", "Yesterday", "7 days ago", "Most"], rows.map(([value, counts]) => {
+  return table([
+    name, ["usage.days", { count: days.length }], "usage.now", "usage.yesterday", "usage.week", "usage.most",
+  ], rows.map(([value, counts]) => {
     const cell = element("td", "plot");
     cell.append(usagePlot(counts, days, top));
     return [element("td", "used", value), cell, counts.at(-1), counts.at(-2) ?? 0, counts.at(-8) ?? 0, Math.max(...counts)];
@@ -64,7 +66,7 @@ function usagePlot(counts, days, top) {
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("class", "bars");
   svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", "From " + days[0] + " to " + days.at(-1) + ": " + counts.join(", "));
+  svg.setAttribute("aria-label", words("usage.read", { first: days[0], last: days.at(-1), counts: counts.join(", ") }));
   const path = document.createElementNS(space, "path");
   path.setAttribute("d", counts.map((count, day) => {
     const height = count === 0 ? 0 : Math.max(1, (count / top) * 22);

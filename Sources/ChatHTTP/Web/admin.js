@@ -5,6 +5,18 @@
 const pause = 2000;
 const most = 300;
 
+translatePage();
+
+// Returns the text for a name of the API, or the name if it has no text.
+function named(key, name) {
+  return key in textsByLanguage.en ? words(key) : name;
+}
+
+// Returns a value of a table or card as text.
+function formatted(value) {
+  return typeof value === "number" ? new Intl.NumberFormat(chosenLocale()).format(value) : value;
+}
+
 let token = sessionStorage.getItem("pushchat.admin");
 
 function call(method, path, body, headers = {}) {
@@ -16,6 +28,7 @@ function call(method, path, body, headers = {}) {
 byId("login").addEventListener("submit", (event) => {
   event.preventDefault();
   token = byId("token").value.trim();
+  showFormError(null, byId("login"));
   look().then(() => sessionStorage.setItem("pushchat.admin", token)).catch(() => {});
 });
 
@@ -26,40 +39,54 @@ byId("forget").addEventListener("click", () => {
 
 function show(isIn) {
   byId("door").hidden = isIn;
-  byId("view").hidden = !isIn;
+  byId("inside").hidden = !isIn;
+  byId("closed").hidden = true;
   byId("forget").hidden = !isIn || !token;
+}
+
+// Shows how to reach the relay if a proxy in front of it closes the admin API.
+function showTunnel() {
+  byId("tunnel").textContent = "ssh -N -L 44447:127.0.0.1:44447 " + location.hostname;
+  byId("tunnel-end").href = "http://localhost:44447/admin";
+  byId("tunnel-end").textContent = byId("tunnel-end").href;
+  byId("closed").hidden = false;
 }
 
 // MARK: Metrics
 
 const samples = [];
+let activeDevices = 0;
+let lastWarnings = [];
 // Whether the error on the screen says that the metrics cannot be read. Only that error disappears without user action.
 let isLost = false;
 
 function seconds(count) {
-  if (count === null || count === undefined) return "none";
-  if (count < 60) return Math.round(count) + " s";
-  if (count < 5400) return Math.round(count / 60) + " min";
-  if (count < 172800) return Math.round(count / 3600) + " h";
-  return Math.round(count / 86400) + " days";
+  if (count === null || count === undefined) return words("none");
+  if (count < 60) return words("time.seconds", { count: Math.round(count) });
+  if (count < 5400) return words("time.minutes", { count: Math.round(count / 60) });
+  if (count < 172800) return words("time.hours", { count: Math.round(count / 3600) });
+  return words("time.days", { count: Math.round(count / 86400) });
 }
 
 async function look() {
-  let stats;
+  let [stats, ready] = [];
   try {
-    stats = await call("GET", "/v1/stats");
+    [stats, ready] = await Promise.all([call("GET", "/v1/stats"), readiness()]);
   } catch (error) {
     if (error instanceof Refused && error.status === 401) {
       show(false);
-      if (token) showError(error);
+      if (token) showFormError(error, byId("login"));
     } else {
+      if (error instanceof Refused && error.status === 404 && byId("inside").hidden) {
+        showTunnel();
+        throw error;
+      }
       isLost = true;
-      const waits = byId("door").hidden ? "; waiting for it." : ".";
-      showError(error instanceof Refused ? error : new Error("The relay does not answer" + waits));
+      showError(error instanceof Refused ? error : new Error(words(byId("door").hidden ? "unreachable" : "noAnswer")));
     }
     throw error;
   }
-  const isNew = isLost || byId("view").hidden;
+  const isNew = isLost || byId("inside").hidden;
   if (isNew) {
     showError();
     // Draw the day before the view appears, so that nothing moves.
@@ -67,17 +94,28 @@ async function look() {
   }
   isLost = false;
   show(true);
-  draw(stats);
+  draw(stats, ready);
   if (isNew) showLists();
+}
+
+// Returns the checks of the relay. They come with status 503 if one fails.
+async function readiness() {
+  try {
+    const response = await fetch("/readyz", { headers: token ? { Authorization: "Bearer " + token } : {}, signal: AbortSignal.timeout(8000) });
+    return await response.json();
+  } catch {
+    // A proxy may close this address. The other checks remain.
+    return null;
+  }
 }
 
 // Fetches the lists once rather than periodically, because each call adds a line to the log.
 function showLists() {
-  return Promise.all([showUsage(), showTokens(), showModeration()]).catch(showError);
+  return Promise.all([showTokens(), showModeration(), errors()]).then(showTab).catch(showError);
 }
 
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden || byId("view").hidden) return;
+  if (document.hidden || byId("inside").hidden) return;
   showDay();
   showLists();
 });
@@ -87,6 +125,8 @@ document.addEventListener("visibilitychange", () => {
 function showSection(section, list, error) {
   const isMissing = error instanceof Refused && [404, 405].includes(error.status);
   byId(section).hidden = isMissing;
+  const tab = document.querySelector(`#tabs a[href="#${byId(section).dataset.tab}"]`);
+  if (section !== "usage") tab.hidden = isMissing;
   if (!isMissing) update(byId(list), element("p", "hint", error.message));
 }
 
@@ -99,60 +139,80 @@ function recent(stats, state) {
     .reduce((total, outcome) => total + outcome.last_minute, 0);
 }
 
-function draw(stats) {
-  byId("about").textContent = "version " + stats.version + ", up for " + seconds(stats.uptime_seconds);
+function draw(stats, ready) {
+  byId("about").textContent = words("page.version", { version: stats.version, time: seconds(stats.uptime_seconds) });
+  offerApps(stats.apps.map((app) => app.app));
   const depth = sum(stats, "due") + sum(stats, "delayed") + sum(stats, "written");
   const ages = stats.apps.map((app) => app.oldest_age_seconds).filter((age) => age !== null);
+  const [age, failed] = [ages.length ? Math.max(...ages) : 0, recent(stats, "failed")];
+  activeDevices = stats.devices.active;
   const cards = [
-    ["In the queue", depth], ["Oldest waits", ages.length ? seconds(Math.max(...ages)) : "–"],
-    ["Sent, last minute", recent(stats, "sent")], ["Failed, last minute", recent(stats, "failed")],
-    ["Devices", stats.devices.active + (stats.devices.total > stats.devices.active ? " of " + stats.devices.total : "")],
-    ["Members", stats.members], ["Rooms", stats.rooms], ["Messages", stats.messages],
-    ["Notifications", stats.notifications],
+    ["card.queue", depth, "queue"], ["card.oldest", ages.length ? seconds(age) : "–", "queue", age > oldPush],
+    ["card.sent", recent(stats, "sent"), "queue"], ["card.failed", failed, "log", failed > 0],
+    ["column.devices", stats.devices.total > stats.devices.active
+      ? words("ofAll", { count: stats.devices.active, all: stats.devices.total }) : stats.devices.active, "devices"],
+    ["column.members", stats.members, "rooms"], ["tabs.rooms", stats.rooms, "rooms"], ["card.messages", stats.messages, "rooms"],
+    ["tabs.notifications", stats.notifications, "notifications"],
   ];
-  byId("figures").replaceChildren(...cards.map(([name, value]) => {
-    const card = element("div");
-    card.append(element("dt", "", name), element("dd", "", value));
+  update(byId("figures"), ...cards.map(([name, value, tab, isBad]) => {
+    const card = element("a", isBad ? "card is-bad" : "card");
+    card.href = "#" + tab;
+    card.dataset.key = "card-" + name;
+    card.append(element("span", "", words(name)), " ", element("b", "", formatted(value)));
     return card;
   }));
-  samples.push({ depth, age: ages.length ? Math.max(...ages) : 0 });
+  samples.push({ time: Date.now(), depth, age });
   if (samples.length > most) samples.shift();
   plot();
   update(byId("apps"), ...stats.apps.map(appOf));
+  showVerdict(stats, ready, lastWarnings);
 }
 
-// Returns a line through the samples, with the newest on the right and the highest just below the top.
-function line(name, least) {
-  const top = Math.max(least, ...samples.map((sample) => sample[name]));
-  return samples.map((sample, index) => {
-    const x = 600 - (samples.length - 1 - index) * (600 / (most - 1));
-    return x.toFixed(1) + " " + (135 - (sample[name] / top) * 125).toFixed(1);
-  }).join("L");
+// Returns a line through the samples, with the newest on the right and the top of the axis just below the edge.
+function line(name, top) {
+  return samples.map((sample, index) => xOf(index).toFixed(1) + " " + (135 - (sample[name] / top) * 125).toFixed(1)).join("L");
+}
+
+function xOf(index) {
+  return 600 - (samples.length - 1 - index) * (600 / (most - 1));
 }
 
 function plot() {
-  const points = line("depth", 10);
-  byId("line").setAttribute("d", "M" + points);
-  byId("area").setAttribute("d", "M" + points.split(" ")[0] + " 140L" + points + "L600 140Z");
-  byId("age").setAttribute("d", "M" + line("age", 10));
   const highest = (name) => Math.max(...samples.map((sample) => sample[name]));
-  byId("legend").textContent = samples.at(-1).depth + " now, " + highest("depth") + " at most; the oldest (dashed) waited up to "
-    + seconds(highest("age"));
+  const [top, topAge] = [roundTop(highest("depth")), roundTime(highest("age"))];
+  const points = line("depth", top);
+  byId("line").setAttribute("d", "M" + points);
+  byId("area").setAttribute("d", "M" + points.split(" ")[0] + " 135L" + points + "L600 135Z");
+  byId("age").setAttribute("d", "M" + line("age", topAge));
+  byId("legend").textContent = words("chart.liveSum", {
+    count: samples.at(-1).depth, most: highest("depth"), time: seconds(highest("age")),
+  });
+  drawAxes("live", {
+    left: [top, top / 2, 0], right: [seconds(topAge), seconds(topAge / 2), 0], times: [words("chart.ago", { count: 10 }), words("chart.ago", { count: 5 }), words("chart.now")],
+    points: samples.map((sample, index) => ({ x: xOf(index), text: words("chart.at", {
+      time: new Date(sample.time).toLocaleTimeString(chosenLocale()),
+      text: words("chart.queueAt", { count: sample.depth, time: seconds(sample.age) }),
+    }) })),
+  });
 }
 
+// Returns a list of facts. Each row has the key of its name, a value and, optionally, a class.
 function list(rows) {
   const list = element("dl", "facts");
-  list.append(...facts(rows));
+  list.append(...facts(rows.map(([key, value, className]) => [words(key), formatted(value), className])));
   return list;
 }
 
+// Returns a table. Each column's name is a key, a key with values, or an element.
 function table(head, rows) {
+  const names = head.map((name) => (typeof name === "string" ? name && words(name) : Array.isArray(name) ? words(...name) : name));
   const box = element("div", "table");
   const made = element("table");
   const line = element("tr");
-  head.forEach((name, column) => {
-    const cell = element("th", typeof rows[0]?.[column] === "number" ? "number" : "", name);
-    cell.scope = "col";
+  names.forEach((name, column) => {
+    if (name instanceof Node) return line.append(name);
+    const cell = element(name ? "th" : "td", typeof rows[0]?.[column] === "number" ? "number" : "", name);
+    if (name) cell.scope = "col";
     line.append(cell);
   });
   const top = element("thead");
@@ -160,8 +220,14 @@ function table(head, rows) {
   const body = element("tbody");
   for (const row of rows) {
     const line = element("tr");
-    row.forEach((value) => line.append(
-      value instanceof Node ? value : element("td", typeof value === "number" ? "number" : "", value ?? "")));
+    row.forEach((value, column) => {
+      const cell = value instanceof Node ? value : element("td", typeof value === "number" ? "number" : "", formatted(value) ?? "");
+      // On a phone a row is a card, with the names before the values.
+      const name = names[column] instanceof Node ? "" : names[column];
+      if (name) cell.dataset.column = name;
+      if (value === "" || value === null || value === undefined) cell.classList.add("empty");
+      line.append(cell);
+    });
     body.append(line);
   }
   made.append(top, body);
@@ -205,25 +271,45 @@ function actions(list) {
 const looks = { sent: "good", failed: "bad", expired: "bad", cancelled: "warn" };
 
 function state(text) {
-  return element("td", looks[text] ?? "", text);
+  return element("td", looks[text] ?? "", named("state." + text, text));
+}
+
+// Returns the number of a notification's pushes in each state.
+function countsOf(notification) {
+  return Object.entries(notification.counts).filter(([, count]) => count)
+    .map(([state, count]) => words("stateCount", { count, state: named("state." + state, state) })).join(", ");
+}
+
+// Returns the app's gateway and its address. The app for browsers has many push services, so it has no address.
+function gatewayOf(app) {
+  if (!app.gateway) return words("app.noGateway");
+  if (app.address) return words("app.gateway", { gateway: app.gateway, address: app.address });
+  return app.waits_for === "credentials" ? words("app.noCredentials", { gateway: app.gateway }) : app.gateway;
 }
 
 function appOf(app) {
-  const box = element("div");
+  const box = element("div", "panel");
   box.append(element("h3", "", app.app));
   const end = app.certificate_expires_at && new Date(app.certificate_expires_at);
   const days = end && Math.floor((end - Date.now()) / 86400000);
+  const lacksKey = app.waits_for === "credentials";
   box.append(list([
-    ["Gateway", app.gateway ? app.gateway + (app.address ? " at " + app.address : ", no credentials") : "no longer configured",
-      app.address ? "" : "warn"],
-    ["Topic", app.topic],
-    ["Connections", app.connections, app.address && app.connections === 0 ? "bad" : ""],
-    ["Certificate", end && days + " days left", days < 30 ? "bad" : ""],
-    ["Queue", `${app.due} due, ${app.delayed} delayed, ${app.written} in progress`],
-    ["Oldest", app.oldest_queued_at && seconds(app.oldest_age_seconds)],
+    ["column.gateway", gatewayOf(app), app.gateway && !lacksKey ? "" : "warn"],
+    ["column.topic", app.topic],
+    ["column.connections", app.connections, app.address && app.connections === 0 ? "bad" : ""],
+    ["column.certificate", end && (days < 0 ? words("app.expired") : words("app.daysLeft", { count: days })), days < 30 ? "bad" : ""],
+    ["tabs.queue", words("app.queue", { due: app.due, delayed: app.delayed, written: app.written })],
+    ["column.waits", app.oldest_queued_at && seconds(app.oldest_age_seconds)],
+    ["column.paused", app.paused_at && words("app.paused", pauseOf(app)) + reasonAfter(app.pause_reason), "warn"],
   ]));
+  if (app.gateway) {
+    const buttons = element("p", "buttons");
+    buttons.append(app.paused_at ? button(words("app.resume"), () => changePause("resume", app), "overview-resume-" + app.app)
+      : button(words("app.pause"), () => changePause("pause", app), "overview-pause-" + app.app));
+    box.append(buttons);
+  }
   if (app.outcomes.length) {
-    box.append(table(["Outcome", "Reason", "Last minute", "Since the start"], app.outcomes
+    box.append(table(["column.outcome", "column.reason", "column.minute", "column.total"], app.outcomes
       .toSorted((one, other) => other.total - one.total)
       .map((outcome) => [state(outcome.state), outcome.reason, outcome.last_minute, outcome.total])));
   }
@@ -232,15 +318,15 @@ function appOf(app) {
 
 // MARK: Sending
 
-const words = { tokens: "Token", users: "Reference", tags: "Tag", room: "Secret code" };
+const whomLabels = { tokens: "column.token", users: "send.reference", tags: "column.tag", room: "send.code" };
 
 byId("to").addEventListener("change", () => {
   const to = byId("to").value;
   byId("whom-box").hidden = to === "all";
-  byId("whom-label").textContent = words[to] ?? "";
+  if (to !== "all") byId("whom-label").textContent = words(whomLabels[to]);
 });
 
-byId("send").addEventListener("submit", async (event) => {
+byId("send").addEventListener("submit", (event) => {
   event.preventDefault();
   const to = byId("to").value;
   const whom = byId("whom").value.trim();
@@ -248,10 +334,19 @@ byId("send").addEventListener("submit", async (event) => {
   if (byId("alert").value) body.alert = byId("alert").value;
   if (byId("badge").value) body.badge = Number(byId("badge").value);
   if (byId("sound").value) body.sound = byId("sound").value;
-  attempt(async () => {
-    const receipt = await call("POST", "/v1/notifications", body, { "Idempotency-Key": crypto.randomUUID?.() ?? String(Math.random()) });
-    await follow(() => showNotification(receipt.id));
-  });
+  const key = crypto.randomUUID?.() ?? String(Math.random());
+  let receipt;
+  const send = async () => { receipt = await call("POST", "/v1/notifications", body, { "Idempotency-Key": key }); };
+  const watch = () => Promise.all([sent.show(), follow(() => showNotification(receipt.id))]);
+  if (to !== "all") {
+    attempt(async () => {
+      await send();
+      await watch();
+    }, byId("send"));
+    return;
+  }
+  const text = (body.alert ?? words("send.noText")) + "\n" + words("send.reach", { count: activeDevices });
+  ask({ title: words("send.sure"), text, verb: words("send.go") }, send, () => lead(watch));
 });
 
 // MARK: Looking up
@@ -272,12 +367,20 @@ async function follow(show) {
     }
     if (mine !== following) return;
     const [made, isOver] = found;
-    if (!isOver && look === 300) made.append(element("p", "hint", "This is no longer refreshed. Look it up again."));
+    if (!isOver && look === 300) made.append(element("p", "hint", words("search.stale")));
+    byId("found").hidden = false;
     update(byId("result"), made);
     if (isOver || look === 300) return;
     await new Promise((done) => setTimeout(done, 500));
   }
 }
+
+byId("close-result").addEventListener("click", () => {
+  following += 1;
+  byId("found").hidden = true;
+  byId("result").replaceChildren();
+  byId("term").focus();
+});
 
 // Replaces content only if it has changed, so that focus, selection and a screen reader's position stay.
 function update(place, ...made) {
@@ -306,39 +409,58 @@ async function showMessage(id) {
 
 // Moves the focus to the result of an action, because the clicked element disappears.
 function lead(action) {
+  byId("found").hidden = false;
   byId("result").focus();
   return attempt(action);
 }
 
-// Shows an error.
-async function attempt(action) {
+// Shows an error beside the form that caused it, or above the page if there is none.
+async function attempt(action, form) {
   showError();
+  if (form) showFormError(null, form);
   try {
     await action();
   } catch (error) {
-    showError(error);
+    if (form) showFormError(error, form);
+    else showError(error);
   }
+}
+
+// Shows an error in a form and focuses its field, if the error names one of them. `null` removes the error.
+function showFormError(error, form) {
+  const place = byId(form.id + "-problem");
+  place.textContent = error?.message ?? "";
+  place.hidden = !error;
+  for (const field of form.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
+  if (!error) return;
+  const name = error.field?.split(/[.[]/)[0];
+  const field = (name && form.querySelector(`[data-field~="${CSS.escape(name)}"]`)) || form.querySelector("input, select");
+  if (name && field.matches("[data-field]")) field.setAttribute("aria-invalid", "true");
+  if (!field.closest("[hidden]")) field.focus();
 }
 
 // Returns the origin of a push: a notification, a message, or neither if another program enqueued it.
 function origin(delivery) {
-  if (delivery.notification) return link("notification " + delivery.notification, () => follow(() => showNotification(delivery.notification)));
-  if (delivery.message) return link("message " + delivery.message, () => follow(() => showMessage(delivery.message)));
+  if (delivery.notification) return link(words("notificationName", { id: String(delivery.notification) }), () => follow(() => showNotification(delivery.notification)));
+  if (delivery.message) return link(messageName(delivery.message), () => follow(() => showMessage(delivery.message)));
   return "";
 }
 
 function deliveries(list, head, cell) {
-  return table(["Push", "Token", "State", "Reason", "Attempts", "Queued", "Settled", head], list.map((delivery) => [
-    delivery.id, delivery.token.slice(0, 8) + "…", state(delivery.state),
+  return table([
+    "column.push", "column.token", "column.state", "column.reason", "column.attempts", "column.queued", "column.settled", head,
+  ], list.map((delivery) => [
+    String(delivery.id), delivery.token.slice(0, 8) + "…", state(delivery.state),
     (delivery.reason ?? "") + (delivery.hint ? " (" + delivery.hint + ")" : ""), delivery.attempts,
     clock(delivery.queued_at), clock(delivery.settled_at), cell(delivery),
   ]));
 }
 
+// The one format of times on this page.
+const timeFormat = new Intl.DateTimeFormat(chosenLocale(), { dateStyle: "medium", timeStyle: "medium" });
+
 function clock(text) {
-  if (!text) return "";
-  const time = new Date(text);
-  return time.toDateString() === new Date().toDateString() ? time.toLocaleTimeString() : time.toLocaleString();
+  return text ? timeFormat.format(new Date(text)) : "";
 }
 
 // Returns the time in the given number of seconds, in the API's format.
@@ -349,16 +471,16 @@ function later(seconds) {
 // Returns the end of a ban or token.
 function endOf(time, otherwise) {
   if (!time) return otherwise;
-  return new Date(time) < Date.now() ? element("td", "bad", "ended") : clock(time);
+  return new Date(time) < Date.now() ? element("td", "bad", words("ended")) : clock(time);
 }
 
 function notificationOf(notification) {
   const box = element("div");
-  const counts = Object.entries(notification.counts).filter(([, count]) => count).map(([name, count]) => count + " " + name);
-  box.append(element("h3", "", "Notification " + notification.id), list([
-    ["State", notification.state, notification.state === "done" ? "good" : ""], ["Devices", notification.devices],
-    ["By state", counts.join(", ")], ["Created", clock(notification.created_at)], ["Not before", clock(notification.not_before)],
-    ["Payload", JSON.stringify(notification.payload)],
+  box.append(element("h3", "", words("notification.title", { id: String(notification.id) })), list([
+    ["column.state", named("state." + notification.state, notification.state), notification.state === "done" ? "good" : ""],
+    ["column.devices", notification.devices], ["column.byState", countsOf(notification)],
+    ["column.created", clock(notification.created_at)], ["column.notBefore", clock(notification.not_before)],
+    ["column.payload", JSON.stringify(notification.payload)],
   ]), deliveries(notification.deliveries, "", () => ""));
   return box;
 }
@@ -370,40 +492,43 @@ function messageOf(message) {
   const box = element("div");
   const way = element("ol", "way");
   for (const [count, text] of [
-    [queued + (message.queueing ? "…" : ""), "queued"], [counts.pending, "without a response"],
-    [counts.sent + " of " + queued, "accepted" + (lost ? ", " + lost + " lost" : "")],
-    [message.fetched + " of " + message.readers, "members have fetched it"],
+    [formatted(queued) + (message.queueing ? "…" : ""), words("way.queued")], [formatted(counts.pending), words("way.pending")],
+    [words("ofAll", { count: counts.sent, all: queued }), lost ? words("way.lost", { count: lost }) : words("way.accepted")],
+    [words("ofAll", { count: message.fetched, all: message.readers }), words("way.fetched")],
   ]) {
     const step = element("li");
     step.append(element("b", "", count), text);
     way.append(step);
   }
-  box.append(element("h3", "", "Message " + message.id), list([
-    ["Room", message.room], ["By", message.name], ["Sent", clock(message.sent_at)], ["Text", message.bytes + " bytes"],
+  box.append(element("h3", "", words("message.title", { id: String(message.id) })), list([
+    ["column.room", message.room], ["column.by", message.name], ["column.sent", clock(message.sent_at)],
+    ["column.text", words("message.bytes", { count: message.bytes })],
   ]), way);
   if (message.fetched_by?.length) {
     const rest = message.fetched - message.fetched_by.length;
-    box.append(element("p", "hint", "Fetched by " + message.fetched_by.join(", ") + (rest > 0 ? " and " + rest + " more" : "")));
+    const names = message.fetched_by.join(", ");
+    box.append(element("p", "hint", words("message.fetched", { names: rest > 0 ? words("andMore", { names, count: rest }) : names })));
   }
   if (canModerate) {
     const [verb, , key, action] = deletion(message, () => lead(() => follow(() => showRoom(message.room))));
     box.append(button(verb, action, key));
   }
-  box.append(deliveries(message.deliveries, "Fetched", (delivery) => element("td", delivery.fetched ? "good" : "", delivery.fetched ? "yes" : "not yet")));
+  box.append(deliveries(message.deliveries, "column.fetched", (delivery) => element("td", delivery.fetched ? "good" : "", words(delivery.fetched ? "yes" : "notYet"))));
   return box;
 }
 
 function deviceOf(device) {
   const box = element("div");
-  box.append(element("h3", "", "Device " + device.token.slice(0, 8) + "…"), list([
-    ["State", device.active ? "active" : "inactive: " + device.deactivated_reason, device.active ? "good" : "bad"],
-    ["Token", device.token], ["App", device.app], ["User", device.user_reference], ["Tags", device.tags.join(", ")],
-    ["App version", device.app_version], ["System", device.os_version], ["Model", device.device_model],
-    ["Client info", device.client_info], ["Server info", device.server_info],
-    ["Registered", clock(device.registered_at)], ["First seen", clock(device.created_at)], ["Last seen", clock(device.seen_at)],
-    ["Inactive since", clock(device.deactivated_at)],
+  box.append(element("h3", "", words("device.title", { token: device.token.slice(0, 8) })), list([
+    ["column.state", device.active ? words("device.active") : words("device.inactive") + reasonAfter(device.deactivated_reason),
+      device.active ? "good" : "bad"],
+    ["column.token", device.token], ["column.app", device.app], ["column.user", device.user_reference],
+    ["column.tags", device.tags.join(", ")], ["column.version", device.app_version], ["column.system", device.os_version],
+    ["column.model", device.device_model], ["column.clientInfo", device.client_info], ["column.serverInfo", device.server_info],
+    ["column.registered", clock(device.registered_at)], ["column.firstSeen", clock(device.created_at)],
+    ["column.seen", clock(device.seen_at)], ["column.inactiveSince", clock(device.deactivated_at)],
   ]));
-  if (device.deliveries?.length) box.append(deliveries(device.deliveries, "From", origin));
+  if (device.deliveries?.length) box.append(deliveries(device.deliveries, "column.from", origin));
   return box;
 }
 
@@ -413,8 +538,8 @@ async function showDevices(kind, term) {
     box.append(deviceOf(await call("GET", "/v1/devices/" + encodeURIComponent(term.replace(/[<>\s]/g, "")) + "?limit=20")));
   } else {
     const page = await call("GET", "/v1/devices?" + new URLSearchParams({ [kind]: term, limit: 20 }));
-    box.append(...(page.devices.length ? page.devices.map(deviceOf) : [element("p", "hint", "There is none.")]));
-    if (page.next) box.append(element("p", "hint", "There are more; pushchat devices list shows all."));
+    box.append(...(page.devices.length ? page.devices.map(deviceOf) : [element("p", "hint", words("noMatch"))]));
+    if (page.next) box.append(element("p", "hint", words("tokens.more", { command: "pushchat devices list" })));
   }
   return [box, true];
 }
@@ -428,26 +553,54 @@ byId("search").addEventListener("submit", (event) => {
   const [kind, term] = [byId("kind").value, byId("term").value.trim()];
   attempt(async () => {
     const shows = { notification: () => showNotification(Number(term) || 0), message: () => showMessage(Number(term) || 0), room: () => showRooms(term) };
-    byId("result").focus({ preventScroll: true });
     await follow(shows[kind] ?? (() => showDevices(kind, term)));
-  });
+    byId("result").focus({ preventScroll: true });
+  }, byId("search"));
 });
 
 // MARK: Failures and warnings
 
 async function errors() {
   const [failures, warnings] = await Promise.all([call("GET", "/v1/failures?limit=20"), call("GET", "/v1/warnings")]);
-  const none = () => element("p", "hint", "None.");
+  lastWarnings = warnings.warnings;
+  showReasons(failures.deliveries);
+  const none = () => element("p", "hint", words("empty"));
   update(byId("failures"), failures.deliveries.length
-    ? table(["Settled", "App", "Token", "State", "Reason", "From"], failures.deliveries.map((delivery) => [
+    ? table([
+      "column.settled", "column.app", "column.token", "column.state", "column.reason", "column.from",
+    ], failures.deliveries.map((delivery) => [
       clock(delivery.settled_at), delivery.app, delivery.token.slice(0, 8) + "…", state(delivery.state),
       (delivery.reason ?? "") + (delivery.hint ? " (" + delivery.hint + ")" : ""), origin(delivery),
     ])) : none());
   update(byId("warnings"), warnings.warnings.length
-    ? table(["Time", "Level", "Message", ""], warnings.warnings.reverse().slice(0, 20).map(({ time, level, label, message, ...others }) => [
+    ? table(["column.time", "column.level", "column.message", ""], warnings.warnings.toReversed().slice(0, 50).map(({ time, level, label, message, ...others }) => [
       clock(time), element("td", level === "warning" ? "warn" : "bad", level), (label === "relay" ? "" : label + ": ") + message,
       Object.entries(others).map(([name, value]) => name + "=" + (typeof value === "string" ? value : JSON.stringify(value))).join(" "),
     ])) : none());
+}
+
+// Groups the latest failures by reason.
+function showReasons(failures) {
+  const groups = new Map();
+  for (const failure of failures) {
+    const key = [failure.app, failure.state, failure.reason].join("\n");
+    groups.set(key, { ...(groups.get(key) ?? failure), count: (groups.get(key)?.count ?? 0) + 1 });
+  }
+  update(byId("reasons"), groups.size ? table(["column.reason", "column.app", "pushes.title", "column.latest", ""], [...groups.values()].map((group) => [
+    reasonOf(group), group.app, group.count, clock(group.settled_at),
+    actions([[words("show"), group.reason ?? group.state, "show-" + [...groups.keys()].length + (group.reason ?? group.state).replace(/\W/g, ""), () => {
+      byId("pushes-app").value = group.app;
+      byId("pushes-state").value = group.state;
+      byId("pushes-reason").value = group.state === "failed" ? group.reason ?? "" : "";
+      byId("pushes-age").value = "";
+      location.hash = "queue";
+    }]]),
+  ])) : element("p", "hint", words("overview.noFailures")));
+  byId("known-reasons").replaceChildren(...[...new Set(failures.map((failure) => failure.reason).filter(Boolean))].map((reason) => {
+    const option = element("option");
+    option.value = reason;
+    return option;
+  }));
 }
 
 // MARK: Start
@@ -456,7 +609,7 @@ fetch("/test/", { method: "HEAD" }).then((answer) => { byId("tests").hidden = !a
 
 (async () => {
   for (let round = 0; ; round += 1) {
-    if (!document.hidden && byId("door").hidden) {
+    if (!document.hidden && byId("door").hidden && byId("closed").hidden) {
       await look().then(() => (round % 3 === 0 ? errors() : undefined)).catch(() => {});
     }
     await new Promise((done) => setTimeout(done, pause));

@@ -7,15 +7,15 @@ const anyUser = "me";
 
 const appKinds = {
   ntfy: {
-    steps: "Add a subscription. Switch on “Use another server”. When ntfy asks for it, log in. On an iPhone, ntfy may show new messages only when you open it.",
+    steps: "apps.stepsNtfy",
     rows: ({ topic, credential }) => [
-      ["Topic", topic], ["Server", setting("ntfy-url", "/ntfy")], ["User name", anyUser], ["Password", credential],
+      ["topic", topic], ["server", setting("ntfy-url", "/ntfy")], ["user", anyUser], ["password", credential],
     ],
   },
   gotify: {
-    steps: "Enter the URL when the app starts for the first time, or after you have logged out.",
+    steps: "apps.stepsGotify",
     rows: ({ credential }) => [
-      ["URL", setting("gotify-url", "/gotify")], ["User name", anyUser], ["Password", credential],
+      ["url", setting("gotify-url", "/gotify")], ["user", anyUser], ["password", credential],
     ],
   },
 };
@@ -38,7 +38,7 @@ async function attemptInApps(button, action) {
   try {
     await action();
   } catch (error) {
-    sayInApps(error instanceof Refused ? error.message : words.offline);
+    sayInApps(error instanceof Refused ? error.message : words("unreachable"));
   } finally {
     button.disabled = false;
   }
@@ -48,14 +48,15 @@ async function attemptInApps(button, action) {
 
 function showLines() {
   const kind = appKinds[document.querySelector("[name=app-kind]:checked").value];
-  byId("app-steps").textContent = kind.steps;
-  byId("app-rows").replaceChildren(...kind.rows(newApp).map(([name, value]) => {
+  byId("app-steps").textContent = words(kind.steps);
+  byId("app-rows").replaceChildren(...kind.rows(newApp).map(([key, value]) => {
+    const name = words("apps." + key);
     const label = element("label", "", name);
     const field = element("textarea", "", value);
     field.readOnly = true;
     field.rows = value.length > 24 ? 2 : 1;
     label.append(field);
-    const button = element("button", "quiet", "Copy");
+    const button = element("button", "quiet", words("apps.copy"));
     button.type = "button";
     button.append(element("span", "only-spoken", " " + name));
     button.addEventListener("click", () => copyFrom(field, byId("app-status"), name));
@@ -96,7 +97,7 @@ function showAppLink(fragment) {
 
 // MARK: The list
 
-const dateOf = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "short" });
+const dateOf = new Intl.DateTimeFormat(chosenLocale(), { dateStyle: "medium", timeStyle: "short" });
 
 async function listApps() {
   const { credentials } = await callForApps({ action: "list" });
@@ -104,9 +105,10 @@ async function listApps() {
   byId("app-list").replaceChildren(...credentials.map((app) => {
     const text = element("div");
     text.append(element("bdi", "", app.name), element("span", "hint", app.last_used_at
-      ? "Last used " + dateOf.format(new Date(app.last_used_at)) + (app.last_used_from ? " from " + app.last_used_from : "")
-      : "Not used yet"));
-    const button = element("button", "quiet", "Revoke");
+      ? words(app.last_used_from ? "apps.usedFrom" : "apps.used", {
+        time: dateOf.format(new Date(app.last_used_at)), address: app.last_used_from })
+      : words("apps.unused")));
+    const button = element("button", "quiet", words("apps.revoke"));
     button.type = "button";
     button.append(element("span", "only-spoken", " " + app.name));
     button.addEventListener("click", () => revokeApp(app, button));
@@ -120,12 +122,12 @@ async function listApps() {
 function revokeApp(app, button) {
   if (!button.dataset.asked) {
     button.dataset.asked = true;
-    button.firstChild.data = "Sure?";
-    return sayInApps("Press again to revoke " + app.name + ": the app then gets no messages.");
+    button.firstChild.data = words("apps.sure");
+    return sayInApps(words("apps.ask", { app: app.name }));
   }
   attemptInApps(button, async () => {
     await callForApps({ action: "revoke", id: app.id });
-    sayInApps(app.name + " is revoked");
+    sayInApps(words("apps.revoked", { app: app.name }));
     if (newApp?.id === app.id) byId("app-lines").hidden = true;
     await listApps();
     byId(byId("app-own").hidden ? "apps-title" : "app-own-title").focus();
@@ -135,6 +137,7 @@ function revokeApp(app, button) {
 // MARK: The dialog
 
 byId("use-app").addEventListener("click", () => {
+  byId("menu").hidePopover();
   appRoom = current;
   newApp = null;
   byId("app-form").hidden = false;

@@ -52,18 +52,47 @@ function showLoginError(text) {
 }
 
 // Shows the login. The browser stays in its rooms.
-function showLogin(code = "", reason = "") {
+function showLogin(code = "", reason = "", title = "") {
   byId("chat").hidden = true;
   byId("login").hidden = false;
   byId("back").hidden = rooms.length === 0;
   byId("name").value = current?.name ?? memory.get("name", "");
   byId("code").value = code;
+  byId("code-warning").hidden = byId("new-hint").hidden = true;
+  // An invited person only chooses a name.
+  byId("about").hidden = byId("code-entry").hidden = code !== "";
+  byId("invited").hidden = code === "";
+  byId("invited").textContent = words("login.invited", { room: isolated(title || code) });
   showLoginError(reason);
 }
 
-byId("another").addEventListener("click", () => {
+// Returns a name whose direction does not change the sentence around it.
+function isolated(name) {
+  return "\u2068" + name + "\u2069";
+}
+
+function joinAnother() {
   showLogin();
   byId("code").focus();
+}
+
+byId("another").addEventListener("click", () => {
+  byId("menu").hidePopover();
+  joinAnother();
+});
+byId("add-room").addEventListener("click", () => {
+  closeList();
+  joinAnother();
+});
+
+// Digits and letters that people do not confuse: 32 characters, so each has 5 bits.
+const codeCharacters = "23456789abcdefghijkmnpqrstuvwxyz";
+
+byId("new-room").addEventListener("click", () => {
+  const characters = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => codeCharacters[byte % 32]);
+  byId("code").value = characters.join("").match(/.{4}/g).join("-");
+  byId("code-warning").hidden = true;
+  byId("new-hint").hidden = false;
 });
 
 byId("back").addEventListener("click", () => {
@@ -77,6 +106,7 @@ const shortCode = 8;
 byId("code").addEventListener("input", () => {
   const length = [...byId("code").value.trim()].length;
   byId("code-warning").hidden = length === 0 || length >= shortCode;
+  byId("new-hint").hidden = true;
 });
 
 byId("login-form").addEventListener("submit", async (event) => {
@@ -96,7 +126,8 @@ byId("login-form").addEventListener("submit", async (event) => {
     byId("text").focus();
     change(() => sendSubscription(room));
   } catch (error) {
-    showLoginError(error instanceof Refused ? error.message : "The server cannot be reached. Are you online?");
+    byId("code-entry").hidden = false;
+    showLoginError(error instanceof Refused ? error.message : words("unreachable"));
   } finally {
     byId("enter").disabled = false;
   }
@@ -105,10 +136,13 @@ byId("login-form").addEventListener("submit", async (event) => {
 function open(room) {
   // The code must not stay in the address bar or in the history.
   if (location.hash) history.replaceState(null, "", location.pathname);
-  if (current) current.draft = field.value;
+  if (current) {
+    current.draft = field.value;
+    if (current !== room) readAll();
+  }
   current = room;
   memory.set("current", room.udid);
-  byId("room").textContent = room.code;
+  showTitle();
   byId("members").textContent = "\u00A0";
   byId("login").hidden = true;
   byId("chat").hidden = false;
@@ -121,8 +155,10 @@ function open(room) {
   count();
   connect();
   seen();
-  // Resend the messages that were in progress when the page was closed. The idempotency key makes that safe.
-  room.outbox.filter((item) => !item.problem && !item.isInProgress).forEach((item) => deliver(item, room));
+}
+
+function showTitle() {
+  byId("room").textContent = byId("room").title = nameOf(current);
 }
 
 // Deletes everything about a room that this browser has left.
@@ -147,11 +183,21 @@ function vacate(reason) {
   if (rooms.length && !reason) return open(rooms[0]);
   // A removed member must not rejoin with a single click.
   if (reason) memory.set("name", undefined);
-  showLogin(reason ? "" : code, reason);
+  showLogin("", reason);
+  if (!reason) byId("code").value = code;
   byId("code").focus();
 }
 
-byId("leave").addEventListener("click", async () => {
+// Leaving deletes the history, so a dialog asks first.
+byId("leave").addEventListener("click", () => {
+  byId("menu").hidePopover();
+  byId("leaving-title").textContent = words("leave.title", { room: isolated(nameOf(current)) });
+  byId("leaving").showModal();
+});
+byId("stay").addEventListener("click", () => byId("leaving").close());
+
+byId("really-leave").addEventListener("click", async () => {
+  byId("leaving").close();
   const room = current;
   byId("leave").disabled = true;
   room.isLeft = true;
@@ -160,14 +206,14 @@ byId("leave").addEventListener("click", async () => {
     forget(room);
   } catch (error) {
     room.isLeft = false;
-    say(error instanceof Refused ? error.message : "You cannot leave now: the server cannot be reached.");
+    say(error instanceof Refused ? error.message : words("leave.failed"));
   } finally {
     byId("leave").disabled = false;
   }
 });
 
 // Reasons why the member is no longer in the room.
-const reasons = { left: "You are no longer in the room.", removed: "You were removed from this room." };
+const reasons = { left: words("left.left"), removed: words("left.removed") };
 
 // MARK: The connection
 
@@ -202,10 +248,10 @@ async function connect() {
       const since = again.length ? { since: again[0].id - 1 } : room.cursor > 0 ? { since: room.cursor } : {};
       const page = await call(room, { cmd: "messages", limit: 500, ...since });
       if (stream !== mine) return;
-      rename(room, page.code);
+      learn(room, page);
       vanish(missing(again, page.messages));
       again = [];
-      page.messages.forEach((message) => take(message));
+      takeAll(page.messages);
       // A relay with another database may have lower ids.
       room.cursor = page.messages.length ? room.cursor : Math.max(room.cursor, page.next);
       if (page.messages.length < 500) break;
@@ -217,17 +263,20 @@ async function connect() {
     return;
   }
   remember(room);
+  showRooms();
   showEmpty();
   const source = new EventSource("/events?" + new URLSearchParams({ ticket, since: room.cursor }));
   stream = source;
   source.addEventListener("open", () => {
     attempt = 0;
     say("");
+    rooms.forEach(sendOutbox);
   });
   source.addEventListener("message", (event) => take(JSON.parse(event.data), true));
   source.addEventListener("room", (event) => {
-    const { members } = JSON.parse(event.data);
-    byId("members").textContent = members === 1 ? "Only you are here" : members + " members";
+    const { members, title } = JSON.parse(event.data);
+    retitle(room, title);
+    byId("members").textContent = words("status.members", { count: members });
   });
   source.addEventListener("receipt", (event) => {
     room.receipt = JSON.parse(event.data);
@@ -253,25 +302,26 @@ function lost(error) {
   if (isGone(error)) return forget(current, reasons.left);
   // The relay requires a session, and only the operator's own pages can provide another one.
   if (error instanceof Refused && error.status === 401) {
-    return say("Your session has ended. Open the chat again from where you came from.");
+    return say(words("status.sessionEnded"));
   }
   attempt += 1;
   if (error instanceof Refused && error.status === 403) say(error.message);
   else if (attempt > 1 || !navigator.onLine) {
-    say(navigator.onLine ? "Connecting… Messages will be here when the server is back." : "You are offline.");
+    say(words(navigator.onLine ? "status.connecting" : "status.offline"));
   }
   const wait = Math.min(15000, 300 * 2 ** Math.min(attempt, 6)) * (0.75 + Math.random() / 2);
   retry = setTimeout(connect, wait);
 }
 
 addEventListener("online", () => current && connect());
-addEventListener("offline", () => current && say("You are offline."));
+addEventListener("offline", () => current && say(words("status.offline")));
 // After the computer has slept, the old connection may be dead without an event.
 let hiddenSince = null;
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) {
     // A push may have set the badge while this page showed its message.
     showBadge();
+    readAll();
     hiddenSince = Date.now();
     return;
   }
@@ -279,62 +329,108 @@ document.addEventListener("visibilitychange", () => {
   hiddenSince = null;
   seen();
   countAllUnread();
+  pollUnread();
 });
 
 // MARK: Messages
 
-const timeOf = new Intl.DateTimeFormat([], { hour: "2-digit", minute: "2-digit" });
-const dayOf = new Intl.DateTimeFormat([], { weekday: "long", day: "numeric", month: "long" });
+const timeOf = new Intl.DateTimeFormat(chosenLocale(), { hour: "2-digit", minute: "2-digit" });
+const dayOf = new Intl.DateTimeFormat(chosenLocale(), { weekday: "long", day: "numeric", month: "long" });
 
 function take(message, isLive = false) {
+  takeAll([message], isLive);
+}
+
+// Shows new messages, oldest first. Looks at the layout once, because each look costs a layout of the whole list.
+function takeAll(list, isLive = false) {
+  const fresh = list.filter((message) => message.id > current.cursor);
+  if (fresh.length === 0) return;
   const { messages } = current;
-  if (message.id <= current.cursor) return;
-  current.cursor = message.id;
   const stays = nearEnd();
-  show(message, messages.at(-1));
-  messages.push(message);
-  if (messages.length > 2 * kept) trim();
-  if (message.own) {
-    settle(message);
-    showReceipt();
+  // Most of a long list would leave the window at once.
+  const isLong = fresh.length > kept;
+  const isAtEnd = windowEnd === messages.length;
+  for (const message of fresh) {
+    current.cursor = message.id;
+    // After the first visit, messages that arrive while the page is hidden are below the divider.
+    if (!message.own && (isLive ? !isSeen() : messages.length > 0)) current.unreadFrom ??= message.id;
+    if (isAtEnd && !isLong) show(message, messages.at(-1));
+    messages.push(message);
+    if (isAtEnd && !isLong) windowEnd = messages.length;
+    if (message.own) settle(message);
   }
+  byId("empty").hidden = true;
+  const surplus = messages.length > inMemory + kept ? messages.length - inMemory : 0;
+  messages.splice(0, surplus);
+  [windowStart, windowEnd] = [windowStart, windowEnd].map((index) => Math.max(0, index - surplus));
+  // A member who reads further up keeps the place.
+  if (isAtEnd && (isLong || stays && windowEnd - windowStart > 2 * kept)) showLog();
+  else placeDivider();
+  const isOwn = fresh.some((message) => message.own);
+  placeTabStop();
+  if (isOwn) showReceipt();
   if (isLive) {
     remember(current);
-    if (!message.own && !isSeen()) note();
+    if (!fresh.at(-1).own && !isSeen()) note();
+    else showRooms();
   }
-  if (stays || message.own) toEnd();
+  if (stays || isOwn) toEnd();
   else byId("newest").hidden = false;
 }
 
 // Without messages, the cursor is the start of the member's history. 0 is the start of the room.
 function showEmpty() {
-  if (current.messages.length || byId("log").childElementCount) return;
-  byId("log").append(element("div", "line empty", current.cursor > 0
-    ? "Messages from before you joined are not shown" : "No messages yet"));
+  byId("empty").hidden = current.messages.length > 0;
+  byId("empty-text").textContent = words(current.cursor > 0 ? "empty.earlier" : "empty.none");
 }
 
-function show(message, before) {
-  const log = byId("log");
-  log.querySelector(".empty")?.remove();
+// Shows a line above the first unread message, with the number of unread ones. It stays until the member has read them, and
+// leaves the room or the page.
+function placeDivider() {
+  const unread = current.unreadFrom === undefined ? []
+    : current.messages.filter((message) => message.id >= current.unreadFrom && !message.own);
+  const item = unread.length ? byId("log").querySelector(`[data-id="${unread[0].id}"]`) : null;
+  let line = byId("log").querySelector(".unread");
+  if (!item) return line?.remove();
+  line ??= element("div", "line unread");
+  line.textContent = words("messages.unread", { count: unread.length });
+  if (item.previousElementSibling !== line) item.before(line);
+}
+
+// Ends the divider if the newest messages are in view.
+function readAll() {
+  if (!current || byId("chat").hidden || !nearEnd()) return;
+  current.unreadFrom = undefined;
+  placeDivider();
+}
+
+// Adds a message to the end of the log, or of a fragment for it.
+function show(message, before, log = byId("log")) {
   const date = new Date(message.sent_at);
   if (!before || new Date(before.sent_at).toDateString() !== date.toDateString()) {
     log.append(element("div", "line", dayOf.format(date)));
   }
-  if (!message.own && !isSeen() && current.unread === 0) {
-    log.querySelector(".unread")?.remove();
-    log.append(element("div", "line unread", "New"));
-  }
   const item = element("div", message.own ? "own" : "other");
   item.dataset.id = message.id;
-  const name = element("bdi", "", message.own ? "You" : message.name);
-  if (message.program) name.append(" ", element("span", "program", "program"));
-  item.append(name, element("span", "only-spoken", ": "));
+  if (message.program) item.classList.add("card");
+  if (isEmoji(message)) item.classList.add("large");
+  const name = element("bdi", "", message.own ? words("messages.you") : message.name);
+  if (message.program) name.append(" ", element("span", "program", words("messages.program")));
   const time = element("time", "time", timeOf.format(date));
   time.dateTime = message.sent_at;
-  if (message.own) item.append(time, bubbleOf(message));
-  else item.append(bubbleOf(message), time);
+  const box = element("div", "box");
+  box.append(name, element("span", "only-spoken", ": "), bubbleOf(message), time);
+  if (!message.own) item.append(faceOf(message.name, message.program ? "⚙" : undefined));
+  item.append(box);
   log.append(item);
+  if (message.own) box.append(eraser(message));
   showName(item, message, before);
+}
+
+// Whether a message consists of a few emoji.
+function isEmoji({ title, text }) {
+  return !title && text.length <= 40
+    && /^(?:\p{Extended_Pictographic}[\u{1F3FB}-\u{1F3FF}\uFE0F\u200D]*|\p{Regional_Indicator}{2}|\s)+$/u.test(text);
 }
 
 // Shows the receipt below the member's own last message. Screen readers do not announce its changes.
@@ -352,29 +448,34 @@ function showReceipt() {
 
 function receiptText({ reached, read, read_by: names }) {
   const rest = read - names.length;
-  const readers = [...names, ...(rest > 0 ? [rest + " more"] : [])];
-  const list = new Intl.ListFormat("en", { style: "short", type: "unit" }).format(readers);
+  const readers = [...names, ...(rest > 0 ? [words("receipt.more", { count: rest })] : [])];
+  const list = new Intl.ListFormat(chosenLocale(), { style: "short", type: "unit" }).format(readers);
   return [
-    reached > 0 && "Reached " + reached + (reached === 1 ? " device" : " devices"), read > 0 && "Read by " + list,
+    reached > 0 && words("receipt.reached", { count: reached }), read > 0 && words("receipt.read", { names: list }),
   ].filter(Boolean).join(" · ");
 }
 
 // Shows the name above the first of several messages from the same sender. Above the others only screen readers read it.
 function showName(item, message, before) {
-  const isShown = !message.own
-    && (before?.name !== message.name || before.program !== message.program || before.own || item.previousElementSibling?.classList.contains("line"));
-  item.firstChild.className = isShown ? "name" : "only-spoken";
+  const isFirst = before?.name !== message.name || before.program !== message.program || before.own !== message.own
+    || item.previousElementSibling?.classList.contains("line");
+  item.classList.toggle("first", isFirst);
+  item.querySelector("bdi").className = isFirst && !message.own ? "name " + toneOf(message.name) : "only-spoken";
 }
 
 // Programs' messages may have a title and a link.
 function bubbleOf({ title, text, link }) {
-  const bubble = element("span", "bubble", title || link ? null : text);
+  const bubble = element("span", "bubble");
   bubble.dir = "auto";
-  if (!title && !link) return bubble;
+  if (!title && !link) {
+    bubble.append(...linked(text));
+    return bubble;
+  }
   const address = webAddress(link);
   const head = title && element("strong", "title", address ? null : title);
   if (title && address) head.append(anchor(address, title));
-  const body = element("span", "body", text);
+  const body = element("span", "body");
+  body.append(...linked(text));
   const parts = [head, body, !title && address && element("span", "host")].filter(Boolean);
   if (!title && address) parts.at(-1).append(anchor(address, address.host));
   parts.forEach((part) => { part.dir = "auto"; });
@@ -388,12 +489,41 @@ function webAddress(link) {
   return ["http:", "https:"].includes(address?.protocol) ? address : null;
 }
 
+// HTTP and HTTPS addresses in a text, without characters that change the direction of what follows.
+const addresses = /https?:\/\/[^\s<>"\u200e\u200f\u202a-\u202e\u2066-\u2069]+/gi;
+
+// Returns the text as nodes, with its addresses as links.
+function linked(text) {
+  const nodes = [];
+  let end = 0;
+  for (const { 0: found, index } of text.matchAll(addresses)) {
+    const shown = withoutPunctuation(found);
+    const address = webAddress(shown);
+    // A user name in front of the host is a trick to hide the host.
+    if (!address || address.username || address.password) continue;
+    nodes.push(text.slice(end, index), anchor(address, shown));
+    end = index + shown.length;
+  }
+  return [...nodes, text.slice(end)].filter(Boolean);
+}
+
+// Returns an address without the punctuation of the sentence around it. Brackets stay if the address opens them.
+function withoutPunctuation(address) {
+  for (;;) {
+    const last = address.at(-1);
+    const opening = { ")": "(", "]": "[", "}": "{" }[last];
+    const isSurplus = opening && address.split(last).length > address.split(opening).length;
+    if (!isSurplus && !".,;:!?'’”»*_".includes(last)) return address;
+    address = address.slice(0, -1);
+  }
+}
+
 function anchor(address, text) {
   const made = element("a", "", text);
   made.href = address.href;
   made.target = "_blank";
   made.rel = "noopener noreferrer";
-  made.append(element("span", "only-spoken", " (opens a new tab)"));
+  made.append(element("span", "only-spoken", words("messages.newTab")));
   return made;
 }
 
@@ -411,6 +541,8 @@ function vanish(ids) {
   const unread = current.unread ? messages.filter((message) => !message.own).slice(-current.unread) : [];
   current.unread -= unread.filter((message) => ids.has(message.id)).length;
   current.messages = messages.filter((message) => !ids.has(message.id));
+  [windowStart, windowEnd] = [windowStart, windowEnd]
+    .map((end) => messages.slice(0, end).filter((message) => !ids.has(message.id)).length);
   current.outbox.filter((item) => ids.has(item.id)).forEach((item) => drop(item, current));
   remember(current);
   const log = byId("log");
@@ -425,26 +557,163 @@ function vanish(ids) {
     while (next?.classList.contains("unread")) next = next.nextElementSibling;
     if (!next || (next.classList.contains("line") && !line.classList.contains("unread"))) line.remove();
   }
-  current.messages.forEach((message, index, all) => {
+  current.messages.slice(windowStart, windowEnd).forEach((message, index) => {
     const item = log.querySelector(`[data-id="${message.id}"]`);
-    if (item) showName(item, message, all[index - 1]);
+    if (item) showName(item, message, current.messages[windowStart + index - 1]);
   });
+  placeDivider();
   showReceipt();
   showRooms();
   closeNotifications((notification) => ids.has(Number(/^message-(\d+)$/.exec(notification.tag)?.[1])));
+  placeTabStop();
   if (nearEnd()) byId("newest").hidden = true;
 }
 
-function showLog() {
-  byId("log").replaceChildren();
-  current.messages.forEach((message, index, all) => show(message, all[index - 1]));
-  showReceipt();
+// MARK: Deleting one's own message
+
+// The message of the dialog, and its room.
+let erasing = null;
+
+// Returns the button that deletes one's own message.
+function eraser(message) {
+  const button = element("button", "eraser");
+  button.type = "button";
+  button.tabIndex = -1;
+  button.title = words("erase.delete");
+  button.setAttribute("aria-label", words("erase.label", { text: message.text.slice(0, 60) }));
+  // Screen readers do not read the button together with a new message.
+  button.setAttribute("aria-live", "off");
+  button.append(byId("bin").content.cloneNode(true));
+  button.addEventListener("click", () => {
+    erasing = { message, room: current };
+    byId("erasing-text").textContent = message.text;
+    byId("erase-problem").hidden = true;
+    byId("erasing").showModal();
+  });
+  return button;
 }
 
-// Limits the number of messages in memory.
-function trim() {
-  current.messages = current.messages.slice(-kept);
-  showLog();
+// Only one of the buttons is in the tab order, usually that of the newest message. The arrow keys lead to the others.
+let tabStop = null;
+
+function placeTabStop() {
+  if (!tabStop?.isConnected || tabStop !== document.activeElement) stopAt([...byId("log").querySelectorAll(".eraser")].at(-1));
+}
+
+function stopAt(button) {
+  if (tabStop) tabStop.tabIndex = -1;
+  tabStop = button;
+  if (button) button.tabIndex = 0;
+}
+
+byId("log").addEventListener("keydown", (event) => {
+  const all = [...byId("log").querySelectorAll(".eraser")];
+  const index = all.indexOf(event.target);
+  const next = { ArrowUp: all[index - 1], ArrowDown: all[index + 1], Home: all[0], End: all.at(-1) }[event.key];
+  if (index < 0 || !next) return;
+  event.preventDefault();
+  stopAt(next);
+  next.focus();
+});
+
+byId("keep").addEventListener("click", () => byId("erasing").close());
+byId("really-erase").addEventListener("click", async () => {
+  const { message, room } = erasing;
+  byId("really-erase").disabled = true;
+  try {
+    await call(room, { cmd: "delete", id: message.id });
+  } catch (error) {
+    // Another tab may have deleted it already.
+    if (!isGone(error)) {
+      byId("erase-problem").textContent = error instanceof Refused ? error.message : words("unreachable");
+      byId("erase-problem").hidden = false;
+      return;
+    }
+  } finally {
+    byId("really-erase").disabled = false;
+  }
+  byId("erasing").close();
+  if (room === current) vanish(new Set([message.id]));
+  // The button that opened the dialog is gone, at the latest now.
+  if (document.activeElement === document.body) byId("scroll").focus();
+  byId("news").textContent = words("erase.done");
+});
+
+// The page keeps the newest messages, but has elements only for a part of them, the window, so that scrolling stays quick.
+// The maximum number of messages in memory, rounded to `kept`.
+const inMemory = 5000;
+// The indexes of the first message in the window, and of the first one after it.
+let windowStart = 0;
+let windowEnd = 0;
+
+// The number of messages by which scrolling moves the window.
+const windowStep = 25;
+
+// Returns the elements of the messages between two indexes.
+function shownBetween(start, end) {
+  const fragment = document.createDocumentFragment();
+  for (let index = start; index < end; index += 1) show(current.messages[index], current.messages[index - 1], fragment);
+  return fragment;
+}
+
+// Shows the newest messages.
+function showLog() {
+  showWindow(current.messages.length - kept, current.messages.length);
+}
+
+// Shows the messages between two indexes, as far as there are any.
+function showWindow(start, end) {
+  windowEnd = Math.min(current.messages.length, end);
+  windowStart = Math.max(0, start);
+  byId("log").replaceChildren(shownBetween(windowStart, windowEnd));
+  placeDivider();
+  placeTabStop();
+  showReceipt();
+  byId("empty").hidden = true;
+}
+
+function itemAt(index) {
+  return byId("log").querySelector(`[data-id="${current.messages[index].id}"]`);
+}
+
+// Moves the window when a member scrolls to an edge of it. The first message in view stays where it is.
+function moveWindow() {
+  if (!current) return;
+  const [scroll, log] = [byId("scroll"), byId("log")];
+  const below = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight;
+  const goesUp = scroll.scrollTop < 2 * scroll.clientHeight && windowStart > 0;
+  const goesDown = !goesUp && below < 2 * scroll.clientHeight && windowEnd < current.messages.length;
+  // A message that a search has found may leave with the focus.
+  const isHeld = log.contains(document.activeElement) && !document.activeElement.matches(".found");
+  if (!goesUp && !goesDown || isHeld) return;
+  const edge = scroll.getBoundingClientRect().top;
+  const anchor = [...log.querySelectorAll("[data-id]")].find((item) => item.getBoundingClientRect().bottom > edge);
+  if (!anchor) return;
+  const top = anchor.getBoundingClientRect().top;
+  // Screen readers must not read the messages again.
+  log.setAttribute("aria-live", "off");
+  if (goesUp) {
+    const start = Math.max(0, windowStart - windowStep);
+    log.prepend(shownBetween(start, windowStart));
+    windowStart = start;
+    windowEnd = Math.min(windowEnd, start + 2 * kept);
+    const last = itemAt(windowEnd - 1);
+    while (log.lastElementChild !== last) log.lastElementChild.remove();
+  } else {
+    const end = Math.min(current.messages.length, windowEnd + windowStep);
+    log.append(shownBetween(windowEnd, end));
+    windowEnd = end;
+    windowStart = Math.max(windowStart, end - 2 * kept);
+    // The line with the date belongs to the message below it.
+    let first = itemAt(windowStart);
+    while (first.previousElementSibling?.classList.contains("line")) first = first.previousElementSibling;
+    while (log.firstElementChild !== first) log.firstElementChild.remove();
+  }
+  placeDivider();
+  placeTabStop();
+  showReceipt();
+  scroll.scrollTop += anchor.getBoundingClientRect().top - top;
+  setTimeout(() => log.setAttribute("aria-live", "polite"), 1000);
 }
 
 function isSeen() {
@@ -465,20 +734,39 @@ function seen() {
 }
 
 function nearEnd() {
+  if (current && windowEnd < current.messages.length) return false;
   const scroll = byId("scroll");
   return scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 80;
 }
 
 function toEnd() {
   const scroll = byId("scroll");
+  if (current && windowEnd < current.messages.length) showLog();
+  followsEnd = true;
   scroll.scrollTo({ top: scroll.scrollHeight, behavior: "instant" });
   byId("newest").hidden = true;
 }
 
 byId("newest").addEventListener("click", toEnd);
+
+// Whether the newest messages are in view. They stay in view when a keyboard, a rotation or a long text shrinks the list.
+let followsEnd = true;
+let viewSize = "";
+
+function sizeOfView() {
+  return byId("scroll").clientWidth + "x" + byId("scroll").clientHeight;
+}
+
 byId("scroll").addEventListener("scroll", () => {
+  // The browser also scrolls when it changes the size.
+  if (sizeOfView() === viewSize) followsEnd = nearEnd();
   if (nearEnd()) byId("newest").hidden = true;
+  else moveWindow();
 });
+new ResizeObserver(() => {
+  viewSize = sizeOfView();
+  if (followsEnd) toEnd();
+}).observe(byId("scroll"));
 
 // MARK: Compose
 
@@ -486,9 +774,10 @@ const field = byId("text");
 
 function count() {
   const left = limit - encoder.encode(field.value.trim()).length;
-  byId("left").textContent = left;
+  const isNear = left < limit / 4;
+  byId("left").textContent = !isNear ? "" : left < 0 ? words("compose.over", { count: -left })
+    : words("compose.left", { count: left });
   byId("left").classList.toggle("over", left < 0);
-  byId("left").setAttribute("aria-label", left + " bytes left");
   byId("send").disabled = left < 0 || !field.value.trim();
   field.style.height = "auto";
   field.style.height = field.scrollHeight + 2 + "px";
@@ -510,14 +799,35 @@ byId("compose").addEventListener("submit", (event) => {
   current.outbox.push(item);
   field.value = "";
   count();
-  byId("log").querySelector(".unread")?.remove();
-  deliver(item, current);
+  current.unreadFrom = undefined;
+  placeDivider();
+  sendOutbox(current);
   toEnd();
   field.focus();
 });
 
-// Sends a message with an idempotency key, so that a retry creates no second message.
+// The wait in milliseconds before the page sends again while the server cannot be reached. A new connection sends at once.
+const outboxWait = 15000;
+
+// Sends a room's unsent messages in their order, until the server cannot be reached. Skips messages that it has refused.
+async function sendOutbox(room) {
+  clearTimeout(room.outboxTimer);
+  if (room.isSending) return;
+  room.isSending = true;
+  for (;;) {
+    const item = room.outbox.find((item) => !item.isRefused && item.id === undefined);
+    if (!item || !rooms.includes(room)) break;
+    if (await deliver(item, room)) continue;
+    room.outboxTimer = setTimeout(sendOutbox, outboxWait, room);
+    break;
+  }
+  room.isSending = false;
+}
+
+// Sends a message with an idempotency key, so that a retry creates no second message. Returns false if the server cannot be
+// reached: the message may then be sent again without asking.
 async function deliver(item, room) {
+  item.isRefused = false;
   item.problem = null;
   item.isInProgress = true;
   showOutbox();
@@ -527,12 +837,19 @@ async function deliver(item, room) {
     item.id = answer.id;
     if (room !== current || answer.id <= room.cursor) drop(item, room);
   } catch (error) {
-    if (isGone(error)) return forget(room, reasons.left);
-    item.problem = error instanceof Refused ? error.message : "Not sent: the server cannot be reached.";
+    if (isGone(error)) {
+      forget(room, reasons.left);
+      return true;
+    }
+    // A proxy answers with 502 while the relay restarts.
+    const isRefusal = error instanceof Refused && error.status < 500;
+    item.isRefused = isRefusal;
+    item.problem = error instanceof Refused ? error.message : words("outbox.unreachable");
   }
   item.isInProgress = false;
   showOutbox();
   remember(room);
+  return !item.problem || item.isRefused;
 }
 
 // Removes our own message from the outbox, because it has arrived.
@@ -557,12 +874,15 @@ function showOutbox() {
     const bubble = element("span", "bubble", item.text);
     bubble.dir = "auto";
     line.append(bubble);
-    if (item.problem) {
-      line.append(element("span", "problem", item.problem));
-      const again = element("button", "quiet", "Send again");
+    if (item.problem) line.append(element("span", "problem", item.problem));
+    if (item.problem || !item.isInProgress && item.id === undefined) {
+      const again = element("button", "quiet", words("outbox.again"));
       again.type = "button";
-      again.addEventListener("click", () => deliver(item, room));
-      const away = element("button", "quiet", "Delete");
+      again.addEventListener("click", () => {
+        item.isRefused = false;
+        sendOutbox(room);
+      });
+      const away = element("button", "quiet", words("outbox.delete"));
       away.type = "button";
       away.addEventListener("click", () => {
         drop(item, room);
@@ -579,15 +899,26 @@ function showOutbox() {
 // MARK: Invitation
 
 byId("invite").addEventListener("click", () => {
-  const link = setting("public-url", "") + "/#code=" + encodeURIComponent(current.code);
+  byId("menu").hidePopover();
+  showInvitation();
+});
+byId("empty-invite").addEventListener("click", showInvitation);
+
+function showInvitation() {
+  const plain = setting("public-url", "") + "/#code=" + encodeURIComponent(current.code);
+  const titled = current.title ? plain + "&title=" + encodeURIComponent(current.title) : plain;
+  // The picture has room for some hundred characters.
+  const link = qrCode(encoder.encode(titled)) ? titled : plain;
   byId("link").value = link;
+  byId("invite-code").textContent = current.code;
   byId("copied").textContent = "\u00A0";
   byId("share").hidden = !navigator.share;
+  byId("only-here").hidden = !/^(localhost|.*\.localhost|127\.[\d.]+|\[::1\])$/.test(new URL(link).hostname);
   const code = qrCode(encoder.encode(link));
   byId("qr").hidden = !code;
   if (code) byId("qr").replaceChildren(drawing(code));
   byId("invitation").showModal();
-});
+}
 
 function drawing(rows) {
   const space = "http://www.w3.org/2000/svg";
@@ -611,35 +942,44 @@ async function copyFrom(field, status, name) {
   field.select();
   try {
     await navigator.clipboard.writeText(field.value);
-    status.textContent = name + " copied";
+    status.textContent = words("copied", { name });
   } catch {
-    status.textContent = "Copy the selected text";
+    status.textContent = words("copySelected");
   }
 }
 
-byId("copy").addEventListener("click", () => copyFrom(byId("link"), byId("copied"), "Link"));
+byId("copy").addEventListener("click", () => copyFrom(byId("link"), byId("copied"), words("invite.link")));
 byId("share").addEventListener("click", () => {
-  navigator.share({ title: "PushChat", url: byId("link").value }).catch(() => {});
+  navigator.share({ title: current.title ?? "PushChat", url: byId("link").value }).catch(() => {});
 });
 byId("close").addEventListener("click", () => byId("invitation").close());
 
 // MARK: Start
 
+// Returns a title from a link without characters that could change the sentence around it.
+function plainTitle(title) {
+  return title.replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "").trim().slice(0, 255);
+}
+
 // The fragment of the address: an invitation's code, a notification's room, a session, the lines for another app.
 function arrive() {
   const fragment = new URLSearchParams(location.hash.slice(1));
   takeSession(fragment.get("token"));
+  // A new session sends the messages that the relay has refused without one.
+  if (fragment.get("token")) rooms.flatMap((room) => room.outbox).forEach((item) => { item.isRefused = false; });
   const [code, hash] = [fragment.get("code"), fragment.get("room")];
   const udid = memory.get("current", "");
   const room = code !== null
     ? rooms.find((room) => room.code === composed(code))
     : rooms.find((room) => isNamed(room, hash)) ?? current ?? rooms.find((room) => room.udid === udid) ?? rooms[0];
   if (room) open(room);
-  else showLogin(code ?? "");
+  else showLogin(code ?? "", "", plainTitle(fragment.get("title") ?? ""));
   showAppLink(fragment);
 }
 
+translatePage();
 addEventListener("hashchange", () => location.hash && arrive());
 arrive();
 countAllUnread();
+pollUnread();
 renew();

@@ -6,28 +6,16 @@ let subscription = null;
 let isChanging = false;
 let changes = Promise.resolve();
 
-const words = {
-  insecure: "Notifications need an encrypted connection: open this page at an address that begins with https.",
-  install: "On an iPhone or iPad, notifications come to an installed page (iOS 16.4 or later): tap Share, then Add to Home Screen, and open PushChat from there.",
-  unsupported: "This browser cannot receive notifications here. If this is a private window, try an ordinary one; otherwise try another browser.",
-  blocked: "Notifications of this page are blocked. Click the icon beside the address and allow them there; in a private window they may be blocked for good.",
-  blockedInApp: "Notifications are blocked. Allow them in the system’s settings, under Notifications, PushChat.",
-  dismissed: "You did not allow notifications. Nothing was changed.",
-  none: "This relay sends no notifications to browsers.",
-  offline: "The server cannot be reached. Are you online?",
-  push: "The browser could not subscribe to its push service. It may be out of reach, switched off, or missing in a private window.",
-};
-
 // Returns the reason why notifications are impossible. Null if they are possible.
 function obstacle() {
   const isInstalled = matchMedia("(display-mode: standalone)").matches || navigator.standalone === true;
   // An iPad claims to be a Mac.
   const isHandheldOfApple = /iPhone|iPad|iPod/.test(navigator.userAgent)
     || (navigator.platform === "MacIntel" && navigator.maxTouchPoints > 1);
-  if (!isSecureContext) return words.insecure;
-  if (isHandheldOfApple && !isInstalled) return words.install;
-  if (!("serviceWorker" in navigator && "PushManager" in window && "Notification" in window)) return words.unsupported;
-  if (Notification.permission === "denied") return isInstalled ? words.blockedInApp : words.blocked;
+  if (!isSecureContext) return words("notify.insecure");
+  if (isHandheldOfApple && !isInstalled) return words("notify.install");
+  if (!("serviceWorker" in navigator && "PushManager" in window && "Notification" in window)) return words("notify.unsupported");
+  if (Notification.permission === "denied") return isInstalled ? words("notify.blockedInApp") : words("notify.blocked");
   return null;
 }
 
@@ -36,10 +24,10 @@ function explain(text) {
   byId("notify-text").textContent = text;
 }
 
-const switches = { start: "Notify me", stop: "Stop notifying" };
-
 function showSwitch() {
-  byId("notify").textContent = subscription ? switches.stop : switches.start;
+  byId("notify-label").textContent = words(subscription ? "notify.stop" : "notify.start");
+  byId("notify").title = byId("notify-label").textContent;
+  byId("notify").classList.toggle("on", subscription !== null);
 }
 
 // MARK: The subscription
@@ -64,7 +52,7 @@ async function subscribe() {
     const answer = await fetchJSON("/webpush/key", { headers: { Accept: "application/json" } });
     key = Uint8Array.from(atob(answer.key.replaceAll("-", "+").replaceAll("_", "/")), (character) => character.charCodeAt(0));
   } catch (error) {
-    throw new Error(error instanceof Refused ? (error.status === 404 ? words.none : error.message) : words.offline);
+    throw new Error(error instanceof Refused ? (error.status === 404 ? words("notify.none") : error.message) : words("unreachable"));
   }
   await subscribeWith(key);
   try {
@@ -90,7 +78,7 @@ async function subscribeWith(key) {
     subscription ??= await manager.subscribe({ userVisibleOnly: true, applicationServerKey: key });
   } catch (error) {
     subscription = null;
-    throw new Error(obstacle() ?? words.push + " (" + error.message + ")");
+    throw new Error(obstacle() ?? words("notify.push", { reason: error.message }));
   }
 }
 
@@ -109,7 +97,7 @@ async function sendSubscription(room) {
     await call(room, { cmd: "update", subscription: JSON.stringify(subscription) });
   } catch (error) {
     if (isGone(error)) return forget(room);
-    throw error instanceof Refused ? error : new Error(words.offline);
+    throw error instanceof Refused ? error : new Error(words("unreachable"));
   }
 }
 
@@ -123,7 +111,7 @@ function renew() {
       if (isWanted) await subscribe();
     } catch (error) {
       // Without a connection nothing changes.
-      if (error.message !== words.offline) throw error;
+      if (error.message !== words("unreachable")) throw error;
     }
   });
 }
@@ -132,7 +120,7 @@ async function start() {
   const problem = obstacle();
   if (problem) return explain(problem);
   const permission = await Notification.requestPermission();
-  if (permission !== "granted") return explain(obstacle() ?? words.dismissed);
+  if (permission !== "granted") return explain(obstacle() ?? words("notify.dismissed"));
   try {
     await subscribe();
     memory.set("notify", true);
@@ -157,7 +145,7 @@ byId("notify").addEventListener("click", async () => {
   if (isChanging) return;
   isChanging = true;
   explain("");
-  const isStop = byId("notify").textContent === switches.stop;
+  const isStop = subscription !== null;
   await change(() => isStop ? stop() : start());
   isChanging = false;
 });

@@ -33,10 +33,10 @@ let rooms = memory.get("rooms", []).map(recall);
 let current = null;
 
 // Restores a room. `draft` and `unread` last as long as the page. `was` is the room's hash in notifications under its old code.
-function recall({ udid, name, code, was }) {
+function recall({ udid, name, code, title, was }) {
   const { cursor = 0, messages = [], outbox = [] } = memory.get("room." + udid, {});
   outbox.forEach((item) => delete item.isInProgress);
-  return { udid, name, code, was, cursor, messages, outbox, draft: "", unread: 0 };
+  return { udid, name, code, title, was, cursor, messages, outbox, draft: "", unread: 0 };
 }
 
 function remember(room) {
@@ -46,7 +46,7 @@ function remember(room) {
 }
 
 function rememberRooms() {
-  memory.set("rooms", rooms.map(({ udid, name, code, was }) => ({ udid, name, code, was })));
+  memory.set("rooms", rooms.map(({ udid, name, code, title, was }) => ({ udid, name, code, title, was })));
 }
 
 // The number of rooms to remember from which this browser was removed. It rejoins as the same member, because a ban applies to
@@ -69,8 +69,28 @@ function rename(room, code) {
   room.code = code;
   rememberRooms();
   showRooms();
-  explain("This room has a new code: " + code + ". The old one is closed.");
-  if (room === current) byId("room").textContent = code;
+  explain(words("rooms.newCode", { code }));
+  if (room === current) showTitle();
+}
+
+// Applies a room's title from the relay. Undefined if it has none.
+function retitle(room, title) {
+  if (title === room.title) return;
+  room.title = title;
+  rememberRooms();
+  showRooms();
+  if (room === current) showTitle();
+}
+
+// Applies a room's code and title from a page of messages.
+function learn(room, { code, title }) {
+  rename(room, code);
+  retitle(room, title);
+}
+
+// Returns the name that people see: the title, or the secret code of a room without one.
+function nameOf(room) {
+  return room.title ?? room.code;
 }
 
 // Normalizes a code as the relay does before it compares codes.
@@ -91,17 +111,19 @@ function isNamed(room, hash) {
 
 // MARK: The list
 
-// Counts the unread messages of a room that is not on the screen, because such rooms have no stream.
+// Counts the unread messages of a room that is not on the screen. Such rooms have no stream, because a stream marks messages as
+// read. `peek` leaves them unread.
 async function countUnread(room) {
   if (room === current) return;
   const since = room.cursor > 0 ? { since: room.cursor } : {};
   try {
-    const page = await call(room, { cmd: "messages", limit: 100, ...since });
-    rename(room, page.code);
+    const page = await call(room, { cmd: "messages", limit: 100, peek: 1, ...since });
+    learn(room, page);
     if (room === current) return;
     const unread = page.messages.filter((message) => !message.own).length;
-    if (unread > room.unread) byId("news").textContent = unread + " unread in " + room.code;
+    if (unread > room.unread) byId("news").textContent = words("rooms.news", { count: unread, room: nameOf(room) });
     room.unread = unread;
+    room.latest = page.messages.at(-1) ?? room.latest;
     showRooms();
   } catch (error) {
     if (isGone(error)) forget(room);
@@ -112,30 +134,85 @@ function countAllUnread() {
   rooms.forEach(countUnread);
 }
 
+// The time in milliseconds after which the page counts one more room, while it is visible and while it is hidden.
+const pollWaits = { visible: 4000, hidden: 30000 };
+let pollTimer = null;
+let pollIndex = 0;
+
+// Counts one room after the other. The relay's work does not grow with the number of rooms.
+function pollUnread() {
+  clearTimeout(pollTimer);
+  pollTimer = setTimeout(async () => {
+    const others = rooms.filter((room) => room !== current);
+    pollIndex += 1;
+    if (others.length && navigator.onLine) await countUnread(others[pollIndex % others.length]);
+    pollUnread();
+  }, document.hidden ? pollWaits.hidden : pollWaits.visible);
+}
+
 function showRooms() {
   const list = byId("room-list");
   const focused = list.contains(document.activeElement) ? document.activeElement.dataset.udid : null;
   list.replaceChildren(...rooms.map((room) => {
-    const button = element("button", "quiet", room.code);
+    const button = element("button", "quiet");
+    const title = element("span", "about-room");
+    title.append(element("bdi", "code", nameOf(room)), lastLine(room));
+    button.append(faceOf(nameOf(room)), title);
     button.type = "button";
     button.dataset.udid = room.udid;
     if (room === current) button.setAttribute("aria-current", "true");
     if (room.unread > 0) {
-      button.append(element("span", "unread-count", room.unread > 99 ? "99+" : room.unread));
-      button.lastChild.append(element("span", "only-spoken", " unread"));
+      const badge = element("span", "unread-count");
+      const count = element("span", "", room.unread > 99 ? "99+" : room.unread);
+      count.setAttribute("aria-hidden", "true");
+      badge.append(count, element("span", "only-spoken", words("rooms.unread", { count: room.unread })));
+      button.append(badge);
     }
-    button.addEventListener("click", () => open(room));
+    button.addEventListener("click", () => {
+      closeList();
+      open(room);
+    });
     const item = element("li");
     item.append(button);
     return item;
   }));
-  list.hidden = rooms.length < 2;
-  list.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   if (focused) list.querySelector(`[data-udid="${focused}"]`)?.focus();
 
   const total = unreadInAll();
-  document.title = (total ? "(" + total + ") " : "") + (current ? current.code + " – " : "") + "PushChat";
+  const elsewhere = total - (current?.unread ?? 0);
+  byId("elsewhere").hidden = elsewhere === 0;
+  byId("elsewhere").textContent = elsewhere > 99 ? "99+" : elsewhere;
+  document.title = (total ? "(" + total + ") " : "") + (current ? nameOf(current) + " – " : "") + "PushChat";
   showBadge();
+}
+
+// Returns the start of a room's last message.
+function lastLine(room) {
+  const last = room.messages.at(-1);
+  const { own, name, title, text } = (last?.id ?? 0) > (room.latest?.id ?? 0) ? last : room.latest ?? {};
+  const line = element("bdi", "last-line");
+  if (text !== undefined) {
+    line.textContent = words("rooms.last", { name: own ? words("messages.you") : name, text: (title || text).slice(0, 80) });
+  }
+  return line;
+}
+
+// Closes the list of rooms on narrow screens. On wide ones it is a column.
+function closeList() {
+  if (byId("rooms").matches(":popover-open")) byId("rooms").hidePopover();
+}
+
+// Returns the first letter of a name, or another mark, on the name's color.
+function faceOf(name, mark) {
+  const [letter] = new Intl.Segmenter().segment(name.trim().toUpperCase());
+  const face = element("span", "face " + toneOf(name), mark ?? letter?.segment ?? "");
+  face.setAttribute("aria-hidden", "true");
+  return face;
+}
+
+// Returns the class of a name's color.
+function toneOf(name) {
+  return "tone-" + encoder.encode(name).reduce((sum, byte) => (sum * 31 + byte) % 8, 7);
 }
 
 function unreadInAll() {
@@ -153,9 +230,9 @@ addEventListener("storage", (event) => {
   if (event.key !== "pushchat.rooms") return;
   rooms = memory.get("rooms", []).map((room) => {
     const known = rooms.find((known) => known.udid === room.udid);
-    return known ? Object.assign(known, { code: room.code, was: room.was }) : recall(room);
+    return known ? Object.assign(known, { code: room.code, title: room.title, was: room.was }) : recall(room);
   });
-  if (current) byId("room").textContent = current.code;
+  if (current) showTitle();
   if (current && !rooms.includes(current)) vacate();
   showRooms();
 });

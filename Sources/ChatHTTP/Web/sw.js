@@ -1,9 +1,11 @@
 "use strict";
 // Shows pushes, and caches the page for use without a connection. Never caches messages.
 
+importScripts("/texts.js", "/texts-en.js", "/texts-de.js");
+
 const version = "{{version}}";
 const shell = [
-  "/", "/base.css", "/base.js", "/chat.css", "/qr.js", "/rooms.js", "/notify.js", "/apps.js", "/chat.js", "/icon.svg",
+  "/", "/base.css", "/base.js", "/texts.js", "/texts-en.js", "/texts-de.js", "/chat.css", "/qr.js", "/rooms.js", "/notify.js", "/apps.js", "/sheets.js", "/chat.js", "/icon.svg",
   "/icon-192.png", "/manifest.webmanifest",
 ];
 
@@ -47,7 +49,7 @@ async function show(data) {
   const text = (value, otherwise) => (typeof value === "string" && value ? value : otherwise);
   const kept = { ...(typeof more === "object" ? more : {}), navigate: text(navigate) };
   await registration.showNotification(text(title, "PushChat"), {
-    body: text(body, text(title) ? "" : "There is something new."),
+    body: text(body, text(title) ? "" : words("messages.something")),
     tag: text(tag, ""),
     silent: silent === true,
     icon: "/icon-192.png",

@@ -46,9 +46,9 @@ extension SQLNotificationStore {
                 return Page(items: [], next: nil)
             }
             let page = try transaction.page(
-                Delivery.columns, key: "q.message_id", of: NotificationRecord.between,
-                [.int(max(first - 1, cursor ?? .min)), .int(last)],
-                where: NotificationRecord.isOfNotification + (state == nil ? "" : " AND q.state = $4"),
+                Delivery.columns, key: "q.message_id", of: "push_queue q WHERE q.message_id > $1",
+                [.int(max(first - 1, cursor ?? .min))], upTo: last,
+                where: NotificationRecord.isOfNotification + (state == nil ? "" : " AND q.state = $3"),
                 [.int(notification)] + (state.map { [.text($0.rawValue)] } ?? []), limit: limit)
             return Page(items: try page.rows.map { try Delivery($0, ids) }, next: page.next)
         }
@@ -128,9 +128,8 @@ extension NotificationRecord {
         """
     }
 
-    package static let between = "push_queue q WHERE q.message_id > $1 AND q.message_id <= $2"
     /// The addition keeps the databases from using another index than that of the push ids.
-    package static let isOfNotification = "q.notification + 0 = $3"
+    package static let isOfNotification = "q.notification + 0 = $2"
 
     package static let columns = """
         notification_id, app, push_type, expires_at, priority, collapse_id, not_before, skip_unchanged, idempotency_key,

@@ -8,6 +8,7 @@ package final class SQLActivityStore<Database: SQLDatabase>: ActivityStore {
     private static var shortestRetention: Duration { .seconds(12 * 3600) }
 
     private let database: Database
+    private let signals = Signals()
 
     package init(database: Database) {
         self.database = database
@@ -28,7 +29,7 @@ package final class SQLActivityStore<Database: SQLDatabase>: ActivityStore {
             if request.content.event == .start {
                 if let active {
                     guard active.start == request.content, active.audience == request.audience,
-                        active.token == request.token
+                        active.token == request.token, (active.channel != nil) == request.wantsChannel
                     else {
                         throw ChatError(
                             .conflict, "An activity with this tag is active: update or end it", field: "tag")
@@ -55,6 +56,7 @@ package final class SQLActivityStore<Database: SQLDatabase>: ActivityStore {
                 ])
             return (active.id, false)
         }
+        signals.send()
         return (try await activity(id), isRepeat)
     }
 
@@ -65,13 +67,15 @@ package final class SQLActivityStore<Database: SQLDatabase>: ActivityStore {
         let row = try transaction.row(
             """
             INSERT INTO activities (app, tag, audience, start, newest, content_time, is_started, due, token, time_created,
-                time_updated)
-            VALUES ($1, $2, $3, $4, $4, $5, $6, $7, $8, at($9), at($9)) RETURNING activity_id
+                time_updated, channel_state, channel_revision)
+            VALUES ($1, $2, $3, $4, $4, $5, $6, $7, $8, at($9), at($9), $10, 1) RETURNING activity_id
             """,
             [
                 .text(request.app.text), .text(request.tag.text), .optional(request.audience?.json.description),
                 .text(content), .int(now.seconds), .bool(request.audience == nil),
-                request.audience == nil ? .null : .int(now.milliseconds), .optional(request.token), .time(now),
+                request.audience == nil && !request.wantsChannel ? .null : .int(now.milliseconds),
+                .optional(request.token), .time(now),
+                .optional(request.wantsChannel ? ActivityChannel.State.wanted.rawValue : nil),
             ])
         guard let id = try row?.int(0) else { throw ChatError(.internalError, "the activity got no id") }
         return id
@@ -89,13 +93,30 @@ package final class SQLActivityStore<Database: SQLDatabase>: ActivityStore {
             guard let token = try? DeviceToken(parsing: device) else {
                 throw ChatError.invalid("udid", "has no device token; send cmd=update with the app's token first")
             }
-            switch report.use {
-            case .start(let type):
-                try Self.keep(
-                    report.token, type: type, system: report.system, device: token, app: app, now, transaction)
-            case .update(let tag):
-                try Self.keep(report.token, tag: tag, system: report.system, device: token, app: app, now, transaction)
-            }
+            try Self.keep(report, device: token, app: app, now, transaction)
+        }
+        signals.send()
+    }
+
+    package func report(
+        _ report: ActivityTokenReport, of device: DeviceToken, app: AppName
+    ) async throws(ChatError) {
+        let now = database.now()
+        _ = try await database.write(as: .answer) { transaction in
+            try Self.keep(report, device: device, app: app.text, now, transaction)
+        }
+        signals.send()
+    }
+
+    private static func keep(
+        _ report: ActivityTokenReport, device: DeviceToken, app: String, _ now: Timestamp,
+        _ transaction: Database.Transaction
+    ) throws {
+        let (token, system) = (report.token, report.system)
+        switch report.use {
+        case .start(let type):
+            try keep(token, type: type, system: system, device: device, app: app, now, transaction)
+        case .update(let tag): try keep(token, tag: tag, system: system, device: device, app: app, now, transaction)
         }
     }
 
@@ -199,7 +220,8 @@ package final class SQLActivityStore<Database: SQLDatabase>: ActivityStore {
                 "SELECT \(Self.columns) FROM activities a WHERE a.activity_id < $1 ORDER BY a.activity_id DESC LIMIT $2",
                 [.int(cursor ?? Int64.max), .int(token == nil ? limit + 1 : SQLPage.window + 1)], limit: limit
             ) { row in try token == nil || row.optionalInt(11) == token }
-            return Page(items: try page.rows.map { try Self.record($0) }, next: page.next)
+            // One record must not hide the others. The sender logs those that it cannot read.
+            return Page(items: page.rows.compactMap { try? Self.record($0) }, next: page.next)
         }
     }
 
@@ -216,7 +238,8 @@ package final class SQLActivityStore<Database: SQLDatabase>: ActivityStore {
         """
         a.activity_id, a.app, a.tag, a.audience, a.start, a.newest, a.revision, a.content_time, a.started_by, a.is_started,
         (SELECT count(*) FROM activity_tokens t WHERE t.activity = a.activity_id), a.token, ms(a.time_created),
-        ms(a.time_updated), ms(a.time_ended), a.due
+        ms(a.time_updated), ms(a.time_ended), a.channel_state, a.channel, a.channel_revision, a.channel_failures,
+        a.channel_pause
         """
     }
 
@@ -227,21 +250,44 @@ package final class SQLActivityStore<Database: SQLDatabase>: ActivityStore {
             }
             return try ActivityContent(object)
         }
+        let channel = try row.optionalText(15).map { text in
+            guard let state = ActivityChannel.State(rawValue: text) else { throw UnexpectedColumn(column: 15) }
+            return ActivityChannel(
+                state: state, id: row.optionalText(16), revision: try row.int(17), failures: Int(try row.int(18)),
+                notBefore: try row.optionalTime(19))
+        }
         let started = try JSONValue(parsing: row.text(8)).array ?? []
         return ActivityRecord(
             id: try row.int(0), tag: ActivityTag(stored: try row.text(2)), app: AppName(try row.text(1)),
             audience: row.optionalText(3).map(Audience.init(stored:)), start: try content(4), newest: try content(5),
             revision: try row.int(6), timestamp: try row.int(7), startedBy: started.compactMap(\.integer),
             isStarted: try row.bool(9), devices: Int(try row.int(10)), token: try row.optionalInt(11),
-            createdAt: try row.time(12), updatedAt: try row.time(13), endedAt: try row.optionalTime(14), lease: lease)
+            createdAt: try row.time(12), updatedAt: try row.time(13), endedAt: try row.optionalTime(14),
+            channel: channel,
+            lease: lease)
     }
 
     // MARK: - Sending
 
-    package func lease() async throws(ChatError) -> ActivityRecord? {
+    package func announceWork(to signal: AsyncStream<Void>.Continuation) { signals.add(signal, of: .default) }
+
+    package func nextDue() async throws(ChatError) -> Timestamp? {
+        try await database.read { transaction in
+            try transaction.row(
+                """
+                SELECT min(CASE WHEN leased_until > due THEN leased_until ELSE due END) FROM activities
+                WHERE due IS NOT NULL
+                """)?.optionalTime(0)
+        }
+    }
+
+    package func lease() async throws(ChatError) -> ActivityLease? {
         // The usual case needs no write transaction.
         let now = database.now()
-        let due = "FROM activities a WHERE a.due <= $1 ORDER BY a.due, a.activity_id LIMIT 1"
+        let due = """
+            FROM activities a WHERE a.due <= $1 AND coalesce(a.leased_until, 0) <= $1
+            ORDER BY a.due, a.activity_id LIMIT 1
+            """
         let isDue = try await database.read { transaction in
             try transaction.row("SELECT a.activity_id \(due)", [.int(now.milliseconds)]) != nil
         }
@@ -249,18 +295,32 @@ package final class SQLActivityStore<Database: SQLDatabase>: ActivityStore {
         return try await database.write(as: .upkeepOnce) { transaction in
             let lock = transaction.dialect.lockedOrSkipped("a")
             let row = try transaction.row("SELECT \(Self.columns) \(due) \(lock)", [.int(now.milliseconds)])
-            let lease = now + ActivityLimits.lease
-            guard let activity = try row.map({ try Self.record($0, lease: lease) }) else { return nil }
+            guard let row else { return nil }
+            let end = now + ActivityLimits.lease
+            let (lease, due): (ActivityLease, Timestamp)
+            do {
+                (lease, due) = (.activity(try Self.record(row, lease: end)), end)
+            } catch {
+                // One record must not hold back the others.
+                (lease, due) = (.unreadable(try row.int(0), "\(error)"), now + ActivityLimits.unreadablePause)
+            }
             try transaction.run(
-                "UPDATE activities SET due = $2 WHERE activity_id = $1", [.int(activity.id), .int(lease.milliseconds)])
-            return activity
+                "UPDATE activities SET due = $2, leased_until = $2 WHERE activity_id = $1",
+                [.int(try row.int(0)), .int(due.milliseconds)])
+            return lease
         }
     }
 
     package func startTokens(
-        of activity: ActivityRecord, after cursor: DeviceToken?, limit: Int
+        of activity: ActivityRecord, _ part: ActivityAudiencePart, after cursor: DeviceToken?, limit: Int
     ) async throws(ChatError) -> [DeviceToken] {
         guard let audience = activity.audience else { return [] }
+        let systems =
+            switch part {
+            case .all: ""
+            case .channel: "AND t.system_version >= \(ActivityChannel.firstSystem)"
+            case .noChannel: "AND coalesce(t.system_version, 0) < \(ActivityChannel.firstSystem)"
+            }
         return try await database.read { transaction in
             let (condition, values) = Self.condition(
                 audience, of: ("t.device_token", "t.app"), from: 5, transaction.dialect)
@@ -268,7 +328,7 @@ package final class SQLActivityStore<Database: SQLDatabase>: ActivityStore {
                 """
                 SELECT t.activity_token FROM activity_tokens t
                 WHERE t.activity IS NULL AND t.app = $1 AND t.attributes_type = $2 AND t.activity_token > $3
-                    AND \(condition)
+                    \(systems) AND \(condition)
                 ORDER BY t.activity_token LIMIT $4
                 """,
                 [
@@ -316,10 +376,24 @@ package final class SQLActivityStore<Database: SQLDatabase>: ActivityStore {
 
     package func started(_ activity: ActivityRecord, by notifications: [NotificationID]) async throws(ChatError) {
         let ids = JSONValue.array(notifications.map { .number($0) }).description
-        _ = try await database.write(as: .upkeep) { transaction in
+        try await change(activity, "is_started = true, started_by = $3", [.text(ids)])
+    }
+
+    /// Changes the row of an activity that this process has leased.
+    ///
+    /// - Parameters:
+    ///   - values: The parameters from `$3` on.
+    /// - Throws: An error if the lease has ended, because another relay may have leased the activity.
+    private func change(
+        _ activity: ActivityRecord, _ assignments: String, _ values: [SQLValue]
+    ) async throws(ChatError) {
+        let changed = try await database.write(as: .upkeep) { transaction in
             try transaction.run(
-                "UPDATE activities SET is_started = $2, started_by = $3 WHERE activity_id = $1",
-                [.int(activity.id), true, .text(ids)])
+                "UPDATE activities SET \(assignments) WHERE activity_id = $1 AND leased_until = $2",
+                [.int(activity.id), .optional(activity.lease?.milliseconds)] + values)
+        }
+        guard changed > 0 else {
+            throw ChatError(.conflict, "the lease of activity \(activity.id) has ended, and it is due again")
         }
     }
 
@@ -364,22 +438,45 @@ package final class SQLActivityStore<Database: SQLDatabase>: ActivityStore {
         }
     }
 
-    package func settle(_ activity: ActivityRecord) async throws(ChatError) {
+    package func record(_ channel: ActivityChannel, of activity: ActivityRecord) async throws(ChatError) {
+        try await change(
+            activity,
+            """
+            channel_state = $3, channel = $4, channel_revision = $5, channel_failures = $6, channel_pause = $7
+            """,
+            [
+                .text(channel.state.rawValue), .optional(channel.id), .int(channel.revision), .int(channel.failures),
+                .optional(channel.notBefore?.milliseconds),
+            ])
+    }
+
+    package func settle(_ activity: ActivityRecord, next: Timestamp?) async throws(ChatError) {
         guard let lease = activity.lease else { return }
         _ = try await database.write(as: .upkeep) { transaction in
             try transaction.run(
-                "UPDATE activities SET due = NULL WHERE activity_id = $1 AND due = $2",
-                [.int(activity.id), .int(lease.milliseconds)])
+                """
+                UPDATE activities SET leased_until = NULL, due = CASE WHEN due = $2 THEN $3 ELSE due END
+                WHERE activity_id = $1 AND leased_until = $2
+                """,
+                [.int(activity.id), .int(lease.milliseconds), .optional(next?.milliseconds)])
         }
     }
 
     /// Deletes activities without a call for as long as pushes are kept, and push-to-start tokens that no app reports any
-    /// more.
+    /// more. An activity with an open channel ends first, so that the channel is deleted.
     package func applyRetention(_ ages: RetentionAges) async throws(ChatError) {
         let now = database.now()
         let limit = now - max(ages.queue, Self.shortestRetention)
         _ = try await database.write(as: .upkeep) { transaction in
-            try transaction.run("DELETE FROM activities WHERE time_updated < at($1)", [.time(limit)])
+            try transaction.run(
+                """
+                DELETE FROM activities WHERE time_updated < at($1) AND coalesce(channel_state, '') <> 'open'
+                """, [.time(limit)])
+            try transaction.run(
+                """
+                UPDATE activities SET time_ended = at($2), due = $3
+                WHERE time_updated < at($1) AND channel_state = 'open' AND time_ended IS NULL
+                """, [.time(limit), .time(now), .int(now.milliseconds)])
             try transaction.run(
                 "DELETE FROM activity_tokens WHERE activity IS NULL AND time_reported < at($1)",
                 [.time(now - Self.startTokenLifetime)])

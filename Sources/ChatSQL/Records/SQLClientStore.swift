@@ -272,13 +272,14 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
     }
 
     private static var roomSelection: String {
-        "SELECT r.room_id, r.secret_code, r.alias, ms(r.time_created) FROM rooms r"
+        "SELECT r.room_id, r.secret_code, r.alias, ms(r.time_created), r.title FROM rooms r"
     }
 
     private static func room(_ row: some SQLRow) throws -> ClientRoom {
         ClientRoom(
             id: try row.int(0), code: SecretCode(stored: try row.text(1)),
-            alias: row.optionalText(2).map(RoomAlias.init(stored:)), createdAt: try row.time(3))
+            alias: row.optionalText(2).map(RoomAlias.init(stored:)),
+            title: row.optionalText(4).map(RoomTitle.init(stored:)), createdAt: try row.time(3))
     }
 
     package func rooms(after cursor: Int64?, limit: Int) async throws(ChatError) -> Page<ClientRoom> {

@@ -120,6 +120,24 @@ package enum SQLBans {
 }
 
 extension ModerationRecord {
+    /// Records an action on no room.
+    /// - Returns: The id of the record.
+    static func write(
+        _ action: Action, _ subject: String, by moderator: Moderator, at now: Timestamp,
+        _ transaction: some SQLTransaction
+    ) throws -> Int64 {
+        let row = try transaction.row(
+            """
+            INSERT INTO moderation (action, subject, actor, ip_address, time_done) VALUES ($1, $2, $3, $4, at($5))
+            RETURNING moderation_id
+            """,
+            [
+                .text(action.rawValue), .text(subject), .text(moderator.name), .optional(moderator.address),
+                .time(now),
+            ])
+        return try row?.int(0) ?? 0
+    }
+
     package static func page(
         before cursor: Int64?, limit: Int, _ transaction: some SQLTransaction
     ) throws -> Page<ModerationRecord> {

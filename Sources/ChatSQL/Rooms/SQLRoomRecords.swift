@@ -24,19 +24,27 @@ where State.Transaction == Database.Transaction {
                 RoomRecord(
                     code: SecretCode(stored: try row.text(0)), members: Int(try row.int(1)),
                     lastMessage: try row.optionalInt(2), lastMessageAt: try row.optionalTime(3),
-                    history: row.optionalText(4).flatMap(RoomHistory.init(rawValue:)))
+                    choices: RoomChoices(row, from: 4))
             }
             return RoomPage(rooms: rooms, next: rows.count > limit ? rooms.last?.code : nil)
         }
     }
 
-    package func setHistory(_ history: RoomHistory?, of room: SecretCode) async throws(ChatError) {
-        try await database.write(as: .answer) { [database, state] transaction in
+    package func edit(_ room: SecretCode, _ edit: RoomEdit) async throws(ChatError) -> RoomChoices {
+        let choices = try await database.write(as: .answer) { [database, state] transaction in
             try state.makeRow(of: room, now: database.now(), transaction)
+            let row = try transaction.row(
+                "SELECT history, title FROM rooms WHERE secret_code = $1 \(transaction.dialect.locked("rooms"))",
+                [.text(room.text)])
+            let choices = (row.map { RoomChoices($0, from: 0) } ?? RoomChoices()).edited(by: edit)
             try transaction.pipeline(
-                "UPDATE rooms SET history = $1 WHERE secret_code = $2",
-                [.optional(history?.rawValue), .text(room.text)])
+                "UPDATE rooms SET history = $1, title = $2 WHERE secret_code = $3",
+                [.optional(choices.history?.rawValue), .optional(choices.title?.text), .text(room.text)])
+            transaction.announce(.room(room))
+            return choices
         }
+        state.changed(room)
+        return choices
     }
 
     package func members(
@@ -81,6 +89,93 @@ where State.Transaction == Database.Transaction {
                 items: page.map { MessageRecord(message: $0, room: room) },
                 next: messages.count > limit ? page.last?.id : nil)
         }
+    }
+
+    package func search(_ search: MessageSearch, limit: Int) async throws(ChatError) -> Page<MessageRecord> {
+        try await database.read { transaction in
+            let (room, from): (SecretCode, MessageID) =
+                switch search.scope {
+                case .room(let code): (code, 0)
+                case .member(let member): try Self.stay(of: member, transaction)
+                }
+            var (found, examined, last) = ([MessageID](), 0, search.before ?? .max)
+            var isEnd = false
+            // Reads only the texts, because most messages do not match.
+            read: while examined < MessageSearch.mostExamined {
+                let rows = try transaction.rows(
+                    """
+                    SELECT message_id, text, title FROM messages
+                    WHERE secret_code = $1 AND message_id > $2 AND message_id < $3 ORDER BY message_id DESC LIMIT $4
+                    """, [.text(room.text), .int(from), .int(last), .int(MessageSearch.step)])
+                for row in rows {
+                    // A further message ends the page. It need not match.
+                    if found.count == limit { break read }
+                    last = try row.int(0)
+                    if search.text.isFound(inText: try row.text(1), title: row.optionalText(2)) { found.append(last) }
+                }
+                isEnd = rows.count < MessageSearch.step
+                if isEnd { break }
+                examined += rows.count
+            }
+            let messages = try transaction.rows(
+                """
+                SELECT \(Message.columns) FROM messages
+                WHERE \(transaction.dialect.isAny("message_id", of: "$1", "bigint")) ORDER BY message_id DESC
+                """, [.ints(found)]
+            ).map { MessageRecord(message: try Message($0), room: room) }
+            return Page(items: messages, next: isEnd ? nil : last)
+        }
+    }
+
+    /// Returns a member's room, and the message after which it may read.
+    private static func stay(
+        of member: MemberID, _ transaction: Database.Transaction
+    ) throws -> (SecretCode, MessageID) {
+        let row = try transaction.row(
+            "SELECT secret_code, history_from FROM active_users WHERE udid = $1", [.text(member.text)])
+        guard let row else { throw ChatError.notJoined() }
+        return (SecretCode(stored: try row.text(0)), try row.int(1))
+    }
+
+    package func members(
+        for member: MemberID, after cursor: Int64?, limit: Int
+    ) async throws(ChatError) -> RoomMemberPage {
+        try await database.read { transaction in
+            let (room, from) = try Self.stay(of: member, transaction)
+            let page = try transaction.page(
+                """
+                SELECT member_id, udid, nickname, ms(time_joined), ms(time_updated), ms(time_last_message),
+                    ms(time_fetched)
+                FROM active_users WHERE secret_code = $1 AND member_id > $2 ORDER BY member_id LIMIT $3
+                """, [.text(room.text), .int(cursor ?? Int64(0)), .int(limit + 1)], limit: limit)
+            let members = try page.rows.map { row in
+                let times = [try row.time(3), try row.time(4), try row.optionalTime(5), try row.optionalTime(6)]
+                return RoomMember(
+                    nickname: try row.text(2), isOwn: try row.text(1) == member.text,
+                    lastSeen: times.compactMap(\.self).max() ?? Timestamp(seconds: 0))
+            }
+            let programs = cursor == nil ? try Self.programs(in: room, after: from, transaction) : []
+            return RoomMemberPage(members: Page(items: members, next: page.next), programs: programs)
+        }
+    }
+
+    private static func programs(
+        in room: SecretCode, after from: MessageID, _ transaction: Database.Transaction
+    ) throws -> [RoomProgram] {
+        let rows = try transaction.rows(
+            """
+            SELECT udid, nickname, ms(time_sent) FROM messages
+            WHERE secret_code = $1 AND message_id > $2 ORDER BY message_id DESC LIMIT $3
+            """, [.text(room.text), .int(from), .int(RoomProgram.recent)])
+        var programs: [RoomProgram] = []
+        for row in rows where programs.count < RoomProgram.most {
+            let (writer, name) = (MemberID(stored: try row.text(0)), try row.text(1))
+            let isOperator = writer == .administrator
+            guard writer.isProgram, !programs.contains(where: { $0.name == name && $0.isOperator == isOperator })
+            else { continue }
+            programs.append(RoomProgram(name: name, isOperator: isOperator, lastSeen: try row.time(2)))
+        }
+        return programs
     }
 
     package func reach(of messages: [MessageRecord]) async throws(ChatError) -> [MessageReach] {
@@ -153,6 +248,17 @@ package protocol SQLReadState: Sendable {
     func names(of message: MessageRecord, limit: Int, _ transaction: Transaction) throws -> [String]
     /// Creates the row of a room that has none.
     func makeRow(of room: SecretCode, now: Timestamp, _ transaction: Transaction) throws
+    /// Reports a committed change of a room to this relay's feed, unless the transaction has announced it.
+    func changed(_ room: SecretCode)
+}
+
+extension RoomChoices {
+    /// - Parameter row: Has the columns `history` and `title` of the table `rooms`, beginning at `first`.
+    fileprivate init(_ row: some SQLRow, from first: Int) {
+        self.init(
+            history: row.optionalText(first).flatMap(RoomHistory.init(rawValue:)),
+            title: row.optionalText(first + 1).map(RoomTitle.init(stored:)))
+    }
 }
 
 /// The statements of ``SQLRoomRecords``.
@@ -173,7 +279,8 @@ package enum SQLRoomStatements {
                 SELECT min(secret_code) FROM messages WHERE secret_code > c.code) n)
             FROM codes c WHERE c.code IS NOT NULL)
         SELECT r.code, r.members, r.last, (SELECT ms(m.time_sent) FROM messages m WHERE m.message_id = r.last),
-            (SELECT o.history FROM rooms o WHERE o.secret_code = r.code)
+            (SELECT o.history FROM rooms o WHERE o.secret_code = r.code),
+            (SELECT o.title FROM rooms o WHERE o.secret_code = r.code)
         FROM (
             SELECT c.code AS code,
                 (SELECT count(*) FROM active_users u WHERE u.secret_code = c.code) AS members,
@@ -228,6 +335,20 @@ package enum SQLRoomStatements {
                 AND (q.time_settled, q.message_id) < (coalesce((\(failureTime)), \(latest)), coalesce(CAST($1 AS bigint), 0))
             ORDER BY q.time_settled DESC, q.message_id DESC LIMIT $2
             """
+    }
+}
+
+extension RoomSummary {
+    /// Reads the summary of a room, which need not exist.
+    package init(of room: SecretCode, _ transaction: some SQLTransaction) throws {
+        let row = try transaction.row(
+            """
+            SELECT (SELECT count(*) FROM active_users WHERE secret_code = $1),
+                (SELECT title FROM rooms WHERE secret_code = $1)
+            """, [.text(room.text)])
+        self.init(
+            members: Int(try row?.int(0) ?? 0),
+            title: row?.optionalText(1).map(RoomTitle.init(stored:)))
     }
 }
 

@@ -145,13 +145,15 @@ extension DatabaseCopy {
     }
 
     /// Refuses a copy that a relay could not serve afterwards.
-    private static func requireWhole(_ copy: String) throws {
+    ///
+    /// - Parameter pragma: SQLite's check, with the number of problems to report.
+    static func requireWhole(_ copy: String, by pragma: String = "quick_check(3)") throws {
         let queue = try DatabaseFile(path: copy).openExisting()
         let problems: [String]
         do {
             problems = try queue.read { db in
                 _ = try DatabaseFile(path: copy).knownVersion(db)
-                return try String.fetchAll(db, sql: "PRAGMA quick_check(3)")
+                return try String.fetchAll(db, sql: "PRAGMA \(pragma)")
             }
         } catch let error as DatabaseError {
             throw DatabaseFile.Unusable(description: "\(copy) cannot be read: \(error)")

@@ -113,13 +113,39 @@ package enum DatabaseCopy {
         progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
     ) throws -> (file: String, removed: Int) {
         let time = now.sqlText.prefix(19).replacing("-", with: "").replacing(":", with: "").replacing(" ", with: "T")
-        let prefix = ((path as NSString).lastPathComponent as NSString).deletingPathExtension + "-"
+        let prefix = prefix(of: path)
         let file = "\(folder)/\(prefix)\(time)Z.db"
         try make(of: path, to: file, progress: progress)
         let removed = try FileRights(changing: file).perform {
             try removeOld(in: folder, prefix, but: file, keep: keep, now: now)
         }
         return (file, removed)
+    }
+
+    /// The start of the names of copies of a database.
+    private static func prefix(of path: String) -> String {
+        ((path as NSString).lastPathComponent as NSString).deletingPathExtension + "-"
+    }
+
+    /// Returns the names of those files that are copies, the oldest first.
+    private static func copies(among names: [String], _ prefix: String) -> [String] {
+        names.filter {
+            $0.hasPrefix(prefix) && $0.dropFirst(prefix.count).wholeMatch(of: #/[0-9]{8}T[0-9]{6}Z\.db/#) != nil
+        }.sorted()
+    }
+
+    /// Returns the newest copy of a database in a folder.
+    ///
+    /// - Throws: ``DatabaseFile/Unusable`` if the folder has none.
+    static func newest(in folder: String, of path: String) throws -> String {
+        do {
+            let names = try FileManager.default.contentsOfDirectory(atPath: folder)
+            if let name = copies(among: names, prefix(of: path)).last { return "\(folder)/\(name)" }
+        } catch {
+            throw DatabaseFile.Unusable(description: "\(folder) cannot be read: \(error.localizedDescription)")
+        }
+        throw DatabaseFile.Unusable(
+            description: "\(folder) has no copy of \(path); pushchat backup --keep 7 \(folder) makes one")
     }
 
     /// - Returns: The number of copies that were removed.
@@ -133,11 +159,8 @@ package enum DatabaseCopy {
             guard stat("\(folder)/\(name)", &status) == 0 else { continue }
             if Int64(status.st_mtim.tv_sec) < now.seconds - 3600 { unlink("\(folder)/\(name)") }
         }
-        let copies = names.filter {
-            $0.hasPrefix(prefix) && $0.dropFirst(prefix.count).wholeMatch(of: #/[0-9]{8}T[0-9]{6}Z\.db/#) != nil
-        }
         // The new copy stays even if the clock was set back.
-        let old = copies.filter { "\(folder)/\($0)" != file }.sorted().dropLast(keep - 1)
+        let old = copies(among: names, prefix).filter { "\(folder)/\($0)" != file }.dropLast(keep - 1)
         for name in old where unlink("\(folder)/\(name)") != 0 {
             throw DatabaseFile.unusable("\(folder)/\(name) cannot be removed")
         }

@@ -226,7 +226,7 @@ package struct DatabaseFile: Sendable {
 
     /// Creates the file with mode 0600 before SQLite opens it: the journal's files inherit its mode.
     private func createPrivate() throws {
-        let descriptor = Foundation.open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+        let descriptor = FileRights.openOrCreate(path)
         guard descriptor >= 0 else { throw Self.unusable("\(path) cannot be opened") }
         defer { close(descriptor) }
         let real = Self.resolved(path)
@@ -252,6 +252,7 @@ extension DatabaseFile {
         package let text: String
         /// Counts by app.
         package var pushesToSend: [AppName: Int] = [:]
+        package var pauses: [QueuePause] = []
         package var members: [AppName: Int] = [:]
     }
 
@@ -281,7 +282,8 @@ extension DatabaseFile {
                     \(path), schema version \(found), \(members.values.reduce(0, +)) members, \
                     \(pushes.values.reduce(0, +)) pushes to send
                     """
-                return Inspection(text: text, pushesToSend: pushes, members: members)
+                let pauses = try db.tableExists("queue_pauses") ? SQLiteTransaction(db).queuePauses() : []
+                return Inspection(text: text, pushesToSend: pushes, pauses: pauses, members: members)
             }
         } catch let error as Unusable {
             throw error

@@ -18,7 +18,7 @@ package struct DatabaseLock: ~Copyable {
     /// database.
     package init(path: String) throws(DatabaseFile.Unusable) {
         try DatabaseFile(path: path).requireNotForeign()
-        let database = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+        let database = FileRights.openOrCreate(path)
         guard database >= 0 else { throw DatabaseFile.unusable("\(path) cannot be opened") }
         // A lock of the open file description, not of the process: SQLite closes other descriptors of the same file,
         // which would drop a process's lock.
@@ -28,7 +28,8 @@ package struct DatabaseLock: ~Copyable {
         let isFirst = fcntl(database, Self.setLock, &range) == 0 || ![EAGAIN, EACCES].contains(errno)
         let file = DatabaseFile.resolved(path) + ".lock"
         // `O_NOFOLLOW`: through a symbolic link, the relay would write to another file.
-        let name = open(file, O_RDWR | O_NOFOLLOW | O_CLOEXEC | (isFirst ? O_CREAT : 0), 0o600)
+        let name =
+            isFirst ? FileRights.openOrCreate(file, O_NOFOLLOW) : open(file, O_RDWR | O_NOFOLLOW | O_CLOEXEC)
         guard name >= 0 || !isFirst else {
             defer { close(database) }
             throw DatabaseFile.unusable("\(file) cannot be opened")

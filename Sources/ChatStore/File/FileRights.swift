@@ -79,6 +79,17 @@ struct FileRights: Equatable, Sendable {
         group = status.st_gid == 0 && status.st_uid != 0 ? Self.nobody : status.st_gid
     }
 
+    /// Opens a file for reading and writing. Creates it if it is missing, so that only its owner can read it. In a folder
+    /// of another user, root creates it with that user's rights: a file of root's would lock out the user that runs the
+    /// relay.
+    /// - Returns: The descriptor. Negative after an error, with the reason in `errno`.
+    static func openOrCreate(_ path: String, _ flags: Int32 = 0) -> Int32 {
+        let flags = flags | O_RDWR | O_CREAT | O_CLOEXEC
+        let created = try? FileRights(changing: path).perform { open(path, flags | O_EXCL, 0o600) }
+        if let created, created >= 0 { return created }
+        return open(path, flags, 0o600)
+    }
+
     /// Runs `body` with these rights. They apply to the calling thread only, so `body` must not use other threads.
     /// GRDB's `DatabaseQueue` does not: its calls run on the caller's thread.
     /// - Throws: ``DatabaseFile/Unusable`` if the process cannot get the rights, and the errors of `body`.

@@ -13,7 +13,13 @@ extension SQLiteDatabase: SQLDatabase {
     package func write<Value: Sendable>(
         as terms: WriteTerms, _ body: @escaping @Sendable (SQLiteTransaction) throws -> Value
     ) async throws(ChatError) -> Value {
-        try await writer.perform(durably: terms.isDurable, terms.priority == .answer ? .answer : .upkeep) { db in
+        let urgency: BatchingWriter.Urgency =
+            switch terms.priority {
+            case .answer: .answer
+            case .upkeep: .upkeep
+            case .background: .background
+            }
+        return try await writer.perform(durably: terms.isDurable, urgency) { db in
             try body(SQLiteTransaction(db))
         }
     }

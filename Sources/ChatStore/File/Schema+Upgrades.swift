@@ -274,12 +274,13 @@ extension Schema {
         CREATE INDEX bans_room ON bans (secret_code) WHERE udid IS NULL AND device_token IS NULL AND address IS NULL;
         """
 
-    /// Credentials of other apps, the aliases of rooms, hidden messages, messages that phones have shown, and urgent
+    /// Credentials of other apps, the aliases and titles of rooms, hidden messages, messages that phones have shown, and urgent
     /// messages.
     private static let version10 = """
         ALTER TABLE active_users ADD COLUMN shown_to INTEGER NOT NULL DEFAULT 0;
         ALTER TABLE messages ADD COLUMN urgent INTEGER NOT NULL DEFAULT 0 CHECK (urgent = 0 OR urgent = 1);
         ALTER TABLE rooms ADD COLUMN alias TEXT;
+        ALTER TABLE rooms ADD COLUMN title TEXT;
         CREATE UNIQUE INDEX rooms_alias ON rooms (alias) WHERE alias IS NOT NULL;
         CREATE TABLE credentials (
             credential_id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -341,6 +342,12 @@ extension Schema {
             started_by TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(started_by)),
             is_started INTEGER NOT NULL DEFAULT 0 CHECK (is_started = 0 OR is_started = 1),
             due INTEGER,
+            leased_until INTEGER,
+            channel_state TEXT,
+            channel TEXT,
+            channel_revision INTEGER NOT NULL DEFAULT 1,
+            channel_failures INTEGER NOT NULL DEFAULT 0,
+            channel_pause INTEGER,
             token INTEGER,
             time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
             time_updated TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
@@ -365,5 +372,11 @@ extension Schema {
         ) STRICT, WITHOUT ROWID;
         CREATE INDEX activity_tokens_activity ON activity_tokens (activity, activity_token) WHERE activity IS NOT NULL;
         CREATE INDEX activity_tokens_device ON activity_tokens (device_token, app);
+        CREATE TABLE queue_pauses (
+            app TEXT PRIMARY KEY,
+            reason TEXT,
+            actor TEXT NOT NULL,
+            time_paused TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
+        ) STRICT, WITHOUT ROWID;
         """
 }

@@ -1,4 +1,5 @@
 package import ChatDomain
+import ChatSQL
 import GRDB
 import Synchronization
 
@@ -33,6 +34,7 @@ package final class SQLitePushQueue: PushQueue {
     // MARK: - Leases
 
     package func lease(app: AppName, lanes: [PushLane], limit: Int) async throws(ChatError) -> LeasedPushes {
+        guard !isPaused(app) else { return LeasedPushes([]) }
         try await lookForWaiting(app)
         let showsUnread = settings().format(app).showsUnread
         var pushes: [QueuedPush] = []
@@ -123,7 +125,9 @@ package final class SQLitePushQueue: PushQueue {
     // MARK: - Pushes that wait for a time
 
     package func nextDue(app: AppName) async throws(ChatError) -> Timestamp? {
-        try await lookForWaiting(app) ? database.now() : memory.index.withLock { $0.nextWaiting(app) }
+        // Resuming the app signals.
+        guard !isPaused(app) else { return nil }
+        return try await lookForWaiting(app) ? database.now() : memory.index.withLock { $0.nextWaiting(app) }
     }
 
     /// The number of runs of due pushes that one query takes up, in a few milliseconds.
@@ -188,6 +192,23 @@ package final class SQLitePushQueue: PushQueue {
             from = next
         }
         return count
+    }
+
+    // MARK: - Pauses
+
+    private func isPaused(_ app: AppName) -> Bool { memory.paused.withLock { $0.contains(app) } }
+
+    /// Reads which apps are paused. Runs on the writer's thread, so that the last call reads the last change.
+    func readPauses() async throws(ChatError) {
+        _ = try await database.writer.perform(.upkeep) { db in
+            Set(try SQLiteTransaction(db).queuePauses().map(\.app))
+        } committed: { [self] paused in
+            let resumed = memory.paused.withLock { known in
+                defer { known = paused }
+                return known.subtracting(paused)
+            }
+            if !resumed.isEmpty { signal(resumed) }
+        }
     }
 
     // MARK: - Outcomes
@@ -275,6 +296,16 @@ package final class SQLitePushQueue: PushQueue {
         signal(Set(apps))
     }
 
+    /// Takes up pushes of apps that an operator has made due at a time.
+    func madeDue(at time: Timestamp, apps: [AppName]) {
+        memory.index.withLock { index in
+            for app in apps { index.waits(until: time, app: app) }
+            // The commit may have taken longer than the index expects.
+            if database.now() - .seconds(1) > time { index.requestScanOfWaiting(atAll: true) }
+        }
+        signal(Set(apps))
+    }
+
     /// Discards cached content after pushes were cancelled, so that no push goes out from the cache.
     func forgetContent() {
         memory.index.withLock { $0.forgetContent() }
@@ -291,8 +322,11 @@ final class QueueMemory: Sendable {
     let index: Mutex<QueueIndex>
     /// The value of `queue_state.settled_to`. Only the writer changes it.
     let settledTo: Atomic<Int64>
+    /// The apps that an operator has paused.
+    let paused: Mutex<Set<AppName>>
 
     init(_ db: Database) throws {
+        paused = Mutex(Set(try SQLiteTransaction(db).queuePauses().map(\.app)))
         let stored: Int64? = try db.value("SELECT settled_to FROM queue_state")
         let ids = QueueIndex.ids
         let settledTo = min(max(stored ?? ids.lowerBound, ids.lowerBound), ids.upperBound)

@@ -47,7 +47,7 @@ package struct SQLiteMetrics: RelayMetrics {
                 depths[app, default: QueueDepth(app: app)].delayed =
                     try db.value(Self.delayedSQL, [app.text, now]) ?? 0
             }
-            return depths.values.filter { $0.due + $0.delayed + $0.written > 0 }.sorted { $0.app < $1.app }
+            return QueueDepth.list(depths.values, try SQLiteTransaction(db).queuePauses())
         }
     }
 

@@ -94,6 +94,8 @@ enum ReadState {
 
 /// ``ReadState`` and ``RoomRow`` for ``SQLRoomRecords``.
 struct SQLiteReadState: SQLReadState {
+    let feed: SQLiteRoomFeed
+
     func reach(
         of messages: [MessageRecord], most: Int?, _ transaction: SQLiteTransaction
     ) throws -> [MessageReach] {
@@ -113,4 +115,6 @@ struct SQLiteReadState: SQLReadState {
     func makeRow(of room: SecretCode, now: Timestamp, _ transaction: SQLiteTransaction) throws {
         try RoomRow.make(room, now: now, transaction.db)
     }
+
+    func changed(_ room: SecretCode) { feed.note { $0.memberships.insert(room) } }
 }

@@ -227,12 +227,39 @@ package struct SQLiteModeration: Moderation {
 
     // MARK: - Messages
 
-    /// Cancels the message's pending pushes and empties the payload of all its pushes (``DeletedMessage``). For the
-    /// largest room that takes a second or two, in one transaction, so that no later request for the message succeeds.
     package func delete(_ message: MessageID, by moderator: Moderator) async throws(ChatError) {
-        let (room, ended) = try await database.writer.perform { db -> (SecretCode, [FinalStateCount]) in
+        try await delete(message) { db in
             let code: String? = try db.value("SELECT secret_code FROM messages WHERE message_id = ?", [message])
             guard let code else { throw ChatError.notFound("message") }
+            try record(.delete, room: code, subject: "\(message)", by: moderator, db)
+            return code
+        }
+    }
+
+    package func deleteOwn(_ message: MessageID, of member: MemberID) async throws(ChatError) {
+        try await delete(message) { db in
+            let stay = try db.row(
+                """
+                SELECT (SELECT m.secret_code FROM messages m
+                    WHERE m.message_id = ? AND m.secret_code = u.secret_code AND m.udid = u.udid)
+                FROM active_users u WHERE u.udid = ?
+                """, [message, member.text])
+            guard let stay else { throw ChatError.notJoined() }
+            let code: String? = stay[0]
+            guard let code else { throw ChatError.notOwnMessage }
+            return code
+        }
+    }
+
+    /// Cancels the message's pending pushes and empties the payload of all its pushes (``DeletedMessage``). For the
+    /// largest room that takes a second or two, in one transaction, so that no later request for the message succeeds.
+    ///
+    /// - Parameter admit: Returns the message's room. Throws if the message must not be deleted.
+    private func delete(
+        _ message: MessageID, admit: @escaping @Sendable (Database) throws -> String
+    ) async throws(ChatError) {
+        let (room, ended) = try await database.writer.perform { db -> (SecretCode, [FinalStateCount]) in
+            let code = try admit(db)
             let counts = try db.rows(Self.waitingSQL, [message]).map { row in
                 FinalStateCount(
                     app: AppName(row[0]), state: .cancelled, reason: PushLifeCycle.messageDeleted, count: row[1])
@@ -240,7 +267,6 @@ package struct SQLiteModeration: Moderation {
             try db.run(Self.deleteSQL, [PushLifeCycle.messageDeleted, database.now().sqlText, message])
             // A fan-out in progress no longer finds the message, and ends.
             try db.run("DELETE FROM messages WHERE message_id = ?", [message])
-            try record(.delete, room: code, subject: "\(message)", by: moderator, db)
             return (SecretCode(stored: code), counts)
         } committed: { _ in
             queue.forgetContent()

@@ -70,10 +70,8 @@ package final class SQLiteRoomFeed: RoomFeed {
         }
     }
 
-    package func memberCount(of room: SecretCode) async throws(ChatError) -> Int {
-        try await database.read { db in
-            try db.value("SELECT count(*) FROM active_users WHERE secret_code = ?", [room.text]) ?? 0
-        }
+    package func summary(of room: SecretCode) async throws(ChatError) -> RoomSummary {
+        try await database.read { (transaction: SQLiteTransaction) in try RoomSummary(of: room, transaction) }
     }
 
     package func handedOut(_ message: MessageID, to member: MemberID) {

@@ -86,7 +86,7 @@ package struct SQLiteRoomStore: RoomStore {
     }
 
     package func update(
-        _ member: MemberID, token: DeviceToken, app: AppName?, client: ClientInfo, user: UserReference?
+        _ member: MemberID, token: DeviceToken, app: AppChoice, client: ClientInfo, user: UserReference?
     ) async throws(ChatError) {
         try await database.writer.perform { db in
             let now = database.now()
@@ -95,7 +95,7 @@ package struct SQLiteRoomStore: RoomStore {
                 [member.text])
             guard let row else { throw ChatError.notJoined() }
             let (old, client) = (AppName(row[0]), kept(client))
-            let app = try Self.app(app, after: old)
+            let app = try Self.app(app, of: token, after: old, settings())
             // A new token of the same app: the details known so far still apply, and the client need not send them
             // again.
             let known =
@@ -130,7 +130,7 @@ package struct SQLiteRoomStore: RoomStore {
         if !posted.receipt.isRepeat {
             feed.note { $0.messages.insert(posted.room) }
             if request.program == nil {
-                activity.wrote(request.member, at: posted.time, from: request.client.address)
+                activity.wrote(request.member, at: posted.receipt.time, from: request.client.address)
             }
         }
         if posted.hasMore { jobs.start(.message(posted.receipt.message)) }
@@ -141,17 +141,25 @@ package struct SQLiteRoomStore: RoomStore {
         for member: MemberID, since: MessageID?, limit: Int, isPeek: Bool
     ) async throws(ChatError) -> MessagePage {
         let page = try await database.read { db in
-            let room = try db.row("SELECT secret_code, history_from FROM active_users WHERE udid = ?", [member.text])
+            let room = try db.row(Self.roomSQL, [member.text])
             guard let room else { throw ChatError.notJoined() }
             let entry: MessageID = room[1]
+            let title: String? = room[2]
             let since = max(since ?? entry, entry)
             let code = SecretCode(stored: room[0])
             let messages = try Message.messages(in: code, after: since, limit: limit, SQLiteTransaction(db))
-            return MessagePage(messages: messages, next: messages.last?.id ?? since, room: code)
+            return MessagePage(
+                messages: messages, next: messages.last?.id ?? since, room: code,
+                title: title.map(RoomTitle.init(stored:)))
         }
         if !isPeek, let last = page.messages.last { activity.fetched(last.id, by: member) }
         return page
     }
+
+    private static let roomSQL = """
+        SELECT secret_code, history_from, (SELECT title FROM rooms r WHERE r.secret_code = u.secret_code)
+        FROM active_users u WHERE udid = ?
+        """
 
     package func shown(_ message: MessageID, to member: MemberID) async throws(ChatError) {
         try await database.read { db in
@@ -244,7 +252,6 @@ package struct SQLiteRoomStore: RoomStore {
     private struct Posted: Sendable {
         let receipt: PostReceipt
         let room: SecretCode
-        let time: Timestamp
         var pushes: [DuePushes] = []
         /// Whether later steps have to queue pushes for members.
         var hasMore = false
@@ -254,7 +261,7 @@ package struct SQLiteRoomStore: RoomStore {
     private func insert(_ request: PostRequest, _ db: Database) throws -> Posted {
         let now = database.now()
         if let earlier = try Self.earlier(request, db) {
-            return Posted(receipt: earlier.receipt, room: earlier.room, time: now)
+            return Posted(receipt: earlier.receipt, room: earlier.room)
         }
         if let program = request.program {
             try SQLiteModeration.requireOpen(program.room, now: now, db)
@@ -289,9 +296,9 @@ package struct SQLiteRoomStore: RoomStore {
             of: message, priority: extras.priority, now: now, ids: queue.ids, settings: settings,
             payload: { try payload($0, message) }, db)
         let receipt = PostReceipt(
-            message: message, isRepeat: false, queued: pushes.reduce(0) { $0 + $1.range.count })
+            message: message, time: now, isRepeat: false, queued: pushes.reduce(0) { $0 + $1.range.count })
         return Posted(
-            receipt: receipt, room: SecretCode(stored: room.code), time: now, pushes: pushes, hasMore: !room.isSmall)
+            receipt: receipt, room: SecretCode(stored: room.code), pushes: pushes, hasMore: !room.isSmall)
     }
 
     /// The receipt of an earlier post with the same idempotency key. `nil` if there was none.
@@ -305,10 +312,12 @@ package struct SQLiteRoomStore: RoomStore {
         guard let code else { throw ChatError.notJoined() }
         let row = try db.row(
             """
-            SELECT message_id, text, secret_code, title, link FROM messages WHERE udid = ? AND idempotency_key = ?
+            SELECT message_id, time_sent, text, secret_code, title, link
+            FROM messages WHERE udid = ? AND idempotency_key = ?
             """, [request.member.text, key])
         guard let row else { return nil }
-        let earlier = EarlierPost(message: row[0], text: row[1], code: row[2], title: row[3], link: row[4])
+        let earlier = EarlierPost(
+            message: row[0], time: row.time(1), text: row[2], code: row[3], title: row[4], link: row[5])
         return (try earlier.receipt(for: request, to: code), SecretCode(stored: code))
     }
 }

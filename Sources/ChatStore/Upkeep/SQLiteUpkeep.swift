@@ -127,6 +127,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
         }
         if let version, version != watch.seen || repair.mustRepairNumbers {
             try await repair.notice()
+            try await queue.readPauses()
             watch.saw(version)
             queue.signal()
             feed.note { $0.isUnknown = true }

@@ -106,7 +106,8 @@ package final class PostgresPushQueue: PushQueue {
         let now = database.now()
         let next = try await database.read { transaction in
             try transaction.row(
-                "SELECT min(not_before) FROM (\(Self.nextDueSQL)) l", [.text(app.text)])?.optionalTime(0)
+                "SELECT min(not_before) FROM (\(Self.nextDueSQL)) l WHERE NOT \(QueueReader.isPaused)",
+                [.text(app.text)])?.optionalTime(0)
         }
         // Bounded by the longest wait of a retry: a later time may mean that the clock was set back.
         return next.map { min(max($0, now), now + PushLifeCycle.longestWait) }

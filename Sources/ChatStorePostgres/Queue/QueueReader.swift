@@ -39,6 +39,9 @@ struct QueueReader {
     /// expression, word for word.
     static let lane = "(CASE WHEN unanswered > 0 OR refused > 0 THEN 2 WHEN bulk THEN 1 ELSE 0 END)"
 
+    /// Whether an operator has paused the app `$1`. The server evaluates it once per statement, before it reads pushes.
+    static let isPaused = "EXISTS (SELECT FROM queue_pauses WHERE app = $1::text)"
+
     /// The unleased pushes of a lane, in order: those that waited for a time come before the others, because they were
     /// queued earlier. `$1` is the app, `$4` the time, and `$5` to `$7` are the positions from which to read.
     private static func source(_ lane: PushLane, isWaiting: Bool) -> (from: String, order: String) {
@@ -83,6 +86,7 @@ struct QueueReader {
             taken AS MATERIALIZED (
                 SELECT place FROM (\(sources.map { "SELECT place FROM \($0.name)" }.joined(separator: " UNION ALL "))) s
                 WHERE EXISTS (SELECT FROM relay_starts WHERE start_id = $2::bigint AND time_ended IS NULL)
+                    AND NOT \(isPaused)
                 LIMIT $3::bigint),
             leased AS (
                 UPDATE push_queue_due q SET lease_start = $2::bigint, device = coalesce(device, CASE

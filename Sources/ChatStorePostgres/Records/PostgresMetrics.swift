@@ -21,7 +21,7 @@ package final class PostgresMetrics: RelayMetrics {
 
     package func queueDepths() async throws(ChatError) -> [QueueDepth] {
         let now = database.now()
-        return try await depths.value(at: now) { [database] () throws(ChatError) in
+        let depths = try await depths.value(at: now) { [database] () throws(ChatError) in
             try await database.read { transaction in
                 try transaction.rows(Self.depthsSQL, [.time(now)]).map { row in
                     QueueDepth(
@@ -29,8 +29,9 @@ package final class PostgresMetrics: RelayMetrics {
                         written: Int(try row.int(3)), oldest: try row.optionalTime(4))
                 }
             }
-            .filter { $0.due + $0.delayed + $0.written > 0 }.sorted { $0.app < $1.app }
         }
+        // Read each time, because an operator looks at them right after a change.
+        return QueueDepth.list(depths, try await database.read { try $0.queuePauses() })
     }
 
     static let depthsSQL = """

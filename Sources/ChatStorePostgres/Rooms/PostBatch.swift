@@ -3,11 +3,6 @@ import ChatDomain
 /// Writes the posts of many callers in one transaction, with as many statements as for one post: locking the rooms,
 /// reading, and writing.
 struct PostBatch {
-    struct Posted: Sendable {
-        let receipt: PostReceipt
-        let time: Timestamp
-    }
-
     /// A message that will be written.
     private struct Draft {
         let id: MessageID
@@ -26,7 +21,7 @@ struct PostBatch {
     /// - Returns: The result of each request.
     static func answers(
         to requests: [PostRequest], now: Timestamp, _ settings: StoreSettings, _ transaction: PostgresTransaction
-    ) throws -> [Result<Posted, ChatError>] {
+    ) throws -> [Result<PostReceipt, ChatError>] {
         var batch = PostBatch(now: now, settings, transaction)
         return try batch.answers(to: requests)
     }
@@ -38,7 +33,7 @@ struct PostBatch {
         pushes = ChatPushes(now: now, settings)
     }
 
-    private mutating func answers(to requests: [PostRequest]) throws -> [Result<Posted, ChatError>] {
+    private mutating func answers(to requests: [PostRequest]) throws -> [Result<PostReceipt, ChatError>] {
         let (writers, rooms) = (requests.map(\.member.text), requests.map { $0.program?.room.text })
         let locked = Set(
             try transaction.rows(
@@ -56,7 +51,7 @@ struct PostBatch {
         for (id, index) in zip(all.compactMap(\.id).sorted(), all.indices.filter { all[$0].id != nil }) {
             all[index].id = id
         }
-        var answers: [Result<Posted, ChatError>] = []
+        var answers: [Result<PostReceipt, ChatError>] = []
         for (request, found) in zip(requests, all) {
             // The writer has moved to another room between the two statements.
             if let room = found.room, !locked.contains(room) { throw PostgresError.collision("the room of a writer") }
@@ -71,11 +66,11 @@ struct PostBatch {
     }
 
     /// The result of a request. Checks in the same order as the SQLite store.
-    private mutating func answer(_ request: PostRequest, _ found: Found) throws(ChatError) -> Posted {
+    private mutating func answer(_ request: PostRequest, _ found: Found) throws(ChatError) -> PostReceipt {
         guard let room = found.room else { throw .notJoined() }
         let key = request.idempotencyKey.map { [request.member.text, $0] }
         if let known = found.earlier ?? key.flatMap({ earlier[$0] }) {
-            return Posted(receipt: try known.receipt(for: request, to: room), time: now)
+            return try known.receipt(for: request, to: room)
         }
         if found.isClosed { throw .banned(isClosed: true, reason: found.closedReason, until: found.closedUntil) }
         guard let id = found.id else { throw .notJoined() }
@@ -98,12 +93,13 @@ struct PostBatch {
         drafts.append(draft)
         if let key {
             earlier[key] = EarlierPost(
-                message: id, text: request.text.text, code: room, title: draft.extras.title, link: draft.extras.link)
+                message: id, time: now, text: request.text.text, code: room, title: draft.extras.title,
+                link: draft.extras.link)
         }
-        return Posted(receipt: PostReceipt(message: id, isRepeat: false, queued: 0), time: now)
+        return PostReceipt(message: id, time: now, isRepeat: false, queued: 0)
     }
 
-    private func write(_ answers: [Result<Posted, ChatError>]) throws -> [Result<Posted, ChatError>] {
+    private func write(_ answers: [Result<PostReceipt, ChatError>]) throws -> [Result<PostReceipt, ChatError>] {
         // The row of a member's room has existed since the member joined.
         RoomRow.make(Set(drafts.compactMap(\.request.program?.room.text)), now: now, transaction)
         transaction.pipeline(
@@ -127,10 +123,9 @@ struct PostBatch {
         if queued.values.contains(where: { $0 > 0 }) { transaction.announcement.apps.formUnion(pushes.apps) }
         if drafts.contains(where: { $0.found.lastMember != nil }) { transaction.announcement.jobs = true }
         return answers.map { answer in
-            answer.map { posted in
-                guard !posted.receipt.isRepeat, let count = queued[posted.receipt.message] else { return posted }
-                let receipt = PostReceipt(message: posted.receipt.message, isRepeat: false, queued: count)
-                return Posted(receipt: receipt, time: posted.time)
+            answer.map { receipt in
+                guard !receipt.isRepeat, let count = queued[receipt.message] else { return receipt }
+                return PostReceipt(message: receipt.message, time: receipt.time, isRepeat: false, queued: count)
             }
         }
     }
@@ -160,15 +155,15 @@ struct PostBatch {
             (nickname, app) = (row.optionalText(1), row.optionalText(2))
             earlier = try row.optionalInt(3).map { id in
                 EarlierPost(
-                    message: id, text: try row.text(4), code: try row.text(5), title: row.optionalText(6),
-                    link: row.optionalText(7))
+                    message: id, time: try row.time(4), text: try row.text(5), code: try row.text(6),
+                    title: row.optionalText(7), link: row.optionalText(8))
             }
-            isClosed = !row.isNull(8)
-            closedReason = row.optionalText(9)
-            closedUntil = try row.optionalTime(10)
-            apps = row.optionalText(11).map(ChatPushes.apps) ?? []
-            lastMember = try row.optionalInt(12)
-            id = try row.optionalInt(13)
+            isClosed = !row.isNull(9)
+            closedReason = row.optionalText(10)
+            closedUntil = try row.optionalTime(11)
+            apps = row.optionalText(12).map(ChatPushes.apps) ?? []
+            lastMember = try row.optionalInt(13)
+            id = try row.optionalInt(14)
         }
     }
 
@@ -185,8 +180,8 @@ struct PostBatch {
     /// Reads the data for each request: the writer `$1`, a program's room `$2` and the key `$3`, at the time `$4`.
     /// Reads at most `$5` members of a room. With that many it is not small, whether or not the writer is one of them.
     static let findSQL = """
-        SELECT coalesce(a.room, w.secret_code), w.nickname, w.app, e.message_id, e.text, e.secret_code, e.title, e.link,
-            c.is_closed, c.reason, ms(c.time_ends), CASE WHEN NOT r.is_large THEN r.apps END,
+        SELECT coalesce(a.room, w.secret_code), w.nickname, w.app, e.message_id, ms(e.time_sent), e.text,
+            e.secret_code, e.title, e.link, c.is_closed, c.reason, ms(c.time_ends), CASE WHEN NOT r.is_large THEN r.apps END,
             CASE WHEN r.is_large THEN (
                 SELECT max(u.member_id) FROM active_users u WHERE u.secret_code = coalesce(a.room, w.secret_code)) END,
             CASE WHEN e.message_id IS NULL AND coalesce(a.room, w.secret_code) IS NOT NULL

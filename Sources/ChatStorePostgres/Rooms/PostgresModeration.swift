@@ -249,17 +249,43 @@ package struct PostgresModeration: Moderation {
 
     // MARK: - Messages
 
+    package func delete(_ message: MessageID, by moderator: Moderator) async throws(ChatError) {
+        try await delete(message) { transaction in
+            let row = try transaction.row(
+                "DELETE FROM messages WHERE message_id = $1::bigint RETURNING secret_code", [.int(message)])
+            guard let room = try row?.text(0) else { throw ChatError.notFound("message") }
+            record(.delete, room: room, subject: "\(message)", by: moderator, at: database.now(), transaction)
+            return room
+        }
+    }
+
+    package func deleteOwn(_ message: MessageID, of member: MemberID) async throws(ChatError) {
+        try await delete(message) { transaction in
+            let row = try transaction.row(
+                """
+                DELETE FROM messages m USING active_users u
+                WHERE m.message_id = $1::bigint AND u.udid = $2::text AND m.udid = u.udid
+                    AND m.secret_code = u.secret_code
+                RETURNING m.secret_code
+                """, [.int(message), .text(member.text)])
+            if let room = try row?.text(0) { return room }
+            let stay = try transaction.row("SELECT 1 FROM active_users WHERE udid = $1::text", [.text(member.text)])
+            throw stay == nil ? ChatError.notJoined() : ChatError.notOwnMessage
+        }
+    }
+
     /// Cancels the message's pending pushes and empties the payload of all its pushes (``DeletedMessage``). For the
     /// largest room that takes a few seconds, in one transaction, so that no later request for the message succeeds.
-    package func delete(_ message: MessageID, by moderator: Moderator) async throws(ChatError) {
+    ///
+    /// - Parameter remove: Deletes the row of the message, and returns its room. Throws if it must not be deleted.
+    private func delete(
+        _ message: MessageID, remove: @escaping @Sendable (PostgresTransaction) throws -> String
+    ) async throws(ChatError) {
         let isRepeated = Atomic(false)
         let ended = try await database.write { transaction in
             let now = database.now()
             // Waits for a background step to end. The next step no longer finds the message, and ends.
-            let row = try transaction.row(
-                "DELETE FROM messages WHERE message_id = $1::bigint RETURNING secret_code", [.int(message)])
-            guard let row else { throw ChatError.notFound("message") }
-            let room = try row.text(0)
+            let room = try remove(transaction)
             // The first attempt conflicted with relays that were settling the message's pushes. Make them wait.
             if isRepeated.exchange(true, ordering: .relaxed) {
                 transaction.pipeline("SET LOCAL lock_timeout = '2s'")
@@ -279,7 +305,6 @@ package struct PostgresModeration: Moderation {
             // Settled pushes, in the partitions of their days. If a relay moves one at this moment, the transaction is
             // retried.
             try transaction.run(Self.emptySQL, [.int(message)])
-            record(.delete, room: room, subject: "\(message)", by: moderator, at: now, transaction)
             transaction.announcement.deleted[room, default: []].append(message)
             return try counts.map { row in
                 FinalStateCount(

@@ -79,12 +79,8 @@ package final class PostgresRoomFeed: RoomFeed {
         }
     }
 
-    package func memberCount(of room: SecretCode) async throws(ChatError) -> Int {
-        try await database.read { transaction in
-            let row = try transaction.row(
-                "SELECT count(*) FROM active_users WHERE secret_code = $1::text", [.text(room.text)])
-            return Int(try row?.int(0) ?? 0)
-        }
+    package func summary(of room: SecretCode) async throws(ChatError) -> RoomSummary {
+        try await database.read { try RoomSummary(of: room, $0) }
     }
 
     package func handedOut(_ message: MessageID, to member: MemberID) {

@@ -6,7 +6,7 @@ package struct PostgresRoomStore: RoomStore {
     private let database: PostgresDatabase
     private let activity: MemberActivity
     private let settings: @Sendable () -> StoreSettings
-    private let posts: GroupCommit<PostRequest, PostBatch.Posted>
+    private let posts: GroupCommit<PostRequest, PostReceipt>
 
     init(
         database: PostgresDatabase, activity: MemberActivity, settings: @escaping @Sendable () -> StoreSettings
@@ -110,7 +110,7 @@ package struct PostgresRoomStore: RoomStore {
     }
 
     package func update(
-        _ member: MemberID, token: DeviceToken, app: AppName?, client: ClientInfo, user: UserReference?
+        _ member: MemberID, token: DeviceToken, app: AppChoice, client: ClientInfo, user: UserReference?
     ) async throws(ChatError) {
         let client = settings().keepsUsage ? client : ClientInfo(address: client.address)
         try await database.write { transaction in
@@ -124,7 +124,7 @@ package struct PostgresRoomStore: RoomStore {
                 """, [.text(member.text)])
             guard let row else { throw ChatError.notJoined() }
             let (old, code) = (AppName(try row.text(0)), SecretCode(stored: try row.text(1)))
-            let app = try Self.app(app, after: old)
+            let app = try Self.app(app, of: token, after: old, settings())
             // A new token of the same app: the details known so far still apply, and the client need not send them
             // again.
             let known =
@@ -211,11 +211,11 @@ package struct PostgresRoomStore: RoomStore {
     // MARK: - Messages
 
     package func post(_ request: PostRequest) async throws(ChatError) -> PostReceipt {
-        let posted = try await posts(request)
-        if !posted.receipt.isRepeat, request.program == nil {
-            activity.wrote(request.member, at: posted.time, from: request.client.address)
+        let receipt = try await posts(request)
+        if !receipt.isRepeat, request.program == nil {
+            activity.wrote(request.member, at: receipt.time, from: request.client.address)
         }
-        return posted.receipt
+        return receipt
     }
 
     package func messages(
@@ -225,10 +225,10 @@ package struct PostgresRoomStore: RoomStore {
             let rows = try transaction.rows(
                 Self.messagesSQL, [.text(member.text), .optional(since), .int(limit)])
             guard let first = rows.first else { throw ChatError.notJoined() }
-            let messages = try rows.filter { !$0.isNull(2) }.map { try Message($0, from: 2) }
+            let messages = try rows.filter { !$0.isNull(3) }.map { try Message($0, from: 3) }
             return MessagePage(
                 messages: messages, next: try messages.last?.id ?? max(since ?? .min, first.int(0)),
-                room: SecretCode(stored: try first.text(1)))
+                room: SecretCode(stored: try first.text(1)), title: first.optionalText(2).map(RoomTitle.init(stored:)))
         }
         if !isPeek, let last = page.messages.last { activity.fetched(last.id, by: member) }
         return page
@@ -251,7 +251,8 @@ package struct PostgresRoomStore: RoomStore {
 
     /// Returns one row with only the member's columns if there are no messages.
     static let messagesSQL = """
-        SELECT u.history_from, u.secret_code, m.* FROM active_users u
+        SELECT u.history_from, u.secret_code, (SELECT r.title FROM rooms r WHERE r.secret_code = u.secret_code), m.*
+        FROM active_users u
         LEFT JOIN LATERAL (
             SELECT \(Message.columns) FROM messages
             WHERE secret_code = u.secret_code AND message_id > greatest($2::bigint, u.history_from)

@@ -165,4 +165,6 @@ struct PostgresReadState: SQLReadState {
         transaction.lock([(.room, room.text)])
         RoomRow.make([room.text], now: now, transaction)
     }
+
+    func changed(_ room: SecretCode) {}
 }

@@ -1,4 +1,5 @@
 package import ChatDomain
+import ChatSQL
 import Foundation
 
 extension PostgresConfiguration {
@@ -8,6 +9,7 @@ extension PostgresConfiguration {
         /// Warnings for the operator.
         package var problems: [String] = []
         package var pushesToSend: [AppName: Int] = [:]
+        package var pauses: [QueuePause] = []
         package var members: [AppName: Int] = [:]
     }
 
@@ -79,6 +81,10 @@ extension PostgresConfiguration {
         }
         found.members = try count("active_users")
         found.pushesToSend = try count("push_queue_due WHERE state = 'pending'")
+        if try connection.run("SELECT to_regclass('queue_pauses') IS NOT NULL").first?.bool(0) == true {
+            found.pauses = try connection.run("SELECT \(QueuePause.columns) FROM queue_pauses ORDER BY app")
+                .map { try QueuePause($0) }
+        }
         let relays = try connection.run("SELECT count(*) FROM relay_starts WHERE time_ended IS NULL").first?.int(0) ?? 0
         found.text += """
             , schema version \(version), \(relays) relays, \(found.members.values.reduce(0, +)) members, \

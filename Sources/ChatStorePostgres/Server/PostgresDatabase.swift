@@ -96,7 +96,12 @@ package final class PostgresDatabase: SQLDatabase {
     package func write<Value: Sendable>(
         as terms: WriteTerms, _ body: @escaping @Sendable (PostgresTransaction) throws -> Value
     ) async throws(ChatError) -> Value {
-        let kind: Kind = terms.priority == .answer ? .answer : .upkeep
+        let kind: Kind =
+            switch terms.priority {
+            case .answer: .answer
+            case .upkeep: .upkeep
+            case .background: .background
+            }
         return try await write(kind, isRepeatable: terms.isRepeatable, body)
     }
 

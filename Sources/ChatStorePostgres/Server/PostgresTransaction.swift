@@ -71,6 +71,8 @@ package final class PostgresTransaction: SQLTransaction {
         switch change {
         case .tokens: announcement.tokens = true
         case .messages(let code): announcement.messages.insert(code.text)
+        case .room(let code): announcement.memberships.insert(code.text)
+        case .pushes(let apps): announcement.apps.formUnion(apps.map(\.text))
         }
     }
 

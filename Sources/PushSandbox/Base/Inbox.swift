@@ -116,6 +116,45 @@ struct InboxEntry: Sendable, Hashable, Encodable {
         var code: Int?
     }
 
+    /// The delivery state of a message with FCM on one phone.
+    struct PhoneDelivery: Sendable, Hashable, Encodable {
+        enum Progress: String, Sendable, Encodable {
+            /// The phone is offline.
+            case waiting
+            case delivered
+            /// The message's lifetime has passed, or was 0 while the phone was offline.
+            case expired
+            /// A later message with the same collapse key replaced it.
+            case replaced
+            /// The phone had too many waiting messages or collapse keys.
+            case dropped
+            /// The app was removed.
+            case unregistered
+        }
+
+        /// The part of the phone that got a message.
+        enum Receiver: String, Sendable, Encodable {
+            /// The system, which shows the notification.
+            case tray
+            /// The app's callback.
+            case onMessageReceived
+        }
+
+        /// The installation's number.
+        let installation: Int
+        var progress: Progress
+        /// `nil` unless the message was delivered.
+        var receiver: Receiver?
+
+        private enum CodingKeys: String, CodingKey {
+            case installation, receiver
+            case progress = "delivery"
+        }
+    }
+
+    /// The maximum number of ``phones``.
+    static let maxPhones = 100
+
     /// The notification's id: from 1, without gaps, in the order of arrival. No id is reused while the process runs.
     let id: Int
     /// The connection's number, from 1. `nil` with Web Push, where nothing depends on the connection.
@@ -132,6 +171,8 @@ struct InboxEntry: Sendable, Hashable, Encodable {
     let details: Details
     /// The delivery state of a message for a real browser. `nil` for all other notifications.
     var delivery: Delivery?
+    /// The phones that a message with FCM is for, or the first of them.
+    fileprivate(set) var phones: [PhoneDelivery] = []
     /// Mistakes that the push service does not report. They are for the developer.
     var warnings: [String] = []
     /// The Live Activity that the notification started, updated or ended. `nil` for all other notifications.
@@ -156,6 +197,10 @@ struct InboxEntry: Sendable, Hashable, Encodable {
 
     /// The number of bytes that count against the inbox's limit: payload and headers.
     var size: Int {
+        headerSize + phones.count * MemoryLayout<PhoneDelivery>.stride
+    }
+
+    private var headerSize: Int {
         switch details {
         case .binary: payload.count
         case .http2(_, _, _, let headers, _), .webPush(let headers), .broadcast(_, _, _, let headers, _),
@@ -166,7 +211,7 @@ struct InboxEntry: Sendable, Hashable, Encodable {
 
     private enum CodingKeys: String, CodingKey {
         case id, `protocol`, connection, stream, token, topic, authentication, command, identifier, headers, payload
-        case answer, message, delivery, warning, channel, activity, target, name, project
+        case answer, message, delivery, warning, channel, activity, target, name, project, phones
         case requestID = "request_id"
         case deliveryCode = "delivery_code"
         case apnsID = "apns_id"
@@ -212,6 +257,7 @@ struct InboxEntry: Sendable, Hashable, Encodable {
             try fields.encode(project, forKey: .project)
             try fields.encode(options, forKey: .headers)
             if case .failed(let refusal) = answer { try fields.encode(refusal.message, forKey: .message) }
+            if !phones.isEmpty { try fields.encode(phones, forKey: .phones) }
         }
         if let text = String(validating: payload, as: UTF8.self) {
             try fields.encode(text, forKey: .payload)
@@ -281,9 +327,29 @@ struct Inbox: Sendable {
 
     /// Records the delivery state of a message, if the inbox still has it.
     mutating func recordDelivery(_ progress: InboxEntry.Delivery.Progress, code: Int? = nil, of id: Int) {
-        let index = first + id - (lastID - count + 1)
-        guard index >= first, index < entries.count else { return }
+        guard let index = index(of: id) else { return }
         entries[index]?.delivery = .init(progress: progress, code: code)
+    }
+
+    /// Adds the phones that the newest notification is for.
+    mutating func notePhones(_ phones: [InboxEntry.PhoneDelivery]) {
+        guard let index = index(of: lastID) else { return }
+        entries[index]?.phones = Array(phones.prefix(InboxEntry.maxPhones))
+        bytes += (entries[index]?.phones.count ?? 0) * MemoryLayout<InboxEntry.PhoneDelivery>.stride
+    }
+
+    /// Records the delivery state of a message on one phone, if the inbox still has it.
+    mutating func recordPhone(_ phone: InboxEntry.PhoneDelivery, of id: Int) {
+        guard let index = index(of: id),
+            let position = entries[index]?.phones.firstIndex(where: { $0.installation == phone.installation })
+        else { return }
+        entries[index]?.phones[position] = phone
+    }
+
+    /// Returns the storage index of a notification. `nil` if the inbox does not have it.
+    private func index(of id: Int) -> Int? {
+        let index = first + id - (lastID - count + 1)
+        return index >= first && index < entries.count ? index : nil
     }
 
     /// Adds the results of an accepted Live Activity push to the newest notification.

@@ -11,6 +11,8 @@ struct RefusedConnection: Sendable, Hashable, Encodable {
         case noALPN = "no_alpn"
         /// The client neither chose HTTP/2 by ALPN nor began with HTTP/2's preface.
         case noPreface = "no_preface"
+        /// The proxy refused the request for a tunnel.
+        case noTunnel = "no_tunnel"
     }
 
     let listener: ListenerKind

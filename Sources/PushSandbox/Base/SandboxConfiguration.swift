@@ -61,6 +61,8 @@ package struct SandboxConfiguration: Sendable {
     package var fcmPort = 2194
     /// The port of the push service for browsers.
     package var webPushPort = 2199
+    /// The port of the proxy that leads clients of push services to the sandbox.
+    package var proxyPort = 2192
     /// The app's topic. The client certificates name it, and so does a device that is created without a topic.
     package var topic = SandboxConfiguration.defaultTopic
     /// Whether the sandbox is strict.
@@ -153,10 +155,11 @@ package struct SandboxAddresses: Sendable, Hashable {
     package var control: SandboxAddress
     package var webPush: SandboxAddress
     package var fcm: SandboxAddress
+    package var proxy: SandboxAddress
 
     package init(
         binary: SandboxAddress, feedback: SandboxAddress, http2: SandboxAddress, channels: SandboxAddress,
-        control: SandboxAddress, webPush: SandboxAddress, fcm: SandboxAddress
+        control: SandboxAddress, webPush: SandboxAddress, fcm: SandboxAddress, proxy: SandboxAddress
     ) {
         self.binary = binary
         self.feedback = feedback
@@ -165,5 +168,6 @@ package struct SandboxAddresses: Sendable, Hashable {
         self.control = control
         self.webPush = webPush
         self.fcm = fcm
+        self.proxy = proxy
     }
 }

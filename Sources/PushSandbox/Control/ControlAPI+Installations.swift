@@ -11,6 +11,9 @@ extension ControlAPI {
     func addInstallations(to router: Router<ControlContext>) {
         router.get("/installations") { request, _ in try installations(request) }
         router.post("/installations") { request, _ in try await makeInstallation(request) }
+        router.post("/installations/:id") { request, context in
+            try await setInstallation(context.parameters.require("id"), request)
+        }
         router.delete("/installations/:id") { _, context in try removeInstallation(context.parameters.require("id")) }
     }
 
@@ -47,9 +50,32 @@ extension ControlAPI {
         return try Response.json(installation, status: .created)
     }
 
+    private enum PhoneField: String, CaseIterable {
+        case connection, app
+    }
+
+    private func setInstallation(_ text: String, _ request: Request) async throws -> Response {
+        let body = try await ControlBody<PhoneField>(of: request)
+        func choice<Choice: RawRepresentable<String> & CaseIterable>(_ field: PhoneField) throws -> Choice? {
+            try body.string(field).map { text in
+                guard let choice = Choice(rawValue: text) else {
+                    let names = Choice.allCases.map(\.rawValue).joined(separator: " or ")
+                    throw ControlError("\(field.rawValue): must be \(names)")
+                }
+                return choice
+            }
+        }
+        let (connection, app): (FCMPhone.Connection?, FCMPhone.AppState?) = (try choice(.connection), try choice(.app))
+        let installation = state.withLock { state in
+            Int(text).flatMap { state.setInstallation(id: $0, connection: connection, app: app, at: self.state.now()) }
+        }
+        guard let installation else { throw ControlError(.notFound, "id: there is no such installation with the app") }
+        return try Response.json(installation)
+    }
+
     private func removeInstallation(_ text: String) throws -> Response {
         let installation = state.withLock { state in
-            Int(text).flatMap { state.installations.remove(id: $0, at: self.state.now()) }
+            Int(text).flatMap { state.removeInstallation(id: $0, at: self.state.now()) }
         }
         guard let installation else { throw ControlError(.notFound, "id: there is no such installation") }
         return try Response.json(installation)

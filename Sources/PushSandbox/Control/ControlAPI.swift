@@ -16,6 +16,7 @@ struct ControlAPI: Sendable {
 
     let state: SharedState
     let configuration: SandboxConfiguration
+    let credentials: SandboxCredentials
     /// The origin of the push service for browsers: scheme, host and port.
     let pushOrigin: String
     /// The source of random bytes for the tokens of new devices and the endpoints of new browsers.
@@ -33,7 +34,11 @@ struct ControlAPI: Sendable {
                 return response
             }
         }
-        router.get("/healthz") { _, _ in try Response.json(["healthy": true]) }
+        // `pushchat check --ready` calls the address that a relay has.
+        for path in ["/healthz", "/readyz"] {
+            router.get(RouterPath(path)) { _, _ in try Response.json(["healthy": true]) }
+        }
+        router.get("/credentials") { _, _ in try Response.json(credentials.forClients()) }
         router.get("/notifications") { request, _ in try await notifications(request) }
         router.delete("/notifications") { _, _ in
             state.withLock { $0.inbox.clear() }
@@ -69,7 +74,8 @@ struct ControlAPI: Sendable {
         let unknown = configuration.strict ? "rejected" : "accepted"
         return WebFile.base + [
             .page("/", WebFile.filled(WebFile.embedded("inbox.html"), "unknown", with: unknown)),
-            .style("/inbox.css"), .script("/inbox.js"),
+            .style("/inbox.css"), .script("/inbox.js"), .script("/inbox-de.js"), .script("/inbox-en.js"),
+            .script("/inbox-preview.js"), .script("/inbox-tools.js"),
         ]
     }
 
@@ -185,6 +191,7 @@ struct ControlAPI: Sendable {
     // MARK: Browsers
 
     private enum BrowserField: String, CaseIterable {
+        case host
         case applicationServerKey = "application_server_key"
     }
 
@@ -203,10 +210,15 @@ struct ControlAPI: Sendable {
             }
             return bytes
         }
+        let host = try body.string(.host)
+        guard host.map({ host in ServiceHost.browsers.contains { $0.matches(host) } }) ?? true else {
+            throw ControlError("host: must be one of \(ServiceHost.browsers.map(\.name).joined(separator: ", "))")
+        }
         let secret = Base64URL.text(randomBytes(BrowserRegistry.secretSize))
         let browser = try state.withLock { state in
             try state.browsers.subscribe(
-                secret: secret, origin: pushOrigin, applicationServerKey: key, at: self.state.now())
+                secret: secret, origin: host.map { "https://\($0)" } ?? pushOrigin, applicationServerKey: key,
+                at: self.state.now())
         }
         return try Response.json(browser, status: .created)
     }

@@ -73,19 +73,8 @@ struct CertificateIssuer {
         self.now = now
     }
 
-    /// Apple's names of the services that the sandbox simulates ("Sending notification requests to APNs", "Binary
-    /// Provider API").
-    ///
-    /// Some libraries have these names built in. A client with such a library reaches the sandbox through its resolver
-    /// or a proxy, and checks the name.
-    static let appleNames =
-        [
-            "api.push", "api.sandbox.push", "api.development.push", "gateway.push", "gateway.sandbox.push",
-            "feedback.push", "feedback.sandbox.push", "api-manage-broadcast.push", "api-manage-broadcast.sandbox.push",
-            "api-broadcast.push", "api-broadcast.sandbox.push",
-        ].map { $0 + ".apple.com" }
-
-    /// Issues a certificate for the listeners, with the names of this machine, of `host`, and of Apple's services.
+    /// Issues a certificate for the listeners, with the names of this machine, of `host`, and of the push services
+    /// that the sandbox plays.
     func server(host: String) throws -> Identity {
         try leaf(
             subject: DistinguishedName { CommonName("localhost") },
@@ -111,7 +100,7 @@ struct CertificateIssuer {
             case .v6(let v6): address(v6.address.sin6_addr)
             default: .dnsName(host)
             }
-        return (local.contains(name) ? local : local + [name]) + appleNames.map { .dnsName($0) }
+        return (local.contains(name) ? local : local + [name]) + ServiceHost.all.map { .dnsName($0.name) }
     }
 
     /// Issues a certificate that looks like Apple's certificate for an environment.

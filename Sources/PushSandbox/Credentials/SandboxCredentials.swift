@@ -112,6 +112,16 @@ package struct SandboxCredentials: Sendable, Hashable {
         return account
     }
 
+    /// Reads the credentials that a client needs, for a client that cannot read the files. Leaves out the authority's
+    /// key.
+    func forClients() throws -> [String: String] {
+        let texts = try [
+            "authority": authorityFile, "certificate": clientFile, "key": providerKeyFile,
+            "service_account": serviceAccountFile,
+        ].mapValues { try String(contentsOfFile: $0, encoding: .utf8) }
+        return texts.merging(["key_id": keyID, "team_id": teamID, "topic": topic]) { $1 }
+    }
+
     /// Reads the public keys of the two keys for provider tokens.
     func keyring() throws -> SandboxKeyring {
         func key(_ path: String) throws -> P256.Signing.PublicKey {

@@ -37,7 +37,60 @@ struct FCMService: Sendable {
                 try Response.json(["name": name])
             }
         }
+        addTopics(to: router)
         return router
+    }
+
+    private func addTopics(to router: Router<PushContext>) {
+        let path = "/v1/projects/:project/registrations/:registration/topicSubscriptions"
+        @Sendable func topic(_ context: PushContext) throws -> String {
+            let text = try context.parameters.require("topic")
+            return text.removingPercentEncoding ?? text
+        }
+        router.post(RouterPath(path)) { request, context in
+            try await answer(request, context) { .subscribe(topic: $0("topic_name", "topicName") ?? "") }
+        }
+        router.delete(RouterPath(path + "/:topic")) { request, context in
+            let topic = try topic(context)
+            return try await answer(request, context) {
+                .unsubscribe(topic: topic, allowsMissing: $0("allow_missing", "allowMissing") == "true")
+            }
+        }
+        router.get(RouterPath(path + "/:topic")) { request, context in
+            let topic = try topic(context)
+            return try await answer(request, context) { _ in .get(topic: topic) }
+        }
+        router.get(RouterPath(path)) { request, context in
+            try await answer(request, context) { parameter in
+                let size = parameter("page_size", "pageSize").flatMap { Int($0) } ?? FCMTopicRequest.defaultPageSize
+                return .list(
+                    limit: min(max(size, 1), FCMTopicRequest.maxPageSize), after: parameter("page_token", "pageToken"))
+            }
+        }
+    }
+
+    /// Responds to a request about topics.
+    /// - Parameter call: Returns the call. Its argument returns a parameter of the address, which has two spellings.
+    private func answer(
+        _ request: Request, _ context: PushContext, call: ((String, String) -> String?) -> FCMTopicRequest.Call
+    ) async throws -> Response {
+        _ = try await Self.body(request, limit: FCMMessage.maxBody)
+        let parameters = request.uri.queryParameters
+        let registration = try context.parameters.require("registration")
+        let topics = FCMTopicRequest(
+            project: try context.parameters.require("project"),
+            target: registration.removingPercentEncoding ?? registration,
+            authorization: request.headers[.authorization],
+            call: call { snake, camel in (parameters[Substring(snake)] ?? parameters[Substring(camel)]).map(String.init)
+            }
+        )
+        let now = state.now()
+        do {
+            let answer = try state.withLock { (state) throws(FCMRefusal) in try state.decide(topics, at: now) }
+            return try Response.json(answer)
+        } catch let refusal as FCMRefusal {
+            return try Response.json(refusal, status: .init(code: refusal.status))
+        }
     }
 
     /// Reads the whole body.
@@ -91,11 +144,12 @@ struct FCMService: Sendable {
                 body: .init(byteBuffer: ByteBuffer(string: "<!DOCTYPE html><title>Error \(status)</title>\n")))
             response.headers[.retryAfter] = retryAfter
             return response
-        case .ignore, .postpone: await channel.untilClosed()
-        case .close: break
+        case .ignore, .postpone:
+            await channel.untilClosed()
+            try? await channel.endConnection(.close)
+        case .end(let end): try? await channel.endConnection(end)
         }
-        try? await channel.closeConnection()
-        // The connection is closed, so no client receives this.
+        // The connection or the stream has ended, so no client receives this.
         return Response(status: .noContent)
     }
 }

@@ -46,7 +46,7 @@ struct HTTPListener: Sendable {
                 throw error
             }
         }
-        let boundPort = try await TLSListener.bind(host: host, port: port, flag: flag) {
+        let boundPort = try await SocketListener.bind(host: host, port: port, flag: flag) {
             try await ports.first { _ in true }
         }
         guard let boundPort else {

@@ -17,6 +17,8 @@ struct SandboxBrowser: Sendable, Encodable {
     let id: Int
     /// The last part of the endpoint, to which senders send their messages.
     let secret: String
+    /// The origin of the push service in the endpoint: scheme, host and port.
+    let origin: String
     let endpoint: String
     /// The SHA-256 of the endpoint. The inbox shows it as the token, and the relay uses it as the device token.
     let token: [UInt8]
@@ -38,6 +40,7 @@ struct SandboxBrowser: Sendable, Encodable {
     ) {
         self.id = id
         self.secret = secret
+        self.origin = origin
         endpoint = origin + BrowserRegistry.path + secret
         token = Self.token(of: endpoint)
         self.channel = channel

@@ -12,7 +12,23 @@ struct FCMMessage: Sendable, Hashable {
         /// A registration token.
         case token(String)
         case topic(String)
-        case condition(String)
+        case condition(FCMCondition, text: String)
+
+        var text: String {
+            switch self {
+            case .installation(let text), .token(let text), .topic(let text), .condition(_, let text): text
+            }
+        }
+    }
+
+    /// The effect of a message on a phone.
+    enum Kind: Sendable, Hashable {
+        /// The app gets the message.
+        case data
+        /// The system shows the message, unless the app is in the foreground.
+        case notification
+        /// The system always shows the message.
+        case remoteNotification
     }
 
     /// The maximum size in bytes of data and notification together. Google does not say what counts.
@@ -23,7 +39,6 @@ struct FCMMessage: Sendable, Hashable {
     static let maxBody = 65_536
     /// The maximum lifetime in seconds, which is also the default.
     static let maxLifetime: Int64 = 2_419_200
-    private static let maxTopicsInCondition = 5
 
     let target: Target
     /// The text that a phone shows. `nil` if the message has only data.
@@ -35,8 +50,19 @@ struct FCMMessage: Sendable, Hashable {
     /// The lifetime in seconds.
     let lifetime: Int64
     let collapseKey: String?
+    let kind: Kind
+    /// The app to which the message is restricted. `nil` for none.
+    private let packageName: String?
     /// Whether the service only checks the message.
     let isOnlyChecked: Bool
+
+    /// The key under which FCM keeps at most one message for a phone that is offline. `nil` for a message that is kept
+    /// beside all others.
+    ///
+    /// Notifications without a key use the app's package name. The sandbox knows it only if the message names it.
+    var storageKey: String? {
+        collapseKey ?? (kind == .notification ? packageName ?? "(package)" : nil)
+    }
 
     /// Parses and checks the body of a request.
     init(_ body: [UInt8]) throws(FCMRefusal) {
@@ -57,14 +83,23 @@ struct FCMMessage: Sendable, Hashable {
         isOnlyChecked = request.object?["validate_only"] == .bool(true)
         target = try Self.target(of: message)
         data = try Self.data(in: message["data"], at: "message.data")
-        let android = message["android"]?.object ?? [:]
+        let options = message["android"] == nil ? "android_v2" : "android"
+        let android = message[options]?.object ?? [:]
+        let remote = android["remote_notification"]?.object
         guard message["android"] == nil || message["android_v2"] == nil else {
             throw .broken("Only one of android and android_v2 may be set.")
         }
-        _ = try Self.data(in: android["data"], at: "message.android.data")
+        _ = try Self.data(in: android["data"], at: "message.\(options).data")
         let general = message["notification"]?.object
-        let own = android["notification"]?.object
+        let own = (android["notification"] ?? remote?["notification"])?.object
         hasNotification = general != nil || own != nil
+        kind =
+            if let remote {
+                remote["use_as_v1_data_message"] == .bool(true) ? .data : .remoteNotification
+            } else {
+                hasNotification ? .notification : .data
+            }
+        packageName = android["restricted_package_name"]?.string
         title = (own?["title"] ?? general?["title"])?.string
         self.body = (own?["body"] ?? general?["body"])?.string
         isHighPriority = android["priority"]?.string?.uppercased() == "HIGH"
@@ -73,14 +108,14 @@ struct FCMMessage: Sendable, Hashable {
         guard (0...Self.maxLifetime).contains(lifetime) else {
             throw .invalid([
                 .init(
-                    field: "message.android.ttl",
+                    field: "message.\(options).ttl",
                     description: "Invalid ttl: must be from 0s to \(Self.maxLifetime)s.")
             ])
         }
         try Self.checkApple(message)
         let size =
             Self.size(message["data"]) + Self.size(message["notification"]) + Self.size(android["data"])
-            + Self.size(android["notification"])
+            + Self.size(android["notification"]) + Self.size(remote?["notification"])
         let limit =
             switch target {
             case .topic, .condition: Self.maxTopicSize
@@ -111,8 +146,8 @@ struct FCMMessage: Sendable, Hashable {
             guard isTopic(value) else { throw .broken("Malformed topic name") }
             return .topic(value)
         default:
-            guard isCondition(value) else { throw .broken("Invalid condition expression provided.") }
-            return .condition(value)
+            guard let condition = FCMCondition(value) else { throw .broken("Invalid condition expression provided.") }
+            return .condition(condition, text: value)
         }
     }
 
@@ -128,40 +163,8 @@ struct FCMMessage: Sendable, Hashable {
         return isInstallation(String(parts[0])) && parts[1].utf8.count >= 8 && parts[1].utf8.allSatisfy(\.isURLSafe)
     }
 
-    private static func isTopic(_ text: some StringProtocol) -> Bool {
+    static func isTopic(_ text: some StringProtocol) -> Bool {
         (1...900).contains(text.utf8.count) && text.utf8.allSatisfy { $0.isURLSafe || ".~%".utf8.contains($0) }
-    }
-
-    /// Whether the text is topics in quotes, joined by `&&`, `||`, `!` and parentheses. Nested parentheses must close.
-    private static func isCondition(_ text: String) -> Bool {
-        var (rest, topics, depth, wantsOperand) = (Substring(text), 0, 0, true)
-        while true {
-            rest = rest.drop { $0 == " " }
-            guard let first = rest.first else { break }
-            switch (first, wantsOperand) {
-            case ("(", true):
-                depth += 1
-                rest.removeFirst()
-            case (")", false) where depth > 0:
-                depth -= 1
-                rest.removeFirst()
-            case ("!", true): rest.removeFirst()
-            case ("'", true):
-                let name = rest.dropFirst().prefix { $0 != "'" }
-                rest = rest.dropFirst(name.count + 1)
-                guard isTopic(name), rest.hasPrefix("'") else { return false }
-                rest = rest.dropFirst().drop { $0 == " " }
-                guard rest.hasPrefix("in topics") else { return false }
-                rest = rest.dropFirst("in topics".count)
-                (topics, wantsOperand) = (topics + 1, false)
-            case ("&", false), ("|", false):
-                guard rest.hasPrefix("\(first)\(first)") else { return false }
-                rest = rest.dropFirst(2)
-                wantsOperand = true
-            default: return false
-            }
-        }
-        return depth == 0 && !wantsOperand && topics <= maxTopicsInCondition
     }
 
     private static func data(in value: FCMValue?, at path: String) throws(FCMRefusal) -> [String: String] {

@@ -101,8 +101,8 @@ struct Fault: Sendable, Hashable {
         case fail(Int, retry: Retry?, delay: Int)
         /// Refuses an access token after the delay.
         case grant(AccessTokens.Refusal, delay: Int)
-        /// Closes the connection without a response. The message is not processed.
-        case close
+        /// Ends the connection without a response. The message is not processed.
+        case end(Disconnection)
         /// Processes the message after this time.
         case delay(Int)
         /// Records the message as dropped, and never responds.
@@ -224,7 +224,7 @@ extension Fault: Encodable {
             case (.status, .http2), (.status, .broadcast), (.status, .channels): [.status, .reason, .timestamp, .delay]
             case (.status, .webpush): [.status, .retryAfter, .delay]
             case (.status, .fcm), (.status, .fcmToken): [.status, .reason, .retryAfter, .retryAfterForm, .delay]
-            case (.expireToken, .fcm): []
+            case (.expireToken, .fcm), (.reset, .fcm), (.goAway, .fcm): []
             case (.probe, .binary): [.answer, .status]
             case (.probe, _): nil
             case (.delay, _): [.delay]
@@ -393,7 +393,9 @@ extension Fault: Encodable {
     /// Parses the actions that FCM and its token endpoint share. `nil` for the action `status`.
     private static func common(_ name: Name, _ body: ControlBody<Field>) throws(ControlError) -> FCM? {
         switch name {
-        case .close: return .close
+        case .close: return .end(.close)
+        case .reset: return .end(.reset)
+        case .goAway: return .end(.goAway)
         case .drop: return .drop
         case .delay: return .delay(try required(try body.integer(.delay, in: 0...maxDelay)))
         case .expireToken: return .expireToken
@@ -519,7 +521,9 @@ extension Fault: Encodable {
         case .fcm(.fail(let status, let retry, let delay)):
             (.status, nil, [.status: status, .retryAfter: retry?.seconds, .delay: delay])
         case .fcm(.grant(let refusal, let delay)): (.status, refusal.error, [.delay: delay])
-        case .fcm(.close): (.close, nil, [:])
+        case .fcm(.end(.close)): (.close, nil, [:])
+        case .fcm(.end(.reset)): (.reset, nil, [:])
+        case .fcm(.end(.goAway)): (.goAway, nil, [:])
         case .fcm(.delay(let delay)): (.delay, nil, [.delay: delay])
         case .fcm(.drop): (.drop, nil, [:])
         case .fcm(.expireToken): (.expireToken, nil, [:])

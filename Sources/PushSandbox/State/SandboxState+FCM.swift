@@ -17,10 +17,7 @@ struct FCMRequest: Sendable {
 
     /// The text of the recipient. `nil` if the message could not be read.
     var target: String? {
-        switch try? message.get().target {
-        case nil: nil
-        case .installation(let text), .token(let text), .topic(let text), .condition(let text): text
-        }
+        try? message.get().target.text
     }
 }
 
@@ -37,8 +34,14 @@ enum FCMDecision<Accepted: Sendable>: Sendable {
     case postpone(milliseconds: Int)
     /// Never respond.
     case ignore
-    /// Close the connection without a response.
-    case close
+    /// End the connection without a response.
+    case end(Disconnection)
+}
+
+extension InboxEntry.PhoneDelivery {
+    fileprivate init(_ installation: Int, _ change: FCMPhone.Change) {
+        self.init(installation: installation, progress: change.progress, receiver: change.receiver)
+    }
 }
 
 extension SandboxState {
@@ -64,9 +67,10 @@ extension SandboxState {
             case .drop:
                 record(request, token, .dropped, at: now)
                 return .ignore
-            case .close, .grant:
+            case .end(let end):
                 record(request, token, .closed, at: now)
-                return .close
+                return .end(end)
+            case .grant: break
             }
         }
         do throws(FCMRefusal) {
@@ -78,7 +82,37 @@ extension SandboxState {
         let microseconds = Int64(now.timeIntervalSince1970 * 1_000_000)
         let name = "projects/\(request.project)/messages/0:\(microseconds)%\(randomBytes(8).hex)"
         record(request, token, .accepted, name: name, at: now)
+        if let message = try? request.message.get(), !message.isOnlyChecked {
+            let id = inbox.lastID
+            let changes = installations.deliver(message, project: request.project, id: id, at: now)
+            inbox.notePhones(changes.filter { $0.change.message == id }.map { .init($0.installation, $0.change) })
+            for (installation, change) in changes where change.message != id { note(change, of: installation) }
+        }
         return .accept(name)
+    }
+
+    private mutating func note(_ change: FCMPhone.Change, of installation: Int) {
+        inbox.recordPhone(.init(installation, change), of: change.message)
+    }
+
+    /// Removes the app from a phone.
+    /// - Returns: The installation. `nil` if there is none with this number.
+    mutating func removeInstallation(id: Int, at now: Date) -> SandboxInstallation? {
+        guard let (installation, changes) = installations.remove(id: id, at: now) else { return nil }
+        for change in changes { note(change, of: id) }
+        return installation
+    }
+
+    /// Changes the state of a phone.
+    /// - Returns: The installation. `nil` if there is no app with this number.
+    mutating func setInstallation(
+        id: Int, connection: FCMPhone.Connection?, app: FCMPhone.AppState?, at now: Date
+    ) -> SandboxInstallation? {
+        guard let (installation, changes) = installations.set(id: id, connection: connection, app: app, at: now) else {
+            return nil
+        }
+        for change in changes { note(change, of: id) }
+        return installation
     }
 
     private func check(_ request: FCMRequest, at now: Date) throws(FCMRefusal) {
@@ -125,12 +159,13 @@ extension SandboxState {
                 return .fail(status: status, retryAfter: retry?.text(at: now), delay: delay)
             case .delay(let milliseconds): return .postpone(milliseconds: milliseconds)
             case .drop: return .ignore
-            case .close, .refuse, .expireToken: return .close
+            case .end(let end): return .end(end)
+            case .refuse, .expireToken: break
             }
         }
         do throws(AccessTokens.Refusal) {
             guard let grant = try accessTokens?.grant(form, at: now, randomBytes: randomBytes) else {
-                return .close
+                return .end(.close)
             }
             return .accept(grant)
         } catch {

@@ -19,12 +19,15 @@ struct SandboxStats: Sendable, Hashable, Encodable {
         /// The number of clients that were refused because they did not begin with HTTP/2's preface. `nil` for
         /// listeners that do not speak HTTP/2.
         var noPreface: Int?
+        /// The number of requests that the proxy refused. `nil` for other listeners.
+        var noTunnel: Int?
 
         enum CodingKeys: String, CodingKey {
             case open, seen, refused
             case handshakesFailed = "handshakes_failed"
             case noALPN = "no_alpn"
             case noPreface = "no_preface"
+            case noTunnel = "no_tunnel"
         }
 
         fileprivate mutating func count(_ reason: RefusedConnection.Reason) {
@@ -33,6 +36,7 @@ struct SandboxStats: Sendable, Hashable, Encodable {
             case .handshakeFailed: handshakesFailed += 1
             case .noALPN: noALPN = (noALPN ?? 0) + 1
             case .noPreface: noPreface = (noPreface ?? 0) + 1
+            case .noTunnel: noTunnel = (noTunnel ?? 0) + 1
             }
         }
     }
@@ -133,6 +137,10 @@ struct SandboxStats: Sendable, Hashable, Encodable {
         var connections = Connections()
     }
 
+    struct Proxy: Sendable, Hashable, Encodable {
+        var connections = Connections(noTunnel: 0)
+    }
+
     struct Inbox: Sendable, Hashable, Encodable {
         var count = 0
         var dropped = 0
@@ -152,6 +160,7 @@ struct SandboxStats: Sendable, Hashable, Encodable {
     var channels = Channels()
     var activities = Activities()
     var feedback = Feedback()
+    var proxy = Proxy()
     /// `inbox`, `devices`, `browsers`, `installations`, `activities` and the numbers of channels and of waiting feedback
     /// tuples are set when the counts are requested (``SandboxState/stats``).
     var inbox = Inbox()
@@ -173,7 +182,7 @@ struct SandboxStats: Sendable, Hashable, Encodable {
 
     private enum CodingKeys: String, CodingKey {
         case binary, http2, broadcasts, channels, activities, fcm, feedback, inbox, devices, browsers, installations
-        case refusals
+        case proxy, refusals
         case webPush = "webpush"
     }
 
@@ -184,6 +193,7 @@ struct SandboxStats: Sendable, Hashable, Encodable {
             case .feedback: feedback.connections
             case .http2: http2.connections
             case .channels: channels.connections
+            case .proxy: proxy.connections
             }
         }
         set {
@@ -192,6 +202,7 @@ struct SandboxStats: Sendable, Hashable, Encodable {
             case .feedback: feedback.connections = newValue
             case .http2: http2.connections = newValue
             case .channels: channels.connections = newValue
+            case .proxy: proxy.connections = newValue
             }
         }
     }

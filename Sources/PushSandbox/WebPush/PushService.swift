@@ -39,8 +39,8 @@ struct PushService: Sendable {
     }
 
     private func respond(to request: Request, secret: String, on channel: any Channel) async throws -> Response {
-        let origin = SandboxAddress(host: host, port: channel.localAddress?.port ?? 0).pushOrigin
         let browser = state.withLock { $0.browsers[secret] }
+        let origin = browser?.origin ?? SandboxAddress(host: host, port: channel.localAddress?.port ?? 0).pushOrigin
         let body = try await Self.body(of: request)
         // Decrypt outside the lock.
         let payload = body.flatMap { body in
@@ -68,7 +68,7 @@ struct PushService: Sendable {
         case .close:
             break
         }
-        try? await channel.closeConnection()
+        try? await channel.endConnection(.close)
         // The connection is closed, so no client receives this.
         return Response(status: .noContent)
     }

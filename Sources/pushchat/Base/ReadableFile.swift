@@ -18,16 +18,22 @@ enum FilePath {
 enum ReadableFile {
     /// A problem with a file, in words that follow its path: "which does not exist".
     struct Problem: Error, Sendable, CustomStringConvertible {
-        let description: String
-        /// Whether the file does not exist, as opposed to one that cannot be read.
-        let isMissing: Bool
-        /// Whether the file could be read, but other users can write it.
-        let isDoubtful: Bool
+        enum Kind: Sendable {
+            /// The file does not exist.
+            case missing
+            /// The file could be read, but other users can write it.
+            case doubtful
+            /// The file exists, and this user has no right to read it.
+            case forbidden
+            case other
+        }
 
-        init(_ description: String, isMissing: Bool = false, isDoubtful: Bool = false) {
+        let description: String
+        let kind: Kind
+
+        init(_ description: String, _ kind: Kind = .other) {
             self.description = description
-            self.isMissing = isMissing
-            self.isDoubtful = isDoubtful
+            self.kind = kind
         }
     }
 
@@ -98,7 +104,7 @@ enum ReadableFile {
         do throws(Problem) {
             guard let file = FileTrust.Facts(descriptor: descriptor), let folder = FileTrust.Facts(descriptor: place)
             else { throw Problem("which cannot be opened: \(reason(errno))") }
-            if let objection = trust.objection(to: file) { throw Problem("which \(objection)", isDoubtful: true) }
+            if let objection = trust.objection(to: file) { throw Problem("which \(objection)", .doubtful) }
             try refuse(trust.objection(toFolder: folder, entry: file))
             // The path is a link. A user that can replace the link chooses the file, so check the link's folder as
             // well.
@@ -118,7 +124,7 @@ enum ReadableFile {
     }
 
     private static func refuse(_ objection: String?) throws(Problem) {
-        if let objection { throw Problem("which is in a folder that \(objection)", isDoubtful: true) }
+        if let objection { throw Problem("which is in a folder that \(objection)", .doubtful) }
     }
 
     /// The path with all links resolved.
@@ -147,8 +153,8 @@ enum ReadableFile {
 
     private static func failure(_ code: Int32) -> Problem {
         switch code {
-        case ENOENT, ENOTDIR: Problem("which does not exist", isMissing: true)
-        case EACCES: Problem("which this user may not read")
+        case ENOENT, ENOTDIR: Problem("which does not exist", .missing)
+        case EACCES: Problem("which this user may not read", .forbidden)
         default: Problem("which cannot be opened: \(reason(code))")
         }
     }

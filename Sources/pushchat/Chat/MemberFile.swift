@@ -41,7 +41,7 @@ struct MemberFile {
         do throws(ReadableFile.Problem) {
             text = try ReadableFile.text(path, limit: 1 << 16)
         } catch {
-            if error.isMissing { return nil }
+            if error.kind == .missing { return nil }
             throw Failure("the member's udid is in \(path), \(error)")
         }
         let json = try? JSONValue(parsing: text).object

@@ -1,6 +1,7 @@
 import ChatDomain
 import ChatHTTP
 import ChatLog
+import FCMGateway
 import Logging
 
 // This file declares every setting: its default at the property, and its name, kind, check and description in the
@@ -173,9 +174,11 @@ struct Configuration: Sendable {
         apps = [AppConfiguration(name: .default, environment: environment)]
     }
 
-    /// The app of members that send no `appid`: the one named `default`, or else the first in the file.
+    /// The app of members that send no `appid`: the one named `default`, or else the first in the file. An app for
+    /// Android is only chosen if there is no other, because Google's tokens identify its members.
     var defaultApp: AppName {
-        apps.contains { $0.name == .default } ? .default : apps[0].name
+        if apps.contains(where: { $0.name == .default }) { return .default }
+        return (apps.first { $0.gateway != .fcm } ?? apps[0]).name
     }
 
     /// Whether requests can come only from this machine: in development, on loopback, with no proxy that forwards
@@ -195,9 +198,9 @@ struct Configuration: Sendable {
 
 /// One app: its topic, its gateway and its credentials for that gateway.
 struct AppConfiguration: Sendable, Equatable {
-    /// Apple's two protocols.
+    /// Apple's two protocols, and Google's.
     enum Gateway: String, Sendable, CaseIterable {
-        case binary, http2
+        case binary, http2, fcm
     }
 
     let name: AppName
@@ -206,6 +209,11 @@ struct AppConfiguration: Sendable, Equatable {
     var topic: String?
     var host: String
     var port: Int
+    /// The host of broadcasts. The port is ``port``.
+    var broadcastHost: String
+    /// The host and port that manage broadcast channels.
+    var channelsHost: String
+    var channelsPort: Int
     var feedbackHost: String
     var feedbackPort: Int
     /// `nil` if the relay does not read the feedback service.
@@ -220,6 +228,12 @@ struct AppConfiguration: Sendable, Equatable {
     /// Ten letters and digits that Apple assigns.
     var keyID: String?
     var teamID: String?
+    /// The path of the JSON file with a service account of Google's.
+    var serviceAccount: String?
+    /// The way in which Android phones show messages, with `fcm`.
+    var androidMessages = FCMFormat.Kind.data
+    /// The notification channel in the Android app. `nil` for the app's default.
+    var androidChannel: String?
     /// The path of a PEM file.
     var trust: String?
     var connections = 2
@@ -250,7 +264,14 @@ struct AppConfiguration: Sendable, Equatable {
             host = "api\(part).push.apple.com"
             port = 443
             payloadLimit = 4096
+        case .fcm:
+            host = "fcm.googleapis.com"
+            port = 443
+            payloadLimit = FCMFormat.payloadLimit
         }
+        broadcastHost = host
+        channelsHost = "api-manage-broadcast\(part).push.apple.com"
+        channelsPort = environment == .development ? 2195 : 2196
         feedbackHost = "feedback\(part).push.apple.com"
         feedbackPort = 2196
     }
@@ -269,17 +290,38 @@ struct AppConfiguration: Sendable, Equatable {
     static let retirement =
         "Apple has not supported the binary protocol since 2021-03-31, so no push will be delivered; use http2"
 
-    /// Whether the app has a certificate or a key that its gateway can use. Without one, pushes are queued and not
-    /// sent.
-    var hasCredentials: Bool { certificate != nil || (gateway == .http2 && key != nil) }
-    static let noCredentials =
-        "no certificate and no key: messages are accepted and queued; they are sent when one is configured"
+    /// Whether the app has credentials that its gateway can use. Without them, pushes are queued and not sent.
+    var hasCredentials: Bool {
+        switch gateway {
+        case .binary: certificate != nil
+        case .http2: certificate != nil || key != nil
+        case .fcm: serviceAccount != nil
+        }
+    }
+    /// Whether nothing is configured for the app, as on a relay that serves only browsers.
+    var isForBrowsersOnly: Bool {
+        gateway == .http2 && !hasCredentials && topic == nil && keyID == nil && teamID == nil
+    }
+    static let onlyBrowsers = "no certificate and no key: only browsers get pushes"
+    var noCredentials: String {
+        let missing = gateway == .fcm ? "no service_account" : "no certificate and no key"
+        return "\(missing): messages are accepted and queued; they are sent when one is configured"
+    }
+    /// The setting that names the app's credentials, for messages.
+    var credentialName: String { gateway == .fcm ? "service account" : key == nil ? "certificate" : "key" }
 
     /// The first rule that the combination of settings breaks, as the setting to report and the message about it.
     var contradiction: (setting: String, message: String)? {
+        if gateway == .fcm, serviceAccount == nil, certificate != nil || key != nil {
+            return (key == nil ? "certificate" : "key", "is for Apple's gateways; `fcm` requires service_account")
+        }
+        if gateway != .fcm, serviceAccount != nil, certificate == nil, key == nil {
+            return ("service_account", "is for Google's gateway; set `gateway: fcm`")
+        }
         guard key != nil else { return nil }
         let message: String? =
             switch gateway {
+            case .fcm: nil
             case .binary where certificate == nil:
                 "is a provider token key (.p8), which only the gateway http2 accepts; set `gateway: http2` or a "
                     + "`certificate`, or remove `key`"
@@ -477,7 +519,8 @@ enum SettingsTable {
     static let app: [Setting<AppConfiguration>] = [
         App(
             "gateway", \.gateway, .choice,
-            "Apple's protocol: `http2`, or `binary`, which Apple stopped supporting in 2021"),
+            "`http2` for Apple's protocol, `binary` for the one that Apple stopped supporting in 2021, or `fcm` for "
+                + "Android apps through Google"),
         App(
             "topic", \.topic, SettingKind.bundleID.optional(),
             "the app's bundle id; unless set, the one in the certificate. A `key` requires it"),
@@ -485,6 +528,27 @@ enum SettingsTable {
             "host", \.host, .host(example: "api.push.apple.com"),
             "the gateway's host; the default with `binary` is Apple's binary gateway"),
         App("port", \.port, .number(1...65_535), "the gateway's port; the default with `binary` is 2195"),
+        App(
+            "service_account", \.serviceAccount, SettingKind.file("a JSON file").optional(),
+            "the service account of the Firebase project, with `fcm`; without it, pushes are queued and not sent"),
+        App(
+            "android_messages", \.androidMessages, .choice,
+            "with `fcm`: `data`, which the app shows itself, or `notification`, which Google's library shows while "
+                + "the app is in the background"),
+        App(
+            "android_channel", \.androidChannel,
+            SettingKind.printable("the id of a notification channel, at most 100 bytes", limit: 100).optional(),
+            "the notification channel in the Android app, with `android_messages: notification`; unless set, the "
+                + "app's default"),
+        App(
+            "broadcast_host", \.broadcastHost, .host(example: "api-broadcast.push.apple.com"),
+            "the host of broadcasts to Live Activities, with `http2`; its port is `port`. Unless set, the value of "
+                + "`host`"
+        ),
+        App(
+            "channels_host", \.channelsHost, .host(example: "api-manage-broadcast.push.apple.com"),
+            "the host that manages broadcast channels, with `http2`; unless set, the value of `host` if that is set"),
+        App("channels_port", \.channelsPort, .number(1...65_535), "the port that manages broadcast channels"),
         App(
             "feedback_host", \.feedbackHost, .host(example: "feedback.push.apple.com"),
             "the host of the feedback service; unless set, the value of `host` if that is set"),
@@ -516,7 +580,7 @@ enum SettingsTable {
             "certificate authorities to trust for the gateway besides the system's, for example a sandbox's"),
         App(
             "connections", \.connections, .number(1...64),
-            "the number of connections to the gateway with `binary`, the maximum with `http2`"),
+            "the number of connections to the gateway with `binary`, the maximum with `http2` and `fcm`"),
         App(
             "payload_limit", \.payloadLimit, .number(256...4096, unit: "bytes"),
             "the largest payload that the gateway accepts; the default with `binary` is 2048. Devices before iOS 8 "

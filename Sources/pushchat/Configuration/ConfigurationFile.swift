@@ -34,7 +34,12 @@ struct ConfigurationFile {
             return section(root, path: [])
         } catch let error as ReadableFile.Problem {
             let remedy =
-                error.isDoubtful ? "if you trust it, name it: --config \(name)" : "correct it, or name another file"
+                switch error.kind {
+                case .doubtful: "if you trust it, name it: --config \(name)"
+                case .forbidden:
+                    "run the command as the relay's user, such as with `sudo -u pushchat`, or name another file"
+                case .missing, .other: "correct it, or name another file"
+                }
             report(name, "the configuration file is \(path), \(error); \(remedy)")
         } catch let error as YamlError {
             report(error)

@@ -30,7 +30,7 @@ struct ConfigurationSources: Sendable {
                     return true
                 } catch {
                     // Choose a file that exists but cannot be read. Reading it reports the reason.
-                    return !error.isMissing
+                    return error.kind != .missing
                 }
             }
         return name.map { name in
@@ -244,8 +244,11 @@ private struct ConfigurationLoader {
         return environment
     }
 
+    /// The apps in the order of the sources, but `default` first. Lists and checks of all apps then have the same order
+    /// wherever the default app's settings stand.
     private static func apps(of layers: [SettingLayer]) -> [AppName] {
-        layers.flatMap(\.apps).reduce(into: []) { if !$0.contains($1) { $0.append($1) } }
+        let names = layers.flatMap(\.apps).reduce(into: [AppName]()) { if !$0.contains($1) { $0.append($1) } }
+        return names.filter { $0 == .default } + names.filter { $0 != .default }
     }
 
     private static func entries(of layers: [SettingLayer]) -> [Entry] {
@@ -295,6 +298,13 @@ private struct ConfigurationLoader {
             origins[SettingKey(app: name, name: "feedback_host")] == nil
         {
             app.feedbackHost = app.host
+        }
+        if origins[SettingKey(app: name, name: "broadcast_host")] == nil { app.broadcastHost = app.host }
+        // Never send the provider token of a sandbox to Apple.
+        if origins[SettingKey(app: name, name: "host")] != nil,
+            origins[SettingKey(app: name, name: "channels_host")] == nil
+        {
+            app.channelsHost = app.host
         }
         if app.keyID == nil, let key = app.key { app.keyID = AppConfiguration.keyID(ofFile: key) }
         return app

@@ -7,7 +7,10 @@ import PushWire
 struct CredentialProof {
     /// All zeros. It has the length of Apple's tokens, so that the gateway examines the credentials and the topic
     /// before it rejects the token.
-    private static let token = DeviceToken(bytes: [UInt8](repeating: 0, count: DeviceToken.sizes.lowerBound))
+    private static let appleToken = DeviceToken(bytes: [UInt8](repeating: 0, count: DeviceToken.sizes.lowerBound))
+    /// An installation id in the form of Google's.
+    private static let androidToken = DeviceToken.firebase(
+        "c" + String(repeating: "A", count: DeviceToken.installationID - 1))
     /// The time limit for the push and its retries.
     private static let timeLimit = Duration.seconds(30)
 
@@ -27,7 +30,8 @@ struct CredentialProof {
         let content = try NotificationContent(["alert": .string("pushchat check --send")], now: .now())
         let composed = try app.gatewayKind.format(sound: nil, threads: nil).compose(content, for: app.name)
         let results = try await DirectSending(
-            app: app, content: content, composed: composed, tokens: [Self.token].compactMap(\.self),
+            app: app, content: content, composed: composed,
+            tokens: [app.gateway == .fcm ? Self.androidToken : Self.appleToken].compactMap(\.self),
             timeLimit: Self.timeLimit
         ).run()
         return results.first.map(verdict) ?? .inconclusive("nothing was sent")
@@ -37,10 +41,13 @@ struct CredentialProof {
     func verdict(_ result: DirectResult) -> Verdict {
         let reason = result.reason ?? "no response"
         switch result.outcome {
+        case .refused where app.gateway == .fcm && ["UNREGISTERED", "INVALID_ARGUMENT"].contains(reason):
+            return .proven(
+                "service account and project are accepted: only the token of this test was refused (\(reason))")
         case .refused
         where reason == ProviderReason.badDeviceToken.rawValue || reason == BinaryStatus.invalidToken.name:
             return .proven(
-                "\(app.key == nil ? "certificate" : "key") and topic are accepted: only the token of this test was refused "
+                "\(app.credentialName) and topic are accepted: only the token of this test was refused "
                     + "(\(reason))")
         case .refused:
             return .refused([reason, advice(reason) ?? result.hint].compactMap(\.self).joined(separator: ": "))
@@ -59,9 +66,8 @@ struct CredentialProof {
         let known = ProviderReason(rawValue: reason)
         switch known {
         case .topicDisallowed, .badTopic, .deviceTokenNotForTopic, .missingTopic:
-            let credential = app.key == nil ? "certificate" : "key"
             return
-                "the \(credential) is not for the topic \(app.topic ?? "that it names"); topic is the app's bundle id"
+                "the \(app.credentialName) is not for the topic \(app.topic ?? "that it names"); topic is the app's bundle id"
         default: return known?.advice
         }
     }

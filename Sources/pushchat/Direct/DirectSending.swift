@@ -96,7 +96,8 @@ struct DirectOptions: ParsableArguments {
 
     @Option(
         help: .value(
-            "file", "PKCS#12 (.p12) or PEM.", discussion: "Without it and --key, the credentials of a configured app."),
+            "file", "PKCS#12 (.p12) or PEM.",
+            discussion: "Without it, --key and --service-account, the credentials of a configured app."),
         completion: .file(extensions: ["p12", "pem"]))
     var certificate: String?
 
@@ -122,7 +123,13 @@ struct DirectOptions: ParsableArguments {
     @Option(help: .value("id", "The key's id; by default from the name AuthKey_….p8.")) var keyID: String?
     @Option(help: .value("id", "The key's team.")) var teamID: String?
     @Option(help: .value("id", "The app's bundle id; a certificate may name it.")) var topic: String?
-    @Option(help: .value("name", "http2 or binary."), completion: .list(["http2", "binary"])) var gateway: String?
+    @Option(
+        help: .value("file", "Google's service account (JSON), for Android; implies --gateway fcm."),
+        completion: .file(extensions: ["json"]))
+    var serviceAccount: String?
+
+    @Option(help: .value("name", "http2, binary or fcm."), completion: .list(["http2", "binary", "fcm"]))
+    var gateway: String?
     @Option(help: .value("host", "The gateway, if it is not Apple's.")) var host: String?
     @Option(help: .value("port", "Its port.")) var port: String?
 
@@ -138,8 +145,10 @@ struct DirectOptions: ParsableArguments {
             ("certificate_key", certificateKey, "--certificate-key"),
             ("passphrase", passphrase, "--passphrase"), ("passphrase_file", passphraseFile, "--passphrase-file"),
             ("key", key, "--key"), ("key_id", keyID, "--key-id"), ("team_id", teamID, "--team-id"),
-            ("topic", topic, "--topic"), ("gateway", gateway, "--gateway"), ("host", host, "--host"),
+            ("topic", topic, "--topic"),
+            ("gateway", gateway ?? serviceAccount.map { _ in "fcm" }, "--gateway"), ("host", host, "--host"),
             ("port", port, "--port"), ("trust", trust, "--trust"),
+            ("service_account", serviceAccount, "--service-account"),
         ].compactMap { name, value, flag in value.map { (name, $0, flag) } }
     }
 
@@ -152,9 +161,10 @@ struct DirectOptions: ParsableArguments {
     /// - Parameter name: The app's name. `nil` selects the default app of the configuration.
     /// - Throws: ``Failure``, or a ``ValidationError`` for flags that contradict each other.
     func app(named name: String?, _ relay: RelayOptions) throws -> AppConfiguration {
-        let isWhole = certificate != nil || key != nil
+        let isWhole = certificate != nil || key != nil || serviceAccount != nil
         if isWhole, relay.source.config != nil {
-            throw ValidationError("--config is for a configured app: leave out --certificate and --key.")
+            throw ValidationError(
+                "--config is for a configured app: leave out --certificate, --key and --service-account.")
         }
         let variables = ProcessInfo.processInfo.environment
         let name = try name ?? (isWhole ? AppName.default.text : relay.configuration().defaultApp.text)
@@ -170,12 +180,14 @@ struct DirectOptions: ParsableArguments {
             : ConfigurationSources(file: relay.source.config, flags: flags)
         let configuration = try Configuration.loaded(sources)
         guard let app = configuration.app(AppName(name)) else {
-            throw Failure("no app \(name) is configured: give --certificate or --key, or name another with --app")
+            throw Failure(
+                "no app \(name) is configured: give --certificate, --key or --service-account, or name another with --app"
+            )
         }
         guard app.hasCredentials else {
             throw Failure(
-                "app \(name) has no certificate and no key: give --certificate or --key, or name a configuration that "
-                    + "has one with --config")
+                "app \(name) has no credentials: give --certificate, --key or --service-account, or name a configuration "
+                    + "that has them with --config")
         }
         return app
     }

@@ -28,7 +28,11 @@ final class AppRuntime: Sendable {
         gateway = app.gatewayKind.gateway(
             credentials, tokens: stores.providerTokens, connectionIDs: connectionIDs, logger: logger)
         if app.isRetired, credentials.push != nil { logger.warning("\(AppConfiguration.retirement)") }
-        if credentials.push == nil { logger.warning("\(AppConfiguration.noCredentials)") }
+        if app.isForBrowsersOnly {
+            logger.info("\(AppConfiguration.onlyBrowsers)")
+        } else if credentials.push == nil {
+            logger.warning("\(app.noCredentials)")
+        }
     }
 
     /// The app's configuration and the state of its gateway.
@@ -43,6 +47,16 @@ final class AppRuntime: Sendable {
     }
 
     var certificateTopic: String? { current.withLock { $0.credentials.certificate?.topic } }
+
+    /// Apple's hosts for broadcasts. `nil` if the app has no key, or another gateway.
+    var broadcastTarget: BroadcastClient.Target? {
+        let (app, credentials) = current.withLock { $0 }
+        guard app.gateway == .http2, let key = credentials.key, let bundleID = app.topic else { return nil }
+        // The store keeps one token for each key, so these requests use the gateway's token.
+        return BroadcastClient.Target(
+            host: app.broadcastHost, port: app.port, channelsHost: app.channelsHost, channelsPort: app.channelsPort,
+            bundleID: bundleID, tokens: TokenSource(key: key, store: stores.providerTokens), trust: app.trust)
+    }
 
     /// The app as ``DispatchWatch`` observes it.
     var watched: DispatchWatch.App {

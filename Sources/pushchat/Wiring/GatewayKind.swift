@@ -1,5 +1,7 @@
 import APNSGateway
 import ChatDomain
+import FCMGateway
+import GatewayPool
 import Logging
 import PushWire
 
@@ -27,6 +29,8 @@ struct AppCredentials: Sendable {
     /// The key that signs provider tokens. `nil` if the app uses a certificate.
     var key: ProviderKey?
     var certificate: CertificateSummary?
+    /// The access tokens for FCM. `nil` for Apple's gateways.
+    var accessTokens: OAuthTokens?
 }
 
 /// A gateway that a reload can change.
@@ -42,6 +46,7 @@ extension AppConfiguration {
         switch gateway {
         case .binary: BinaryKind(app: self)
         case .http2: HTTP2Kind(app: self)
+        case .fcm: FCMKind(app: self)
         }
     }
 }
@@ -112,22 +117,65 @@ private struct HTTP2Kind: GatewayKind {
         _ credentials: AppCredentials, tokens: any ProviderTokenStore, connectionIDs: ConnectionIDs, logger: Logger
     ) -> any ConfiguredGateway {
         HTTP2Gateway(
-            target: HTTP2Gateway.Target(app, credentials, tokens),
+            service: APNSService(app, credentials, tokens),
             format: APNSFormat(.http2, payloadLimit: app.payloadLimit),
             options: .init(connections: app.connections, answerLimit: app.answerTimeout), connectionIDs: connectionIDs,
             logger: logger)
     }
 }
 
-extension HTTP2Gateway: ConfiguredGateway {
+extension HTTP2Gateway: ConfiguredGateway where Service: ConfiguredService {
     func reconfigure(_ app: AppConfiguration, _ credentials: AppCredentials, tokens: any ProviderTokenStore) {
-        reconfigure(target: Target(app, credentials, tokens))
+        reconfigure(service: Service(app, credentials, tokens))
     }
 }
 
-extension HTTP2Gateway.Target {
+/// A push service that an app's settings describe.
+protocol ConfiguredService: HTTP2Service {
     /// `nil` without credentials.
-    fileprivate init?(_ app: AppConfiguration, _ credentials: AppCredentials, _ tokens: any ProviderTokenStore) {
+    init?(_ app: AppConfiguration, _ credentials: AppCredentials, _ tokens: any ProviderTokenStore)
+}
+
+// MARK: - Google's FCM
+
+private struct FCMKind: GatewayKind {
+    let app: AppConfiguration
+
+    func credentials() throws(CredentialsError) -> AppCredentials {
+        guard let file = app.serviceAccount else { return AppCredentials() }
+        let account = try ServiceAccountFile(file: file)
+        return AppCredentials(
+            push: try GatewayEndpoint(
+                host: app.host, port: app.port, trust: app.trust, applicationProtocols: [GatewayEndpoint.http2]),
+            accessTokens: try OAuthTokens(account: account, trust: app.trust))
+    }
+
+    func format(sound: String?, threads: RoomThreads?) -> any PushFormat {
+        let room: (@Sendable (SecretCode) -> String)? =
+            if let threads { { code in threads.id(of: code) } } else { nil }
+        return FCMFormat(
+            app.androidMessages, payloadLimit: app.payloadLimit, channel: app.androidChannel, sound: sound, room: room)
+    }
+
+    func gateway(
+        _ credentials: AppCredentials, tokens: any ProviderTokenStore, connectionIDs: ConnectionIDs, logger: Logger
+    ) -> any ConfiguredGateway {
+        HTTP2Gateway(
+            service: FirebaseService(app, credentials, tokens), format: format(sound: nil, threads: nil),
+            options: .init(connections: app.connections, answerLimit: app.answerTimeout), connectionIDs: connectionIDs,
+            logger: logger)
+    }
+}
+
+extension FirebaseService: ConfiguredService {
+    init?(_ app: AppConfiguration, _ credentials: AppCredentials, _ tokens: any ProviderTokenStore) {
+        guard let endpoint = credentials.push, let accessTokens = credentials.accessTokens else { return nil }
+        self.init(endpoint: endpoint, tokens: accessTokens)
+    }
+}
+
+extension APNSService: ConfiguredService {
+    init?(_ app: AppConfiguration, _ credentials: AppCredentials, _ tokens: any ProviderTokenStore) {
         guard let endpoint = credentials.push else { return nil }
         self.init(
             endpoint: endpoint, bundleID: app.topic ?? credentials.certificate?.topic,

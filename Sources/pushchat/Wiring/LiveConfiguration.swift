@@ -30,6 +30,7 @@ final class LiveConfiguration: ConfigurationInForce {
         try values.withLock { $0.apps }.resolve(like: app, in: environment)
     }
     func format(of app: AppName) -> any PushFormat { storeSettings.format(app) }
+    var firebaseApp: AppName? { current.apps.first { $0.gateway == .fcm }?.name }
 
     /// Uses `threads` to name the rooms of chat messages from now on. Called after the database is opened: the key for
     /// the names is in the database, but opening the database needs these settings.

@@ -104,8 +104,10 @@ struct RelayProcess: Sendable {
         let browsing = browsers.services(startsInDoubt: backlog.apps.contains(.web), showsTokens: showsTokens)
         let upstream = UpstreamSender(
             store: stores.pollRequests, server: { live.current.upstreamServer }, logger: logger)
+        let broadcasts = BroadcastClient { name in apps.all.first { $0.name == name }?.broadcastTarget }
         let activities = ActivitySender(
-            activities: stores.activities, notifications: stores.notifications, format: { live.format(of: $0) },
+            activities: stores.activities, notifications: stores.notifications, broadcasts: broadcasts,
+            format: { live.format(of: $0) },
             logger: logger)
         services.append(ConcurrentServices(services: [apps, server, upstream, activities] + browsing))
         if reloads {
@@ -119,6 +121,7 @@ struct RelayProcess: Sendable {
         group.maximumGracefulShutdownDuration = Self.shutdownLimit
         group.maximumCancellationDuration = Self.cancellationLimit
         try await ServiceGroup(configuration: group).run()
+        await broadcasts.close()
         try await storage.close()
         logger.info("stopped")
         if reloads { unlink(ReloadReport.file(of: configuration.database.path)) }

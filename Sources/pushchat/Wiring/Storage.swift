@@ -53,6 +53,7 @@ struct Storage: Sendable {
         let text: String
         var problems: [String] = []
         var pushesToSend: [AppName: Int] = [:]
+        var pauses: [QueuePause] = []
         var members: [AppName: Int] = [:]
     }
 
@@ -62,13 +63,14 @@ struct Storage: Sendable {
     static func inspect(_ database: Configuration.Database) async throws -> Inspection {
         guard let url = database.url else {
             let found = try DatabaseFile(path: database.path).inspect()
-            return Inspection(text: found.text, pushesToSend: found.pushesToSend, members: found.members)
+            return Inspection(
+                text: found.text, pushesToSend: found.pushesToSend, pauses: found.pauses, members: found.members)
         }
         let postgres = PostgresConfiguration(url: url.text, schema: database.schema)
         let found = try await withoutCooperation { try postgres.inspect() }
         return Inspection(
             text: "\(database.description), \(found.text)", problems: found.problems, pushesToSend: found.pushesToSend,
-            members: found.members)
+            pauses: found.pauses, members: found.members)
     }
 
     /// Copies a SQLite file into a PostgreSQL database, or the reverse. The target must be empty or not exist.

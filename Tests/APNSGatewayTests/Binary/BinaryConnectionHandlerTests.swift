@@ -7,6 +7,7 @@ import TestSupport
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 
 @Suite("The handler of a binary connection")
 struct BinaryConnectionHandlerTests {

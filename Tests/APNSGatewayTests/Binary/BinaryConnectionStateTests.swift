@@ -4,6 +4,7 @@ import PushWire
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 
 @Suite("The state of a binary connection")
 struct BinaryConnectionStateTests {

@@ -8,6 +8,7 @@ import Synchronization
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 
 @Suite("Reading the feedback service", .timeLimit(.minutes(5)))
 struct BinaryFeedbackSourceTests {
@@ -65,7 +66,7 @@ struct BinaryFeedbackSourceTests {
             #expect(all.count >= 3)
             let reports = all.flatMap { $0 }
             #expect(reports.map(\.since.seconds) == (0..<1200).map { 1_700_000_000 + $0 })
-            #expect(reports.first?.token.bytes.suffix(28) == [UInt8](repeating: 0xab, count: 28)[...])
+            #expect(reports.first?.token.bytes?.suffix(28) == [UInt8](repeating: 0xab, count: 28)[...])
         }
     }
 

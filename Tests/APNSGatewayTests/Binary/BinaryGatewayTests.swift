@@ -9,6 +9,7 @@ import TestSupport
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 
 /// A gateway that is connected to a sandbox over real TLS.
 private final class Pair: Sendable {
@@ -28,7 +29,7 @@ private final class Pair: Sendable {
         var configuration = SandboxConfiguration(directory: folder.path)
         configuration.probeResponse = probe
         (configuration.binaryPort, configuration.feedbackPort) = (0, 0)
-        (configuration.channelsPort, configuration.fcmPort) = (0, 0)
+        (configuration.channelsPort, configuration.fcmPort, configuration.proxyPort) = (0, 0, 0)
         (configuration.http2Port, configuration.controlPort, configuration.webPushPort) = (0, 0, 0)
         credentials = try await configuration.credentials(logger: silent)
         sandbox = Sandbox(configuration: configuration, logger: silent)

@@ -2,6 +2,7 @@ import NIOCore
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 
 @Suite("Knowledge of a gateway's responses to sentinels")
 struct SentinelKnowledgeTests {

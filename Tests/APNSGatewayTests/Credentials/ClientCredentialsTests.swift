@@ -4,6 +4,7 @@ import TestSupport
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 
 @Suite("Client credentials that the openssl command creates")
 struct ClientCredentialsTests {

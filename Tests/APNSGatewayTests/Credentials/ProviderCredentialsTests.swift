@@ -5,6 +5,7 @@ import TestSupport
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 
 @Suite("Keys for provider tokens, topics of certificates, and probes", .serialized, .timeLimit(.minutes(5)))
 struct ProviderCredentialsTests {

@@ -3,6 +3,7 @@ import Foundation
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 
 @Suite("Requirements of Apple's gateways on the queue's rows")
 struct APNSFormatTests {

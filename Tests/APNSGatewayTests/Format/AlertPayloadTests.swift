@@ -3,6 +3,7 @@ import Foundation
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 
 @Suite("The payload of a chat message")
 struct AlertPayloadTests {

@@ -2,6 +2,7 @@ import Foundation
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 
 @Suite("The scan of another program's payload")
 struct PayloadScanTests {

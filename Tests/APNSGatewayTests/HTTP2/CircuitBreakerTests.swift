@@ -3,6 +3,7 @@ import NIOCore
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 
 @Suite("The circuit breaker, and the capacity of a connection")
 struct CircuitBreakerTests {
@@ -46,6 +47,21 @@ struct CircuitBreakerTests {
         #expect(breaker.record(successes: 0, failures: 0, now: later, random: 1) == nil, "nothing was written yet")
         breaker.noteWritten()
         #expect(breaker.record(successes: 0, failures: 0, now: later, random: 1) == .opened(.milliseconds(500)))
+    }
+
+    @Test("A pause that the service asked for lasts, whatever pushes in flight get, and the longest one counts")
+    func pause() {
+        let breaker = CircuitBreaker()
+        let end = Self.start + .seconds(60)
+        #expect(breaker.pause(for: .seconds(60), now: Self.start) == .opened(.seconds(60)))
+        #expect(breaker.pause(for: .seconds(30), now: Self.start) == nil)
+        #expect(breaker.record(successes: 5, failures: 0, now: Self.start, random: 1) == nil)
+        #expect(breaker.isOpen(now: end - .nanoseconds(1)))
+        #expect(breaker.permission(now: Self.start) == .none(until: end))
+        #expect(breaker.permission(now: end) == .one)
+        breaker.noteWritten()
+        #expect(breaker.record(successes: 1, failures: 0, now: end, random: 1) == .closed)
+        #expect(breaker.permission(now: end) == .all)
     }
 
     @Test("Capacity is what the limit leaves, in steps of at least a quarter of it, up to a thousand")

@@ -8,6 +8,7 @@ import TestSupport
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 @testable import HTTP2Wire
 
 @Suite("The handler of an HTTP/2 connection")
@@ -17,16 +18,16 @@ struct HTTP2ConnectionHandlerTests {
     /// - Parameter tokenEnd: The time after which the provider token is too old.
     private func connection(
         streams: Int = 100, tokenEnd: TimeAmount? = nil
-    ) throws -> (EmbeddedChannel, HTTP2ClientHandler<HTTP2Pushes>) {
+    ) throws -> (EmbeddedChannel, HTTP2ClientHandler<HTTP2Pushes<APNSClient>>) {
         let loop = EmbeddedEventLoop()
+        let client = APNSClient(host: "host", bundleID: nil, token: nil)
         let pushes = HTTP2Pushes(
             connectionID: ConnectionID(1),
             state: HTTP2ConnectionState(
-                limits: HTTP2Limits(), mapping: OutcomeMapping(host: "host", bundleID: nil), isConfirmed: true,
-                tokenEnd: tokenEnd.map { loop.now + $0 }, now: loop.now),
-            retirement: loop.makePromise(), reports: buffer, breaker: CircuitBreaker(), now: Timestamp.now,
-            clock: MonotonicClock(), listeners: .init(changed: {}, credentialsRefused: { _ in }),
-            logger: HTTP2GatewayFixture.silent)
+                limits: HTTP2Limits(), isConfirmed: true, tokenEnd: tokenEnd.map { loop.now + $0 }, now: loop.now,
+                interpret: client.answer),
+            client: client, retirement: loop.makePromise(), reports: buffer, breaker: CircuitBreaker(),
+            now: Timestamp.now, clock: MonotonicClock(), changed: {}, logger: HTTP2GatewayFixture.silent)
         let handler = HTTP2ClientHandler(pushes)
         let channel = EmbeddedChannel(handler: handler, loop: loop)
         try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
@@ -36,7 +37,9 @@ struct HTTP2ConnectionHandlerTests {
     }
 
     /// Writes pushes without a bundle id to the connection.
-    private func write(_ handler: HTTP2ClientHandler<HTTP2Pushes>, _ identifiers: ClosedRange<UInt32>) throws {
+    private func write(_ handler: HTTP2ClientHandler<HTTP2Pushes<APNSClient>>, _ identifiers: ClosedRange<UInt32>)
+        throws
+    {
         let template = HTTP2RequestTemplate(host: "host", bundleID: nil, token: nil)
         handler.requests.capacity.noteLeased(through: identifiers.upperBound, isProbe: false)
         let requests = try identifiers.map { template.request(for: try HTTP2GatewayFixture.push($0)) }
@@ -57,7 +60,7 @@ struct HTTP2ConnectionHandlerTests {
         var hasCome = false
     }
 
-    private func retirement(of handler: HTTP2ClientHandler<HTTP2Pushes>) -> Retirement {
+    private func retirement(of handler: HTTP2ClientHandler<HTTP2Pushes<APNSClient>>) -> Retirement {
         let retirement = Retirement()
         handler.requests.retirement.futureResult.assumeIsolated().whenSuccess { retirement.hasCome = true }
         return retirement

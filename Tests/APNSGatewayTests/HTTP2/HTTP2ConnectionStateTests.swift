@@ -5,6 +5,7 @@ import PushWire
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 
 @Suite("The state of an HTTP/2 connection")
 struct HTTP2ConnectionStateTests {
@@ -16,10 +17,9 @@ struct HTTP2ConnectionStateTests {
         idleLimit: TimeAmount? = nil
     ) throws -> HTTP2ConnectionState {
         var state = HTTP2ConnectionState(
-            limits: HTTP2Limits(),
-            mapping: OutcomeMapping(host: "api.sandbox.push.apple.com", bundleID: "com.example.app"),
-            isConfirmed: isConfirmed,
-            tokenEnd: tokenEnd.map { Self.start + $0 }, idleLimit: idleLimit, now: Self.start)
+            limits: HTTP2Limits(), isConfirmed: isConfirmed, tokenEnd: tokenEnd.map { Self.start + $0 },
+            idleLimit: idleLimit, now: Self.start,
+            interpret: APNSClient(host: "api.sandbox.push.apple.com", bundleID: "com.example.app", token: nil).answer)
         if let streams { state.received(maxStreams: streams, now: Self.start) }
         if waiting > 0 { state.enqueue(try Self.requests(1...UInt32(waiting)), now: Self.start) }
         return state
@@ -144,7 +144,7 @@ struct HTTP2ConnectionStateTests {
         #expect(state.result == .refusal)
         refuse(&state, 3, ProviderRefusal(.serviceUnavailable))
         answer(&state, 5)
-        #expect(state.takeHealth() == .init(successes: 2, failures: 1))
+        #expect(state.takeHealth() == .init(successes: 2, failures: 1, hasAccepted: true))
         #expect(state.result == .progress)
     }
 
@@ -155,7 +155,7 @@ struct HTTP2ConnectionStateTests {
         refuse(&state, 1, ProviderRefusal(.badCertificateEnvironment))
         refuse(&state, 3, ProviderRefusal(.unregistered))
         #expect(state.result == .nothing)
-        #expect(state.retirement == .credentials(ProviderRefusal(.badCertificateEnvironment)))
+        #expect(state.retirement == .credentials(CredentialsProblem(ProviderRefusal(.badCertificateEnvironment))))
     }
 
     @Test(
@@ -174,7 +174,7 @@ struct HTTP2ConnectionStateTests {
         }
         #expect(state.retirement == nil)
         refuse(&state, 13, ProviderRefusal(.invalidProviderToken))
-        #expect(state.retirement == .credentials(ProviderRefusal(.invalidProviderToken)))
+        #expect(state.retirement == .credentials(CredentialsProblem(ProviderRefusal(.invalidProviderToken))))
         // The next connection may open at once: it has another token, or one more push shows whether the token is
         // accepted.
         #expect(state.result == .progress)
@@ -186,7 +186,7 @@ struct HTTP2ConnectionStateTests {
         _ = open(&state)
         if hasAccepted { answer(&state, 1) }
         refuse(&state, 3, ProviderRefusal(.expiredProviderToken))
-        #expect(state.retirement == .credentials(ProviderRefusal(.expiredProviderToken)))
+        #expect(state.retirement == .credentials(CredentialsProblem(ProviderRefusal(.expiredProviderToken))))
         #expect(state.result == (hasAccepted ? .progress : .nothing))
     }
 

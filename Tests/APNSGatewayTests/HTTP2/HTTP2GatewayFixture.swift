@@ -10,6 +10,7 @@ import TestSupport
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 
 /// The gateway under test, and the scripted server that it is connected to.
 final class HTTP2GatewayFixture: Sendable {
@@ -24,7 +25,7 @@ final class HTTP2GatewayFixture: Sendable {
     private static let directory = Mutex("/nonexistent")
 
     let server: ScriptedServer
-    let gateway: HTTP2Gateway
+    let gateway: HTTP2Gateway<APNSService>
     let endpoint: GatewayEndpoint
     let tokens: FakeTokenStore?
     private let task: Task<Void, Never>
@@ -52,7 +53,7 @@ final class HTTP2GatewayFixture: Sendable {
     ///   - clock: The pool's clock. If `nil`, the real one.
     init(
         streams: Int? = 100, tokens: FakeTokenStore? = nil, connections: Int = 1,
-        clock: TestClock? = nil, logger: Logger = silent, adjust: (inout HTTP2Gateway.Options) -> Void = { _ in },
+        clock: TestClock? = nil, logger: Logger = silent, adjust: (inout HTTP2Options) -> Void = { _ in },
         script: @escaping ScriptedServer.Script
     ) async throws {
         let credentials = try await Self.credentials.value
@@ -66,16 +67,17 @@ final class HTTP2GatewayFixture: Sendable {
             credentials: certificate, trust: credentials.authorityFile,
             applicationProtocols: [GatewayEndpoint.http2])
         self.tokens = tokens
-        var options = HTTP2Gateway.Options(connections: connections)
+        var options = HTTP2Options(connections: connections)
         options.growthInterval = .milliseconds(1)
         if let clock { options.clock = clock.clock }
         // Tests with a certificate do not cover the beginning of a connection, so lift its limits.
         if tokens == nil { (options.limits.unconfirmedStreams, options.limits.firstResponse) = (.max, .hours(1)) }
         adjust(&options)
-        let target = HTTP2Gateway.Target(
+        let service = APNSService(
             endpoint: endpoint, bundleID: "com.example.app", tokens: tokens.map { TokenSource(key: key, store: $0) })
         let gateway = HTTP2Gateway(
-            target: target, options: options, connectionIDs: ConnectionIDs(), logger: logger)
+            service: service, format: APNSFormat(.http2, payloadLimit: PushType.alert.payloadLimit), options: options,
+            connectionIDs: ConnectionIDs(), logger: logger)
         self.gateway = gateway
         task = Task { await gateway.run() }
         let recorder = DeliveryReportRecorder()

@@ -6,6 +6,7 @@ import Synchronization
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 
 /// Tests of lost streams and connections.
 extension HTTP2GatewayTests {

@@ -10,6 +10,7 @@ import TestSupport
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 
 @Suite("The HTTP/2 gateway's connections", .serialized, .timeLimit(.minutes(5)))
 struct HTTP2GatewayTests {
@@ -182,7 +183,7 @@ struct HTTP2GatewayTests {
         }
         isMended.store(true, ordering: .relaxed)
         // The clock stands still, so the delay after the fifth rejection does not end.
-        fixture.gateway.reconfigure(target: try await fixture.target())
+        fixture.gateway.reconfigure(service: try await fixture.target())
         #expect(await fixture.outcomes(try fixture.write(try await fixture.slot())) == [.accepted])
         await fixture.end()
     }
@@ -263,11 +264,11 @@ struct HTTP2GatewayTests {
         let slot = try await fixture.slot()
         let names = try fixture.write(slot, 50)
         await fixture.until { fixture.requests.count == 50 }
-        fixture.gateway.reconfigure(target: try await fixture.target())
+        fixture.gateway.reconfigure(service: try await fixture.target())
         #expect(await fixture.outcomes(names).allSatisfy { $0 == .accepted })
         let next = try await fixture.slot()
         #expect(next.connection != slot.connection)
-        fixture.gateway.reconfigure(target: nil)
+        fixture.gateway.reconfigure(service: nil)
         #expect(await fixture.outcomes(try fixture.write(next, 2)) == [.notProcessed, .notProcessed])
         await fixture.end()
     }
@@ -361,10 +362,10 @@ struct HTTP2GatewayTests {
 
 extension HTTP2GatewayFixture {
     /// Returns the same target again, as after a signal to reload the files.
-    func target() async throws -> HTTP2Gateway.Target {
+    func target() async throws -> APNSService {
         let key = try ProviderKey(
             file: try await Self.credentials.value.providerKeyFile, keyID: "ABCDE12345", teamID: "TEAM123456")
-        return HTTP2Gateway.Target(
+        return APNSService(
             endpoint: endpoint, bundleID: "com.example.app", tokens: tokens.map { TokenSource(key: key, store: $0) })
     }
 }

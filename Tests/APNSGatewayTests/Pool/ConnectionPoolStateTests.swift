@@ -3,6 +3,7 @@ import NIOCore
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 
 @Suite("The state of a connection pool")
 struct ConnectionPoolStateTests {

@@ -6,6 +6,7 @@ import TestSupport
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 
 @Suite("A connection pool at work", .timeLimit(.minutes(5)))
 struct ConnectionPoolTests {

@@ -5,6 +5,7 @@ import Synchronization
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 
 /// A connection whose properties a test sets. A lease that the test did not allow fails the test.
 final class FakeConnection: PooledConnection {

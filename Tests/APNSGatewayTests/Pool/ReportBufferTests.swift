@@ -2,6 +2,7 @@ import ChatDomain
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 
 @Suite("Reports on their way to the recorder", .timeLimit(.minutes(5)))
 struct ReportBufferTests {

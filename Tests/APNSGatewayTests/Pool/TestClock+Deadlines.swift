@@ -2,6 +2,7 @@ import NIOCore
 import TestSupport
 
 @testable import APNSGateway
+@testable import GatewayPool
 
 extension TestClock {
     /// The clock as the pool uses it.

@@ -16,7 +16,7 @@ final class FakeActivities: ActivityStore {
             id: 1, tag: request?.tag ?? ActivityTag(stored: "order-17"), app: request?.app ?? .default,
             audience: request?.audience, start: content, newest: content, revision: 1, timestamp: Sample.time.seconds,
             startedBy: [], isStarted: false, devices: 0, token: request?.token ?? 3, createdAt: Sample.time,
-            updatedAt: Sample.time, endedAt: nil)
+            updatedAt: Sample.time, endedAt: nil, channel: request?.wantsChannel == true ? ActivityChannel() : nil)
     }
 
     func accept(
@@ -27,6 +27,10 @@ final class FakeActivities: ActivityStore {
     }
 
     func report(_ report: ActivityTokenReport, by member: MemberID) async throws(ChatError) {
+        recorded.withLock { $0.reports.append(report) }
+    }
+
+    func report(_ report: ActivityTokenReport, of device: DeviceToken, app: AppName) async throws(ChatError) {
         recorded.withLock { $0.reports.append(report) }
     }
 
@@ -42,9 +46,11 @@ final class FakeActivities: ActivityStore {
     }
 
     // The service that sends is not part of the server.
-    func lease() async throws(ChatError) -> ActivityRecord? { nil }
+    func lease() async throws(ChatError) -> ActivityLease? { nil }
+    func nextDue() async throws(ChatError) -> Timestamp? { nil }
+    func announceWork(to signal: AsyncStream<Void>.Continuation) {}
     func startTokens(
-        of activity: ActivityRecord, after cursor: DeviceToken?, limit: Int
+        of activity: ActivityRecord, _ part: ActivityAudiencePart, after cursor: DeviceToken?, limit: Int
     ) async throws(ChatError) -> [DeviceToken] { [] }
     func started(_ activity: ActivityRecord, by notifications: [NotificationID]) async throws(ChatError) {}
     func targets(of activity: ActivityRecord, limit: Int) async throws(ChatError) -> [ActivityTarget] { [] }
@@ -52,5 +58,6 @@ final class FakeActivities: ActivityStore {
         _ activity: ActivityRecord, to tokens: [DeviceToken], in notification: NotificationID
     ) async throws(ChatError) {}
     func forget(_ tokens: [DeviceToken], of app: AppName) async throws(ChatError) {}
-    func settle(_ activity: ActivityRecord) async throws(ChatError) {}
+    func record(_ channel: ActivityChannel, of activity: ActivityRecord) async throws(ChatError) {}
+    func settle(_ activity: ActivityRecord, next: Timestamp?) async throws(ChatError) {}
 }

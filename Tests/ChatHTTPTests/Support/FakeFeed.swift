@@ -21,6 +21,7 @@ final class FakeFeed: RoomFeed {
         var positionLookups = 0
         /// The new codes of rooms, by their old ones.
         var codes: [SecretCode: SecretCode] = [:]
+        var titles: [SecretCode: RoomTitle] = [:]
     }
 
     private let state = Mutex(State())
@@ -209,8 +210,20 @@ final class FakeFeed: RoomFeed {
         try read { state in state.codes[room] == code }
     }
 
-    func memberCount(of room: SecretCode) async throws(ChatError) -> Int {
-        try read { state in state.messages[room].map { _ in state.rooms.values.count { $0 == room } } }
+    /// The operator gives a room a title.
+    func setTitle(_ title: String?, of code: SecretCode) {
+        change { state in
+            state.titles[code] = title.map(RoomTitle.init(stored:))
+            state.changes.memberships.insert(code)
+        }
+    }
+
+    func summary(of room: SecretCode) async throws(ChatError) -> RoomSummary {
+        try read { state in
+            state.messages[room].map { _ in
+                RoomSummary(members: state.rooms.values.count { $0 == room }, title: state.titles[room])
+            }
+        }
     }
 
     func handedOut(_ message: MessageID, to member: MemberID) {

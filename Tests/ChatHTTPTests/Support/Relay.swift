@@ -21,7 +21,9 @@ enum Sample {
     static let message = "cmd=message&udid=\(udid)&text=Hello"
     static let leave = "cmd=leave&udid=\(udid)"
     static let time = Timestamp(seconds: 1_780_000_000)
-    static let receipt: ScriptedStore.Answer<PostReceipt> = { PostReceipt(message: 7, isRepeat: false, queued: 2) }
+    static let receipt: ScriptedStore.Answer<PostReceipt> = {
+        PostReceipt(message: 7, time: Sample.time, isRepeat: false, queued: 2)
+    }
 }
 
 /// The server under test and its parts.
@@ -36,7 +38,8 @@ struct Relay: ConfigurationInForce, RelayState {
     var now: TimeSource = { Sample.time }
     var apps: [AppStatus] = [AppStatus(app: .default, gateway: "http2", address: nil, topic: nil)]
     /// The formats of the apps' gateways. Other apps get the format of Apple's HTTP/2 gateway.
-    var formats: [AppName: APNSFormat] = [:]
+    var formats: [AppName: any PushFormat] = [:]
+    var firebaseApp: AppName?
     var recentWarnings: [JSONValue] = []
     var sessions: (any SessionVerifier)?
     var browsers: (any SubscriptionReader)?

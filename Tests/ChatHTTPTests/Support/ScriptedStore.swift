@@ -26,10 +26,12 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         case notification(NotificationID)
         case deliveries(NotificationID, PushState?, after: Int64?, limit: Int)
         case cancel(NotificationID)
-        case setHistory(RoomHistory?, SecretCode)
+        case editRoom(SecretCode, RoomEdit)
         case rooms(String, after: SecretCode?, limit: Int)
         case members(SecretCode, after: Int64?, limit: Int)
         case roomMessages(SecretCode, MessageOrder, limit: Int)
+        case search(MessageSearch, limit: Int)
+        case roomMembers(MemberID, after: Int64?, limit: Int)
         case progress(MessageID)
         case reach([MessageID])
         case receipt(MessageID, MemberID)
@@ -42,6 +44,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         case bans(SecretCode?, before: Int64?, limit: Int)
         case recode(SecretCode, SecretCode, Moderator)
         case delete(MessageID, Moderator)
+        case deleteOwn(MessageID, MemberID)
         case records(before: Int64?, limit: Int)
         case depths
         case totals
@@ -64,6 +67,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     private let tokens: [String: AccessToken]
     let clients: FakeClients
     let polls = FakePolls()
+    let queue = FakeQueue()
     let unifiedPush = FakeUnifiedPush()
     let activities = FakeActivities()
 
@@ -95,8 +99,9 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
             recorded.withLock { $0.append(.keep(subscription)) }
         }
         return Stores(
-            rooms: self, feed: self, records: self, devices: self, notifications: self, queue: others, feedback: others,
-            providerTokens: others, subscriptions: others, tokens: others, clients: clients, pollRequests: polls,
+            rooms: self, feed: self, records: self, devices: self, notifications: self, queue: others,
+            queueAdministration: queue, feedback: others, providerTokens: others, subscriptions: others, tokens: others,
+            clients: clients, pollRequests: polls,
             unifiedPush: unifiedPush, activities: activities, moderation: self, metrics: self, upkeep: others)
     }
 
@@ -105,7 +110,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     func join(_ request: JoinRequest) async throws(ChatError) -> Bool { try await run(.join(request), onJoin) }
     func leave(_ member: MemberID) async throws(ChatError) -> Bool { try await run(.leave(member), onLeave) }
     func update(
-        _ member: MemberID, token: DeviceToken, app: AppName?, client: ClientInfo, user: UserReference?
+        _ member: MemberID, token: DeviceToken, app: AppChoice, client: ClientInfo, user: UserReference?
     ) async throws(ChatError) {
         try await run(.update(member, token, client, user), onUpdate)
     }
@@ -159,8 +164,8 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     func earlier(_ request: NotificationRequest) async throws(ChatError) -> NotificationReceipt? {
         try await run(.earlier(request), admin.earlier)
     }
-    func setHistory(_ history: RoomHistory?, of room: SecretCode) async throws(ChatError) {
-        try await run(.setHistory(history, room), admin.setHistory)
+    func edit(_ room: SecretCode, _ edit: RoomEdit) async throws(ChatError) -> RoomChoices {
+        try await run(.editRoom(room, edit), admin.editRoom)
     }
     func notifications(
         sentWith token: Int64?, before cursor: NotificationID?, limit: Int
@@ -190,6 +195,14 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         of room: SecretCode, _ order: MessageOrder, limit: Int
     ) async throws(ChatError) -> Page<MessageRecord> {
         try await run(.roomMessages(room, order, limit: limit), admin.messages)
+    }
+    func search(_ search: MessageSearch, limit: Int) async throws(ChatError) -> Page<MessageRecord> {
+        try await run(.search(search, limit: limit), admin.messages)
+    }
+    func members(
+        for member: MemberID, after cursor: Int64?, limit: Int
+    ) async throws(ChatError) -> RoomMemberPage {
+        try await run(.roomMembers(member, after: cursor, limit: limit), admin.roomMembers)
     }
     func reach(of messages: [MessageRecord]) async throws(ChatError) -> [MessageReach] {
         try await run(.reach(messages.map(\.message.id)), admin.reach)
@@ -234,6 +247,9 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     func delete(_ message: MessageID, by moderator: Moderator) async throws(ChatError) {
         try await run(.delete(message, moderator), admin.moderate)
     }
+    func deleteOwn(_ message: MessageID, of member: MemberID) async throws(ChatError) {
+        try await run(.deleteOwn(message, member), admin.moderate)
+    }
     func records(before cursor: Int64?, limit: Int) async throws(ChatError) -> Page<ModerationRecord> {
         try await run(.records(before: cursor, limit: limit), admin.records)
     }
@@ -254,8 +270,8 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     func hasMoved(_ room: SecretCode, to code: SecretCode) async throws(ChatError) -> Bool {
         try await scriptedFeed().hasMoved(room, to: code)
     }
-    func memberCount(of room: SecretCode) async throws(ChatError) -> Int {
-        try await scriptedFeed().memberCount(of: room)
+    func summary(of room: SecretCode) async throws(ChatError) -> RoomSummary {
+        try await scriptedFeed().summary(of: room)
     }
     func handedOut(_ message: MessageID, to member: MemberID) {
         (try? scriptedFeed())?.handedOut(message, to: member)
@@ -349,10 +365,11 @@ struct AdminResponses: Sendable {
     var notifications: ScriptedStore.Answer<Page<NotificationStatus>>?
     var notification: ScriptedStore.Answer<NotificationStatus>?
     var cancel: ScriptedStore.Answer<NotificationStatus>?
-    var setHistory: ScriptedStore.Answer<Void>?
+    var editRoom: ScriptedStore.Answer<RoomChoices>?
     var rooms: ScriptedStore.Answer<RoomPage>?
     var members: ScriptedStore.Answer<Page<MemberRecord>>?
     var messages: ScriptedStore.Answer<Page<MessageRecord>>?
+    var roomMembers: ScriptedStore.Answer<RoomMemberPage>?
     var progress: ScriptedStore.Answer<MessageProgress>?
     var messageDeliveries: ScriptedStore.Answer<Page<MessageDelivery>>?
     var moderate: ScriptedStore.Answer<Void>?

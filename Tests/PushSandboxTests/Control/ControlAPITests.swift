@@ -37,6 +37,20 @@ struct ControlAPITests {
         }
     }
 
+    @Test("Clients that cannot read the files get the credentials, without the key of the authority")
+    func credentials() async throws {
+        try await TestSandbox.with { sandbox in
+            let credentials = try await sandbox.control(.get, "/credentials").object()
+            #expect(
+                Set(credentials.keys)
+                    == ["authority", "certificate", "key", "key_id", "service_account", "team_id", "topic"])
+            let authority = try #require(credentials["authority"] as? String)
+            #expect(authority.contains("BEGIN CERTIFICATE") && !authority.contains("PRIVATE KEY"))
+            #expect(try #require(credentials["certificate"] as? String).contains("PRIVATE KEY"))
+            #expect(try await sandbox.control(.get, "/readyz").status == 200)
+        }
+    }
+
     private func ids(_ answer: TestSandbox.Answer) throws -> [Int?] {
         let notifications = try #require(try answer.object()["notifications"] as? [[String: Any]])
         return notifications.map { $0["id"] as? Int }

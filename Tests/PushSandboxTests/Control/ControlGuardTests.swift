@@ -86,4 +86,24 @@ struct ControlGuardTests {
             }
         }
     }
+
+    @Test("The inbox's files are there, and sent compressed")
+    func files() async throws {
+        try await TestSandbox.with { sandbox in
+            let page = try await sandbox.control(.get, "/").body
+            #expect(page.contains("Unknown tokens are ") && !page.contains("{{"))
+            let files = page.split(separator: "\"").filter {
+                $0.hasPrefix("/") && ($0.hasSuffix("js") || $0.hasSuffix("css"))
+            }
+            #expect(files.count == 9)
+            for file in files {
+                let plain = try await sandbox.control(.get, String(file))
+                let sent = try await sandbox.control(.get, String(file), headers: [.acceptEncoding: "gzip"])
+                #expect(plain.status == 200 && plain.headers[.contentEncoding] == nil, "\(file)")
+                #expect(sent.status == 200 && sent.headers[.contentEncoding] == "gzip", "\(file)")
+                let lengths = [sent, plain].compactMap { $0.headers[.contentLength].flatMap { Int($0) } }
+                #expect(lengths.count == 2 && lengths[0] < lengths[1], "\(file)")
+            }
+        }
+    }
 }

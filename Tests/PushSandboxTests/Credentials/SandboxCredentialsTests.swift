@@ -181,8 +181,8 @@ struct SandboxCredentialsTests {
         }
     }
 
-    @Test("Only the server's certificate is replaced if an earlier version wrote it without Apple's names")
-    func appleNames() async throws {
+    @Test("Only the server's certificate is replaced if an earlier version wrote it without the hosts' names")
+    func hostNames() async throws {
         try await withTemporaryDirectory { directory in
             let credentials = try await prepare(directory)
             let authority = try Identity(
@@ -200,7 +200,7 @@ struct SandboxCredentialsTests {
             #expect(try changed(before, contents(directory)) == ["server.pem"])
             let new = try Identity(pem: String(contentsOfFile: credentials.serverFile, encoding: .utf8))
             let names = try #require(try new.certificate.extensions.subjectAlternativeNames)
-            #expect(CertificateIssuer.appleNames.allSatisfy { names.contains(.dnsName($0)) })
+            #expect(ServiceHost.all.allSatisfy { names.contains(.dnsName($0.name)) })
         }
     }
 

@@ -36,16 +36,19 @@ struct FCMMessageTests {
     @Test(
         "Each kind of recipient is accepted",
         arguments: [
-            (#""fid":"\#(installation)""#, FCMMessage.Target.installation(installation)),
-            (#""token":"\#(installation)""#, .token(installation)),
-            (#""topic":"news~1""#, .topic("news~1")),
-            (
-                #""condition":"'a' in topics && ('b' in topics || !('c' in topics))""#,
-                .condition("'a' in topics && ('b' in topics || !('c' in topics))")
-            ),
+            ("fid", installation), ("token", installation), ("token", token), ("topic", "news~1"),
+            ("condition", "'a' in topics && ('b' in topics || !('c' in topics))"),
         ])
-    func recipients(_ members: String, _ target: FCMMessage.Target) throws {
-        #expect(try Self.message(members).target == target)
+    func recipients(_ member: String, _ text: String) throws {
+        let target = try Self.message(#""\#(member)":"\#(text)""#).target
+        let expected: FCMMessage.Target =
+            switch member {
+            case "fid": .installation(text)
+            case "token": .token(text)
+            case "topic": .topic(text)
+            default: .condition(try #require(FCMCondition(text)), text: text)
+            }
+        #expect(target == expected)
     }
 
     @Test(

@@ -1,3 +1,4 @@
+import Crypto
 import CryptoExtras
 import Foundation
 import HTTPTypes
@@ -87,6 +88,126 @@ struct FCMServiceTests {
         }
     }
 
+    /// Changes the state of a phone.
+    private static func set(_ sandbox: TestSandbox, _ phone: [String: Any], _ json: String) async throws -> [String:
+        Any]
+    {
+        let id = try #require(phone["id"] as? Int)
+        let answer = try await sandbox.control(.post, "/installations/\(id)", json: json)
+        #expect(answer.status == 200, "\(answer.body)")
+        return try answer.object()
+    }
+
+    /// Returns the delivery of each message on its phones, oldest first: installation, state and receiver.
+    private static func deliveries(_ sandbox: TestSandbox, _ page: String = "") async throws -> [[String]] {
+        try await sandbox.notifications("?protocol=fcm" + page).map { entry in
+            let phones = entry["phones"] as? [[String: Any]] ?? []
+            return phones.map { phone in
+                ["installation", "delivery", "receiver"].compactMap { phone[$0].map { "\($0)" } }.joined(separator: " ")
+            }
+        }
+    }
+
+    @Test("The inbox follows messages to a phone that is offline, and the phone tells what happened to it")
+    func offline() async throws {
+        try await TestSandbox.with { sandbox in
+            let token = try await Self.authorization(sandbox)
+            let phone = try await Self.installation(sandbox, #"{"kind":"fid"}"#)
+            func send(_ rest: String, around: String = "") async throws {
+                let sent = try await Self.call(
+                    sandbox, Self.send, #"{"message":{"fid":"\#(phone["fid"] ?? "")",\#(rest)}\#(around)}"#,
+                    authorization: token)
+                #expect(sent.status == 200, "\(sent.body)")
+            }
+            #expect(
+                try await Self.set(sandbox, phone, #"{"connection":"offline"}"#)["connection"] as? String == "offline")
+            try await send(#""data":{"a":"b"},"android":{"collapse_key":"k"}"#)
+            try await send(#""data":{"a":"c"},"android":{"collapse_key":"k"}"#)
+            try await send(#""data":{},"android":{"ttl":"0s"}"#)
+            try await send(#""notification":{"title":"T"}"#)
+            try await send(#""data":{}"#, around: #","validate_only":true"#)
+            #expect(
+                try await Self.deliveries(sandbox) == [["1 replaced"], ["1 waiting"], ["1 expired"], ["1 waiting"], []])
+            let online = try await Self.set(sandbox, phone, #"{"connection":"online","app":"foreground"}"#)
+            #expect(online["stored"] as? Int == 0 && online["app"] as? String == "foreground")
+            #expect(
+                try await Self.deliveries(sandbox) == [
+                    ["1 replaced"], ["1 delivered onMessageReceived"], ["1 expired"], ["1 delivered onMessageReceived"],
+                    [],
+                ])
+            _ = try await Self.set(sandbox, phone, #"{"connection":"offline","app":"background"}"#)
+            let fid = try #require(phone["fid"] as? String)
+            let request = FCMRequest(
+                project: ServiceAccount.defaultProject, authorization: token,
+                body: Array(#"{"message":{"fid":"\#(fid)","data":{}}}"#.utf8))
+            // A hundred requests over sockets would take much longer.
+            sandbox.state.withLock { state in
+                for _ in 0...FCMPhone.maxNonCollapsible {
+                    _ = state.decide(request, at: sandbox.state.now(), randomBytes: SymmetricKey.randomBytes)
+                }
+            }
+            let back = try await Self.set(sandbox, phone, #"{"connection":"online"}"#)
+            #expect(back["deleted_messages_calls"] as? Int == 1)
+            let dropped = try await Self.deliveries(sandbox, "&since=5&limit=1000")
+            #expect(dropped == Array(repeating: ["1 dropped"], count: 101))
+            #expect(try await sandbox.control(.delete, "/installations/1").status == 200)
+            let gone = try await sandbox.control(.post, "/installations/1", json: "{}")
+            #expect(gone.status == 404 && gone.body.contains("id: there is no such installation"))
+        }
+    }
+
+    @Test("Apps subscribe to topics, and messages to topics and conditions reach them")
+    func topics() async throws {
+        try await TestSandbox.with { sandbox in
+            let token = try await Self.authorization(sandbox)
+            let phones = [
+                try await Self.installation(sandbox, #"{"kind":"fid"}"#), try await Self.installation(sandbox),
+                try await Self.installation(sandbox, #"{"project":"other-project"}"#),
+            ]
+            func subscription(
+                _ method: HTTPRequest.Method, _ phone: [String: Any], _ rest: String = "",
+                authorization: String? = token
+            ) async throws -> TestSandbox.Answer {
+                let target = (phone["fid"] ?? phone["registration_token"]) as? String ?? ""
+                var headers: HTTPFields = [:]
+                headers[.authorization] = authorization
+                return try await sandbox.https(
+                    method,
+                    "/v1/projects/\(ServiceAccount.defaultProject)/registrations/"
+                        + target.replacing(":", with: "%3A") + "/topicSubscriptions" + rest,
+                    port: sandbox.addresses.fcm.port, headers: headers, body: ByteBuffer())
+            }
+            let created = try await subscription(.post, phones[0], "?topic_name=news%7E1")
+            #expect(try created.object()["topicName"] as? String == "news~1" && created.status == 200)
+            #expect(try await subscription(.post, phones[0], "?topicName=news~1").status == 409)
+            #expect(try await subscription(.post, phones[0], "?topic_name=a").status == 200)
+            #expect(try await subscription(.post, phones[1], "?topic_name=a").status == 200)
+            #expect(try await subscription(.post, phones[1], "?topic_name=a/b").status == 400)
+            #expect(try await subscription(.post, phones[2], "?topic_name=a").status == 403)
+            #expect(try await subscription(.post, ["fid": FCMMessageTests.installation], "?topic_name=a").status == 404)
+            #expect(try await subscription(.post, phones[1], "?topic_name=b", authorization: nil).status == 401)
+            #expect(try await subscription(.get, phones[0], "/news%7E1").status == 200)
+            let list = try await subscription(.get, phones[0], "?page_size=1").object()
+            #expect(list["nextPageToken"] as? String == "a")
+            let rest = try await subscription(.get, phones[0], "?pageToken=a").object()
+            #expect((rest["topicSubscriptions"] as? [[String: String]])?.map { $0["topicName"] } == ["news~1"])
+            #expect(rest["nextPageToken"] == nil)
+            for target in [
+                #""topic":"a""#, #""topic":"none""#, #""condition":"'a' in topics && !('news~1' in topics)""#,
+            ] {
+                let sent = try await Self.call(
+                    sandbox, Self.send, #"{"message":{\#(target),"data":{}}}"#, authorization: token)
+                #expect(sent.status == 200, "\(sent.body)")
+            }
+            let received = "delivered onMessageReceived"
+            #expect(try await Self.deliveries(sandbox) == [["1 \(received)", "2 \(received)"], [], ["2 \(received)"]])
+            #expect(try await subscription(.delete, phones[0], "/news~1").status == 200)
+            #expect(try await subscription(.get, phones[0], "/news~1").status == 404)
+            #expect(try await subscription(.delete, phones[0], "/news~1").status == 404)
+            #expect(try await subscription(.delete, phones[0], "/news~1?allow_missing=true").status == 200)
+        }
+    }
+
     @Test("Without a valid access token, for another project, and for another project's phone, a message is refused")
     func refusals() async throws {
         try await TestSandbox.with { sandbox in
@@ -148,8 +269,11 @@ struct FCMServiceTests {
             #expect(down.headers[.retryAfter]?.hasSuffix(" GMT") == true)
             try await sandbox.fault(#""action":"delay","delay_ms":1"#, protocol: "fcm")
             #expect(try await sent().status == 200)
-            try await sandbox.fault(#""action":"close""#, protocol: "fcm")
-            await #expect(throws: (any Error).self) { try await sent() }
+            for end in ["close", "reset", "goaway"] {
+                try await sandbox.fault(#""action":"\#(end)""#, protocol: "fcm")
+                await #expect(throws: (any Error).self) { try await sent() }
+                #expect(try await sent().status == 200)
+            }
             try await sandbox.fault(#""action":"expire_token""#, protocol: "fcm")
             #expect(try await sent().status == 401)
         }
@@ -177,9 +301,12 @@ struct FCMServiceTests {
             ("/installations", #"{"kind":"x"}"#, "kind: must be fid or token"),
             ("/installations", #"{"fid":"x"}"#, "fid: must be 22"),
             ("/installations", #"{"registration_token":"x"}"#, "registration_token: must be a Firebase"),
+            ("/installations/1", #"{"connection":"away"}"#, "connection: must be online or offline"),
+            ("/installations/1", #"{"app":1}"#, "app: must be a string"),
             ("/faults", #"{"protocol":"fcm","action":"status"}"#, "status: must be given"),
             ("/faults", #"{"protocol":"fcm","action":"status","reason":"X"}"#, "reason: must be one of"),
-            ("/faults", #"{"protocol":"fcm","action":"goaway"}"#, "action: must be one of"),
+            ("/faults", #"{"protocol":"fcm","action":"stop_reading"}"#, "action: must be one of"),
+            ("/faults", #"{"protocol":"fcm_token","action":"goaway"}"#, "action: must be one of"),
             (
                 "/faults", #"{"protocol":"fcm","action":"status","status":503,"retry_after_form":"date"}"#,
                 "retry_after_form: only with retry_after"

@@ -90,7 +90,7 @@ struct HTTP2TransportTests {
         }
     }
 
-    @Test("The server's certificate is valid for Apple's names", arguments: CertificateIssuer.appleNames)
+    @Test("The server's certificate is valid for Apple's names", arguments: ServiceHost.apple.map(\.name))
     func appleNames(name: String) async throws {
         try await TestSandbox.with { sandbox in
             let answer = try await sandbox.provider(name: name).push()

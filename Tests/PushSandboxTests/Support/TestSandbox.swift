@@ -236,6 +236,7 @@ extension SandboxConfiguration {
         configuration.controlPort = 0
         configuration.webPushPort = 0
         configuration.fcmPort = 0
+        configuration.proxyPort = 0
         return configuration
     }
 }

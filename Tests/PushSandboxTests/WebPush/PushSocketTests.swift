@@ -209,24 +209,8 @@ struct PushSocketTests {
     ///   - request: The request. If `nil`, the client sends nothing and ends its side.
     ///   - toEnd: Whether to read until the sandbox closes the connection, rather than until the first bytes arrive.
     private func raw(_ sandbox: TestSandbox, _ request: String?, toEnd: Bool = false) async throws -> String {
-        let address = sandbox.addresses.control
-        let channel = try await ClientBootstrap(group: MultiThreadedEventLoopGroup.singleton)
-            .channelOption(.allowRemoteHalfClosure, value: true)
-            .connect(host: address.host, port: address.port) { channel in
-                channel.eventLoop.makeCompletedFuture {
-                    try NIOAsyncChannel<ByteBuffer, ByteBuffer>(
-                        wrappingChannelSynchronously: channel, configuration: .init(isOutboundHalfClosureEnabled: true))
-                }
-            }
-        return try await channel.executeThenClose { inbound, outbound in
-            if let request { try await outbound.write(ByteBuffer(string: request)) } else { outbound.finish() }
-            var heard = ""
-            for try await bytes in inbound {
-                heard += String(buffer: bytes)
-                if !toEnd { break }
-            }
-            return heard
-        }
+        try await RawExchange.run(
+            sandbox.addresses.control, request ?? "", ends: request == nil, toEnd: toEnd)
     }
 }
 

@@ -91,6 +91,34 @@ import Testing
             ])
     }
 
+    @Test("A room gets a title and loses it, and a search selects messages")
+    func titleAndSearch() async throws {
+        let relay = try ScriptedRelay([
+            .init(200, #"{"room":"tea"}"#), .init(200, #"{"room":"tea"}"#),
+            .init(200, #"{"messages":[],"next":null}"#),
+        ])
+        let place = ["--relay", relay.base, "--environment", "development"]
+        for (type, arguments) in [
+            (Rooms.self, ["set", "tea", "--title", "Tea \"time\""]), (Rooms.self, ["set", "tea", "--no-title"]),
+            (Messages.self, ["tea", "--search", "a & b", "--limit", "0"]),
+        ] as [(any ParsableCommand.Type, [String])] {
+            var command = try #require(try type.parseAsRoot(arguments + place) as? any AsyncParsableCommand)
+            try await command.run()
+        }
+        #expect(
+            relay.requests.map(\.line) == [
+                "PATCH /v1/rooms HTTP/1.1", "PATCH /v1/rooms HTTP/1.1",
+                "GET /v1/messages?room=tea&search=a%20%26%20b&limit=500 HTTP/1.1",
+            ])
+        #expect(
+            relay.requests.prefix(2).map(\.body) == [
+                #"{"room":"tea","title":"Tea \"time\""}"#, #"{"room":"tea","title":null}"#,
+            ])
+        for wrong in [["set", "tea"], ["set", "tea", "--title", "x", "--no-title"]] {
+            #expect(throws: (any Error).self) { try Rooms.parseAsRoot(wrong) }
+        }
+    }
+
     @Test(
         "An invalid value is an error before anything is sent",
         arguments: [

@@ -10,7 +10,7 @@ struct PublicAddressCheckTests {
         var trusted = true
         var forwarded: [String] = []
         var forwardedFor: [String] = []
-        var hasOwnTLS = false
+        var isDirect = false
         let result: CheckReport.Result
         let says: String
     }
@@ -36,7 +36,7 @@ struct PublicAddressCheckTests {
             trusted: false, forwarded: ["for=\(forged)"], forwardedFor: [forged], result: .warning,
             says: "the server in front, at 10.0.0.5, does not name"),
         Case(
-            trusted: false, forwarded: ["for=\(forged)"], forwardedFor: [forged], hasOwnTLS: true, result: .ok,
+            trusted: false, forwarded: ["for=\(forged)"], forwardedFor: [forged], isDirect: true, result: .ok,
             says: "there is no proxy"),
     ]
 
@@ -45,7 +45,7 @@ struct PublicAddressCheckTests {
         let answer = ProbeObservation(
             client: Self.client, peer: "10.0.0.5", isTrusted: it.trusted, forwarded: it.forwarded,
             forwardedFor: it.forwardedFor)
-        let (result, text) = answer.verdict(hasOwnTLS: it.hasOwnTLS)
+        let (result, text) = answer.verdict(isDirect: it.isDirect)
         #expect(result == it.result && text.contains(it.says), "\(text)")
     }
 

@@ -130,7 +130,7 @@ import Testing
             (["--key", "AuthKey_ABC123DEFG.p8", "--team-id", "ABCDEFGHIJ"], "key requires topic"),
             (["--certificate", "nowhere.p12"], "--certificate: apps.default.certificate names"),
             (["--certificate", "AuthKey_ABC123DEFG.p8", "--port", "0"], "--port: apps.default.port is \"0\""),
-            ([], "app default has no certificate and no key: give --certificate or --key"),
+            ([], "app default has no credentials: give --certificate, --key or --service-account"),
             (["--app", "other"], "no app other is configured"),
             (["--config", "pushchat.yaml", "--key", "AuthKey_ABC123DEFG.p8"], "--config is for a configured app"),
         ])

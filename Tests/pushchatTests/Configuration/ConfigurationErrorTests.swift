@@ -69,7 +69,7 @@ import Testing
             ("apps: {a: {command: 3}}", "apps.a.command is \"3\", but must be a whole number from 0 to 2"),
             ("apps: {a: {payload_limit: 255}}", "apps.a.payload_limit is \"255\""),
             ("apps: {a: {topic: a b}}", "apps.a.topic is \"a b\", but must be a bundle id"),
-            ("apps: {a: {gateway: apns}}", "apps.a.gateway is \"apns\", but must be `binary` or `http2`"),
+            ("apps: {a: {gateway: apns}}", "apps.a.gateway is \"apns\", but must be `binary`, `http2` or `fcm`"),
             ("apps: {\"a b\": {}}", "1:8: \"a b\" cannot name an app: it must have letters, digits"),
             ("apps: [a]", "1:7: apps must be a map"),
             ("http: 44447", "1:7: http must be a map"),

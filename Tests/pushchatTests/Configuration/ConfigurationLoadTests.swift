@@ -47,6 +47,9 @@ import Testing
         #expect(app.gateway == .http2)
         #expect(app.host == "api\(part).push.apple.com")
         #expect(app.port == 443)
+        #expect(app.broadcastHost == "api\(part).push.apple.com")
+        #expect(app.channelsHost == "api-manage-broadcast\(part).push.apple.com")
+        #expect(app.channelsPort == (environment == .development ? 2195 : 2196))
         #expect(app.feedbackHost == "feedback\(part).push.apple.com")
         #expect(app.feedbackPort == 2196)
         #expect(app.feedbackInterval == .seconds(3600))
@@ -136,6 +139,9 @@ import Testing
                 topic: com.example.PushChat
                 host: localhost
                 port: 1
+                broadcast_host: 127.0.0.3
+                channels_host: 127.0.0.2
+                channels_port: 3
                 feedback_host: 127.0.0.1
                 feedback_port: 2
                 feedback_interval: off
@@ -153,6 +159,9 @@ import Testing
                 answer_timeout: 2s
                 badge: off
                 leave_out: [category, relevance-score]
+                service_account: app.key
+                android_messages: notification
+                android_channel: chat
             """)
         var http = Configuration.HTTP(host: "::1")
         http.port = 0
@@ -207,6 +216,7 @@ import Testing
         app.answerTimeout = .seconds(2)
         app.topic = "com.example.PushChat"
         (app.host, app.port, app.feedbackHost, app.feedbackPort) = ("localhost", 1, "127.0.0.1", 2)
+        (app.broadcastHost, app.channelsHost, app.channelsPort) = ("127.0.0.3", "127.0.0.2", 3)
         app.feedbackInterval = nil
         app.certificate = folder.path + "/app.pem"
         app.certificateKey = folder.path + "/app.key"
@@ -217,6 +227,8 @@ import Testing
         (app.connections, app.payloadLimit, app.command, app.settleTime) = (64, 256, 0, .seconds(60))
         app.badge = false
         app.leftOut = ["category", "relevance-score"]
+        app.serviceAccount = folder.path + "/app.key"
+        (app.androidMessages, app.androidChannel) = (.notification, "chat")
         #expect(configuration.apps == [app])
         #expect(configuration.app(.default)?.hasCredentials == true)
         // Add each new row of the table here.

@@ -26,11 +26,20 @@ package struct ProviderRefusal: Error, Sendable, Hashable {
 
     /// Reads a response. If the body is not the expected JSON, the reason is `Status<n>`.
     package init(status: Int, body: [UInt8]) {
-        let response = try? JSONDecoder().decode(Body.self, from: Data(body.prefix(Self.bodyLimit)))
-        let reason = response?.reason.map {
-            String(decoding: $0.utf8.prefix(Self.maxReasonBytes).filter { $0 >= 0x20 }, as: UTF8.self)
+        let response = Self.read(body)
+        self.init(status: status, reason: response?.reason ?? "Status\(status)", timestamp: response?.timestamp)
+    }
+
+    /// Returns the reason in a body, or in the debug data of a GOAWAY. `nil` if there is none.
+    package static func reason(in body: [UInt8]) -> String? { read(body)?.reason }
+
+    private static func read(_ body: [UInt8]) -> Body? {
+        var response = try? JSONDecoder().decode(Body.self, from: Data(body.prefix(bodyLimit)))
+        if let reason = response?.reason {
+            let shown = reason.utf8.prefix(maxReasonBytes).filter { $0 >= 0x20 }
+            response?.reason = String(decoding: shown, as: UTF8.self)
         }
-        self.init(status: status, reason: reason ?? "Status\(status)", timestamp: response?.timestamp)
+        return response
     }
 
     /// The body as Apple sends it.

@@ -9,6 +9,7 @@ struct Backup: ParsableCommand {
         discussion: """
             The copy shows the database at one moment and is complete in one file. Only its owner can read it (mode 0600).
             To restore it: stop the relay, run pushchat restore FILE, start the relay.
+            With --verify alone, it makes no copy. It checks the newest one in the folder, and compares it with the database.
             """)
 
     @Argument(
@@ -20,6 +21,8 @@ struct Backup: ParsableCommand {
         help: .value(
             "number", "Name the copy after the time, and keep only this many of the newest copies in the folder."))
     var keep: Int?
+    @Flag(help: "Check that the newest copy in the folder is intact and has all rows that it should have.")
+    var verify = false
     @Flag(help: "The result as JSON.") var json = false
     @OptionGroup var options: DatabaseOptions
 
@@ -32,6 +35,44 @@ struct Backup: ParsableCommand {
     }
 
     func run() throws {
+        if keep != nil || !verify { try copy() }
+        if verify { try check() }
+    }
+
+    private func check() throws {
+        let result = try Failure.catching { try DatabaseCopy.verify(file, against: path()) }
+        let missing = result.tables.filter { $0.missing > 0 }
+        if json {
+            Output.print(
+                json: .object([
+                    "file": .string(result.file), "made_at": .string(result.madeAt.rfc3339),
+                    "complete": .bool(missing.isEmpty),
+                    "tables": .array(
+                        result.tables.map { table in
+                            .object([
+                                "name": .string(table.name), "copy": .number(table.inCopy),
+                                "database": table.inDatabase.map { .number($0) } ?? .null,
+                                "missing": .number(table.missing),
+                            ])
+                        }),
+                ]))
+        } else {
+            var table = OutputTable(["TABLE", "COPY", "DATABASE", "MISSING"])
+            for each in result.tables {
+                table.add([
+                    each.name, "\(each.inCopy)", each.inDatabase.map { "\($0)" } ?? "none", "\(each.missing)",
+                ])
+            }
+            table.end()
+            print("\(result.file): made at \(result.madeAt.rfc3339), intact")
+        }
+        guard missing.isEmpty else {
+            let texts = missing.map { "\($0.name) \($0.missing)" }.joined(separator: ", ")
+            throw Failure("\(result.file) lacks rows that are older than the copy: \(texts)")
+        }
+    }
+
+    private func copy() throws {
         var line = ProgressLine()
         defer { line.end() }
         var (pages, copy) = (0, file)

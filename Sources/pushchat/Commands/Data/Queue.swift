@@ -7,7 +7,8 @@ struct Queue: ParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "The push queue in the database, whether a relay is running or not.",
         discussion: "A running relay notices every change at once.",
-        subcommands: [List.self, Show.self, Retry.self, Cancel.self, Purge.self], defaultSubcommand: List.self)
+        subcommands: [List.self, Show.self, Retry.self, Cancel.self, Purge.self, Pause.self, Resume.self],
+        defaultSubcommand: List.self)
 
     /// The flags that select pushes.
     struct FilterOptions: ParsableArguments {
@@ -21,17 +22,34 @@ struct Queue: ParsableCommand {
         @Option(help: .value("token", "Only pushes to this device.")) var token: String?
         @Option(help: .value("id", "Only pushes of this notification.")) var notification: Int64?
 
-        var isEmpty: Bool { app == nil && state.isEmpty && token == nil && notification == nil }
+        @Option(help: .value("reason", "Only pushes with this reason.")) var reason: String?
+        @Option(help: .value("duration", "Only pushes that were queued longer ago, like 1h.")) var minAge: String?
+        @Option(help: .value("duration", "Only pushes that were queued less long ago, like 1d.")) var maxAge: String?
+
+        var isEmpty: Bool {
+            app == nil && state.isEmpty && token == nil && notification == nil && reason == nil && minAge == nil
+                && maxAge == nil
+        }
 
         func filter() throws -> QueueFilter {
             do throws(ChatError) {
                 return QueueFilter(
                     app: app.map { AppName($0) }, states: state.isEmpty ? nil : Set(state),
                     token: try token.map { text throws(ChatError) in try DeviceToken(parsing: text, field: "--token") },
-                    notification: notification)
+                    notification: notification, reason: reason,
+                    queuedBefore: try Self.time(minAge, ago: "--min-age"),
+                    queuedAfter: try Self.time(maxAge, ago: "--max-age"))
             } catch {
                 throw ValidationError(error.message)
             }
+        }
+
+        private static func time(_ age: String?, ago option: String) throws(ChatError) -> Timestamp? {
+            guard let age else { return nil }
+            guard let duration = DurationText.duration(age) else {
+                throw .invalid(option, "must be a duration like 1h")
+            }
+            return Timestamp.now() - duration
         }
     }
 
@@ -94,9 +112,7 @@ struct Queue: ParsableCommand {
         @OptionGroup var change: Change
 
         func run() async throws {
-            try await change.run("retried") {
-                try await $0.retry($1, progress: $2)
-            } explain: { queue in
+            try await change.run(.retry, "retried") { queue in
                 var deleted: [String] = []
                 for id in change.ids where try await queue.push(id)?.hasNoContent == true { deleted.append("\(id)") }
                 let list = deleted.joined(separator: " ")
@@ -113,7 +129,7 @@ struct Queue: ParsableCommand {
         @OptionGroup var change: Change
 
         func run() async throws {
-            try await change.run("cancelled") { try await $0.cancel($1, progress: $2) }
+            try await change.run(.cancel, "cancelled")
         }
     }
 
@@ -138,7 +154,7 @@ struct Queue: ParsableCommand {
 
         func run() async throws {
             let age = olderThan.flatMap(DurationText.duration)
-            try await change.run("purged") { try await $0.purge($1, olderThan: age, progress: $2) }
+            try await change.run(.purge(olderThan: age), "purged")
         }
     }
 
@@ -147,13 +163,14 @@ struct Queue: ParsableCommand {
         @Argument(help: "Push ids.") var ids: [Int64] = []
         @Flag(help: "All pushes that can be changed.") var all = false
         @OptionGroup(title: "Which pushes") var which: FilterOptions
+        @Flag(help: "Only print the number of pushes, and change nothing.") var dryRun = false
         @Flag(help: "The result as JSON.") var json = false
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         func validate() throws {
             guard [!ids.isEmpty, all, !which.isEmpty].filter({ $0 }).count == 1 else {
                 throw ValidationError(
-                    "Select pushes: give push ids, or --app, --state, --token, --notification, or --all.")
+                    "Select pushes: give push ids, or a filter like --app or --state, or --all.")
             }
         }
 
@@ -164,26 +181,113 @@ struct Queue: ParsableCommand {
         ///   - explain: Returns the reason why named pushes were not changed. `nil` if no reason is known.
         /// - Throws: ``ExitCode`` 1 if a named push was not changed.
         func run(
-            _ verb: String,
-            _ change: (any QueueAdministration, QueueSelection, (Int) -> Void) async throws -> Int,
+            _ kind: QueueChange, _ verb: String,
             explain: (any QueueAdministration) async throws -> String? = { _ in nil }
         ) async throws {
             let selection: QueueSelection = ids.isEmpty ? .matching(try which.filter()) : .ids(ids)
             var line = ProgressLine()
             defer { line.end() }
-            let (count, explanation) = try await options.withQueue { queue in
-                let count = try await change(queue, selection) { line.show("\($0) \(verb)") }
+            let (count, explanation) = try await options.withQueue { queue -> (Int, String?) in
+                if dryRun { return (try await queue.dryRun(kind, selection).count, nil) }
+                let count = try await queue.perform(kind, selection, by: .commandLine) { line.show("\($0) \(verb)") }
+                    .count
                 return (count, count < Set(ids).count ? try await explain(queue) : nil)
             }
             line.end()
             if json {
-                Output.print(json: .object([verb: .number(count)]))
+                let result: JSONObject = [verb: .number(count)]
+                Output.print(json: .object(dryRun ? ["dry_run": .bool(true), verb: .number(count)] : result))
             } else {
-                print("\(count) \(count == 1 ? "push" : "pushes") \(verb)")
+                let pushes = "\(count) \(count == 1 ? "push" : "pushes")"
+                print(dryRun ? "\(pushes) would be \(verb)" : "\(pushes) \(verb)")
             }
             if let explanation { Output.note(explanation) }
             // Named pushes are expected to exist. A filter may match none.
             if count < Set(ids).count { throw ExitCode(1) }
+        }
+    }
+
+    // MARK: - Pauses
+
+    /// `pushchat queue pause`
+    struct Pause: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Hold back an app's pushes until `pushchat queue resume`.",
+            discussion: """
+                All relays of the database keep accepting messages, and send none of the app's pushes. The pause lasts
+                across restarts. Pushes that expire in the meantime are not sent.
+                """)
+
+        @Argument(help: "The app's name.") var app: String
+        @Option(help: .value("text", "Why, for the record.")) var reason: String?
+        @OptionGroup var result: PauseResult
+
+        func validate() throws {
+            do throws(ChatError) {
+                _ = try reason.map { text throws(ChatError) in try QueuePause.reason(text, field: "--reason") }
+            } catch {
+                throw ValidationError(error.message)
+            }
+        }
+
+        func run() async throws {
+            let reason = try reason.map { text throws(ChatError) in try QueuePause.reason(text, field: "--reason") }
+            let app = try result.configured(app)
+            try await result.run(app, "paused") { queue in
+                _ = try await queue.pause(app, reason: reason, by: .commandLine)
+            }
+        }
+    }
+
+    /// `pushchat queue resume`
+    struct Resume: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(abstract: "End the pause of an app.")
+
+        @Argument(help: "The app's name.") var app: String
+        @OptionGroup var result: PauseResult
+
+        func run() async throws {
+            // An app that is no longer configured may still be paused.
+            let app = (try? result.configured(app)) ?? AppName(app)
+            try await result.run(app, "resumed") { queue in
+                let pause = try await queue.pauses().first { $0.app == app }
+                guard pause != nil else { throw Failure("the app \(app) is not paused") }
+                if !result.dryRun { _ = try await queue.resume(app, by: .commandLine) }
+            }
+        }
+    }
+
+    /// The options and the output of pause and resume.
+    struct PauseResult: ParsableArguments {
+        @Flag(help: "Only print the number of waiting pushes, and change nothing.") var dryRun = false
+        @Flag(help: "The result as JSON.") var json = false
+        @OptionGroup(title: "The database") var options: DatabaseOptions
+
+        /// Returns the app with a name.
+        func configured(_ name: String) throws -> AppName {
+            let configuration = try options.configuration()
+            let known = configuration.apps.map(\.name) + [.web]
+            if let app = known.first(where: { $0.text == name }) { return app }
+            // The rows of the default app may have the name `default`.
+            if name == AppName.default.text, let first = configuration.apps.first { return first.name }
+            let names = known.map(\.text).joined(separator: ", ")
+            throw Failure("the configuration has no app \(JSONValue.string(name)); its apps are \(names)")
+        }
+
+        func run(
+            _ app: AppName, _ verb: String, _ change: (any QueueAdministration) async throws -> Void
+        ) async throws {
+            let waiting = try await options.withQueue { queue in
+                if verb == "resumed" || !dryRun { try await change(queue) }
+                return try await queue.dryRun(.cancel, .matching(QueueFilter(app: app))).count
+            }
+            if json {
+                Output.print(
+                    json: .object(["app": .string(app.text), "pushes": .number(waiting), "dry_run": .bool(dryRun)]))
+            } else {
+                let pushes = "\(waiting) \(waiting == 1 ? "push" : "pushes")"
+                print(dryRun ? "\(app) would be \(verb); \(pushes) waiting" : "\(app) \(verb); \(pushes) waiting")
+            }
         }
     }
 }

@@ -5,11 +5,11 @@ import PushChatClient
 /// `pushchat rooms`
 struct Rooms: AsyncParsableCommand, ListingCommands {
     static let configuration = CommandConfiguration(
-        abstract: "The rooms by code; close one, open it again, choose its history, or give it a new code.",
+        abstract: "The rooms by code; close one, open it again, choose its title or history, or give it a new code.",
         discussion: """
             pushchat rooms tea lists the rooms whose code begins with tea. If a code is the name of
             a command, put list before it: pushchat rooms list open
-            """, subcommands: [List.self, Close.self, Open.self, History.self, Recode.self],
+            """, subcommands: [List.self, Close.self, Open.self, Set.self, History.self, Recode.self],
         defaultSubcommand: List.self)
 
     /// `pushchat rooms list`
@@ -25,9 +25,10 @@ struct Rooms: AsyncParsableCommand, ListingCommands {
 
         func run() async throws {
             try await list.print(
-                ["ROOM", "MEMBERS", "MESSAGE", "AT"], json: json, of: caller, "/v1/rooms", "rooms", [("prefix", prefix)]
+                ["ROOM", "MEMBERS", "MESSAGE", "AT", "TITLE"], json: json, of: caller, "/v1/rooms", "rooms",
+                [("prefix", prefix)]
             ) { room in
-                ["code", "members", "last_message", "last_message_at"].map { room.cell($0) }
+                ["code", "members", "last_message", "last_message_at", "title"].map { room.cell($0) }
             }
         }
     }
@@ -68,6 +69,28 @@ struct Rooms: AsyncParsableCommand, ListingCommands {
             let choice: JSONValue = history == .default ? .null : .string(history.rawValue)
             _ = try await caller.client().call(.PATCH, "/v1/rooms", ["room": .string(code), "history": choice])
             Output.note("the history of the room is set: \(history.rawValue)")
+        }
+    }
+
+    /// `pushchat rooms set`
+    struct Set: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Choose a room's title, which people see instead of its code.",
+            discussion: "The members' pages show a new title at once. The room need not have members.")
+
+        @Argument(help: .value("code", "The room's secret code.")) var code: String
+        @Option(help: .value("text", "The title.")) var title: String?
+        @Flag(help: "Remove the title, so that people see the code.") var noTitle = false
+        @OptionGroup(title: "The relay") var caller: CallerOptions
+
+        func validate() throws {
+            guard (title != nil) != noTitle else { throw ValidationError("name --title or --no-title") }
+        }
+
+        func run() async throws {
+            _ = try await caller.client().call(
+                .PATCH, "/v1/rooms", ["room": .string(code), "title": .optional(title)])
+            Output.note(title == nil ? "the room has no title" : "the title of the room is set")
         }
     }
 
@@ -203,6 +226,7 @@ struct Messages: AsyncParsableCommand, ListingCommands {
 
         @Argument(help: .value("code", "The room's secret code.")) var code: String
         @OptionGroup var list: ListOptions
+        @Option(help: .value("text", "Only messages that contain this, in upper or lower case.")) var search: String?
         @Flag(help: "Show the texts, as the last column.") var text = false
         @Flag(help: "As JSON, one object per line.") var json = false
         @OptionGroup(title: "The relay") var caller: CallerOptions
@@ -210,7 +234,7 @@ struct Messages: AsyncParsableCommand, ListingCommands {
         func run() async throws {
             try await list.print(
                 ["ID", "NAME", "BYTES", "SENT"] + (text ? ["TEXT"] : []), json: json, of: caller, "/v1/messages",
-                "messages", [("room", code), ("text", text ? "true" : nil)]
+                "messages", [("room", code), ("search", search), ("text", text ? "true" : nil)]
             ) { message in
                 (["id", "name", "bytes", "sent_at"] + (text ? ["text"] : [])).map { message.cell($0) }
             }

@@ -4,6 +4,7 @@ import ChatDomain
 import ChatHTTP
 import ChatSession
 import Foundation
+import PushChatClient
 import PushWire
 
 /// `pushchat check`
@@ -14,9 +15,15 @@ struct Check: AsyncParsableCommand {
         discussion: "Prints a line for each finding. The status is 1 if any check fails.")
 
     @Flag(help: "Also test the credentials of each app with one push to a token that no device has.") var send = false
+    @Flag(help: "Only ask the running relay whether it is ready, for health checks.") var ready = false
     @OptionGroup var options: ConfigurationOptions
 
+    func validate() throws {
+        if ready, send { throw ValidationError("--ready cannot go together with --send") }
+    }
+
     func run() async throws {
+        if ready { return try await checkReadiness() }
         var report = CheckReport(sends: send)
         do {
             try await report.check(Configuration.load(options.sources))
@@ -24,6 +31,21 @@ struct Check: AsyncParsableCommand {
             for problem in error.problems { report.add(.failed, "configuration", problem.description) }
         }
         if report.hasFailure { throw ExitCode(1) }
+    }
+
+    /// Calls `/readyz` of the relay that the configuration describes, at its address on this machine.
+    private func checkReadiness() async throws {
+        let configuration = try options.load()
+        var report = CheckReport(sends: false)
+        do {
+            let relay = try RelayClient(
+                base: configuration.localAddress, token: nil, certificate: configuration.http.tls?.certificate)
+            _ = try await relay.call(.GET, "/readyz", isRepeatable: false)
+            report.add(.ok, "relay", "\(relay.base) is ready")
+        } catch {
+            report.add(.failed, "relay", "\(error)")
+            throw ExitCode(1)
+        }
     }
 }
 
@@ -75,7 +97,7 @@ struct CheckReport {
         for warning in configuration.warnings { add(.warning, "configuration", warning) }
         checkSecretFiles(configuration)
         if let tls = configuration.http.tls { checkServer(tls.certificate, tls.key) }
-        await checkDatabase(configuration)
+        let waiting = await checkDatabase(configuration)
         if configuration.registration == .session {
             await check("sessions") {
                 _ = try await TokenVerifier.configured(configuration)
@@ -94,7 +116,9 @@ struct CheckReport {
                 "\(which) can be guessed: it has at most \(Int(bits)) bits, and needs \(Int(TokenStrength.enough)); "
                     + "`openssl rand -hex 32` prints a good one")
         }
-        for app in configuration.apps { await check(app, configuration.environment) }
+        for app in configuration.apps {
+            await check(app, configuration.environment, waiting: waiting[app.name] ?? 0)
+        }
         checkBrowsers(configuration)
         if var address = PublicAddressCheck(configuration) {
             for line in await address.run() { add(line.result, line.subject, line.text) }
@@ -119,7 +143,8 @@ struct CheckReport {
         }
     }
 
-    private mutating func checkDatabase(_ configuration: Configuration) async {
+    /// - Returns: The number of pushes that wait, for each app.
+    private mutating func checkDatabase(_ configuration: Configuration) async -> [AppName: Int] {
         do {
             let found = try await Storage.inspect(configuration.database)
             add(.ok, "database", found.text)
@@ -132,8 +157,18 @@ struct CheckReport {
                     .warning, "app \(JSONValue.string(app.text))",
                     "is not configured; pushes that wait for it: \(pushes), members: \(members)")
             }
+            for pause in found.pauses {
+                let reason = pause.reason.map { ": \($0)" } ?? ""
+                let waiting = found.pushesToSend[pause.app] ?? 0
+                add(
+                    .warning, "app \(pause.app)",
+                    "is paused since \(pause.since.rfc3339) by \(pause.actor)\(reason); pushes that wait: \(waiting); "
+                        + "`pushchat queue resume \(pause.app)` ends the pause")
+            }
+            return found.pushesToSend
         } catch {
             add(.failed, "database", "\(error)")
+            return [:]
         }
     }
 
@@ -159,20 +194,33 @@ struct CheckReport {
         }
     }
 
-    private mutating func check(_ app: AppConfiguration, _ environment: Configuration.Environment) async {
+    /// - Parameter waiting: The number of the app's pushes that wait.
+    private mutating func check(
+        _ app: AppConfiguration, _ environment: Configuration.Environment, waiting: Int
+    ) async {
         let subject = "app \(app.name)"
-        guard app.hasCredentials else { return add(.warning, subject, AppConfiguration.noCredentials) }
+        guard app.hasCredentials else {
+            let needsNone = app.isForBrowsersOnly && waiting == 0
+            return needsNone
+                ? add(.ok, subject, AppConfiguration.onlyBrowsers) : add(.warning, subject, app.noCredentials)
+        }
         let credentials: AppCredentials
         do {
             credentials = try app.gatewayKind.credentials()
         } catch {
-            return add(.failed, "\(subject) \(app.key == nil ? "certificate" : "key")", "\(error)")
+            return add(.failed, "\(subject) \(app.credentialName)", "\(error)")
         }
         if let key = credentials.key {
             add(
                 .ok, "\(subject) key", "key id \(key.keyID), team id \(key.teamID), topic \(app.topic ?? "none")")
         }
         if let certificate = credentials.certificate { check(certificate, of: app, environment) }
+        if let tokens = credentials.accessTokens {
+            await check("\(subject) \(app.credentialName)") {
+                _ = try await tokens.token()
+                return "\(tokens.account.email), project \(tokens.account.project): Google issues access tokens"
+            }
+        }
         if app.isRetired { add(.warning, "\(subject) gateway", AppConfiguration.retirement) }
         if let gateway = credentials.push {
             await check("\(subject) gateway") {
@@ -248,7 +296,8 @@ extension Configuration {
                 let certificate =
                     app.certificateKey == nil
                     ? ("certificate", app.certificate) : ("certificate_key", app.certificateKey)
-                return [("key", app.key), certificate].compactMap { name, path in
+                return [("key", app.key), ("service_account", app.serviceAccount), certificate].compactMap {
+                    name, path in
                     path.map { (SettingKey(app: app.name, name: name), $0) }
                 }
             }

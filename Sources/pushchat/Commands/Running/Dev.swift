@@ -51,6 +51,9 @@ struct Dev: AsyncParsableCommand {
                 ConfigurationFlag("log.format", logOptions.logFormat.rawValue, name: "--log-format"),
             ]
             + toSandbox.settings.map { ConfigurationFlag("apps.default.\($0.name)", $0.value, name: "dev") }
+            + (gateway == .fcm ? [] : toSandbox.android).map {
+                ConfigurationFlag("apps.android.\($0.name)", $0.value, name: "dev")
+            }
             + toSandbox.webPush.map { ConfigurationFlag("webpush.\($0.name)", $0.value, name: "dev") }
         // Port 0 means any free port, which is not known yet, so the public URL stays unset.
         if port != 0 { flags.append(ConfigurationFlag("http.public_url", "http://localhost:\(port)", name: "dev")) }

@@ -18,9 +18,9 @@ struct ProbeObservation: Equatable {
 
     /// Judges whether the relay sees its clients' own addresses, and whether clients can forge them.
     ///
-    /// - Parameter hasOwnTLS: Whether the relay serves HTTPS itself, so that there may be no proxy.
+    /// - Parameter isDirect: Whether the public address may be the relay's own, without a proxy.
     /// - Returns: The result, and a text that says how to fix a problem.
-    func verdict(hasOwnTLS: Bool) -> (CheckReport.Result, String) {
+    func verdict(isDirect: Bool) -> (CheckReport.Result, String) {
         // Each proxy appends to the header, so the last element is from the proxy next to the relay.
         let lasts = [forwardedFor, forwarded].map { $0.last?.split(separator: ",").last.map(String.init) }
         let isPassedOn = lasts.map { $0?.contains(Self.forged) == true }
@@ -56,7 +56,7 @@ struct ProbeObservation: Equatable {
                 "the proxy at \(peer) names its clients, and is not in http.trusted_proxies: \(consequence)"
             )
         }
-        if hasOwnTLS { return (.ok, "there is no proxy: clients' addresses are their own; this machine's is \(peer)") }
+        if isDirect { return (.ok, "there is no proxy: clients' addresses are their own; this machine's is \(peer)") }
         return (
             .warning,
             "the server in front, at \(peer), does not name its clients: \(consequence). Configure it to set X-Forwarded-For, "

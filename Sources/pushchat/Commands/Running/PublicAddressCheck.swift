@@ -46,6 +46,8 @@ struct PublicAddressCheck {
     private let host: String
     private let port: Int
     private let isHTTPS: Bool
+    /// Whether the public address is the relay's address on this machine, without a proxy.
+    private let isLocal: Bool
     private var lines: [Line] = []
 
     /// `nil` if no public address is configured.
@@ -57,10 +59,15 @@ struct PublicAddressCheck {
         self.host = host.hasPrefix("[") ? String(host.dropFirst().dropLast()) : host
         isHTTPS = parts.scheme == "https"
         port = parts.port ?? (isHTTPS ? 443 : 80)
+        isLocal =
+            url == configuration.localAddress
+            || ["localhost", "127.0.0.1", "::1"].contains(self.host) && port == configuration.http.port
+                && isHTTPS == (configuration.http.tls != nil)
     }
 
     mutating func run() async -> [Line] {
         let relay = await runningRelay()
+        guard relay != nil || !isLocal else { return lines }
         if let addresses = await resolved(), let shown = await reached(addresses) {
             let client = client()
             await visit(client, shown, relay)
@@ -86,8 +93,11 @@ struct PublicAddressCheck {
         } catch {
             add(
                 .warning,
-                "does not run at \(configuration.localAddress) (\(Self.reason(error))): at \(url), only the server in "
-                    + "front of it can be checked", of: "relay")
+                "does not run at \(configuration.localAddress) (\(Self.reason(error))): "
+                    + (isLocal
+                        ? "the public address is the relay's own and cannot be checked"
+                        : "at \(url), only the server in front of it can be checked"),
+                of: "relay")
             return nil
         }
     }
@@ -336,7 +346,7 @@ struct PublicAddressCheck {
             } else {
                 add(.ok, "streams arrive at once")
             }
-            let (result, text) = seen.probe.verdict(hasOwnTLS: configuration.http.tls != nil)
+            let (result, text) = seen.probe.verdict(isDirect: isLocal || configuration.http.tls != nil)
             add(result, text)
         } catch {
             add(

@@ -33,6 +33,9 @@ struct SandboxCommand: AsyncParsableCommand {
     @Option(help: .value("folder", "The folder for certificates.")) var directory = ".pushchat/sandbox"
     @Option(help: .value("address", "The address to listen on.")) var host = "127.0.0.1"
 
+    @Option(help: .value("name", "Another name under which clients may call the control API; repeatable."))
+    var allowHost: [String] = []
+
     @Option(help: .value("bundle id", "The app that the client certificate names."))
     var topic = SandboxConfiguration.defaultTopic
 
@@ -108,6 +111,7 @@ struct SandboxCommand: AsyncParsableCommand {
             var settings = SandboxConfiguration(directory: FilePath.absolute(directory))
             ports.apply(to: &settings, areFree: freePorts)
             settings.host = host
+            settings.allowedHosts = Set(allowHost)
             settings.topic = topic
             settings.strict = strict
             settings.payloadLimit = payloadLimit
@@ -130,8 +134,10 @@ struct SandboxCommand: AsyncParsableCommand {
                     channels: .init(host: host, port: settings.channelsPort),
                     control: .init(host: host, port: settings.controlPort),
                     webPush: .init(host: host, port: settings.webPushPort),
-                    fcm: .init(host: host, port: settings.fcmPort))
+                    fcm: .init(host: host, port: settings.fcmPort),
+                    proxy: .init(host: host, port: settings.proxyPort))
                 let credentials = try await settings.credentials(logger: logger)
+                try credentials.prepareServiceAccount(fcm: addresses.fcm)
                 let relay = SandboxAppSettings(gateway: gateway, addresses: addresses, credentials: credentials)
                 print(relay.yaml, terminator: "")
                 return
@@ -147,6 +153,7 @@ struct SandboxCommand: AsyncParsableCommand {
                   channels \(addresses.channels)      (TLS, manages broadcast channels)
                   webpush  \(addresses.webPush)      (TLS, VAPID)
                   fcm      \(addresses.fcm)      (TLS, service account)
+                  proxy    \(addresses.proxy)      (HTTPS_PROXY=http://\(addresses.proxy))
                   control  http://\(addresses.control)/
                   folder   \(settings.directory)/
                 Stop with Ctrl-C.
@@ -189,12 +196,15 @@ struct SandboxPorts: ParsableArguments {
         name: .customLong("fcm-port"), help: .value("port", "The sandbox's port for FCM and Google's access tokens."))
     var fcmPort = 2194
 
+    @Option(help: .value("port", "The sandbox's port for the proxy that leads clients of push services to it."))
+    var proxyPort = 2192
+
     func validate() throws {
         try SandboxCommand.check([
             ("--binary-port", binaryPort, 0...65_535), ("--feedback-port", feedbackPort, 0...65_535),
             ("--http2-port", http2Port, 0...65_535), ("--channels-port", channelsPort, 0...65_535),
             ("--control-port", controlPort, 0...65_535), ("--webpush-port", webPushPort, 0...65_535),
-            ("--fcm-port", fcmPort, 0...65_535),
+            ("--fcm-port", fcmPort, 0...65_535), ("--proxy-port", proxyPort, 0...65_535),
         ])
     }
 
@@ -206,6 +216,7 @@ struct SandboxPorts: ParsableArguments {
         configuration.controlPort = areFree ? 0 : controlPort
         configuration.webPushPort = areFree ? 0 : webPushPort
         configuration.fcmPort = areFree ? 0 : fcmPort
+        configuration.proxyPort = areFree ? 0 : proxyPort
     }
 }
 
@@ -251,6 +262,7 @@ private struct SandboxReadiness: Service {
                 "http2": .number(addresses.http2.port), "channels": .number(addresses.channels.port),
                 "control": .number(addresses.control.port),
                 "webpush": .number(addresses.webPush.port), "fcm": .number(addresses.fcm.port),
+                "proxy": .number(addresses.proxy.port),
             ]),
             "topic": .string(credentials.topic), "directory": .string(credentials.directory),
             "authority": .string(credentials.authorityFile), "certificate": .string(credentials.clientFile),
@@ -283,6 +295,8 @@ struct SandboxAppSettings: Sendable {
                 [
                     ("host", addresses.http2.host),
                     ("port", String(addresses.http2.port)),
+                    ("channels_host", addresses.channels.host),
+                    ("channels_port", String(addresses.channels.port)),
                     ("key", credentials.providerKeyFile),
                     ("key_id", credentials.keyID),
                     ("team_id", credentials.teamID),
@@ -300,11 +314,16 @@ struct SandboxAppSettings: Sendable {
                     // On the same machine, a push that was not rejected within a second was accepted.
                     ("settle", "1s"),
                 ]
+            case .fcm:
+                [
+                    ("host", addresses.fcm.host),
+                    ("port", String(addresses.fcm.port)),
+                    ("service_account", credentials.serviceAccountFile),
+                    ("answer_timeout", "5s"),
+                ]
             }
-        return [
-            ("gateway", gateway.rawValue), ("topic", credentials.topic),
-            ("trust", credentials.authorityFile),
-        ] + ofProtocol
+        return [("gateway", gateway.rawValue)] + (gateway == .fcm ? [] : [("topic", credentials.topic)])
+            + [("trust", credentials.authorityFile)] + ofProtocol
     }
 
     /// The settings that let a relay reach the sandbox's browsers.
@@ -315,6 +334,11 @@ struct SandboxAppSettings: Sendable {
         return [("hosts", hosts.joined(separator: ", ")), ("trust", credentials.authorityFile)]
     }
 
+    /// The settings of an app that sends to the sandbox's Android phones.
+    var android: [(name: String, value: String)] {
+        SandboxAppSettings(gateway: .fcm, addresses: addresses, credentials: credentials).settings
+    }
+
     /// A complete configuration file.
     var yaml: String {
         """
@@ -322,11 +346,12 @@ struct SandboxAppSettings: Sendable {
         environment: development
         webpush:
 
-        """ + webPush.map { "  \($0.name): \"\($0.value)\"\n" }.joined() + """
-            apps:
-              default:
+        """ + webPush.map { "  \($0.name): \"\($0.value)\"\n" }.joined() + "apps:\n"
+            + (gateway == .fcm ? "" : "  android:\n" + Self.lines(android))
+            + "  default:\n" + Self.lines(settings)
+    }
 
-            """
-            + settings.map { "    \($0.name): \(Int($0.value) == nil ? "\"\($0.value)\"" : $0.value)\n" }.joined()
+    private static func lines(_ settings: [(name: String, value: String)]) -> String {
+        settings.map { "    \($0.name): \(Int($0.value) == nil ? "\"\($0.value)\"" : $0.value)\n" }.joined()
     }
 }

@@ -6,6 +6,7 @@ import NIOHTTP2
 import Testing
 
 @testable import APNSGateway
+@testable import GatewayPool
 @testable import HTTP2Wire
 
 @Suite("Writing a client's frames")

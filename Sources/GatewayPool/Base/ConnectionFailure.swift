@@ -1,0 +1,40 @@
+import NIOCore
+import NIOPosix
+import NIOSSL
+
+/// Describes for operators why a connection failed. The texts of NIO and BoringSSL are for developers.
+package enum ConnectionFailure {
+    package static func text(_ error: any Error) -> String {
+        switch error {
+        case let error as NIOConnectionError:
+            if let failure = error.connectionErrors.first { return text(failure.error) }
+            if error.dnsAError != nil || error.dnsAAAAError != nil { return "the host name is unknown" }
+            return "no address responds"
+        case let error as IOError:
+            return String(cString: strerror(error.errnoCode))
+        case ChannelError.connectTimeout:
+            return "no response in time"
+        case ChannelError.eof, NIOSSLError.uncleanShutdown:
+            return "it closed the connection before TLS was up"
+        case NIOSSLError.handshakeFailed(let cause):
+            let detail = String(describing: cause)
+            if detail.contains("CERTIFICATE_VERIFY_FAILED") {
+                return "its certificate is not trusted; if its authority is your own, name it in trust"
+            }
+            return "the TLS handshake failed: \(reasons(in: cause))"
+        case is NIOSSLExtraError:
+            return "its certificate is for another name"
+        default:
+            return String(describing: error)
+        }
+    }
+
+    /// Returns the capitalized words of BoringSSL's text, without its source paths. Returns the text of any other error
+    /// unchanged.
+    package static func reasons(in error: any Error) -> String {
+        guard error is BoringSSLError || error is NIOSSLError else { return String(describing: error) }
+        let words = String(describing: error).split(whereSeparator: { !($0.isUppercase || $0.isNumber || $0 == "_") })
+            .filter { $0.contains("_") && $0.count > 6 && $0.first?.isNumber == false }
+        return words.isEmpty ? String(describing: error) : words.joined(separator: ", ")
+    }
+}

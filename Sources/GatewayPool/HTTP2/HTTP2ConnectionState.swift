@@ -1,0 +1,440 @@
+import ChatDomain
+import HTTP2Wire
+import NIOCore
+
+/// The limits of one HTTP/2 connection.
+struct HTTP2Limits: Sendable {
+    /// The time in which a stream must get its response.
+    var response = TimeAmount.seconds(30)
+    /// The time without a byte from the peer, with streams open, after which a PING is sent.
+    var silence = TimeAmount.seconds(5)
+    /// The time without a byte from the peer, without open streams, after which a PING is sent.
+    var idleSilence = TimeAmount.seconds(60)
+    /// The time for the response to that PING.
+    var ping = TimeAmount.seconds(5)
+    /// The time that a drain may take.
+    var drain = TimeAmount.seconds(8)
+    /// The first pause after the peer has refused streams repeatedly. It doubles up to ``longestPause``.
+    var firstPause = TimeAmount.milliseconds(50)
+    var longestPause = TimeAmount.seconds(5)
+    /// The number of rounds of refused streams in a row, with pauses between them, after which the connection is
+    /// retired.
+    var streamRefusals = 10
+    /// The time for the response to the first push. After it, the pool may open another connection and keeps this one.
+    var firstResponse = TimeAmount.seconds(1)
+    /// The number of responses in a row that reject the credentials, after which a connection that has accepted pushes
+    /// is replaced.
+    static let credentialRefusals = 3
+    /// The maximum number of open streams until the peer has accepted the credentials.
+    var unconfirmedStreams = 1
+    /// The number of streams after which a connection is replaced, long before the stream ids run out at 2^30 streams.
+    var streams: UInt32 = 1 << 28
+
+    /// The maximum number of open streams, even if the peer allows more.
+    static let openStreams = 2000
+    /// The limit of streams if the peer's SETTINGS do not name one. RFC 9113 §6.5.2 recommends that every peer allows
+    /// at least this number.
+    static let defaultStreams = 100
+
+    /// The shortest time limit, which decides how often the limits are checked.
+    var shortest: TimeAmount { min(min(response, silence), min(idleSilence, min(ping, drain))) }
+}
+
+/// Decides the outcomes of the pushes on one HTTP/2 connection: streams and their pushes, when to open the next stream,
+/// GOAWAY, deadlines and PING.
+///
+/// A pure value without a socket. Each push gets exactly one outcome. Outcomes are kept until they are taken.
+struct HTTP2ConnectionState: Sendable {
+    /// The reason why a connection accepts no more pushes.
+    enum Retirement: Sendable, Hashable {
+        /// The peer sent GOAWAY, or a response asks for a new connection. The value is the peer's reason.
+        case goAway(String)
+        /// The peer does not accept the credentials.
+        case credentials(CredentialsProblem)
+        case tokenAge
+        case streamsExhausted
+        /// The peer refuses every stream.
+        case refusedStreams
+        /// The peer is alive but does not respond to pushes, or allows no streams for them.
+        case unresponsive
+        case idle
+        case drained
+    }
+
+    /// The health of the push service, according to the responses since the last report.
+    struct Health: Sendable, Hashable {
+        /// The number of responses that show that the service works.
+        var successes = 0
+        /// The number of responses that report a failure of the service.
+        var failures = 0
+        /// The longest time for which the service asked for no pushes of the app. `nil` if it did not ask.
+        var pause: Duration?
+        /// Whether the service has accepted a push.
+        var hasAccepted = false
+    }
+
+    private struct Stream {
+        let identifier: UInt32
+        let address: Address
+        let type: String
+        let writtenAt: Timestamp
+        var status = 0
+        var retryAfter: String?
+        var body: [UInt8] = []
+        /// Whether the push has its outcome. The stream itself may still have to be closed.
+        var isConcluded = false
+
+        /// Returns the outcome if the response is incomplete. A rejection without its reason proves nothing, and a
+        /// retry of it is harmless.
+        func outcomeWithoutEnd(reason: String) -> Outcome {
+            status == 200 ? .accepted : .unanswered(reason: reason)
+        }
+    }
+
+    /// The last stream that had been opened at a point in time.
+    private struct Mark {
+        let stream: Int
+        let at: NIODeadline
+    }
+
+    let limits: HTTP2Limits
+    private let interpret: @Sendable (HTTP2Response) -> HTTP2Answer
+    private var streams: [Int: Stream] = [:]
+    /// Leased pushes that have no stream yet.
+    private var waiting = CircularBuffer<HTTP2Request>()
+    private var lastStream = 0
+    private var outcomes: [(identifier: UInt32, outcome: Outcome)] = []
+    private var health = Health()
+    /// Streams whose push has its outcome and that are not known to be closed.
+    private var unclosed: [Int] = []
+
+    /// The peer's limit of streams. `nil` until it has sent SETTINGS.
+    private var peerLimit: Int?
+    /// The limit of streams that is assumed while the peer refuses streams that its own limit allows.
+    private var assumedLimit: Int?
+    /// The last stream that was opened before ``assumedLimit`` was last lowered.
+    private var lastStreamOfRound = 0
+    private var streamRefusals = 0
+    private var pauses: Backoff
+    private(set) var pausedUntil: NIODeadline?
+    /// Whether the peer has accepted the credentials.
+    private var isConfirmed: Bool
+    /// Whether the peer has accepted a push on this connection.
+    private var hasAccepted = false
+    /// The number of responses that have rejected the credentials since the last accepted push.
+    private var credentialRefusals = 0
+
+    private(set) var retirement: Retirement?
+    private var achieved = ConnectionResult.nothing
+
+    /// The time at which the provider token becomes too old. `nil` with a certificate.
+    private let tokenEnd: NIODeadline?
+    /// The time without a push after which the connection is closed. `nil` for a permanent connection.
+    private let idleLimit: TimeAmount?
+    private let createdAt: NIODeadline
+    private var lastReceived: NIODeadline
+    private var lastResponse = NIODeadline.distantPast
+    private var lastOpened: NIODeadline
+    /// The time since which at least one stream has been open.
+    private var busySince: NIODeadline
+    private var waitingSince: NIODeadline
+    /// The time since which the peer has allowed no streams. RFC 9113 §6.5.2 intends that for short periods only.
+    private var noStreamsSince: NIODeadline?
+    private var pingSent: NIODeadline?
+    private var drainSince: NIODeadline?
+    /// One mark for each tick within the time limit for a response, which is at most a few dozen.
+    private var marks: [Mark] = []
+
+    init(
+        limits: HTTP2Limits, isConfirmed: Bool = false, tokenEnd: NIODeadline? = nil, idleLimit: TimeAmount? = nil,
+        now: NIODeadline, interpret: @escaping @Sendable (HTTP2Response) -> HTTP2Answer
+    ) {
+        self.limits = limits
+        self.interpret = interpret
+        self.isConfirmed = isConfirmed
+        self.tokenEnd = tokenEnd
+        self.idleLimit = idleLimit
+        pauses = Backoff(first: Duration(limits.firstPause), longest: Duration(limits.longestPause))
+        (createdAt, lastReceived, lastOpened, busySince, waitingSince) = (now, now, now, now, now)
+    }
+
+    var hasSettings: Bool { peerLimit != nil }
+    var hasWaiting: Bool { !waiting.isEmpty }
+    var hasOutcomes: Bool { !outcomes.isEmpty }
+    /// Whether every push has its outcome and every stream is closed.
+    var isEmpty: Bool { streams.isEmpty && waiting.isEmpty }
+
+    /// The maximum number of open streams.
+    ///
+    /// It is 0 before the peer's SETTINGS, with which every connection starts. Then it is 1 until the peer has accepted
+    /// the credentials, so that rejected credentials concern only one push. With a provider token, APNs itself allows
+    /// only one stream until then (Apple, "Establishing a connection to APNs").
+    var streamLimit: Int {
+        guard let peerLimit else { return 0 }
+        let limit = min(peerLimit, assumedLimit ?? .max, HTTP2Limits.openStreams)
+        return isConfirmed ? limit : min(limits.unconfirmedStreams, limit)
+    }
+
+    /// Returns the number of pushes that the connection may hold, on streams and waiting for one. It is twice the
+    /// number of streams, so that the next pushes are ready when responses arrive.
+    func pushLimit(at now: NIODeadline) -> Int {
+        guard retirement == nil, now >= pausedUntil ?? now else { return 0 }
+        return isConfirmed ? 2 * streamLimit : streamLimit
+    }
+
+    /// The result of the connection. If the credentials were never accepted, the next connection will fail like this
+    /// one until an operator corrects them. Its result is therefore ``ConnectionResult/nothing``, so that the next one
+    /// is delayed.
+    var result: ConnectionResult {
+        if case .credentials = retirement, !hasAccepted { .nothing } else { achieved }
+    }
+
+    /// Whether the connection is ready to send. If it has no free capacity then, the peer's limit is the cause, and
+    /// another connection would help.
+    var canBeSaturated: Bool { retirement == nil && isConfirmed && peerLimit != nil && pausedUntil == nil }
+
+    /// Whether the response to the first push is late. The push itself may be the cause.
+    func isFirstResponseLate(at now: NIODeadline) -> Bool {
+        retirement == nil && !isConfirmed && !streams.isEmpty && now - busySince >= limits.firstResponse
+    }
+
+    // MARK: Requests
+
+    mutating func enqueue(_ requests: [HTTP2Request], now: NIODeadline) {
+        if waiting.isEmpty { waitingSince = now }
+        waiting.append(contentsOf: requests)
+        if retirement != nil { returnWaiting() }
+    }
+
+    /// Returns the next push and the stream that it opens. `nil` if no push waits or no stream may be opened now.
+    mutating func open(now: NIODeadline, wall: Timestamp) -> (stream: Int, request: HTTP2Request)? {
+        guard retirement == nil, streams.count < streamLimit, now >= pausedUntil ?? now,
+            let request = waiting.popFirst()
+        else { return nil }
+        pausedUntil = nil
+        lastStream += lastStream == 0 ? 1 : 2
+        if streams.isEmpty { busySince = now }
+        lastOpened = now
+        streams[lastStream] = Stream(
+            identifier: request.identifier, address: request.address, type: request.type, writtenAt: wall)
+        if lastStream / 2 + 1 >= limits.streams { retire(.streamsExhausted) }
+        return (lastStream, request)
+    }
+
+    /// Stops opening streams, and releases the waiting pushes to the queue.
+    mutating func retire(_ reason: Retirement) {
+        if retirement == nil { retirement = reason }
+        if case .credentials = reason { retirement = reason }
+        returnWaiting()
+    }
+
+    mutating func returnWaiting() {
+        for request in waiting { outcomes.append((request.identifier, .notProcessed)) }
+        waiting.removeAll()
+    }
+
+    /// Starts the time limit of a drain.
+    mutating func drain(now: NIODeadline) {
+        drainSince = drainSince ?? now
+        retire(.drained)
+    }
+
+    /// Records that the connection is over. Pushes on streams were written, and their outcome is unknown.
+    mutating func end(reason: String) {
+        for stream in streams.values where !stream.isConcluded {
+            outcomes.append((stream.identifier, stream.outcomeWithoutEnd(reason: reason)))
+        }
+        streams = [:]
+        unclosed = []
+        retire(.drained)
+    }
+
+    // MARK: Events from the peer
+
+    /// Records that bytes of any kind have arrived.
+    mutating func receivedBytes(now: NIODeadline) {
+        lastReceived = now
+        pingSent = nil
+    }
+
+    /// Records the peer's SETTINGS.
+    /// - Parameter maxStreams: `nil` if the frame does not contain the limit. The previous limit then stays.
+    mutating func received(maxStreams: Int?, now: NIODeadline) {
+        peerLimit = maxStreams ?? peerLimit ?? HTTP2Limits.defaultStreams
+        noStreamsSince = peerLimit == 0 ? noStreamsSince ?? now : nil
+    }
+
+    /// Records response headers or trailers.
+    /// - Parameter status: `nil` in trailers.
+    mutating func received(
+        status: Int?, retryAfter: String? = nil, endsStream: Bool, on id: Int, now: NIODeadline
+    ) {
+        // 1xx is an interim response.
+        if let status, status >= 200 {
+            streams[id]?.status = status
+            if retryAfter != nil { streams[id]?.retryAfter = retryAfter }
+        }
+        if endsStream { answered(id, now: now) }
+    }
+
+    /// Records a part of a response body. A body beyond the limit is not read and concludes the stream.
+    mutating func received(body: ByteBufferView, endsStream: Bool, on id: Int, now: NIODeadline) {
+        guard let stream = streams[id], !stream.isConcluded else { return }
+        if stream.status != 200 {
+            let room = HTTP2Response.bodyLimit - stream.body.count
+            streams[id]?.body += body.prefix(room)
+            if body.count > room { return answered(id, now: now) }
+        }
+        if endsStream { answered(id, now: now) }
+    }
+
+    /// Records that the peer has ended a stream early.
+    mutating func received(reset isRefused: Bool, on id: Int, now: NIODeadline) {
+        guard let stream = streams[id], !stream.isConcluded else { return }
+        if stream.status == 200 {
+            answered(id, now: now)
+        } else if isRefused, stream.status == 0 {
+            conclude(id, .sentBack(reason: "RefusedStream"))
+            streamRefused(id, now: now)
+        } else {
+            conclude(id, stream.outcomeWithoutEnd(reason: "StreamReset"))
+        }
+    }
+
+    /// Records that the stream is closed on both sides.
+    mutating func closed(_ id: Int, now: NIODeadline) {
+        received(reset: false, on: id, now: now)
+        streams[id] = nil
+    }
+
+    /// Records a GOAWAY. The peer has not processed the streams above `last` and never will (RFC 9113 §6.8).
+    mutating func received(goAwayAfter last: Int, reason: String) {
+        for (id, stream) in streams where id > last {
+            if !stream.isConcluded { outcomes.append((stream.identifier, .sentBack(reason: "GoAway"))) }
+            streams[id] = nil
+        }
+        retire(.goAway(reason))
+    }
+
+    private mutating func conclude(_ id: Int, _ outcome: Outcome) {
+        guard let stream = streams[id], !stream.isConcluded else { return }
+        streams[id]?.isConcluded = true
+        unclosed.append(id)
+        outcomes.append((stream.identifier, outcome))
+    }
+
+    private mutating func answered(_ id: Int, now: NIODeadline) {
+        guard let stream = streams[id], !stream.isConcluded else { return }
+        lastResponse = now
+        if stream.status == 200 {
+            accepted()
+            return conclude(id, .accepted)
+        }
+        guard stream.status > 0 else { return conclude(id, .unanswered(reason: "MalformedResponse")) }
+        let answer = interpret(
+            HTTP2Response(
+                status: stream.status, retryAfter: stream.retryAfter, body: stream.body, address: stream.address,
+                type: stream.type, writtenAt: stream.writtenAt))
+        conclude(id, answer.outcome)
+        if answer.provesCredentials { isConfirmed = true }
+        switch answer.subject {
+        case .push:
+            health.successes += 1
+            if achieved == .nothing { achieved = .refusal }
+        case .device:
+            health.successes += 1
+            achieved = .progress
+        case .service:
+            health.failures += 1
+            achieved = .progress
+        case .app(let pause):
+            health.pause = max(health.pause ?? pause, pause)
+            achieved = .progress
+        case .connection(let reason): retire(.goAway(reason))
+        case .credentials(let problem):
+            credentialRefusals += 1
+            // If the connection has accepted pushes, the credentials may be wrong for a single push only.
+            let mayBeThePush = hasAccepted && credentialRefusals < HTTP2Limits.credentialRefusals
+            if !mayBeThePush || problem.endsConnection { retire(.credentials(problem)) }
+        }
+    }
+
+    private mutating func accepted() {
+        health.successes += 1
+        health.hasAccepted = true
+        isConfirmed = true
+        hasAccepted = true
+        credentialRefusals = 0
+        streamRefusals = 0
+        pauses.reset()
+        if let assumed = assumedLimit {
+            assumedLimit = assumed + 1 < peerLimit ?? 0 ? assumed + 1 : nil
+        }
+        achieved = .progress
+    }
+
+    /// Halves the limit for each round of refused streams. From the second round on, also pauses for a growing time.
+    private mutating func streamRefused(_ id: Int, now: NIODeadline) {
+        guard id > lastStreamOfRound else { return }
+        assumedLimit = max(1, min(streamLimit, streams.count) / 2)
+        lastStreamOfRound = lastStream
+        streamRefusals += 1
+        guard streamRefusals > 1 else { return }
+        if streamRefusals > limits.streamRefusals { return retire(.refusedStreams) }
+        pausedUntil = now + TimeAmount(pauses.delay())
+    }
+
+    // MARK: Time
+
+    /// Checks the deadlines. Closes the connection if the peer sends nothing any more, or a drain has taken too long.
+    mutating func tick(now: NIODeadline) -> HTTP2TickAction? {
+        concludeUnanswered(now: now)
+        if !hasSettings, now - createdAt >= limits.silence + limits.ping { return .close(reason: "ConnectionLost") }
+        if let tokenEnd, now >= tokenEnd { retire(.tokenAge) }
+        if let idleLimit, isEmpty, now - lastOpened >= idleLimit { retire(.idle) }
+        // The peer allows no streams or reads no bytes. Another connection may do better.
+        if !waiting.isEmpty, now - max(lastOpened, waitingSince) >= limits.response { retire(.unresponsive) }
+        if let noStreamsSince, now - noStreamsSince >= limits.response { retire(.unresponsive) }
+        if let drainSince, now - drainSince >= limits.drain { return .close(reason: "NoResponse") }
+        if let pingSent {
+            return now - pingSent >= limits.ping ? .close(reason: "ConnectionLost") : nil
+        }
+        let isBusy = !streams.isEmpty
+        let silence = now - (isBusy ? max(lastReceived, busySince) : lastReceived)
+        guard silence >= (isBusy ? limits.silence : limits.idleSilence) else { return nil }
+        pingSent = now
+        return .ping
+    }
+
+    /// Concludes the streams whose time is up. A stream's time limit may be exceeded by a tick, so one mark per tick is
+    /// enough.
+    private mutating func concludeUnanswered(now: NIODeadline) {
+        if lastStream > marks.last?.stream ?? 0 { marks.append(Mark(stream: lastStream, at: now)) }
+        guard let due = marks.last(where: { now - $0.at >= limits.response }) else { return }
+        marks.removeAll { $0.stream <= due.stream }
+        let late = streams.filter { $0.key <= due.stream && !$0.value.isConcluded }
+        guard !late.isEmpty else { return }
+        for (id, stream) in late { conclude(id, stream.outcomeWithoutEnd(reason: "NoResponse")) }
+        // The peer has sent no response in all that time, so it will not respond to the next pushes either.
+        if now - lastResponse >= limits.response { retire(.unresponsive) }
+    }
+
+    // MARK: Results
+
+    mutating func takeOutcomes() -> [(identifier: UInt32, outcome: Outcome)] {
+        defer { outcomes = [] }
+        return outcomes
+    }
+
+    mutating func takeHealth() -> Health {
+        defer { health = Health() }
+        return health
+    }
+
+    /// Returns the streams that have their outcome and are still open, because the peer responded before the request
+    /// was complete, or too late. They must be reset.
+    mutating func takeUnclosed() -> [Int] {
+        defer { unclosed = [] }
+        return unclosed.filter { streams[$0] != nil }
+    }
+}

@@ -1,0 +1,29 @@
+import ChatDomain
+import PushWire
+import Testing
+
+@testable import APNSGateway
+
+@Suite("Apple's answers to broadcasts")
+struct BroadcastAnswerTests {
+    @Test(
+        "A status and a reason make an answer",
+        arguments: [
+            (400, "FeatureNotEnabled", BroadcastAnswer.missingCapability("FeatureNotEnabled")),
+            (400, "BroadcastFeatureNotEnabled", .missingCapability("BroadcastFeatureNotEnabled")),
+            (404, "BadPath", .gone("BadPath")), (400, "ChannelNotRegistered", .gone("ChannelNotRegistered")),
+            (400, "CannotCreateChannelConfig", .refused("CannotCreateChannelConfig")),
+            (403, "ExpiredProviderToken", .unavailable("ExpiredProviderToken")),
+            (429, "TooManyRequests", .unavailable("TooManyRequests")),
+            (503, "Service Unavailable", .unavailable("Service Unavailable")),
+        ])
+    func refusals(status: Int, reason: String, answer: BroadcastAnswer) {
+        #expect(BroadcastAnswer(ProviderRefusal(status: status, reason: reason), channel: nil) == answer)
+    }
+
+    @Test("A created channel has its id")
+    func created() {
+        #expect(
+            BroadcastAnswer(ProviderRefusal(status: 201, body: []), channel: "aB+/=") == .accepted(channel: "aB+/="))
+    }
+}

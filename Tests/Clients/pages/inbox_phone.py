@@ -1,0 +1,47 @@
+"""The inbox on a phone: the details are a sheet with Back, buttons select the panels, and the texts are German."""
+from selenium.webdriver.common.keys import Keys
+
+from checks import check, until
+from pages.helper import PHONE, SANDBOX, accessible, browser, click, find, fits, form, picture, quiet, resize, texts
+
+
+def play(relay):
+    form(cmd="join", udid="b7" * 20, token="b7" * 32, name="Pia", code="pocket")
+    form(cmd="join", udid="b8" * 20, token=0, name="Max", code="pocket")
+    form(cmd="message", udid="b8" * 20, text="Where are you?")
+    phone = browser(PHONE, dark=True)
+    phone.execute_cdp_cmd("Emulation.setUserAgentOverride", {"userAgent": "phone", "acceptLanguage": "de-DE"})
+    phone.get(SANDBOX + "/")
+    until("the message is in the list", lambda: "Max: Where are you?" in texts(phone, "#list .body"))
+    check("no sheet covers the list", not find(phone, "detail").is_displayed())
+    check("the page is German", find(phone, "inbox-title").text == "Eingang" and phone.execute_script("return document.documentElement.lang") == "de-DE")
+
+    for what, close in (
+        ("Back", lambda: find(phone, "back").click()), ("Escape", lambda: phone.switch_to.active_element.send_keys(Keys.ESCAPE)),
+        ("the phone's own Back", phone.back),
+    ):
+        click(phone, "#list li:first-child button")
+        until("the details are a sheet", lambda: find(phone, "back").is_displayed() and find(phone, "chosen").is_displayed())
+        covers = phone.execute_script("""
+            const { x, y, width, height } = document.getElementById("detail").getBoundingClientRect();
+            return x === 0 && y === 0 && width === innerWidth && height === innerHeight""")
+        check("that covers the list", covers)
+        check("with the focus on Back", phone.switch_to.active_element.get_attribute("id") == "back")
+        check("what is behind it gets no focus", phone.execute_script("return document.getElementById('inbox').inert"))
+        if what == "Back":
+            accessible(phone, "the sheet")
+            fits(phone, "the sheet")
+            picture(phone, "inbox-sheet-dark-phone")
+        close()
+        until(f"{what} closes it", lambda: not find(phone, "detail").is_displayed())
+        check("and the focus returns", phone.execute_script("return document.activeElement.matches('.banner')"))
+
+    for width in (PHONE[0], 320):
+        resize(phone, width, 700)
+        for view, shown, hidden in (("devices", "make", "fault"), ("faults", "fault", "make"), ("inbox", "list", "fault")):
+            click(phone, f"#views [data-view={view}]")
+            check(f"a button shows {view}", find(phone, shown).is_displayed() and not find(phone, hidden).is_displayed())
+            accessible(phone, f"{view} at {width} pixels")
+            fits(phone, f"{view} at {width} pixels")
+    quiet(phone, "the inbox on a phone")
+    return relay

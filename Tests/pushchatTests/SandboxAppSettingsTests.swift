@@ -1,0 +1,39 @@
+import Foundation
+import Logging
+import PushSandbox
+import TestSupport
+import Testing
+
+@testable import pushchat
+
+@Suite("The settings of a relay that uses a sandbox")
+struct SandboxAppSettingsTests {
+    @Test("The app for Android names the listener of FCM, and a service account that only the user can read")
+    func android() async throws {
+        let folder = try TemporaryFolder()
+        func address(_ port: Int) -> SandboxAddress { SandboxAddress(host: "127.0.0.1", port: port) }
+        let addresses = SandboxAddresses(
+            binary: address(1), feedback: address(2), http2: address(3), channels: address(4), control: address(5),
+            webPush: address(6), fcm: address(7), proxy: address(8))
+        let credentials = try await SandboxConfiguration(directory: folder.path + "/sandbox")
+            .credentials(logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+        try credentials.prepareServiceAccount(fcm: addresses.fcm)
+        let settings = SandboxAppSettings(gateway: .http2, addresses: addresses, credentials: credentials)
+        let android = Dictionary(uniqueKeysWithValues: settings.android.map { ($0.name, $0.value) })
+        let file = folder.path + "/sandbox/service-account.json"
+        #expect(
+            android == [
+                "gateway": "fcm", "service_account": file, "host": "127.0.0.1", "port": "7",
+                "trust": folder.path + "/sandbox/ca.pem", "answer_timeout": "5s",
+            ])
+        let attributes = try FileManager.default.attributesOfItem(atPath: file)
+        #expect(attributes[.posixPermissions] as? Int == 0o600)
+        func content() throws -> String { try String(contentsOfFile: file, encoding: .utf8) }
+        let written = try content()
+        #expect(written.contains(#""token_uri" : "https://localhost:7/token""#))
+        // A running sandbox may have written the file. It stays.
+        try credentials.prepareServiceAccount(fcm: address(9))
+        #expect(try content() == written)
+        #expect(settings.yaml.contains("  android:\n    gateway: \"fcm\"\n"))
+    }
+}
