@@ -346,6 +346,22 @@ struct AdminTests {
         #expect(relay.store.calls == [.notification(5), .deliveries(5, .failed, after: nil, limit: 1), .cancel(5)])
     }
 
+    @Test("An app without any settings lacks credentials only while pushes wait")
+    func browsersOnly() async throws {
+        for (isForBrowsersOnly, due, expected) in [
+            (false, 0, #""credentials""#), (true, 1, #""credentials""#), (true, 0, "null"),
+        ] {
+            var relay = Relay(
+                ScriptedStore(admin: AdminResponses(depths: { [QueueDepth(app: .default, due: due)] })))
+            relay.apps = [
+                AppStatus(
+                    app: .default, gateway: "http2", address: nil, topic: nil, isForBrowsersOnly: isForBrowsersOnly)
+            ]
+            let queue = try await Self.call(.get, "/v1/queue", to: relay)
+            #expect(queue.text.contains(#""waits_for":\#(expected),"due":\#(due),"#), "\(queue.text)")
+        }
+    }
+
     @Test("Metrics are served as JSON and for Prometheus")
     func metrics() async throws {
         let queue = try await Self.call(.get, "/v1/queue", to: Self.scripted())

@@ -24,13 +24,16 @@ package struct QueueDepth: Sendable, Hashable {
         self.pause = pause
     }
 
+    /// All pushes of the app in the queue.
+    package var total: Int { due + delayed + written }
+
     /// Returns the depths of apps that have pushes or a pause, in the order of their names.
     ///
     /// - Parameter pauses: The pauses of all apps.
     package static func list(_ depths: some Sequence<QueueDepth>, _ pauses: [QueuePause]) -> [QueueDepth] {
         var all = Dictionary(depths.map { ($0.app, $0) }) { first, _ in first }
         for pause in pauses { all[pause.app, default: QueueDepth(app: pause.app)].pause = pause }
-        return all.values.filter { $0.due + $0.delayed + $0.written > 0 || $0.pause != nil }
+        return all.values.filter { $0.total > 0 || $0.pause != nil }
             .sorted { $0.app < $1.app }
     }
 }
@@ -215,19 +218,22 @@ package struct AppStatus: Sendable, Hashable {
     package let address: String?
     /// The bundle id, if it is known.
     package let topic: String?
+    /// Whether nothing is configured for the app, as on a relay that serves only browsers.
+    package let isForBrowsersOnly: Bool
     /// The number of connections that are open and confirmed.
     package let connections: Int
     package let certificateExpiresAt: Timestamp?
     package let dispatch: DispatchMetrics?
 
     package init(
-        app: AppName, gateway: String, address: String?, topic: String?, connections: Int = 0,
-        certificateExpiresAt: Timestamp? = nil, dispatch: DispatchMetrics? = nil
+        app: AppName, gateway: String, address: String?, topic: String?, isForBrowsersOnly: Bool = false,
+        connections: Int = 0, certificateExpiresAt: Timestamp? = nil, dispatch: DispatchMetrics? = nil
     ) {
         self.app = app
         self.gateway = gateway
         self.address = address
         self.topic = topic
+        self.isForBrowsersOnly = isForBrowsersOnly
         self.connections = connections
         self.certificateExpiresAt = certificateExpiresAt
         self.dispatch = dispatch

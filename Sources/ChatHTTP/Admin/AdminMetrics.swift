@@ -29,7 +29,7 @@ struct AdminMetrics: Sendable {
         let now = environment.now()
         let oldest = parts.compactMap(\.depth.oldest).min()
         return Responses.json([
-            "depth": .number(parts.reduce(0) { $0 + $1.depth.due + $1.depth.delayed + $1.depth.written }),
+            "depth": .number(parts.reduce(0) { $0 + $1.depth.total }),
             "oldest_age_seconds": age(of: oldest, now: now),
             "apps": .array(
                 parts.map { .object($0.json(now: now)) }),
@@ -247,7 +247,7 @@ struct AdminMetrics: Sendable {
         }
         history.add(
             MetricsHistory.Totals(
-                queue: depths.reduce(0) { $0 + $1.due + $1.delayed + $1.written },
+                queue: depths.reduce(0) { $0 + $1.total },
                 oldest: depths.compactMap(\.oldest).map { now.seconds(since: $0) }.max() ?? 0,
                 sent: total(.sent), failed: total(.failed, .expired), messages: http.posts.snapshot.count,
                 streams: streams()))
@@ -275,7 +275,8 @@ private struct AppMetrics {
     /// The reason why the app's pushes are not sent. `nil` if there is none.
     private var waitsFor: String? {
         guard let status else { return "configuration" }
-        if status.address == nil, status.app != .web { return "credentials" }
+        let lacksCredentials = status.address == nil && status.app != .web
+        if lacksCredentials, !status.isForBrowsersOnly || depth.total > 0 { return "credentials" }
         return depth.pause == nil ? nil : "pause"
     }
 

@@ -182,7 +182,7 @@ struct QueueAPI: Sendable {
     private func response(_ app: AppName, _ pause: QueuePause?, isDryRun: Bool) async throws -> Response {
         let depth = try await environment.stores.metrics.queueDepths().first { $0.app == app }
         var json: JSONObject = [
-            "app": .string(app.text), "pushes": .number(depth.map { $0.due + $0.delayed + $0.written } ?? 0),
+            "app": .string(app.text), "pushes": .number(depth?.total ?? 0),
             "dry_run": .bool(isDryRun),
         ]
         for (name, value) in pause.json.members { json[name] = value }

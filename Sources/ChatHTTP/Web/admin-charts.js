@@ -17,7 +17,7 @@ function roundTime(highest) {
 }
 
 function hourOf(time) {
-  return new Date(time).toLocaleTimeString(chosenLocale(), { hour: "2-digit", minute: "2-digit" });
+  return new Date(time).toLocaleTimeString(chosenLocale(), { timeStyle: "short" });
 }
 
 // Draws a chart's axes and remembers its values. `tops`: the texts of the left axis and, optionally, of the right one, from the

@@ -22,11 +22,7 @@ function problemsOf(stats, ready, warnings) {
     if (app.credentials_refused) {
       problems.push({ rank: 1, title: words("verdict.refused", { name }), text: why, remedy: "verdict.correct", command: "pushchat reload" });
     } else if (app.waits_for === "credentials") {
-      // On a relay for browsers only, nothing is configured for the app.
-      const isForPhones = count || app.topic || app.gateway !== "http2";
-      if (isForPhones) {
-        problems.push({ rank: 3, title: words("verdict.noCredentials", { name }), text: waits, remedy: "verdict.addKey", command: "pushchat reload" });
-      }
+      problems.push({ rank: 3, title: words("verdict.noCredentials", { name }), text: waits, remedy: "verdict.addKey", command: "pushchat reload" });
     } else if (app.waits_for === "configuration") {
       problems.push({ rank: 4, title: words("verdict.noApp", { name }), text: waits, remedy: "verdict.addApp", tab: "queue" });
     } else if (app.waits_for === "pause") {

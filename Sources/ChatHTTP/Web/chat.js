@@ -334,7 +334,7 @@ document.addEventListener("visibilitychange", () => {
 
 // MARK: Messages
 
-const timeOf = new Intl.DateTimeFormat(chosenLocale(), { hour: "2-digit", minute: "2-digit" });
+const timeOf = new Intl.DateTimeFormat(chosenLocale(), { timeStyle: "short" });
 const dayOf = new Intl.DateTimeFormat(chosenLocale(), { weekday: "long", day: "numeric", month: "long" });
 
 function take(message, isLive = false) {

@@ -68,7 +68,7 @@ function restart() {
 }
 
 function timeText(text) {
-  return new Date(text).toLocaleTimeString(chosenLocale(), { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  return new Date(text).toLocaleTimeString(chosenLocale(), { timeStyle: "medium" });
 }
 
 function add(notification, isFresh) {

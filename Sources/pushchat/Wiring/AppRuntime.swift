@@ -40,7 +40,8 @@ final class AppRuntime: Sendable {
         let (app, credentials) = current.withLock { $0 }
         return AppStatus(
             app: name, gateway: app.gateway.rawValue, address: credentials.push.map { "\($0.host):\($0.port)" },
-            topic: app.topic ?? credentials.certificate?.topic, connections: gateway.openConnections,
+            topic: app.topic ?? credentials.certificate?.topic, isForBrowsersOnly: app.isForBrowsersOnly,
+            connections: gateway.openConnections,
             certificateExpiresAt: credentials.certificate.map {
                 Timestamp(seconds: Int64($0.notAfter.timeIntervalSince1970))
             }, dispatch: progress.metrics)
