@@ -41,9 +41,10 @@ async function fetchJSON(path, options, timeout = 10000) {
   throw new Refused(response.status, message ?? "The server answered " + response.status, answer.error?.code, answer.field);
 }
 
-async function callJSON(method, path, body, headers = {}) {
-  if (body === undefined) return fetchJSON(path, { method, headers });
-  return fetchJSON(path, { method, headers: { "Content-Type": "application/json", ...headers }, body: JSON.stringify(body) });
+async function callJSON(method, path, body, headers = {}, timeout) {
+  if (body === undefined) return fetchJSON(path, { method, headers }, timeout);
+  const typed = { "Content-Type": "application/json", ...headers };
+  return fetchJSON(path, { method, headers: typed, body: JSON.stringify(body) }, timeout);
 }
 
 // Shows an error in the page's error element. Hides the element if there is none.

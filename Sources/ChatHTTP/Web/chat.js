@@ -39,9 +39,9 @@ function call(room, fields, headers = {}, path = "/api.php") {
   return callRelay(path, { ...fields, udid: room.udid }, headers);
 }
 
-// Whether the relay does not know the member, or no longer does.
+// Whether the relay does not know the member, or no longer does. A proxy's 404 has no code, and deletes nothing.
 function isGone(error) {
-  return error instanceof Refused && error.status === 404;
+  return error instanceof Refused && error.code === "not_joined";
 }
 
 // MARK: Login
@@ -164,7 +164,7 @@ function showTitle() {
 // Deletes everything about a room that this browser has left.
 function forget(room, reason) {
   rooms = rooms.filter((other) => other !== room);
-  memory.set("room." + room.udid, undefined);
+  for (const part of ["room.", "outbox."]) memory.set(part + room.udid, undefined);
   rememberRooms();
   if (!room.isLeft) rememberRemoved(room, true);
   // The stream may report that the member left before the call returns.
@@ -188,17 +188,22 @@ function vacate(reason) {
   byId("code").focus();
 }
 
+// The room that the dialog asks about. A notification may open another room meanwhile.
+let leaving = null;
+
 // Leaving deletes the history, so a dialog asks first.
 byId("leave").addEventListener("click", () => {
   byId("menu").hidePopover();
-  byId("leaving-title").textContent = words("leave.title", { room: isolated(nameOf(current)) });
+  leaving = current;
+  byId("leaving-title").textContent = words("leave.title", { room: isolated(nameOf(leaving)) });
   byId("leaving").showModal();
 });
 byId("stay").addEventListener("click", () => byId("leaving").close());
 
 byId("really-leave").addEventListener("click", async () => {
   byId("leaving").close();
-  const room = current;
+  const room = leaving;
+  if (!rooms.includes(room)) return;
   byId("leave").disabled = true;
   room.isLeft = true;
   try {
@@ -272,7 +277,11 @@ async function connect() {
     say("");
     rooms.forEach(sendOutbox);
   });
-  source.addEventListener("message", (event) => take(JSON.parse(event.data), true));
+  source.addEventListener("message", (event) => {
+    const message = JSON.parse(event.data);
+    if (message.id > room.cursor) take(message, true);
+    else if (stream === source) startAgain(room);
+  });
   source.addEventListener("room", (event) => {
     const { members, title } = JSON.parse(event.data);
     retitle(room, title);
@@ -294,6 +303,13 @@ async function connect() {
   source.addEventListener("error", () => {
     if (stream === source) lost();
   });
+}
+
+// Reads the whole room again. A stream sends only messages after the requested one, so the relay has another database.
+function startAgain(room) {
+  Object.assign(room, { cursor: 0, messages: [], unreadFrom: undefined });
+  showLog();
+  connect();
 }
 
 // Reconnects. Reading the list first fills the gap, whatever the reason was.
@@ -624,7 +640,7 @@ byId("really-erase").addEventListener("click", async () => {
     await call(room, { cmd: "delete", id: message.id });
   } catch (error) {
     // Another tab may have deleted it already.
-    if (!isGone(error)) {
+    if (error.code !== "not_found") {
       byId("erase-problem").textContent = error instanceof Refused ? error.message : words("unreachable");
       byId("erase-problem").hidden = false;
       return;
@@ -797,6 +813,7 @@ byId("compose").addEventListener("submit", (event) => {
   if (!text || encoder.encode(text).length > limit) return;
   const item = { key: random(16), text, problem: null };
   current.outbox.push(item);
+  rememberItem(item, current);
   field.value = "";
   count();
   current.unreadFrom = undefined;
@@ -831,7 +848,7 @@ async function deliver(item, room) {
   item.problem = null;
   item.isInProgress = true;
   showOutbox();
-  remember(room);
+  rememberItem(item, room);
   try {
     const answer = await call(room, { cmd: "message", text: item.text }, { "Idempotency-Key": item.key });
     item.id = answer.id;
@@ -841,14 +858,13 @@ async function deliver(item, room) {
       forget(room, reasons.left);
       return true;
     }
-    // A proxy answers with 502 while the relay restarts.
-    const isRefusal = error instanceof Refused && error.status < 500;
-    item.isRefused = isRefusal;
+    // The relay's errors have a code, and a proxy's errors do not. At 429 the relay accepts the message later.
+    item.isRefused = error instanceof Refused && error.code !== undefined && error.status < 500 && error.status !== 429;
     item.problem = error instanceof Refused ? error.message : words("outbox.unreachable");
   }
   item.isInProgress = false;
   showOutbox();
-  remember(room);
+  rememberItem(item, room);
   return !item.problem || item.isRefused;
 }
 
@@ -862,6 +878,7 @@ function settle(message) {
 
 function drop(item, room) {
   room.outbox = room.outbox.filter((other) => other !== item);
+  rememberItem(item, room);
   showOutbox();
 }
 
@@ -886,7 +903,6 @@ function showOutbox() {
       away.type = "button";
       away.addEventListener("click", () => {
         drop(item, room);
-        remember(room);
       });
       line.append(again, away);
     }

@@ -34,15 +34,28 @@ let current = null;
 
 // Restores a room. `draft` and `unread` last as long as the page. `was` is the room's hash in notifications under its old code.
 function recall({ udid, name, code, title, was }) {
-  const { cursor = 0, messages = [], outbox = [] } = memory.get("room." + udid, {});
+  // Version 0.4 stored the outbox with the messages.
+  const { cursor = 0, messages = [], outbox: old = [] } = memory.get("room." + udid, {});
+  const outbox = memory.get("outbox." + udid, old).filter((item) => item.id === undefined || item.id > cursor);
   outbox.forEach((item) => delete item.isInProgress);
   return { udid, name, code, title, was, cursor, messages, outbox, draft: "", unread: 0 };
 }
 
 function remember(room) {
   if (!rooms.includes(room)) return;
-  const { udid, cursor, messages, outbox } = room;
-  memory.set("room." + udid, { cursor, messages: messages.slice(-kept), outbox });
+  const { udid, cursor, messages } = room;
+  memory.set("room." + udid, { cursor, messages: messages.slice(-kept) });
+}
+
+// Stores an item of a room's outbox, or removes it from the store if it is no longer in the outbox. Leaves the other items
+// alone, because another tab may have changed them.
+function rememberItem(item, room) {
+  if (!rooms.includes(room)) return;
+  const items = memory.get("outbox." + room.udid, []);
+  const index = items.findIndex(({ key }) => key === item.key);
+  const { isInProgress, ...stored } = item;
+  items.splice(index < 0 ? items.length : index, 1, ...(room.outbox.includes(item) ? [stored] : []));
+  memory.set("outbox." + room.udid, items);
 }
 
 function rememberRooms() {
@@ -224,6 +237,15 @@ function showBadge() {
   const total = unreadInAll();
   (total ? navigator.setAppBadge?.(total) : navigator.clearAppBadge?.())?.catch(() => {});
 }
+
+// Another tab has changed a room's outbox. Both tabs send an item with the same idempotency key, so it arrives once.
+addEventListener("storage", (event) => {
+  const room = rooms.find((room) => event.key === "pushchat.outbox." + room.udid);
+  if (!room) return;
+  const known = new Map(room.outbox.map((item) => [item.key, item]));
+  room.outbox = memory.get("outbox." + room.udid, []).map((item) => Object.assign(known.get(item.key) ?? {}, item));
+  if (room === current) showOutbox();
+});
 
 // Another tab has joined or left a room.
 addEventListener("storage", (event) => {

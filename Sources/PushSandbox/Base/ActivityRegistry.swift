@@ -187,12 +187,13 @@ struct ActivityRegistry: Sendable {
     /// Returns at most `limit` activities with an id above `since`, and the `since` of the next page.
     func page(since: Int, limit: Int) -> (activities: [SandboxActivity], next: Int) {
         var page: [SandboxActivity] = []
+        guard since < lastID else { return (page, lastID) }
         var id = max(since + 1, oldest)
         while id <= lastID, page.count < limit {
             if let activity = activities[id] { page.append(activity) }
             id += 1
         }
-        return (page, page.last?.id ?? max(lastID, 0))
+        return (page, page.last?.id ?? lastID)
     }
 
     private mutating func stopListening(_ activity: SandboxActivity) {

@@ -46,7 +46,7 @@ extension ControlAPI {
 
     private func endActivity(_ text: String) throws -> Response {
         let activity = state.withLock { state in
-            Int(text).flatMap { state.activities.end($0, at: self.state.now()) }
+            Self.id(text).flatMap { state.activities.end($0, at: self.state.now()) }
         }
         guard let activity else { throw ControlError(.notFound, "id: there is no such activity") }
         return try Response.json(activity)

@@ -67,7 +67,9 @@ extension ControlAPI {
         }
         let (connection, app): (FCMPhone.Connection?, FCMPhone.AppState?) = (try choice(.connection), try choice(.app))
         let installation = state.withLock { state in
-            Int(text).flatMap { state.setInstallation(id: $0, connection: connection, app: app, at: self.state.now()) }
+            Self.id(text).flatMap {
+                state.setInstallation(id: $0, connection: connection, app: app, at: self.state.now())
+            }
         }
         guard let installation else { throw ControlError(.notFound, "id: there is no such installation with the app") }
         return try Response.json(installation)
@@ -75,7 +77,7 @@ extension ControlAPI {
 
     private func removeInstallation(_ text: String) throws -> Response {
         let installation = state.withLock { state in
-            Int(text).flatMap { state.removeInstallation(id: $0, at: self.state.now()) }
+            Self.id(text).flatMap { state.removeInstallation(id: $0, at: self.state.now()) }
         }
         guard let installation else { throw ControlError(.notFound, "id: there is no such installation") }
         return try Response.json(installation)

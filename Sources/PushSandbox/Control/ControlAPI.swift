@@ -225,13 +225,16 @@ struct ControlAPI: Sendable {
 
     private func removeBrowser(_ text: String) throws -> Response {
         let browser = state.withLock { state in
-            Int(text).flatMap { state.removeBrowser(id: $0, at: self.state.now()) }
+            Self.id(text).flatMap { state.removeBrowser(id: $0, at: self.state.now()) }
         }
         guard let browser else { throw ControlError(.notFound, "id: there is no such browser") }
         return try Response.json(browser)
     }
 
     // MARK: Fields
+
+    /// Parses the number of a browser, an installation or an activity. The first one is 1.
+    static func id(_ text: String) -> Int? { Int(text).flatMap { $0 > 0 ? $0 : nil } }
 
     /// Parses the `since` and `limit` of a list.
     func page(_ request: Request) throws(ControlError) -> (since: Int, limit: Int) {

@@ -129,8 +129,9 @@ struct AccessTokens: Sendable {
         guard [ServiceAccount.audience, account.tokenURL].contains(claims.aud) else {
             throw .grant("Invalid JWT: aud must be \(ServiceAccount.audience) or \(account.tokenURL).")
         }
-        guard (0...Self.assertionLifetime).contains(claims.exp - claims.iat),
-            claims.iat <= now + Self.clockTolerance, now - Self.clockTolerance < claims.exp
+        // The first rules keep the difference in the last one from overflowing.
+        guard claims.iat >= 0, claims.iat <= now + Self.clockTolerance, now - Self.clockTolerance < claims.exp,
+            (0...Self.assertionLifetime).contains(claims.exp - claims.iat)
         else {
             throw .grant(
                 "Invalid JWT: Token must be a short-lived token (60 minutes) and in a reasonable timeframe. Check your iat "

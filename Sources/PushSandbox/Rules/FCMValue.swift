@@ -149,6 +149,9 @@ struct FCMDuration: Sendable, Hashable {
     /// Whole seconds, rounded down.
     let seconds: Int64
 
+    /// The seconds that `google.protobuf.Duration` allows: 10,000 years in both directions.
+    private static let limits: ClosedRange<Int64> = -315_576_000_000...315_576_000_000
+
     /// `nil` if the text has another form.
     init?(_ text: String) {
         guard text.hasSuffix("s") else { return nil }
@@ -157,6 +160,7 @@ struct FCMDuration: Sendable, Hashable {
         guard let whole = parts.first else { return nil }
         let isNegative = whole.hasPrefix("-")
         guard digits(isNegative ? whole.dropFirst() : whole), let seconds = Int64(whole),
+            Self.limits.contains(seconds),
             parts.count == 1 || (digits(parts[1]) && parts[1].count <= 9)
         else { return nil }
         self.seconds = isNegative && parts.count == 2 ? seconds - 1 : seconds

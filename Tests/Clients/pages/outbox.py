@@ -1,6 +1,6 @@
 """Messages that a browser writes without a connection."""
 from checks import check, until
-from pages.helper import browser, click, enter, find, form, lose_network, quiet, say, texts
+from pages.helper import RELAY, browser, click, enter, find, form, lose_network, quiet, say, texts
 
 
 def play(relay):
@@ -54,5 +54,51 @@ def play(relay):
     until("a refused message does not hold up the next one", lambda: texts(driver)[-1] == "the next")
     check("it stays with its reason", texts(driver, "#outbox .problem") == ["text: refused"])
     click(driver, "#outbox li button", "Delete")
+
+    # The relay limits the rate. The messages wait, and keep their order.
+    driver.execute_script("""
+        window.fetch = async (path, options) => options?.body?.get?.("text") !== "too fast" ? real(path, options)
+          : new Response(JSON.stringify({ error: { code: "too_many_requests", message: "slower" } }), { status: 429 });""")
+    say(driver, "too fast")
+    until("a message above the limit waits", lambda: texts(driver, "#outbox .problem") == ["slower"])
+    say(driver, "after it")
+    driver.execute_script("window.fetch = real; sendOutbox(current)")
+    until("and is sent before the next one", lambda: texts(driver)[-2:] == ["too fast", "after it"])
+
+    # A proxy answers while the relay restarts. Only the relay knows who is a member.
+    driver.execute_script("""
+        window.asked = 0;
+        window.fetch = async () => { asked += 1; return new Response("<h1>404</h1>", { status: 404 }); };
+        connect();""")
+    say(driver, "past the proxy")
+    until("a proxy's 404 is no refusal", lambda: "404" in "".join(texts(driver, "#outbox .problem"))
+          and driver.execute_script("return asked") > 2)
+    check("and deletes nothing", driver.execute_script("return rooms.length") == 1 and texts(driver)[-1] == "after it")
+    driver.execute_script("window.fetch = real; connect()")
+    until("the message is sent afterwards", lambda: texts(driver)[-1] == "past the proxy")
+
+    # Two tabs show the same room. One of them cannot send, and is closed.
+    driver.execute_script("""window.fetch = async (path, options) => {
+        if (options?.body?.get?.("cmd") === "message") throw new TypeError("lost");
+        return real(path, options);
+    }""")
+    first = driver.current_window_handle
+    say(driver, "from the first tab")
+    until("it waits in the first tab", lambda: texts(driver, "#outbox .problem"))
+    driver.switch_to.new_window("tab")
+    driver.get(RELAY + "/")
+    until("the second tab shows it too", lambda: "from the first tab" in texts(driver) + texts(driver, "#outbox .bubble"))
+    second = driver.current_window_handle
+    driver.switch_to.window(first)
+    driver.close()
+    driver.switch_to.window(second)
+    until("the second tab has sent it once", lambda: texts(driver).count("from the first tab") == 1
+          and texts(driver, "#outbox li") == [])
+
+    # A database that was restored has lower ids than the page.
+    driver.execute_script("current.cursor += 1000")
+    shown = texts(driver)
+    form(cmd="message", udid="a1" * 20, text="after a restore")
+    until("the page reads a restored room again", lambda: texts(driver) == [*shown, "after a restore"])
     quiet(driver, "unsent messages")
     return relay

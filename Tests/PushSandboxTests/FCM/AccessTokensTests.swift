@@ -85,6 +85,8 @@ struct AccessTokensTests {
             ("invalid_grant", try Self.form(account) { $0.exp = $0.iat + 3601 }),
             ("invalid_grant", try Self.form(account) { ($0.iat, $0.exp) = ($0.iat - 4000, $0.exp - 4000) }),
             ("invalid_grant", try Self.form(account) { ($0.iat, $0.exp) = ($0.iat + 400, $0.exp + 400) }),
+            ("invalid_grant", try Self.form(account) { ($0.iat, $0.exp) = (-1, .max) }),
+            ("invalid_grant", try Self.form(account) { ($0.iat, $0.exp) = (.min, .min) }),
             ("invalid_scope", try Self.form(account) { $0.scope = "https://www.googleapis.com/auth/drive" }),
             ("unsupported_grant_type", ["grant_type": "password"]),
             ("invalid_request", ["grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer"]),

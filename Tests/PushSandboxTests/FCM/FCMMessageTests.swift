@@ -87,6 +87,11 @@ struct FCMMessageTests {
                 #""android":{"ttl":"1 day"}"#, "message.android.ttl",
                 #"Invalid value at 'message.android.ttl' (type.googleapis.com/google.protobuf.Duration), "1 day""#
             ),
+            (
+                #""android":{"ttl":"-9223372036854775808.5s"}"#, "message.android.ttl",
+                "Invalid value at 'message.android.ttl' (type.googleapis.com/google.protobuf.Duration), "
+                    + #""-9223372036854775808.5s""#
+            ),
             (#""android":{"ttl":"2419201s"}"#, "message.android.ttl", "Invalid ttl: must be from 0s to 2419200s."),
             (#""data":{"google.a":"1"}"#, "message.data", "Invalid data payload key: google.a"),
             (#""android":{"data":{"from":"1"}}"#, "message.android.data", "Invalid data payload key: from"),

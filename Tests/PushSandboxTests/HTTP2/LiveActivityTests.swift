@@ -175,6 +175,13 @@ struct LiveActivityTests {
             #expect(try await sandbox.control(.delete, "/activities/1").status == 200)
             #expect(try await push(client, token, Self.update(at: 2, "{}")).reason == "Unregistered")
             #expect(try await sandbox.control(.delete, "/activities/9").status == 404)
+            let afterAll = try await sandbox.control(.get, "/activities?since=\(Int.max)")
+            #expect(afterAll.body == #"{"activities":[],"next":1}"#)
+            for list in ["activities", "browsers", "installations"] {
+                for id in [Int.min, -1, 0, .max] {
+                    #expect(try await sandbox.control(.delete, "/\(list)/\(id)").status == 404)
+                }
+            }
             for (fields, field) in [
                 (#""channel":"AAAA""#, "channel"), (#""token":"x""#, "token"), (#""token":"\#(token)""#, "token"),
                 (#""topic":"a b""#, "topic"), (#""name":"x""#, "name"),
