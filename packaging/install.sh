@@ -69,7 +69,9 @@ wanted=$(awk -v name="$name" '$2 == name { print $1 }' "$sums")
 [ "$(sha256sum <"$tarball" | cut -d ' ' -f 1)" = "$wanted" ] || fail "$name is damaged, or is another file than in $sums"
 echo "The checksum is good."
 # Before anything is installed, run the program once: it must be for this machine, and needs SQLite, zlib, libstdc++ and libgcc.
-work=$(mktemp -d)
+# /tmp may forbid to run programs.
+install -d /usr/local
+work=$(mktemp -d -p /usr/local)
 trap 'rm -rf "$work"' EXIT
 tar --extract --gzip --file "$tarball" --directory "$work" --strip-components 1 --no-same-owner
 "$work/pushchat" --version || fail "the program does not run here: it needs this kind of processor, glibc 2.36 or later, SQLite, zlib, libstdc++ and libgcc"

@@ -149,7 +149,9 @@ package struct WebPushFormat: PushFormat {
         let document = try content.document()
         try BrowserDocument.check(document)
         guard let translated = translated(document, collapseID: content.collapseID) else {
-            throw .invalid("alert", "must have a text for browsers of app \(app): they show every push")
+            throw .invalid(
+                content.payload == nil ? "alert" : "payload",
+                "must have a text for browsers of app \(app): they show every push")
         }
         let (size, limit) = (translated.utf8.count, Self.payloadLimit)
         guard size <= limit else {

@@ -457,6 +457,19 @@ struct AdminTests {
         #expect(relay.store.calls.isEmpty)
     }
 
+    @Test("A token that the named app's gateway does not take is refused")
+    func otherTokens() async throws {
+        let tokens = #""to":{"tokens":["\#(Sample.token)","cAAAAAAAAAAAAAAAAAAAA1:APA91bHexampleexample"]}"#
+        let relay = Self.scripted()
+        let answer = try await Self.call(
+            .post, "/v1/notifications", #"{\#(tokens),"app":"98Z3R5XU29.com.51work6.PushChat","alert":"x"}"#, to: relay)
+        #expect(answer.status == .badRequest && answer.text.contains(#""field":"to.tokens""#), "\(answer.text)")
+        #expect(relay.store.calls.isEmpty)
+        // Without an app, the store finds each token's app.
+        let mixed = try await Self.call(.post, "/v1/notifications", #"{\#(tokens),"alert":"x"}"#, to: relay)
+        #expect(mixed.status == .accepted)
+    }
+
     @Test("The payload limit is that of the push type and of the named app")
     func sizes() async throws {
         var relay = Self.scripted()

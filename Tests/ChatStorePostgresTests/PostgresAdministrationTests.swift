@@ -111,6 +111,17 @@ struct PostgresAdministrationTests {
         #expect(try bench.states() == "cancelled failed pending" || bench.states() == "failed cancelled pending")
     }
 
+    @Test("A retry succeeds where a due push has the same id")
+    func retriedSameNumber() async throws {
+        let bench = try await CommandFixture()
+        try bench.insert(2)
+        #expect(try await bench.lease() == [1, 2])
+        #expect(try await bench.settle(1...2, Transition(.failed(reason: "Bad"))) == 2)
+        try bench.fixture.query("INSERT INTO push_queue (message_id, device_token, payload) VALUES (1, 'aa', '{}')")
+        #expect(try await bench.queue.retry(.ids([1, 2]), progress: Self.nobody) == 2)
+        #expect(try bench.states() == "pending pending pending")
+    }
+
     @Test("A retry that a relay has leased stays there; one that waits becomes due at once, for any relay")
     func retried() async throws {
         let bench = try await CommandFixture(2)

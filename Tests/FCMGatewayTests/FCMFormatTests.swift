@@ -148,11 +148,16 @@ struct FCMFormatTests {
             (#"{"aps":{"alert":"x"},"google.a":1}"#, "InvalidMessage: custom must not have the member google.a"),
             (#"{"aps":{"alert":"x"},"body":1}"#, "InvalidMessage: custom must not have the member body"),
             (#"{}"#, "InvalidMessage: payload must not be empty"),
+            (#"{"\u0000":1}"#, "InvalidMessage: payload must have aps"),
+            (#"{"aps":{},"gcm\u0000\u00e9\#(String(repeating: "x", count: 300))":1}"#, "InvalidMessage: custom"),
             ("[1]", "InvalidJSON"), ("", "PayloadEmpty"),
         ])
     func refused(_ document: String, _ reason: String) {
         let refusal = #expect(throws: PushRefusal.self) { try format(.data).push(row(document), identifier: 1) }
         #expect(refusal?.reason.hasPrefix(reason) == true, "\(refusal?.reason ?? "")")
+        // Both databases can store the reason, and the log shows it.
+        #expect(refusal?.reason.utf8.count ?? 0 <= 200)
+        #expect(refusal?.reason.utf8.allSatisfy { (0x20...0x7E).contains($0) } == true)
     }
 
     @Test("A token of Apple's is refused, and a large payload")
@@ -179,6 +184,9 @@ struct FCMFormatTests {
         let composed = try format(.data).compose(good, for: AppName("android"))
         #expect(composed.pushType == Push.background && composed.priority == 5)
         #expect(composed.payload == #"{"aps":{"content-available":1}}"#)
+        let whole: JSONObject = ["data": .object(["kind": .string("sync")]), "android": .object(["ttl": .string("600s")])]
+        let raw = try NotificationContent(["payload": .object(whole)], now: Timestamp(seconds: 1))
+        #expect(try format(.data).compose(raw, for: AppName("android")).payload == JSONValue.object(whole).description)
     }
 
     // MARK: The request

@@ -29,7 +29,7 @@ final class StoreFixture: Sendable {
             settings: {
                 StoreSettings(
                     format: { StoreFixture.format(of: $0, namesMessage: namesMessage) },
-                    defaultApp: defaultApp, keepsUsage: keepsUsage(), apps: apps)
+                    defaultApp: defaultApp, firebaseApp: StoreFixture.firebaseApp, keepsUsage: keepsUsage(), apps: apps)
             },
             now: { self.time.now }, logger: .silent)
     }

@@ -52,7 +52,7 @@ package enum DeviceToken: Sendable, Hashable, CustomStringConvertible {
 
     /// Whether the text has the form of a Firebase installation id, or of a registration token: such an id, a colon, and
     /// base64url. No token of Apple's has one of these forms: an id is shorter, and a token has no colon.
-    private static func isFirebase(_ text: String) -> Bool {
+    package static func isFirebase(_ text: String) -> Bool {
         guard text.utf8.count <= longestFirebase, let first = text.utf8.first,
             (UInt8(ascii: "c")...UInt8(ascii: "f")).contains(first)
         else { return false }

@@ -141,6 +141,8 @@ package struct StoreSettings: Sendable {
     package var history: RoomHistory
     /// The app of another program's pushes that name no app.
     package var defaultApp: AppName
+    /// The app of Android phones that name no app. `nil` if no app has a gateway to FCM.
+    package var firebaseApp: AppName?
     /// Whether to store the versions and models that apps report, and the times at which devices were seen.
     package var keepsUsage: Bool
     /// The configured apps. `nil` allows any app.
@@ -149,12 +151,14 @@ package struct StoreSettings: Sendable {
     package init(
         format: @escaping @Sendable (AppName) -> any PushFormat, expiration: Duration? = nil,
         history: RoomHistory = .joined,
-        defaultApp: AppName = .default, keepsUsage: Bool = true, apps: Set<AppName>? = nil
+        defaultApp: AppName = .default, firebaseApp: AppName? = nil, keepsUsage: Bool = true,
+        apps: Set<AppName>? = nil
     ) {
         self.format = format
         self.expiration = expiration
         self.history = history
         self.defaultApp = defaultApp
+        self.firebaseApp = firebaseApp
         self.keepsUsage = keepsUsage
         self.apps = apps
     }
@@ -162,4 +166,9 @@ package struct StoreSettings: Sendable {
     /// Returns the configured name of an app. Rows have the name `default` if they were written before the app had a
     /// name, or by another program.
     package func current(_ app: String) -> AppName { app == AppName.default.text ? defaultApp : AppName(app) }
+
+    /// Returns the app of a token that no device has, if the caller names no app.
+    package func app(ofToken token: String) -> AppName {
+        DeviceToken.isFirebase(token) ? firebaseApp ?? defaultApp : defaultApp
+    }
 }

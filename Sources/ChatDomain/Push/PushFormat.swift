@@ -89,10 +89,14 @@ package struct ComposedNotification: Sendable, Hashable {
 
 /// The reason why a gateway can never accept a row, in the gateway's own terms if it has any.
 package struct PushRefusal: Error, Sendable, Hashable {
+    /// The maximum number of characters of a reason.
+    private static let longest = 200
+
+    /// Printable ASCII characters. The reason may quote the row, and the database must be able to store it.
     package let reason: String
 
     package init(_ reason: String) {
-        self.reason = reason
+        self.reason = reason.printableASCII(limit: Self.longest)
     }
 }
 

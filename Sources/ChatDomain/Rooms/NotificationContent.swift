@@ -137,14 +137,10 @@ package struct NotificationContent: Sendable, Hashable {
         return document
     }
 
-    /// Checks a whole payload: the values of Apple's keys must have the right types.
+    /// Checks a whole payload: the values of Apple's keys must have the right types. Each gateway kind checks its own
+    /// members.
     private static func checked(_ document: JSONObject) throws(ChatError) -> JSONObject {
-        guard let value = document["aps"] else {
-            guard document["mdm"] != nil || document["notification"]?.object != nil else {
-                throw .invalid("payload", "must have the member aps")
-            }
-            return document
-        }
+        guard let value = document["aps"] else { return document }
         guard let aps = value.object else { throw .invalid("payload.aps", "must be an object, is \(value.kind)") }
         func present(_ name: String) -> JSONValue? { aps[name] == .null ? nil : aps[name] }
         if let alert = present("alert") { try requireAlert(alert, "payload.aps.alert") }

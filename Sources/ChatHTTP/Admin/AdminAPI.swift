@@ -275,6 +275,10 @@ struct AdminAPI: Sendable {
             throw ChatError(.forbidden, "This token may not send to this audience", field: "to")
         }
         let app = try app(body.text("app"))
+        if let app, app != .web, case .tokens(let tokens) = audience {
+            let format = environment.configuration.format(of: app)
+            for token in tokens { try format.check(token, field: "to.tokens") }
+        }
         let content = try NotificationContent(body.object, now: environment.now(), isRepeat: key != nil)
         let composed = try compose(content, for: app)
         return NotificationRequest(

@@ -44,7 +44,10 @@ extension QueueFilter {
             conditions.append(dialect.isAny("q.state || ''", of: list, "text"))
         }
         if let token {
-            let given = "lower(replace(replace(replace(q.device_token, ' ', ''), '<', ''), '>', ''))"
+            // Scripts may write Apple's tokens in other forms. Google's tokens have one form, in both cases.
+            let given =
+                token.isFirebase
+                ? "q.device_token || ''" : "lower(replace(replace(replace(q.device_token, ' ', ''), '<', ''), '>', ''))"
             conditions.append("\(given) = \(parameters.text(token.description))")
         }
         if let reason { conditions.append("q.reason = \(parameters.text(reason))") }

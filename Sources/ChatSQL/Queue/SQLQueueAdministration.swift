@@ -14,6 +14,9 @@ package protocol QueueTable: Sendable {
 
     /// Prepares a transaction that looks for pushes by id.
     func prepare(_ transaction: Database.Transaction) throws
+    /// Gives new ids to the settled pushes that match `condition` and whose ids other pushes also have. Returns the new
+    /// ids.
+    func renumber(_ pushIDs: [Int64], where condition: String, _ transaction: Database.Transaction) throws -> [Int64]
     /// Adds to the counts of notifications, by final state. The last statement of a transaction.
     func add(_ counts: [NotificationID: [PushState: Int]], _ transaction: Database.Transaction) throws
     /// Begins or continues to cancel a whole notification.
@@ -26,6 +29,13 @@ package protocol QueueTable: Sendable {
     func changed(_ change: QueueChange, _ changed: ChangedPushes)
     /// Tells this process that an app was paused or resumed, after the commit.
     func pausesChanged(of app: AppName) async throws(ChatError)
+}
+
+extension QueueTable {
+    /// Push ids are unique in SQLite.
+    package func renumber(
+        _ pushIDs: [Int64], where condition: String, _ transaction: Database.Transaction
+    ) throws -> [Int64] { [] }
 }
 
 /// A part of a notification's cancellation.
@@ -184,8 +194,9 @@ package struct SQLQueueAdministration<Table: QueueTable>: QueueAdministration {
         var changed = ChangedPushes(time: now)
         let leased = pushIDs.first.map { first in table.leased(in: first...max(first, pushIDs.last ?? first)) } ?? []
         let held = IDRanges(leased)
-        let free = leased.isEmpty ? pushIDs : pushIDs.filter { !held.contains($0) }
+        var free = leased.isEmpty ? pushIDs : pushIDs.filter { !held.contains($0) }
         try table.prepare(transaction)
+        if statement.makesDue { free += try table.renumber(free, where: statement.condition, transaction) }
         let isChosen = transaction.dialect.isAny("q.message_id", of: "$1", "bigint")
         let rows = try transaction.rows(
             """

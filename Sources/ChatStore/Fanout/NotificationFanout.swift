@@ -145,8 +145,10 @@ struct NotificationFanout {
         if request.skipsUnchanged, case .tag = items[item] {
             earlier = JSONValue.texts(items[..<item].compactMap(\.value)).description
         }
+        let value = items[item].value
         return [
-            "id": id, "item": items[item].value, "after": after, "until": until, "app": request.app?.text,
+            "id": id, "item": value, "tokenApp": (request.app ?? value.map(settings.app(ofToken:)))?.text,
+            "after": after, "until": until, "app": request.app?.text,
             "defaultApp": settings.defaultApp.text, "now": now.sqlText, "expires": request.expiration,
             "priority": request.priority.map { Int64($0) }, "notBefore": request.notBefore?.milliseconds,
             "type": request.pushType, "collapse": request.collapseID, "payload": request.payload,
@@ -279,7 +281,7 @@ extension AudienceItem {
     /// The token and the app of the push, and the id that defines the order.
     var columns: (token: String, app: String, id: String) {
         switch self {
-        case .token: (":item", Self.current("coalesce(d.app, :app, :defaultApp)"), "d.device_id")
+        case .token: (":item", Self.current("coalesce(d.app, :tokenApp)"), "d.device_id")
         case .room: ("u.device_token", Self.current("u.app"), "u.member_id")
         case .tag: ("d.device_token", Self.current("d.app"), "t.device_id")
         case .user, .all: ("d.device_token", Self.current("d.app"), "d.device_id")

@@ -62,6 +62,21 @@ package struct PostgresQueueTable: QueueTable {
         transaction.pipeline("SET LOCAL enable_seqscan = off")
     }
 
+    /// A push id is unique only within a partition, and a retry moves pushes out of several partitions into one.
+    package func renumber(
+        _ pushIDs: [Int64], where condition: String, _ transaction: PostgresTransaction
+    ) throws -> [Int64] {
+        try transaction.rows(
+            """
+            UPDATE push_queue q SET message_id = nextval('push_queue_message_id_seq')
+            WHERE q.settled_on IS NOT NULL AND q.message_id = ANY ($1::bigint[]) AND (\(condition)) AND EXISTS (
+                SELECT FROM push_queue o
+                WHERE o.message_id = q.message_id AND o.settled_on IS DISTINCT FROM q.settled_on)
+            RETURNING q.message_id
+            """, [.ints(pushIDs)]
+        ).map { try $0.int(0) }
+    }
+
     package func add(_ counts: [NotificationID: [PushState: Int]], _ transaction: PostgresTransaction) {
         SettlementWriter.add(counts, transaction)
     }

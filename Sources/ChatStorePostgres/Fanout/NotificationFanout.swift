@@ -258,9 +258,10 @@ struct NotificationFanout {
         func current(_ name: String) -> String { "CASE WHEN \(name) = 'default' THEN \(defaultApp) ELSE \(name) END" }
         func ofApp(_ name: String) -> String { app.map { "AND \(name) = \($0)" } ?? "" }
         if case .token = items[item] {
+            let apps = parameters.add(.texts(values.map { (request.app ?? settings.app(ofToken: $0)).text }), "text[]")
             return """
                 SELECT i.place, coalesce(d.device_id, 0) AS key, d.device_id AS device, i.name AS token,
-                    \(current("coalesce(d.app, \(app ?? defaultApp))")) AS app,
+                    \(current("coalesce(d.app, (\(apps))[i.place])")) AS app,
                     d.time_deactivated IS NOT NULL AS is_inactive, true AS is_wanted
                 FROM \(unnest) LEFT JOIN devices d ON d.device_token = i.name \(ofApp("d.app"))
                 """

@@ -66,6 +66,11 @@ struct QueueReader {
     /// released.
     /// - Parameter countsUnread: Whether to count also the messages that the device of each chat push has not fetched.
     static func leaseSQL(_ lanes: [PushLane], countsUnread: Bool) -> String {
+        // Scripts may write Apple's tokens in other forms. Google's tokens have one form: with a colon, or of this length.
+        let token = """
+            CASE WHEN q.device_token LIKE '%:%' OR length(q.device_token) = \(DeviceToken.installationID)
+                THEN q.device_token ELSE lower(translate(q.device_token, ' <>', '')) END
+            """
         let unread =
             countsUnread
             ? "CASE WHEN q.chat_message IS NOT NULL THEN (\(UnreadCount.sql(ofDevice: "q.device_token", app: "q.app"))) END"
@@ -92,7 +97,7 @@ struct QueueReader {
                 UPDATE push_queue_due q SET lease_start = $2::bigint, device = coalesce(device, CASE
                     WHEN chat_message IS NULL AND notification IS NULL THEN (
                         SELECT d.device_id FROM devices d
-                        WHERE d.device_token = lower(translate(q.device_token, ' <>', '')) AND d.app = q.app) END)
+                        WHERE d.device_token = \(token) AND d.app = q.app) END)
                 WHERE ctid = ANY (ARRAY(SELECT place FROM taken)) RETURNING q.*)
             SELECT q.message_id, q.device_token, q.payload, q.expires_at, q.priority, q.attempts, q.unanswered, q.refused,
                 q.bulk, q.chat_message, q.push_type, q.collapse_id, q.apns_id, q.notification, q.device,
@@ -107,7 +112,7 @@ struct QueueReader {
                 \(unread)
             FROM leased q LEFT JOIN devices d ON d.device_id = q.device
             LEFT JOIN devices e ON d.device_id IS NULL
-                AND e.device_token = lower(translate(q.device_token, ' <>', '')) AND e.app = q.app
+                AND e.device_token = \(token) AND e.app = q.app
             LEFT JOIN notifications n ON n.notification_id = q.notification
             """
     }

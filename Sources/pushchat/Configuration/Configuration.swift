@@ -281,6 +281,7 @@ struct AppConfiguration: Sendable, Equatable {
     func hasGateway(of other: AppConfiguration) -> Bool {
         gateway == other.gateway && connections == other.connections && payloadLimit == other.payloadLimit
             && command == other.command && settleTime == other.settleTime && answerTimeout == other.answerTimeout
+            && androidMessages == other.androidMessages && androidChannel == other.androidChannel
     }
 
     /// Whether the app uses Apple's gateway with the binary protocol.

@@ -30,7 +30,7 @@ final class LiveConfiguration: ConfigurationInForce {
         try values.withLock { $0.apps }.resolve(like: app, in: environment)
     }
     func format(of app: AppName) -> any PushFormat { storeSettings.format(app) }
-    var firebaseApp: AppName? { current.apps.first { $0.gateway == .fcm }?.name }
+    var firebaseApp: AppName? { storeSettings.firebaseApp }
 
     /// Uses `threads` to name the rooms of chat messages from now on. Called after the database is opened: the key for
     /// the names is in the database, but opening the database needs these settings.
@@ -84,7 +84,9 @@ final class LiveConfiguration: ConfigurationInForce {
         return StoreSettings(
             format: { [formats] in formats[$0] ?? other },
             expiration: configuration.push.expiration, history: configuration.messages.history,
-            defaultApp: configuration.defaultApp, keepsUsage: configuration.analytics == .on,
+            defaultApp: configuration.defaultApp,
+            firebaseApp: configuration.apps.first { $0.gateway == .fcm }?.name,
+            keepsUsage: configuration.analytics == .on,
             apps: Set(configuration.apps.map(\.name)).union([.web]))
     }
 }

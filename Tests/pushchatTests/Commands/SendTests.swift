@@ -38,6 +38,10 @@ import Testing
                 #"{"to":{"all":true},"payload":{"aps":{"badge":1}},"collapse_id":"c","push_type":"alert"}"#
             ),
             (
+                ["--all", "--app", "android", "--payload", #"{"data":{"kind":"sync"}}"#],
+                #"{"to":{"all":true},"app":"android","payload":{"data":{"kind":"sync"}}}"#
+            ),
+            (
                 ["--all", "--alert", "x", "--expires", "1h", "--not-before", "10m"],
                 #"{"to":{"all":true},"alert":"x","expiration":1800003601,"not_before":1800000601}"#
             ),

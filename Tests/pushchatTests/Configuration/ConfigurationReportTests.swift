@@ -176,8 +176,13 @@ import Testing
         var renewed = old.apps[0]
         (renewed.certificate, renewed.host, renewed.topic) = ("/renewed.pem", "localhost", "a.b")
         #expect(old.apps[0].hasGateway(of: renewed))
-        renewed.connections += 1
-        #expect(!old.apps[0].hasGateway(of: renewed))
+        for change: (inout AppConfiguration) -> Void in [
+            { $0.connections += 1 }, { $0.androidMessages = .notification }, { $0.androidChannel = "chat" },
+        ] {
+            var changed = renewed
+            change(&changed)
+            #expect(!old.apps[0].hasGateway(of: changed))
+        }
     }
 }
 

@@ -35,12 +35,13 @@ struct Backup: ParsableCommand {
     }
 
     func run() throws {
-        if keep != nil || !verify { try copy() }
-        if verify { try check() }
+        let copy = keep != nil || !verify ? try makeCopy() : file
+        if verify { try check(copy) }
     }
 
-    private func check() throws {
-        let result = try Failure.catching { try DatabaseCopy.verify(file, against: path()) }
+    /// - Parameter copy: A copy, or the folder whose newest copy to check.
+    private func check(_ copy: String) throws {
+        let result = try Failure.catching { try DatabaseCopy.verify(copy, against: path()) }
         let missing = result.tables.filter { $0.missing > 0 }
         if json {
             Output.print(
@@ -72,7 +73,8 @@ struct Backup: ParsableCommand {
         }
     }
 
-    private func copy() throws {
+    /// Returns the name of the copy.
+    private func makeCopy() throws -> String {
         var line = ProgressLine()
         defer { line.end() }
         var (pages, copy) = (0, file)
@@ -93,5 +95,6 @@ struct Backup: ParsableCommand {
         } else {
             print("\(copy): \(pages) pages")
         }
+        return copy
     }
 }

@@ -240,8 +240,9 @@ struct ContentOptions: ParsableArguments {
         if let pushType { fields["push_type"] = .string(pushType) }
         do throws(ChatError) {
             let content = try NotificationContent(fields, now: now)
-            // The relay checks a payload for browsers, which has the member `notification`.
-            if content.payload?["notification"] == nil { _ = try APNSFormat.composed(content) }
+            // The relay checks payloads for browsers and for Android, which have none of Apple's members.
+            let isForApple = content.payload.map { $0["aps"] != nil || $0["mdm"] != nil } ?? true
+            if isForApple { _ = try APNSFormat.composed(content) }
         } catch {
             throw ValidationError(error.message)
         }
