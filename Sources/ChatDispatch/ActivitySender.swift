@@ -18,6 +18,9 @@ package final class ActivitySender: Service {
     private static let finalReasons: Set = ["Unregistered", "ExpiredToken", "BadDeviceToken", "DeviceTokenNotForTopic"]
     /// The maximum number of failed pushes to read of each notification.
     private static let failurePage = 1000
+    /// After a failed request, the app's next requests are not sent for this many times its duration. Requests follow one
+    /// another, so a service that does not answer would hold up the activities of all apps.
+    private static let slowness = 3
 
     private let activities: any ActivityStore
     private let notifications: any NotificationStore
@@ -30,6 +33,8 @@ package final class ActivitySender: Service {
 
     private struct Apps {
         var paused: [AppName: Timestamp] = [:]
+        /// The time until which requests for channels fail without being sent.
+        var creationPaused: [AppName: Timestamp] = [:]
         var withoutCapability: Set<AppName> = []
     }
 
@@ -117,7 +122,7 @@ package final class ActivitySender: Service {
     ) async throws(ChatError) -> Bool {
         guard var next = channel else { return false }
         let time = now()
-        let pause = apps.withLock { $0.paused[activity.app] }
+        let (pause, creationPause) = apps.withLock { ($0.paused[activity.app], $0.creationPaused[activity.app]) }
         let step = next.next(revision: activity.revision, isEnded: activity.endedAt != nil, pause: pause, at: time)
         // A crash during the request must not make the relay forget that it has asked for a channel.
         if next != channel { try await activities.record(next, of: activity) }
@@ -129,7 +134,10 @@ package final class ActivitySender: Service {
         channel = next
         guard let step else { return false }
         let answer: BroadcastAnswer
+        let began = ContinuousClock.now
         switch step {
+        case .create where creationPause.map { $0 > time } ?? false:
+            answer = .unavailable("the service has just failed to answer")
         case .create: answer = await broadcasts.createChannel(of: activity.app)
         case .broadcast:
             if let update = compose(activity.newest, of: activity, timestamp: activity.timestamp) {
@@ -140,8 +148,16 @@ package final class ActivitySender: Service {
         case .delete: answer = await broadcasts.deleteChannel(next.id ?? "", of: activity.app)
         }
         next.answered(answer, to: step, revision: activity.revision, at: now())
-        // Without a channel, the activity starts with pushes to each device. So its failures hold back no other activity.
-        if step != .create, let pause = next.notBefore { apps.withLock { $0.paused[activity.app] = pause } }
+        if case .unavailable = answer {
+            let end = now() + began.duration(to: .now) * Self.slowness
+            apps.withLock { apps in
+                if step == .create {
+                    apps.creationPaused[activity.app] = max(end, creationPause ?? end)
+                } else if let pause = next.notBefore {
+                    apps.paused[activity.app] = max(end, pause)
+                }
+            }
+        }
         note(answer, to: step, next, of: activity)
         try await activities.record(next, of: activity)
         channel = next

@@ -29,6 +29,8 @@ public actor ChatRoom {
     private var handling: ChatEvent?
     private var end: PushChatError?
     private var isRunning = false
+    /// The last call of ``save()``. Each waits for the one before, so that no older state replaces a newer one.
+    private var saving: Task<Void, any Error>?
     /// Wakes the app's loop, the receiving task and the sending task.
     private var appSignal = Signal()
     private var spaceSignal = Signal()
@@ -87,7 +89,7 @@ public actor ChatRoom {
     public func join() async throws(PushChatError) {
         let token = state.token.current
         try await api.join(state.code, as: state.name, member: state.member, deviceToken: token)
-        state.token.stored(token)
+        state.token.stored(token, at: Date())
         try await save()
     }
 
@@ -99,7 +101,8 @@ public actor ChatRoom {
         finish(.left(wasRemoved: false))
     }
 
-    /// Tells the room the device's push token. The relay learns it only if it has another one.
+    /// Tells the room the device's push token. Call it at each start of the app. The relay learns the token if it has
+    /// another one, and once a day in case it has lost it.
     public func setDeviceToken(_ token: Data) async throws(PushChatError) {
         state.token.received(token)
         try await save()
@@ -213,9 +216,9 @@ public actor ChatRoom {
     private func send() async {
         while !Task.isCancelled, end == nil {
             do throws(PushChatError) {
-                if let token = state.token.due {
+                if let token = state.token.due(at: Date()) {
                     try await api.update(deviceToken: token, member: state.member)
-                    state.token.stored(token)
+                    state.token.stored(token, at: Date())
                     try await save()
                 } else if let message = state.outbox.messages.first {
                     try await send(message)
@@ -224,7 +227,7 @@ public actor ChatRoom {
                 }
             } catch {
                 if Task.isCancelled { return }
-                guard error.isTemporary else { return finish(error) }
+                guard error.isTemporary || error.isFromElsewhere else { return finish(error) }
                 try? await Task.sleep(for: .seconds(2))
             }
         }
@@ -277,6 +280,7 @@ public actor ChatRoom {
             let before = state
             state.handle(event)
             if state != before { try await save() }
+            if event == .databaseReplaced { sendSignal.wake() }
         }
         while !Task.isCancelled {
             if !waiting.isEmpty {
@@ -296,8 +300,13 @@ public actor ChatRoom {
     }
 
     private func save() async throws(PushChatError) {
+        let task = Task { [earlier = saving] in
+            _ = await earlier?.result
+            try await storage.save(JSONEncoder().encode(state))
+        }
+        saving = task
         do {
-            try await storage.save(try JSONEncoder().encode(state))
+            try await task.value
         } catch {
             throw .storage("\(error)")
         }

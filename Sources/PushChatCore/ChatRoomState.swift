@@ -12,10 +12,15 @@ struct ChatRoomState: Sendable, Hashable, Codable {
     var handled: Int64 = 0
     /// The last message that the user has read.
     var read: Int64 = 0
-    /// The messages of others after ``read`` that the app has handled.
-    var unread: Int = 0
+    /// The ids of the messages of others after ``read`` that the app has handled, in their order: the newest
+    /// ``maximumUnread``.
+    private var unreadIDs: [Int64] = []
     var outbox = Outbox()
     var token = TokenUpkeep()
+
+    static let maximumUnread = 1000
+
+    var unread: Int { unreadIDs.count }
 
     init(code: String, name: String, member: ChatMemberID) {
         opened = code
@@ -37,32 +42,48 @@ struct ChatRoomState: Sendable, Hashable, Codable {
         switch event {
         case .message(let message):
             handled = max(handled, message.id)
-            if message.isOwn { read(upTo: message.id) } else if message.id > read { unread += 1 }
+            if message.isOwn {
+                read(upTo: message.id)
+            } else if message.id > max(read, unreadIDs.last ?? 0) {
+                unreadIDs = unreadIDs.suffix(Self.maximumUnread - 1) + [message.id]
+            }
+        case .deleted(let id): unreadIDs.removeAll { $0 == id }
         case .code(let code): self.code = code
-        case .databaseReplaced: (handled, read, unread) = (0, 0, 0)
-        case .deleted, .members, .receipt, .disconnected, .connected, .sent, .rejected: break
+        case .databaseReplaced:
+            (handled, read, unreadIDs) = (0, 0, [])
+            token.stored(nil, at: .distantPast)
+        case .members, .receipt, .disconnected, .connected, .sent, .rejected: break
         }
     }
 
     mutating func read(upTo id: Int64) {
         guard id > read else { return }
         read = id
-        if id >= handled { unread = 0 }
+        unreadIDs.removeAll { $0 <= id }
     }
 }
 
 /// Decides when the relay must learn the device's push token. A pure value.
 struct TokenUpkeep: Sendable, Hashable, Codable {
+    /// The time in seconds after which a token is sent again. The relay may have lost it: it deactivates a device that
+    /// the push service rejects, and only a registration reactivates the device.
+    private static let renewal: TimeInterval = 86_400
+
     /// The token that the relay has. `nil` if it has none.
-    private(set) var sent: Data?
+    private var sent: Data?
+    private var sentAt: Date?
     /// The token that the system gave the app. `nil` if it gave none yet.
     private(set) var current: Data?
 
-    /// The token to send now. `nil` if the relay has the current one.
-    var due: Data? { current == sent ? nil : current }
+    /// Returns the token to send now. `nil` if the relay has the current one.
+    func due(at now: Date) -> Data? {
+        // After the clock was set back, the time since then is negative.
+        let isFresh = sentAt.map { (0..<Self.renewal).contains(now.timeIntervalSince($0)) } ?? false
+        return current == sent && isFresh ? nil : current
+    }
 
     mutating func received(_ token: Data) { current = token }
 
     /// Records that the relay has the token.
-    mutating func stored(_ token: Data?) { sent = token }
+    mutating func stored(_ token: Data?, at now: Date) { (sent, sentAt) = (token, now) }
 }

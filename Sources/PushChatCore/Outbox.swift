@@ -59,14 +59,14 @@ package struct Outbox: Sendable, Hashable, Codable {
     /// Decides what to do after an attempt to send the message has failed.
     package mutating func failed(_ message: OutboxMessage, _ error: PushChatError, random: Double) -> Reaction {
         switch error {
-        case .rejected(let rejection) where !rejection.isTemporary:
+        case .rejected(let rejection) where !rejection.isTemporary && !error.isFromElsewhere:
             guard rejection.concernsContent else { return .end(error) }
             accepted(message.id)
             return .dropped(message, rejection)
         case .rejected(let rejection):
             return .retry(after: max(backoff.delay(random: random), rejection.retryAfter ?? .zero))
-        case .unreachable, .connectionLost: return .retry(after: backoff.delay(random: random))
-        case .unexpectedResponse, .left, .storage, .cancelled: return .end(error)
+        case .unreachable, .connectionLost, .unexpectedResponse: return .retry(after: backoff.delay(random: random))
+        case .left, .storage, .cancelled: return .end(error)
         }
     }
 }

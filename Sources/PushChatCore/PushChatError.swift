@@ -27,6 +27,18 @@ public enum PushChatError: Error, Sendable, Hashable {
     }
 }
 
+extension PushChatError {
+    /// Whether the response may be another server's, such as a proxy's or that of a network that asks for a login. Once
+    /// the relay has been reached, a later attempt may reach it again.
+    package var isFromElsewhere: Bool {
+        switch self {
+        case .rejected(let rejection): rejection.code == nil
+        case .unexpectedResponse: true
+        case .unreachable, .connectionLost, .left, .storage, .cancelled: false
+        }
+    }
+}
+
 /// The relay's error response.
 public struct RelayRejection: Sendable, Hashable {
     /// The HTTP status.

@@ -82,6 +82,7 @@ package struct Reception: Sendable {
             // The start is earlier than requested if the relay's database has never had the requested message.
             guard start < streamStart else { return [] }
             cursor = start
+            call = .stream(after: start)
             return [.databaseReplaced]
         case .message(let message):
             backoff.reset()
@@ -120,7 +121,8 @@ package struct Reception: Sendable {
     ///
     /// - Parameter random: A random number from 0 to 1, which spreads the reconnects of many clients.
     package mutating func failed(_ error: PushChatError, random: Double) -> ([ChatEvent], Reaction) {
-        guard error.isTemporary else {
+        // Before the member has joined, the address may be that of another server.
+        guard error.isTemporary || call != .join && error.isFromElsewhere else {
             if case .rejected(let rejection) = error, rejection.code == "not_joined" {
                 return ([], .end(.left(wasRemoved: false)))
             }

@@ -184,7 +184,9 @@ struct FCMFormatTests {
         let composed = try format(.data).compose(good, for: AppName("android"))
         #expect(composed.pushType == Push.background && composed.priority == 5)
         #expect(composed.payload == #"{"aps":{"content-available":1}}"#)
-        let whole: JSONObject = ["data": .object(["kind": .string("sync")]), "android": .object(["ttl": .string("600s")])]
+        let whole: JSONObject = [
+            "data": .object(["kind": .string("sync")]), "android": .object(["ttl": .string("600s")]),
+        ]
         let raw = try NotificationContent(["payload": .object(whole)], now: Timestamp(seconds: 1))
         #expect(try format(.data).compose(raw, for: AppName("android")).payload == JSONValue.object(whole).description)
     }

@@ -166,6 +166,57 @@ import Testing
             await relay.requests.map(\.form).filter { $0.hasPrefix("cmd=update") }.map { $0.suffix(2) } == ["01", "02"])
     }
 
+    @Test("A push token is sent again after a day, after the clock was set back, and to another database")
+    func tokenRenewal() {
+        var state = ChatRoomState(code: "tea", name: "Ann", member: Self.member)
+        let (token, start) = (Data([1]), Date(timeIntervalSince1970: 1_000_000))
+        state.token.received(token)
+        #expect(state.token.due(at: start) == token)
+        state.token.stored(token, at: start)
+        #expect(state.token.due(at: start + 86_399) == nil)
+        #expect(state.token.due(at: start + 86_400) == token)
+        #expect(state.token.due(at: start - 1) == token)
+        state.handle(.databaseReplaced)
+        #expect(state.token.due(at: start) == token)
+    }
+
+    @Test("Saves follow one another, so that an older state never replaces a newer one")
+    func saves() async throws {
+        let storage = SlowStorage()
+        let room = try await Self.room(ScriptedRelay(), storage)
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for number in 1...20 { group.addTask { _ = try await room.post("\(number)") } }
+            try await group.waitForAll()
+        }
+        #expect(await storage.mostAtOnce == 1)
+        #expect(try await ChatRoomState.load(from: storage)?.outbox.messages.count == 20)
+    }
+
+    @Test("The response of a proxy, or of a network that asks for a login, ends nothing")
+    func otherServers() async throws {
+        let relay = ScriptedRelay()
+        await relay.add(1...1)
+        let room = try await Self.room(relay)
+        let written = try await room.post("one")
+        await relay.hide([(404, "<h1>Not found</h1>"), (200, "<h1>Log in</h1>"), (400, "")])
+        try await Self.running(room) { events in
+            var seen: [ChatEvent] = []
+            while !seen.contains(.sent(written)) || !seen.contains(where: { $0.messageID == 1 }) {
+                seen.append(try #require(try await events.next()))
+            }
+        }
+        #expect(await relay.posts.map(\.text) == ["one"])
+    }
+
+    @Test("A stream that starts earlier than requested is reopened from there")
+    func otherDatabase() throws {
+        var reception = Reception(after: 1000, joins: false)
+        _ = reception.received(ChatPage(messages: [], next: 900, code: nil))
+        _ = reception.opened(after: 1000)
+        #expect(try reception.received(.began(900)) == [.databaseReplaced])
+        #expect(reception.call == .stream(after: 900))
+    }
+
     @Test("A removed member's room ends with that reason")
     func removed() async throws {
         let relay = ScriptedRelay()
@@ -185,6 +236,10 @@ import Testing
         }
         for id in 1...3 { state.handle(message(Int64(id))) }
         #expect(state.unread == 3)
+        state.read(upTo: 1)
+        #expect(state.unread == 2)
+        state.handle(.deleted(2))
+        #expect(state.unread == 1)
         state.read(upTo: 3)
         #expect(state.unread == 0)
         state.handle(message(4))
@@ -216,6 +271,23 @@ extension RelayRequest {
     var form: String { String(decoding: body ?? Data(), as: UTF8.self) }
 }
 
+/// Counts the saves that are in progress at the same time.
+private actor SlowStorage: ChatStorage {
+    private var data: Data?
+    private var atOnce = 0
+    private(set) var mostAtOnce = 0
+
+    func load() -> Data? { data }
+
+    func save(_ data: Data) async {
+        atOnce += 1
+        mostAtOnce = max(mostAtOnce, atOnce)
+        for _ in 0..<100 { await Task.yield() }
+        self.data = data
+        atOnce -= 1
+    }
+}
+
 /// A relay with one room, in memory.
 private actor ScriptedRelay: RelayTransport {
     struct Post {
@@ -230,6 +302,10 @@ private actor ScriptedRelay: RelayTransport {
     private var stream: AsyncThrowingStream<Data, any Error>.Continuation?
     private var lost = 0
     private var isRemoved = false
+    private var others: [(status: Int, text: String)] = []
+
+    /// Lets another server give the next responses.
+    func hide(_ responses: [(status: Int, text: String)]) { others = responses }
 
     func add(_ ids: ClosedRange<Int64>) {
         messages += ids
@@ -260,6 +336,10 @@ private actor ScriptedRelay: RelayTransport {
     func response(to request: RelayRequest) throws -> RelayResponse {
         let fields = URLComponents(string: "?\(request.form)")?.queryItems ?? []
         func field(_ name: String) -> String { fields.first { $0.name == name }?.value ?? "" }
+        if !others.isEmpty {
+            let (status, text) = others.removeFirst()
+            return RelayResponse(status: status, body: Data(text.utf8))
+        }
         if isRemoved { return Self.error(404, "not_joined", field: "udid") }
         guard request.url.path.hasSuffix("/api.php") else {
             return RelayResponse(status: 200, body: Data(#"{"ticket":"t","expires_in":30}"#.utf8))

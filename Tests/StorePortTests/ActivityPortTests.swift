@@ -160,9 +160,12 @@ struct ActivityPortTests {
     @Test("A start with an active tag is the same call or a conflict", arguments: StoreKind.allCases)
     func repeats(kind: StoreKind) async throws {
         let store = try await kind.make()
-        let first = try await store.stores.activities.accept(request("start", state(1), to: Self.room))
-        let again = try await store.stores.activities.accept(request("start", state(1), to: Self.room))
-        #expect(again.isRepeat && again.activity == first.activity)
+        let states = [#","state":{"n":1,"m":{"a":[1],"b":2}}"#, #","state":{"m":{"b":2,"a":[1]},"n":1}"#]
+        let first = try await store.stores.activities.accept(request("start", states[0], to: Self.room))
+        for state in states {
+            let again = try await store.stores.activities.accept(request("start", state, to: Self.room))
+            #expect(again.isRepeat && again.activity == first.activity)
+        }
         for other in [try request("start", state(2), to: Self.room), try request("start", state(1), to: .all)] {
             await #expect {
                 _ = try await store.stores.activities.accept(other)
@@ -375,6 +378,24 @@ struct ActivityPortTests {
         #expect(try await store.stores.activities.nextDue() == nil)
     }
 
+    @Test("A service that does not answer holds up one activity, not all", arguments: StoreKind.allCases)
+    func slowService(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let service = FakeBroadcasts(delay: .milliseconds(50))
+        service.answers = [.unavailable("no answer")]
+        for number in 1...5 {
+            _ = try await store.stores.activities.accept(
+                request("start", state(number), tag: ActivityTag(stored: "tag\(number)"), channel: true))
+        }
+        // The sender's clock stands still, so the pause lasts.
+        try await send(store, service)
+        #expect(service.calls == ["create"])
+        #expect(try await store.stores.activities.nextDue() == store.now() + .seconds(1))
+        store.advance(.seconds(1))
+        try await send(store, service)
+        #expect(service.calls == Array(repeating: "create", count: 6))
+    }
+
     @Test("Broadcasts and deletions are retried, also after a restart", arguments: StoreKind.allCases)
     func retries(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -464,6 +485,12 @@ struct ActivityPortTests {
 /// A push service that records the calls. It accepts them, unless the test has set other answers.
 private final class FakeBroadcasts: BroadcastService {
     private let state = Mutex<(calls: [String], answers: [BroadcastAnswer])>(([], []))
+    /// The time that a request for a channel takes.
+    private let delay: Duration
+
+    init(delay: Duration = .zero) {
+        self.delay = delay
+    }
 
     var calls: [String] { state.withLock { $0.calls } }
     var answers: [BroadcastAnswer] {
@@ -478,7 +505,10 @@ private final class FakeBroadcasts: BroadcastService {
         }
     }
 
-    func createChannel(of app: AppName) async -> BroadcastAnswer { answer("create", or: .accepted(channel: "c1")) }
+    func createChannel(of app: AppName) async -> BroadcastAnswer {
+        try? await Task.sleep(for: delay)
+        return answer("create", or: .accepted(channel: "c1"))
+    }
 
     func broadcast(_ push: ComposedNotification, to channel: String, of app: AppName) async -> BroadcastAnswer {
         let aps = try? JSONValue(parsing: push.payload).object?["aps"]?.object

@@ -58,6 +58,16 @@ package enum JSONValue: Sendable, Hashable {
         return values
     }
 
+    /// The value with the members of all objects in the order of their names. For comparisons: writers may change the
+    /// order of members.
+    package var sorted: JSONValue {
+        switch self {
+        case .null, .bool, .number, .string: self
+        case .array(let values): .array(values.map(\.sorted))
+        case .object(let object): .object(object.sorted)
+        }
+    }
+
     /// The kind of value for an error message, for example `a string`.
     package var kind: String {
         switch self {
@@ -106,6 +116,13 @@ package struct JSONObject: Sendable, Hashable, ExpressibleByDictionaryLiteral {
     /// Appends a member. The caller has checked that its name is new.
     package mutating func append(_ name: String, _ value: JSONValue) {
         members.append((name, value))
+    }
+
+    /// The members in the order of their names, and those of all objects in them.
+    fileprivate var sorted: JSONObject {
+        var sorted = JSONObject()
+        sorted.members = members.map { ($0.name, $0.value.sorted) }.sorted { $0.name < $1.name }
+        return sorted
     }
 
     package static func == (left: JSONObject, right: JSONObject) -> Bool {

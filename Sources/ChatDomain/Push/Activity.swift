@@ -156,6 +156,11 @@ package struct ActivityContent: Sendable, Hashable {
         json["priority"] = .number(Int(priority))
         return json
     }
+
+    /// Whether a call repeats another one. Its members may have another order.
+    package func isSame(as other: ActivityContent) -> Bool {
+        JSONValue.object(json).sorted == JSONValue.object(other.json).sorted
+    }
 }
 
 /// A call about a Live Activity.

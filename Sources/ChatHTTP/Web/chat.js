@@ -188,7 +188,7 @@ function vacate(reason) {
   byId("code").focus();
 }
 
-// The room that the dialog asks about. A notification may open another room meanwhile.
+// The room that the dialog asks about. A notification may open another room before the answer.
 let leaving = null;
 
 // Leaving deletes the history, so a dialog asks first.

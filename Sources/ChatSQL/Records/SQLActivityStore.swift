@@ -28,7 +28,7 @@ package final class SQLActivityStore<Database: SQLDatabase>: ActivityStore {
             ).map { try Self.record($0) }
             if request.content.event == .start {
                 if let active {
-                    guard active.start == request.content, active.audience == request.audience,
+                    guard active.start.isSame(as: request.content), active.audience == request.audience,
                         active.token == request.token, (active.channel != nil) == request.wantsChannel
                     else {
                         throw ChatError(

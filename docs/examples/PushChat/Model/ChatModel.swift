@@ -17,7 +17,7 @@ final class ChatModel {
     private(set) var isInRoom = false
     /// Whether the user sees the app.
     var isActive = true {
-        didSet { if isActive, let room { Task { await markRead(in: room) } } }
+        didSet { if isActive { Task { await activate() } } }
     }
     /// A sentence for the user. `nil` without a problem.
     var problem: String?
@@ -49,10 +49,13 @@ final class ChatModel {
 
     func leave() async {
         guard let room else { return }
+        // The stream may report the end before the call returns.
+        self.room = nil
         do {
             try await room.leave()
             close()
         } catch {
+            self.room = room
             problem = error.description
         }
     }
@@ -84,11 +87,22 @@ final class ChatModel {
             self.room = room
             waiting = await room.outbox
             isInRoom = true
-            running = Task { [weak self] in await self?.follow(room) }
+            run(room)
         } catch {
             problem = error.description
             if isNew { group.clear() }
         }
+    }
+
+    /// Marks the messages as read, and runs the room again if it has ended with an error.
+    private func activate() async {
+        guard let room else { return }
+        if running == nil { run(room) }
+        await markRead(in: room)
+    }
+
+    private func run(_ room: ChatRoom) {
+        running = Task { [weak self] in await self?.follow(room) }
     }
 
     private func follow(_ room: ChatRoom) async {
@@ -99,15 +113,20 @@ final class ChatModel {
         } catch {
             guard self.room === room else { return }
             problem = "\(error)"
-            close()
+            if case PushChatError.left = error { return close() }
+            // The messages, and those that wait, stay for the next start of the app, or until the user returns to it.
+            (running, isConnected) = (nil, false)
         }
     }
 
     private func handle(_ event: ChatEvent, in room: ChatRoom) async {
         switch event {
         case .message(let message):
-            messages.append(message)
-            saveMessages()
+            // After the app was killed, a message that is already stored may come again.
+            if message.id > messages.last?.id ?? 0 {
+                messages.append(message)
+                saveMessages()
+            }
             if isActive { await markRead(in: room) }
         case .deleted(let id):
             messages.removeAll { $0.id == id }
