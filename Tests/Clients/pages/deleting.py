@@ -13,6 +13,7 @@ def play(relay):
     enter(bob, "Bob", "deleting")
     for text in ("one", "two", "three"):
         say(ann, text)
+    until("the first messages are there", lambda: texts(ann) == ["one", "two", "three"])
     say(bob, "from Bob")
     until("both see all messages", lambda: texts(ann) == texts(bob) == ["one", "two", "three", "from Bob"])
     check("only own messages have the button", len(ann.find_elements(By.CSS_SELECTOR, "#log .eraser")) == 3
@@ -29,7 +30,7 @@ def play(relay):
     click(ann, "[aria-label='Delete your message: two']")
     find(ann, "really-erase").click()
     until("the message disappears for both", lambda: texts(ann) == texts(bob) == ["one", "three", "from Bob"])
-    check("a screen reader hears it", find(ann, "news").get_attribute("textContent") == "The message is deleted.")
+    until("a screen reader hears it", lambda: find(ann, "news").get_attribute("textContent") == "The message is deleted.")
     check("the focus stays in the list", ann.execute_script("return document.activeElement.id") == "scroll")
 
     # The keyboard: one stop for all buttons, and the arrow keys.
