@@ -12,7 +12,10 @@ import Testing
     private static func storage(_ member: Character, handled: Int64, unread: Int = 0) throws -> MemoryStorage {
         let id = try #require(ChatMemberID(String(repeating: member, count: 40)))
         var state = ChatRoomState(code: "tea", name: "Ann", member: id)
-        (state.handled, state.unread) = (handled, unread)
+        state.handled = handled
+        for later in (0..<Int64(unread)).reversed() {
+            state.handle(.message(ChatMessage(id: handled - later, name: "Bob", text: "x", sentAt: Date())))
+        }
         return MemoryStorage(try JSONEncoder().encode(state))
     }
 
