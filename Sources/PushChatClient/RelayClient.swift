@@ -170,6 +170,21 @@ package struct RelayClient: Sendable {
     }
 }
 
+/// The pieces of one response's body, for one reader.
+private actor Pieces {
+    private var iterator: HTTPClientResponse.Body.AsyncIterator
+
+    init(of body: HTTPClientResponse.Body) {
+        iterator = body.makeAsyncIterator()
+    }
+
+    func next() async throws -> ByteBuffer? {
+        var iterator = iterator
+        defer { self.iterator = iterator }
+        return try await iterator.next()
+    }
+}
+
 // MARK: - The transport of a chat
 
 /// The transport of `pushchat chat`. It adds no token: the API of a chat sends the session itself.
@@ -187,16 +202,15 @@ extension RelayClient: RelayTransport {
 
     package func stream(of request: RelayRequest) async throws -> RelayStream {
         let response = try await execute(request)
-        let (body, pieces) = AsyncThrowingStream.makeStream(of: Data.self)
-        let reading = Task {
+        // Read only what the caller takes, so that a slow one fills no memory.
+        let pieces = Pieces(of: response.body)
+        let body = AsyncThrowingStream {
             do {
-                for try await bytes in response.body { pieces.yield(Data(buffer: bytes)) }
-                pieces.finish()
+                return try await pieces.next().map { Data(buffer: $0) }
             } catch {
-                pieces.finish(throwing: Self.transportError(error))
+                throw Self.transportError(error)
             }
         }
-        pieces.onTermination = { _ in reading.cancel() }
         return RelayStream(status: Int(response.status.code), headers: Self.headers(response), body: body)
     }
 

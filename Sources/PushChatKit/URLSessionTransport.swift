@@ -77,6 +77,10 @@ public struct URLSessionTransport: RelayTransport {
 /// `@unchecked Sendable` is sound: `head` and `body` are read and written only while `lock` is held, and everything else
 /// is constant and `Sendable`.
 private final class StreamReader: NSObject, URLSessionDataDelegate, @unchecked Sendable {
+    /// The maximum number of pieces that wait for the reader. With more, the connection ends, and the reader asks for the
+    /// rest with a new one.
+    private static let maximumWaiting = 1000
+
     private let lock = NSLock()
     private var head: CheckedContinuation<RelayStream, any Error>?
     /// `nil` once the caller has it: the connection ends with the last reference.
@@ -84,7 +88,8 @@ private final class StreamReader: NSObject, URLSessionDataDelegate, @unchecked S
     private let pieces: AsyncThrowingStream<Data, any Error>.Continuation
 
     override init() {
-        let (body, pieces) = AsyncThrowingStream.makeStream(of: Data.self)
+        let (body, pieces) = AsyncThrowingStream.makeStream(
+            of: Data.self, bufferingPolicy: .bufferingOldest(Self.maximumWaiting))
         (self.body, self.pieces) = (body, pieces)
     }
 
@@ -125,7 +130,9 @@ private final class StreamReader: NSObject, URLSessionDataDelegate, @unchecked S
     }
 
     func urlSession(_ session: URLSession, dataTask: URLSessionDataTask, didReceive data: Data) {
-        pieces.yield(data)
+        if case .dropped = pieces.yield(data) {
+            pieces.finish(throwing: TransportError.lost("the app reads too slowly"))
+        }
     }
 
     func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {

@@ -245,12 +245,13 @@ struct PostingTests {
                 + #""title":"T","click":"https://example.org/"}"#)
     }
 
-    @Test("ntfy: JSON is accepted at its own address and at the server's", arguments: ["/ntfy", "/ntfy/", "/"])
-    func ntfyJSON(path: String) async throws {
+    @Test(
+        "ntfy: JSON of any media type is accepted at its own address and at the server's",
+        arguments: ["/ntfy", "/ntfy/", "/"], ["application/json", "text/plain", "application/x-www-form-urlencoded"])
+    func ntfyJSON(path: String, type: String) async throws {
         let (answer, request) = try await Self.send(
             path, #"{"topic":"kitchen","message":"done","priority":1,"tags":["a"],"actions":[]}"#,
-            type: "application/json",
-            headers: [HTTPField.Name("X-Title")!: "T"])
+            type: type, headers: [HTTPField.Name("X-Title")!: "T"])
         #expect(answer.status == .ok, "\(answer.text)")
         #expect(request?.text.text == "done")
         #expect(try request?.program == Self.program(MessageExtras(title: "T", priority: 1, sound: "")))
@@ -261,6 +262,10 @@ struct PostingTests {
         let (answer, request) = try await Self.send("/ntfy/kitchen/publish?message=a+b%2Bc", "", by: .get)
         #expect(answer.status == .ok && request?.text.text == "a b+c")
         #expect(try await Self.send("/ntfy/kitchen", "").1?.text.text == "triggered")
+        for call in ["publish", "send", "trigger"] {
+            let (answer, request) = try await Self.send("/ntfy/kitchen/\(call)?message=a", "", by: .head)
+            #expect(answer.status == .methodNotAllowed && request == nil)
+        }
     }
 
     @Test("ntfy: a room's code may be any text")

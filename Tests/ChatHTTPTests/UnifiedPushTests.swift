@@ -130,6 +130,22 @@ struct UnifiedPushTests {
         #expect(statuses.dropLast().allSatisfy { $0 == 200 } && statuses.last == 429)
     }
 
+    @Test("Calls of Matrix count towards the limit of the address before their bodies are read")
+    func matrixRate() async throws {
+        var (relay, _) = try Self.relay()
+        relay.settings.addressRate = RateLimit(perSecond: 1, burst: 1)
+        relay.clock = TestClock()
+        try await relay.listening { port in
+            try await RawConnection.open(port: port) { connection in
+                for status in [400, 429] {
+                    try await connection.write(
+                        "POST /ntfy\(Self.matrix) HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
+                    #expect(try await connection.answer().status == status)
+                }
+            }
+        }
+    }
+
     @Test("Apps find UnifiedPush and the gateway of Matrix, also at the root")
     func discovery() async throws {
         let (relay, _) = try Self.relay(atRoot: true)

@@ -52,7 +52,8 @@ struct FirebaseTokenTests {
         #expect(try await leased(store).map(\.obstacle) == [nil])
         let found = try await store.queue().pushes(QueueFilter(token: token()), after: nil, limit: 10)
         #expect(found.items.map(\.token) == [Self.text])
-        _ = try store.query("UPDATE devices SET deactivated_reason = 'x', time_deactivated = \(store.time(store.now()))")
+        _ = try store.query(
+            "UPDATE devices SET deactivated_reason = 'x', time_deactivated = \(store.time(store.now()))")
         try insert(in: store)
         #expect(try await leased(store).map(\.obstacle) == [.deviceInactive])
     }

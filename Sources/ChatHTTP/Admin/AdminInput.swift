@@ -11,13 +11,14 @@ struct AdminBody: Sendable {
     /// - Parameters:
     ///   - members: The permitted member names. `nil` for any.
     ///   - isOptional: Whether the request may have no body.
+    ///   - hasAnyType: Whether the media type may be another than that of JSON.
     static func read(
-        _ request: Request, members: Set<String>? = nil, isOptional: Bool = false,
+        _ request: Request, members: Set<String>? = nil, isOptional: Bool = false, hasAnyType: Bool = false,
         limit: Int = HTTPLimits.adminBody
     ) async throws -> AdminBody {
         let bytes = try await RequestBody.read(request, limit: limit)
         if bytes.isEmpty, isOptional { return AdminBody(object: JSONObject()) }
-        guard request.headers.mediaType == "application/json" else {
+        guard hasAnyType || request.headers.mediaType == "application/json" else {
             throw ChatError.unsupported("The body must be application/json")
         }
         guard request.headers.first(.contentEncoding) == nil else {

@@ -18,9 +18,10 @@ struct NtfyAPI: Sendable {
             Self.route(.put, "/ntfy", .client(.post), publishJSON),
             Self.route(.post, "/ntfy/{topic}", .client(.post), publish),
             Self.route(.put, "/ntfy/{topic}", .client(.post), publish),
-            Self.route(.get, "/ntfy/{topic}/publish", .client(.post), publish),
-            Self.route(.get, "/ntfy/{topic}/send", .client(.post), publish),
-            Self.route(.get, "/ntfy/{topic}/trigger", .client(.post), publish),
+            // These calls post, so programs that only look at an address must not reach them with HEAD.
+            Self.route(.get, "/ntfy/{topic}/publish", .client(.post), servesHead: false, publish),
+            Self.route(.get, "/ntfy/{topic}/send", .client(.post), servesHead: false, publish),
+            Self.route(.get, "/ntfy/{topic}/trigger", .client(.post), servesHead: false, publish),
             Self.route(.get, "/ntfy/v1/health", .anyone, health),
             Self.route(.get, "/ntfy/v1/account", .anyone, when: Self.isAnonymous, anonymousAccount),
             Self.route(.get, "/ntfy/v1/account", .holder, account),

@@ -14,9 +14,9 @@ extension NtfyAPI {
         return try await publish(NtfyParameters(request), topic: topic, body: body, request, context)
     }
 
-    /// `POST /ntfy` and `POST /`, with a JSON body.
+    /// `POST /ntfy` and `POST /`, with a JSON body. As on an ntfy server, its media type does not matter.
     func publishJSON(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let body = try await AdminBody.read(request)
+        let body = try await AdminBody.read(request, hasAnyType: true)
         guard let topic = try body.text("topic") else { throw ChatError.missing("topic") }
         var parameters = NtfyParameters(request)
         try parameters.add(body.object)

@@ -75,7 +75,8 @@ struct UnifiedPushAPI: Sendable {
     /// `POST` or `PUT /ntfy/{topic}` without credentials
     func push(_ request: Request, _ context: ChatContext) async throws -> Response {
         guard let topic = UnifiedPushTopic(Self.lastName(of: request)) else { throw ErrorResponse.notFound }
-        try admit(topic, request, context)
+        try admitAddress(of: request, context)
+        try admit(topic)
         let body = try await RequestBody.read(request, limit: UnifiedPushLimits.body)
         let id = try await store(body, topic, context)
         let message = Message(UnifiedPushMessage(id: id, body: body, sentAt: environment.now()))
@@ -88,13 +89,14 @@ struct UnifiedPushAPI: Sendable {
         return Responses.json(response)
     }
 
-    private func admit(
-        _ topic: UnifiedPushTopic, _ request: Request, _ context: ChatContext
-    ) throws(ChatError) {
+    private func admitAddress(of request: Request, _ context: ChatContext) throws(ChatError) {
         let settings = environment.settings
         if let address = ClientAddress.find(request, context, trusted: settings.trustedProxies) {
             try limiter.admit(address, limit: settings.addressRate)
         }
+    }
+
+    private func admit(_ topic: UnifiedPushTopic) throws(ChatError) {
         if let wait = rates.admit(topic, at: environment.clocks.monotonic.now()) {
             throw ChatError(.tooManyRequests, "Too many pushes for this topic", retryAfter: wait)
         }
@@ -122,6 +124,7 @@ struct UnifiedPushAPI: Sendable {
     func pushFromMatrix(_ request: Request, _ context: ChatContext) async throws -> Response {
         try requireOn()
         let baseURL = try baseURL()
+        try admitAddress(of: request, context)
         let body = try await RequestBody.read(request, limit: UnifiedPushLimits.body)
         let notification = (try? JSONValue(parsing: String(decoding: body, as: UTF8.self)))?
             .object?["notification"]?.object
@@ -133,7 +136,7 @@ struct UnifiedPushAPI: Sendable {
         guard let topic = Self.topic(of: key, below: baseURL) else {
             return Responses.json(["rejected": .texts([key])])
         }
-        try admit(topic, request, context)
+        try admit(topic)
         _ = try await store(body, topic, context)
         return Responses.json(["rejected": .array([])])
     }

@@ -858,6 +858,8 @@ async function deliver(item, room) {
       forget(room, reasons.left);
       return true;
     }
+    // An equal message of the same member, from another app, may have settled this one.
+    if (!room.outbox.includes(item)) room.outbox.unshift(item);
     // The relay's errors have a code, and a proxy's errors do not. At 429 the relay accepts the message later.
     item.isRefused = error instanceof Refused && error.code !== undefined && error.status < 500 && error.status !== 429;
     item.problem = error instanceof Refused ? error.message : words("outbox.unreachable");

@@ -50,7 +50,7 @@ package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore
                     ORDER BY t.time_used DESC, t.topic LIMIT $2)
                 """, [.int(id), .int(UnifiedPushLimits.topicsPerOwner)])
             let found = try Self.find(topics, owner, now: now, transaction).claims
-            return Dictionary(uniqueKeysWithValues: topics.map { ($0, found[$0] ?? .foreign) })
+            return Dictionary(topics.map { ($0, found[$0] ?? .foreign) }) { first, _ in first }
         }
     }
 

@@ -42,6 +42,8 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
     private var connection: SandboxConnection
     private var limit: StreamLimit
     private var phase = Phase.open
+    /// The phase to return to when a pause ends.
+    private var phaseAfterPause = Phase.open
     private var streams: [HTTP2StreamID: Stream] = [:]
     private var silentStreams = 0
     private var maxStreams = 0
@@ -356,6 +358,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
     }
 
     private func pause(milliseconds: Int?, _ context: ChannelHandlerContext) {
+        if phase != .paused { phaseAfterPause = phase }
         phase = .paused
         writes.pause()
         guard let milliseconds else { return }
@@ -363,7 +366,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
         after(milliseconds, context) { [self] in
             guard phase == .paused else { return }
             pauseEnds = false
-            phase = .open
+            phase = phaseAfterPause
             let frames = heldFrames
             heldFrames = []
             for (index, frame) in frames.enumerated() {
@@ -376,6 +379,7 @@ final class SandboxHTTP2Handler: ChannelDuplexHandler {
             }
             if phase == .open || phase == .draining { writes.resume() }
             resumeReading(context)
+            closeIfDrained(context)
         }
     }
 

@@ -96,9 +96,9 @@ struct BrowserPush: Sendable {
         }
         // Libraries that omit the port work with the vendors' services, because those use port 443.
         guard [origin, Self.withoutPort(origin)].contains(sender.audience) else { throw wrong("aud must be \(origin)") }
-        let left = sender.expiresAt - Int64(now.timeIntervalSince1970)
-        guard left > 0 else { throw wrong("exp must not be past") }
-        guard left <= Self.tokenLifetime else { throw wrong("exp must be within 24 hours") }
+        let now = Int64(now.timeIntervalSince1970)
+        guard sender.expiresAt > now else { throw wrong("exp must not be past") }
+        guard sender.expiresAt <= now + Self.tokenLifetime else { throw wrong("exp must be within 24 hours") }
         if let subject = sender.subject {
             guard subject.hasPrefix("mailto:") || subject.hasPrefix("https:") else {
                 throw wrong("sub must be a URL of mailto or https")

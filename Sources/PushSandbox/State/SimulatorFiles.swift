@@ -9,6 +9,8 @@ import PushWire
 struct SimulatorFiles: Sendable {
     /// The number of newest files that stay in the folder.
     static let limit = 100
+    /// The time until the next look at the inbox, if it cannot be awaited.
+    private static let pause = Duration.seconds(1)
 
     let folder: URL
     private let logger: Logger
@@ -47,7 +49,13 @@ struct SimulatorFiles: Sendable {
                 write(content, to: names.last ?? "")
             }
             while names.count > Self.limit { remove(names.removeFirst()) }
-            if entries.count < Self.limit { try await state.wait(for: 1, since: seen, filter: accepted) }
+            guard entries.count < Self.limit else { continue }
+            do {
+                try await state.wait(for: 1, since: seen, filter: accepted)
+            } catch is LimitReached {
+                // Many clients wait for notifications. Look again soon.
+                try await Task.sleep(for: Self.pause)
+            }
         }
     }
 

@@ -77,6 +77,18 @@ def play(relay):
     driver.execute_script("window.fetch = real; connect()")
     until("the message is sent afterwards", lambda: texts(driver)[-1] == "past the proxy")
 
+    # The member writes the same text in another app, and the page's message fails.
+    driver.execute_script("""
+        window.fetch = (path, options) => options?.body?.get?.("text") !== "twice" ? real(path, options)
+          : new Promise((done, fail) => { window.failNow = () => fail(new TypeError("lost")); });""")
+    say(driver, "twice")
+    form(cmd="message", udid=driver.execute_script("return current.udid"), text="twice")
+    until("the other app's message is shown", lambda: texts(driver)[-2:] == ["past the proxy", "twice"])
+    driver.execute_script("window.fetch = real; failNow()")
+    until("the page's message waits", lambda: texts(driver, "#outbox .problem"))
+    driver.execute_script("sendOutbox(current)")
+    until("and is sent", lambda: texts(driver)[-2:] == ["twice", "twice"])
+
     # Two tabs show the same room. One of them cannot send, and is closed.
     driver.execute_script("""window.fetch = async (path, options) => {
         if (options?.body?.get?.("cmd") === "message") throw new TypeError("lost");

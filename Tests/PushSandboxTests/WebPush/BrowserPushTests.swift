@@ -126,6 +126,7 @@ struct BrowserPushTests {
             (try sender.authorization(audience: "https://localhost:1"), 403, "aud"),
             (try sender.authorization(expiresIn: 0), 403, "past"),
             (try sender.authorization(expiresIn: 86_401), 403, "24 hours"),
+            (try sender.key.authorization(audience: Sender.origin, expiresAt: .min, subject: nil), 403, "past"),
             (try sender.authorization(subject: "http://localhost"), 403, "sub"),
             (try sender.authorization(other), 403, "application server key"),
         ]

@@ -213,7 +213,8 @@ import Testing
         // A proxy answers while the relay restarts.
         for status in [502, 404, 200] {
             let error =
-                status == 200 ? PushChatError.unexpectedResponse("<html>") : Self.refused(status, nil, "status \(status)")
+                status == 200
+                ? PushChatError.unexpectedResponse("<html>") : Self.refused(status, nil, "status \(status)")
             guard case .again = state.receivingFailed(error, random: 1).1 else {
                 Issue.record("\(status) ends the chat")
                 continue

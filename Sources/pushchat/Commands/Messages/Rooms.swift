@@ -308,8 +308,9 @@ struct BanOptions: ParsableArguments {
     @Option(help: .value("text", "The reason, which lists of bans show.")) var reason: String?
 
     func validate() throws {
-        if let time, DurationText.duration(time) == nil {
-            throw ValidationError("--for \(time): must be a duration like 7d")
+        guard let time else { return }
+        guard let duration = DurationText.duration(time), duration <= Timestamp.longestTerm else {
+            throw ValidationError("--for \(time): must be a duration like 7d, at most ten years")
         }
     }
 
