@@ -170,19 +170,17 @@ package struct RelayClient: Sendable {
     }
 }
 
-/// The pieces of one response's body, for one reader.
-private actor Pieces {
+/// The pieces of one response's body.
+///
+/// `@unchecked Sendable` is sound: the body has one reader, which asks for one piece after another.
+private final class Pieces: @unchecked Sendable {
     private var iterator: HTTPClientResponse.Body.AsyncIterator
 
     init(of body: HTTPClientResponse.Body) {
         iterator = body.makeAsyncIterator()
     }
 
-    func next() async throws -> ByteBuffer? {
-        var iterator = iterator
-        defer { self.iterator = iterator }
-        return try await iterator.next()
-    }
+    func next() async throws -> ByteBuffer? { try await iterator.next() }
 }
 
 // MARK: - The transport of a chat
