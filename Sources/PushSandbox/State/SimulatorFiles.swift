@@ -52,7 +52,7 @@ struct SimulatorFiles: Sendable {
             guard entries.count < Self.limit else { continue }
             do {
                 try await state.wait(for: 1, since: seen, filter: accepted)
-            } catch is LimitReached {
+            } catch {
                 // Many clients wait for notifications. Look again soon.
                 try await Task.sleep(for: Self.pause)
             }
