@@ -77,11 +77,9 @@ struct ForeignPageGuardTests {
             ("a.localhost", 200),
         ])
     func imageWithoutSite(host: String, expected: Int) async throws {
-        for method in ["GET", "HEAD"] {
-            let (status, calls) = try await Self.status(
-                Self.development, "\(method) /ntfy/kitchen/send?message=x", [], host: host)
-            #expect(status == expected && calls == (expected == 200 ? 1 : 0))
-        }
+        let (status, calls) = try await Self.status(
+            Self.development, "GET /ntfy/kitchen/send?message=x", [], host: host)
+        #expect(status == expected && calls == (expected == 200 ? 1 : 0))
         let post = try await Self.status(Self.development, "POST /ntfy/kitchen", [], host: host, body: "x")
         #expect(post.status == 200)
     }
