@@ -294,6 +294,7 @@ CREATE TABLE activity_tokens (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX activity_tokens_activity ON activity_tokens (activity, activity_token) WHERE activity IS NOT NULL;
 CREATE INDEX activity_tokens_device ON activity_tokens (device_token, app);
+CREATE INDEX activity_tokens_reported ON activity_tokens (time_reported) WHERE activity IS NULL;
 
 -- Bans. A ban ends at `time_ends`; its row is kept for moderation.retention after that.
 CREATE TABLE bans (

@@ -27,7 +27,7 @@ package protocol HTTP2Requests: AnyObject {
     // MARK: From the peer
 
     /// Records that TLS is up. The connection begins.
-    func began()
+    func began(now: NIODeadline)
     func received(_ event: PeerEvent, now: NIODeadline)
     /// Records that bytes of any kind have arrived.
     func receivedBytes(now: NIODeadline)
@@ -45,7 +45,7 @@ package protocol HTTP2Requests: AnyObject {
 extension HTTP2Requests {
     package var pausedUntil: NIODeadline? { nil }
     package func willOpen() {}
-    package func began() {}
+    package func began(now: NIODeadline) {}
     package func receivedBytes(now: NIODeadline) {}
     package func closed(_ stream: Int, now: NIODeadline) {}
 }
@@ -127,7 +127,7 @@ package final class HTTP2ClientHandler<Requests: HTTP2Requests>: ChannelInboundH
         if case .handshakeCompleted(let agreed) = event as? TLSUserEvent {
             if agreed == HTTP2Session.tlsName {
                 hasBegun = true
-                requests.began()
+                requests.began(now: context.eventLoop.now)
                 tick()
             } else {
                 end(.otherProtocol)

@@ -303,7 +303,10 @@ package final class WebPushGateway: PushGateway {
         }
         switch origin.submit(push, at: now()) {
         case .send: return origin
-        case .wait: if state.withLock({ $0.isDraining }) { withdrawWaiting([origin]) }
+        case .wait:
+            // The service may have been replaced, and its waiting pushes withdrawn, since this push got it.
+            let isOver = state.withLock { $0.isDraining || $0.origins[origin.name] !== origin }
+            if isOver { withdrawWaiting([origin]) }
         case .postpone(let until): report([Self.postponed(push, until: until)])
         }
         return nil

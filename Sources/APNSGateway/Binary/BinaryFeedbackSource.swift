@@ -9,6 +9,8 @@ import PushWire
 package struct BinaryFeedbackSource: FeedbackSource {
     /// The maximum number of tuples that are stored together.
     private static let step = 500
+    /// The time limit of a reading. A service that is slow, or whose list never ends, is read again later.
+    private static let timeLimit = TimeAmount.minutes(10)
 
     private let endpoint: GatewayEndpoint
 
@@ -22,20 +24,27 @@ package struct BinaryFeedbackSource: FeedbackSource {
             try channel.pipeline.syncOperations.addHandler(collector)
             return NIOLoopBound(collector, eventLoop: channel.eventLoop)
         }
-        do {
-            var buffer = ByteBuffer()
-            while var bytes = try await channel.eventLoop.flatSubmit({ collector.value.next() }).get() {
-                buffer.discardReadBytes()
-                buffer.writeBuffer(&bytes)
-                while let reports = Self.reports(&buffer) {
-                    try await store(reports)
+        // The end of the connection ends the list.
+        let end = channel.eventLoop.scheduleTask(in: Self.timeLimit) { channel.close(promise: nil) }
+        defer { end.cancel() }
+        return try await withTaskCancellationHandler {
+            do {
+                var buffer = ByteBuffer()
+                while var bytes = try await channel.eventLoop.flatSubmit({ collector.value.next() }).get() {
+                    buffer.discardReadBytes()
+                    buffer.writeBuffer(&bytes)
+                    while let reports = Self.reports(&buffer) {
+                        try await store(reports)
+                    }
                 }
+                try? await channel.close()
+                return buffer.readableBytes
+            } catch {
+                try? await channel.close()
+                throw error
             }
-            try? await channel.close()
-            return buffer.readableBytes
-        } catch {
-            try? await channel.close()
-            throw error
+        } onCancel: {
+            channel.close(promise: nil)
         }
     }
 

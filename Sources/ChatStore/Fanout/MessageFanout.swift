@@ -38,7 +38,8 @@ enum MessageFanout {
         let apps: [String] = try db.values(
             "SELECT DISTINCT app FROM active_users WHERE secret_code = ? AND member_id > ? AND member_id <= ?",
             [code, after, upTo])
-        for app in apps {
+        // Names of other programs may differ only in bytes that are not part of an app's name.
+        for app in Set(apps).sorted() {
             let alert = ChatAlert(
                 nickname: Nickname(stored: row[2]), text: MessageText(stored: row[3]), code: SecretCode(stored: code),
                 message: message, extras: extras)

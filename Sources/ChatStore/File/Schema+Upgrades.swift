@@ -372,6 +372,7 @@ extension Schema {
         ) STRICT, WITHOUT ROWID;
         CREATE INDEX activity_tokens_activity ON activity_tokens (activity, activity_token) WHERE activity IS NOT NULL;
         CREATE INDEX activity_tokens_device ON activity_tokens (device_token, app);
+        CREATE INDEX activity_tokens_reported ON activity_tokens (time_reported) WHERE activity IS NULL;
         CREATE TABLE queue_pauses (
             app TEXT PRIMARY KEY,
             reason TEXT,

@@ -51,12 +51,18 @@ package struct SQLiteMetrics: RelayMetrics {
         }
     }
 
+    /// The maximum number of apps that are looked for. Rows of other programs may have many names.
+    private static let mostApps = 10_000
+
     /// The apps with pushes that wait for a time.
     private static func waitingApps(_ db: Database) throws -> [AppName] {
         // The lowest of all names. Rows of other programs may have it.
         var apps = [AppName("")]
-        while let last = apps.last, let name: String = try db.value(nextAppSQL, [last.text]) {
-            apps.append(AppName(name))
+        // Bytes, because a name of another program may contain a zero byte or invalid UTF-8.
+        var last = Data()
+        while apps.count < mostApps, let next: Data = try db.value(nextAppSQL, [last]) {
+            apps.append(AppName(String(decoding: next, as: UTF8.self)))
+            last = next
         }
         return apps
     }
@@ -80,7 +86,8 @@ package struct SQLiteMetrics: RelayMetrics {
         WHERE message_id BETWEEN ? AND ? AND app = ? AND state = 'pending' AND (not_before IS NULL OR not_before <= ?)
         """
     static let nextAppSQL = """
-        SELECT min(app) FROM push_queue WHERE state = 'pending' AND not_before IS NOT NULL AND app > ?
+        SELECT CAST(min(app) AS BLOB) FROM push_queue
+        WHERE state = 'pending' AND not_before IS NOT NULL AND app > CAST(? AS TEXT)
         """
     static let delayedSQL = """
         SELECT count(*) FROM push_queue

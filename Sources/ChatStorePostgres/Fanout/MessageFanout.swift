@@ -126,9 +126,10 @@ struct ChatPushes {
     /// The apps, by their names in the queue.
     var apps: Set<String> { Set(currentApps) }
 
-    /// Splits names that an SQL statement has joined with line feeds.
+    /// Splits names that an SQL statement has joined with line feeds. A name of another program may contain one.
     static func apps(_ text: String) -> [String] {
-        text.unicodeScalars.split(separator: "\n", omittingEmptySubsequences: false).map { String($0) }
+        let names = text.unicodeScalars.split(separator: "\n", omittingEmptySubsequences: false)
+        return Set(names.map { String($0) }).sorted()
     }
 
     /// Adds the pushes of a message for an app's members with ids above `after` and up to `upTo`.

@@ -189,8 +189,9 @@ package final class PostgresDatabase: SQLDatabase {
             _ = try transaction.rows(
                 """
                 SELECT setval('push_queue_message_id_seq', d.last + 10000)
-                FROM (SELECT max(message_id) AS last FROM push_queue) d, push_queue_message_id_seq s
-                WHERE d.last >= s.last_value AND d.last < \(Int64.max / 4)
+                FROM (SELECT max(message_id) AS last FROM push_queue WHERE message_id < \(Int64.max / 4)) d,
+                    push_queue_message_id_seq s
+                WHERE d.last >= s.last_value
                 """)
             try transaction.commit()
         } catch {

@@ -33,6 +33,8 @@ struct PostgresSchema: Sendable {
             secret_code IS NOT NULL OR udid IS NOT NULL OR device_token IS NOT NULL OR address IS NOT NULL);
         ALTER TABLE queue_state ADD COLUMN channel_key bytea NOT NULL CHECK (length(channel_key) = 32)
             DEFAULT decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex');
+        CREATE OR REPLACE FUNCTION ms(moment timestamptz) RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
+            AS $$ SELECT CASE WHEN isfinite(moment) IS FALSE THEN 0 ELSE (extract(epoch FROM moment) * 1000)::bigint END $$;
         DROP INDEX bans_room;
         CREATE INDEX bans_address ON bans (address) WHERE address IS NOT NULL;
         CREATE INDEX bans_room ON bans (secret_code) WHERE udid IS NULL AND device_token IS NULL AND address IS NULL;
@@ -136,6 +138,7 @@ struct PostgresSchema: Sendable {
         );
         CREATE INDEX activity_tokens_activity ON activity_tokens (activity, activity_token) WHERE activity IS NOT NULL;
         CREATE INDEX activity_tokens_device ON activity_tokens (device_token, app);
+        CREATE INDEX activity_tokens_reported ON activity_tokens (time_reported) WHERE activity IS NULL;
         CREATE TABLE queue_pauses (
             app text COLLATE "C" PRIMARY KEY,
             reason text,

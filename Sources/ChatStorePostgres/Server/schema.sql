@@ -5,9 +5,9 @@
 -- Your scripts may use the tables active_users and push_queue: insert a device_token and a payload into push_queue, and
 -- a relay delivers the push within a second.
 
--- Converts a time to milliseconds since 1970, the form in which the relay reads times.
+-- Converts a time to milliseconds since 1970, the form in which the relay reads times. Returns 0 for `infinity`.
 CREATE FUNCTION ms(moment timestamptz) RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
-    AS $$ SELECT (extract(epoch FROM moment) * 1000)::bigint $$;
+    AS $$ SELECT CASE WHEN isfinite(moment) IS FALSE THEN 0 ELSE (extract(epoch FROM moment) * 1000)::bigint END $$;
 -- Converts milliseconds since 1970 to a time. The relay writes times with it.
 CREATE FUNCTION at(milliseconds bigint) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT to_timestamp(milliseconds / 1000.0::float8) $$;
@@ -373,6 +373,7 @@ CREATE TABLE activity_tokens (
 );
 CREATE INDEX activity_tokens_activity ON activity_tokens (activity, activity_token) WHERE activity IS NOT NULL;
 CREATE INDEX activity_tokens_device ON activity_tokens (device_token, app);
+CREATE INDEX activity_tokens_reported ON activity_tokens (time_reported) WHERE activity IS NULL;
 
 -- Signed tokens that authenticate the relays to Apple. Apple accepts a new token only every twenty minutes, so all
 -- relays use the stored one, also after a restart.

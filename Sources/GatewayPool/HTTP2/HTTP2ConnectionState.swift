@@ -131,7 +131,8 @@ struct HTTP2ConnectionState: Sendable {
     private let tokenEnd: NIODeadline?
     /// The time without a push after which the connection is closed. `nil` for a permanent connection.
     private let idleLimit: TimeAmount?
-    private let createdAt: NIODeadline
+    /// The time at which the connection was made, and then the time at which HTTP/2 began.
+    private var beganAt: NIODeadline
     private var lastReceived: NIODeadline
     private var lastResponse = NIODeadline.distantPast
     private var lastOpened: NIODeadline
@@ -155,7 +156,7 @@ struct HTTP2ConnectionState: Sendable {
         self.tokenEnd = tokenEnd
         self.idleLimit = idleLimit
         pauses = Backoff(first: Duration(limits.firstPause), longest: Duration(limits.longestPause))
-        (createdAt, lastReceived, lastOpened, busySince, waitingSince) = (now, now, now, now, now)
+        (beganAt, lastReceived, lastOpened, busySince, waitingSince) = (now, now, now, now, now)
     }
 
     var hasSettings: Bool { peerLimit != nil }
@@ -386,10 +387,13 @@ struct HTTP2ConnectionState: Sendable {
 
     // MARK: Time
 
+    /// Records the end of the TLS handshake, which has a time limit of its own.
+    mutating func began(now: NIODeadline) { beganAt = now }
+
     /// Checks the deadlines. Closes the connection if the peer sends nothing any more, or a drain has taken too long.
     mutating func tick(now: NIODeadline) -> HTTP2TickAction? {
         concludeUnanswered(now: now)
-        if !hasSettings, now - createdAt >= limits.silence + limits.ping { return .close(reason: "ConnectionLost") }
+        if !hasSettings, now - beganAt >= limits.silence + limits.ping { return .close(reason: "ConnectionLost") }
         if let tokenEnd, now >= tokenEnd { retire(.tokenAge) }
         if let idleLimit, isEmpty, now - lastOpened >= idleLimit { retire(.idle) }
         // The peer allows no streams or reads no bytes. Another connection may do better.

@@ -89,7 +89,10 @@ final class HTTP2Pushes<Client: HTTP2PushClient>: GatewayRequests {
 
     // MARK: From the gateway
 
-    func began() { isSecure = true }
+    func began(now: NIODeadline) {
+        isSecure = true
+        state.began(now: now)
+    }
 
     func received(_ event: PeerEvent, now: NIODeadline) {
         switch event {

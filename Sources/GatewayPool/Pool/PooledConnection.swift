@@ -61,8 +61,16 @@ extension ChannelConnection {
         channel.eventLoop.execute { [handler] in handler.value.drain() }
     }
 
+    /// Closes the connection if the task is cancelled, and then does not wait until the peer agrees.
     package func closed() async {
-        try? await channel.closeFuture.get()
+        let end = channel.eventLoop.makePromise(of: Void.self)
+        channel.closeFuture.cascade(to: end)
+        await withTaskCancellationHandler {
+            try? await end.futureResult.get()
+        } onCancel: {
+            channel.close(promise: nil)
+            end.succeed()
+        }
     }
 
     package func result() async -> ConnectionResult {

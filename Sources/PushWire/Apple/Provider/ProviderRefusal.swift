@@ -58,6 +58,8 @@ package struct ProviderRefusal: Error, Sendable, Hashable {
     package var action: RefusalAction {
         if let known { return known.action }
         switch status {
+        // Apple sends no such status, so another server has responded, which says nothing about the push.
+        case ..<400: return .retryService
         case 403: return .waitForCredentials
         case 410: return .deactivate
         case 429: return .retryDevice
