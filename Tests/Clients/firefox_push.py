@@ -213,7 +213,7 @@ try:
     enter("Nina")
     form(cmd="join", udid="1" * 40, token=0, name="Otto", code=ROOM)
     find("notify").click()
-    until("Firefox has subscribed", lambda: find("notify").text == "Stop notifying", within=30)
+    until("Firefox has subscribed", lambda: find("notify").text == "Stop notifying")
     check("at the sandbox", len(endpoints()) == 1 and inbox("/stats")["browsers"]["connected"] == 1)
     [endpoint] = endpoints()
     known()

@@ -659,8 +659,8 @@ def killed(secret, gotify_secret, wrong):
     for phone in phones:
         rooms = phone.phone.topics if isinstance(phone.phone, NtfyAndroid) else ["kitchen", "garden"]
         wanted = sorted(text for room in rooms for text in accepted[room])
-        until(f"{phone.name} has all messages", lambda: phone.fault or sorted(phone.received.values()) == wanted, 20,
-              lambda: (len(wanted), len(phone.received), sorted(set(wanted) - set(phone.received.values()))))
+        until(f"{phone.name} has all messages", lambda: phone.fault or sorted(phone.received.values()) == wanted,
+              told=lambda: (len(wanted), len(phone.received), sorted(set(wanted) - set(phone.received.values()))))
         check(f"{phone.name} without a fault", phone.fault is None, phone.fault)
         check(f"{phone.name} once each", phone.repeated == 0 or DOUBLES and len(rooms) > 1, phone.repeated)
     for phone in phones:

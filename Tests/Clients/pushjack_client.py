@@ -30,7 +30,7 @@ class SandboxClient(APNSClient):
     feedback_port = int(sys.argv[2])
 
 
-client = SandboxClient(certificate=sys.argv[3], default_error_timeout=1, default_batch_size=10)
+client = SandboxClient(certificate=sys.argv[3], default_error_timeout=5, default_batch_size=10)
 
 
 def expired_again():

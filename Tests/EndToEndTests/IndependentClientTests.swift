@@ -136,8 +136,11 @@ extension Clients {
             #expect(client.hex.dropFirst(8) == "0020" + token)
             let time = client.output.prefix(4).reduce(UInt32(0)) { $0 << 8 | UInt32($1) }
             #expect((before...UInt32(Date().timeIntervalSince1970)).contains(time))
-            let again = try await connect(sandbox.feedback, certificate: sandbox.credential, input: Data(), [version])
-            #expect(again.output.isEmpty)
+            // The sandbox clears the list when the first client has closed.
+            try await eventually("the list is empty") {
+                try await connect(sandbox.feedback, certificate: sandbox.credential, input: Data(), [version]).output
+                    .isEmpty
+            }
         }
 
         // MARK: A C client

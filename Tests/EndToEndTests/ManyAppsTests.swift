@@ -68,7 +68,7 @@ extension EndToEnd {
                 #expect(status == 200)
             }
             let all = Dictionary(uniqueKeysWithValues: (0..<5).map { (Name.token($0), 2 * rounds) })
-            try await eventually("all that have credentials have everything, once", within: .seconds(60)) {
+            try await eventually("all that have credentials have everything, once") {
                 try await sandbox.accepted() == all
             }
             try await eventually("and it is known") { try relay.count(waiting) == 2 * rounds }

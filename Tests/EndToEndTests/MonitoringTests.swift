@@ -205,7 +205,7 @@ extension Waiting {
             let message = try #require(accepted.fields["message_id"])
             let pushed = try await logged("message_id", message, "pushed")
             let apnsID = try #require(pushed.fields["apns_id"])
-            #expect(try await sandbox.notifications().last?.apnsID == apnsID)
+            #expect(try await sandbox.notifications().contains { $0.apnsID == apnsID })
             let (_, way) = try await relay.admin("GET", "/v1/messages/\(message)")
             let delivery = try #require(way.firstMatch(of: /"deliveries":\[\{"id":(\d+)/))
             #expect(pushed.fields["entry"] == String(delivery.1) && way.contains(#""apns_id":"\#(apnsID)""#))

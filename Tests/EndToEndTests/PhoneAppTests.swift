@@ -32,7 +32,7 @@ extension Clients {
                     StoreKind.ofThisRun == .postgres ? "yes" : "no", log,
                 ] + store.variables + [
                     Running.executable.path, "serve", "--config", file.path, "--database", database,
-                ], within: 120)
+                ], within: 300)
             let lines = played.text.split(separator: "\n")
             #expect(played.status == 0, "\(lines.suffix(3)) \(played.errors)")
             #expect(lines.count > 150)

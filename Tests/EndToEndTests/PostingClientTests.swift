@@ -92,7 +92,9 @@ extension Clients {
             }
             stream.kill(SIGTERM)
             #expect(try relay.count("SELECT count(*) FROM messages") == 2)
-            #expect(try await pushchat("token", "list", at: relay).contains("127.0.0.1"))
+            try await eventually("the token's last use is recorded") {
+                try await pushchat("token", "list", at: relay).contains("127.0.0.1")
+            }
 
             // A revoked token grants nothing, at once and after a restart.
             _ = try await pushchat("token", "revoke", "cron", at: relay)

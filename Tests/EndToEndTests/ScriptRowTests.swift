@@ -91,7 +91,7 @@ extension Scripts {
             let sandbox = try await SandboxProcess.start(folder)
             let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
             try await relay.store.script(Self.insert(number, token: 1) + Self.insert(token: 2))
-            try await relay.drained()
+            try await relay.drained(within: .seconds(180))
             let rows = try relay.query("SELECT state, reason FROM push_queue ORDER BY message_id")
             #expect(rows.map { $0[0] as String } == ["failed", "sent"])
             #expect(rows.map { $0[1] as String? } == ["InvalidMessageID", nil])

@@ -80,7 +80,7 @@ extension Databases {
                     throw Child.Failure(description: "it ended: \(relay.process.log().map(\.message))")
                 }
                 switch moment {
-                case .whileCopying: return size(draft) != nil
+                case .whileCopying: if size(draft) != nil || size(relay.database + ".version-3") != nil { return true }
                 case .afterCopying: if size(draft) == nil, size(relay.database + ".version-3") != nil { return true }
                 case .whileWriting: if let size = size(log), size > 0 { return true }
                 }

@@ -1,5 +1,5 @@
 """Passwords for clients of ntfy and Gotify."""
-import time, urllib.parse
+import urllib.parse
 
 from selenium.webdriver.common.keys import Keys
 
@@ -70,7 +70,7 @@ def play(relay):
 
     def used():
         choose(driver, "use-app")
-        time.sleep(0.2)
+        until("the list is loaded", lambda: find(driver, "app-own").is_displayed())
         shown = texts(driver, "#app-list .hint")
         if not any(text.startswith("Last used") for text in shown):
             find(driver, "apps-close").click()

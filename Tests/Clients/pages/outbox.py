@@ -8,6 +8,8 @@ def play(relay):
     enter(driver, "Ada", "out of reach")
     form(cmd="join", udid="a1" * 20, token=0, name="Ben", code="out of reach")
     until("both are in", lambda: find(driver, "members").text == "2 members")
+    until("the worker is active, so that the page opens offline", lambda: driver.execute_async_script(
+        "const done = arguments[0]; navigator.serviceWorker.ready.then((worker) => done(Boolean(worker.active)))"))
     lose_network(driver, True)
     for text in ("first", "second", "third"):
         say(driver, text)

@@ -38,7 +38,7 @@ def play(relay):
     for each, name in ((driver, "Ada"), (phone, "Ben")):
         each.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCHED_STREAMS})
         enter(each, name, room)
-        until("and has a stream", lambda: find(each, "members").text != "\u00a0" and each.execute_script("return streams.length"))
+        until("and has a stream", lambda: find(each, "members").text.strip() and each.execute_script("return streams.length"))
 
     def post(**fields):
         status, answer = admin_call("POST", "/v1/messages", {"room": room, "name": "backup", **fields})
@@ -129,7 +129,7 @@ def play(relay):
     driver.get(RELAY + "/")
     until("messages that were deleted in the meantime are gone", lambda: texts(driver) == [wanted[2], "Thank you, backup!", "Good"]
           and fourth not in kept(driver))
-    until("and the page listens again", lambda: driver.execute_script("return streams.length"))
+    until("and the page listens again", lambda: find(driver, "members").text.strip())
     for id in kept(phone):
         phone.execute_script("hear('deleted', { id: arguments[0] })", id)
     until("nothing is left of an empty room, not even its days", lambda: phone.execute_script(

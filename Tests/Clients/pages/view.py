@@ -28,7 +28,7 @@ def play(relay):
     settled = "return viewSize === sizeOfView() && innerWidth === arguments[0]"
     until("the page knows the new size", lambda: phone.execute_script(settled, 390))
     phone.execute_script("document.getElementById('scroll').scrollTop = 300")
-    until("a member can scroll up", lambda: not phone.execute_script(AT_END))
+    until("a member can scroll up", lambda: not phone.execute_script("return followsEnd"))
     resize(phone, 360, 844)
     until("the page knows the new size", lambda: phone.execute_script(settled, 360))
     check("and stays there", not phone.execute_script(AT_END))
