@@ -539,6 +539,19 @@ struct PostgresRoomTests {
         }
     }
 
+    @Test("What a script writes about members is read: an infinite time, and apps with a line feed")
+    func foreignValues() async throws {
+        try await withRelays { first, _ in
+            try fill("room", 1...3)
+            try fixture.query("UPDATE active_users SET app = E'default\\n' WHERE udid LIKE '%2'")
+            try fixture.query("UPDATE active_users SET time_joined = 'infinity' WHERE udid LIKE '%3'")
+            _ = try await first.rooms.post(StoreFixture.post(1, "hello"))
+            #expect(try fixture.value("SELECT count(*) FROM push_queue WHERE app = 'default'") == 1)
+            let members = try await first.records.members(of: code(), after: nil, limit: 9)
+            #expect(members.items.map(\.joinedAt.milliseconds).last == 0)
+        }
+    }
+
     @Test("After a member is removed during a fan-out, no push to it is queued beyond the record's last push")
     func removals() async throws {
         try await withRelays { first, second in

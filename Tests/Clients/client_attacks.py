@@ -5,7 +5,7 @@ Usage: client_attacks.py LOG RELAY…
 RELAY is the command that starts the relay with both servers' paths at the root. Its log is appended to LOG.
 Prints a line for each check that passed. Ends with status 1 at the first that failed.
 """
-import atexit, base64, json, re, sys, time, urllib.parse
+import atexit, base64, json, re, sys, urllib.parse
 
 from checks import check, until
 from relay import Relay

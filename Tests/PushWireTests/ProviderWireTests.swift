@@ -39,6 +39,7 @@ struct ProviderWireTests {
             (503, "ServiceUnavailable", .retryService), (413, "PayloadTooLarge", .giveUp), (400, "Novel", .giveUp),
             (403, "Novel", .waitForCredentials), (410, "Novel", .deactivate), (429, "Novel", .retryDevice),
             (500, "Novel", .retryService), (599, "Novel", .retryService), (418, "Novel", .giveUp),
+            (204, "Status204", .retryService), (302, "Status302", .retryService),
         ] as [(Int, String, RefusalAction)])
     func remedies(status: Int, reason: String, action: RefusalAction) {
         #expect(ProviderRefusal(status: status, reason: reason).action == action)

@@ -14,7 +14,7 @@ import Testing
 struct BinaryFeedbackSourceTests {
     /// Sends each client the same bytes over TLS, and closes.
     private func withServer(
-        _ bytes: ByteBuffer, _ body: (BinaryFeedbackSource) async throws -> Void
+        _ bytes: ByteBuffer, isEndless: Bool = false, _ body: (BinaryFeedbackSource) async throws -> Void
     ) async throws {
         let credentials = try await HTTP2GatewayFixture.credentials.value
         let tls = try NIOSSLContext(
@@ -25,7 +25,7 @@ struct BinaryFeedbackSourceTests {
             .childChannelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
                     try channel.pipeline.syncOperations.addHandlers([
-                        NIOSSLServerHandler(context: tls), FeedbackList(bytes: bytes),
+                        NIOSSLServerHandler(context: tls), FeedbackList(bytes: bytes, isEndless: isEndless),
                     ])
                 }
             }
@@ -70,6 +70,21 @@ struct BinaryFeedbackSourceTests {
         }
     }
 
+    @Test("A list without an end is read until the task is cancelled, and its reports are stored")
+    func endless() async throws {
+        try await withServer(list(600), isEndless: true) { source in
+            let (counts, count) = AsyncStream.makeStream(of: Int.self)
+            let reading = Task { try await source.read { count.yield($0.count) } }
+            var stored = 0
+            for await count in counts {
+                stored += count
+                if stored > 2000 { break }
+            }
+            reading.cancel()
+            _ = try await reading.value
+        }
+    }
+
     @Test("A failing store ends the reading with its error")
     func failingStore() async throws {
         try await withServer(list(1200)) { source in
@@ -85,13 +100,25 @@ private final class FeedbackList: ChannelInboundHandler {
     typealias OutboundOut = ByteBuffer
 
     private let bytes: ByteBuffer
+    private let isEndless: Bool
 
-    init(bytes: ByteBuffer) {
+    init(bytes: ByteBuffer, isEndless: Bool) {
         self.bytes = bytes
+        self.isEndless = isEndless
     }
 
     func channelActive(context: ChannelHandlerContext) {
-        let channel = context.channel
-        context.writeAndFlush(wrapOutboundOut(bytes)).whenComplete { _ in channel.close(promise: nil) }
+        write(to: context.channel)
+    }
+
+    /// Writes the bytes, and then closes the connection or writes them again.
+    private func write(to channel: any Channel) {
+        let (bytes, isEndless) = (bytes, isEndless)
+        @Sendable func write() {
+            channel.writeAndFlush(bytes).whenComplete { result in
+                if isEndless, case .success = result { write() } else { channel.close(promise: nil) }
+            }
+        }
+        write()
     }
 }

@@ -403,8 +403,12 @@ struct HTTP2ConnectionStateTests {
         #expect(state.tick(now: at(110)) == .close(reason: "ConnectionLost"))
     }
 
-    @Test("A connection without SETTINGS is closed after ten seconds")
+    @Test("A connection without SETTINGS is closed ten seconds after the handshake")
     func noSettings() throws {
+        var slow = try state(streams: nil)
+        slow.began(now: Self.start + .seconds(12))
+        #expect(slow.tick(now: Self.start + .seconds(21)) == nil)
+        #expect(slow.tick(now: Self.start + .seconds(22)) == .close(reason: "ConnectionLost"))
         var state = try state(streams: nil)
         state.receivedBytes(now: Self.start + .seconds(9))
         #expect(state.tick(now: Self.start + .seconds(9)) == nil)
