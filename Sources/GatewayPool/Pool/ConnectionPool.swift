@@ -159,7 +159,11 @@ package final class ConnectionPool<Target: PoolTarget, Connection: PooledConnect
         let (open, actions) = state.withLock { $0.stop(now: now) }
         perform(actions)
         work.continuation.finish()
-        for connection in open { await connection.closed() }
+        await withTaskCancellationHandler {
+            for connection in open { await connection.closed() }
+        } onCancel: {
+            for connection in open { connection.close() }
+        }
     }
 
     /// Closes the reports. First waits until the event loops have run all writes that were submitted to them, because a

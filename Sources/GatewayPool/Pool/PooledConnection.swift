@@ -35,6 +35,8 @@ package protocol PooledConnection: AnyObject, Sendable {
     func write(_ lease: Lease, now: Timestamp)
     /// Stops accepting pushes, waits for the outcomes, and closes. The duration is bounded.
     func drain()
+    /// Closes at once. Pushes without an outcome are in doubt.
+    func close()
     /// Returns when the connection will never accept pushes again, so that its successor may be opened.
     func retired() async
     /// Returns when the connection is closed.
@@ -61,16 +63,10 @@ extension ChannelConnection {
         channel.eventLoop.execute { [handler] in handler.value.drain() }
     }
 
-    /// Closes the connection if the task is cancelled, and then does not wait until the peer agrees.
+    package func close() { channel.close(promise: nil) }
+
     package func closed() async {
-        let end = channel.eventLoop.makePromise(of: Void.self)
-        channel.closeFuture.cascade(to: end)
-        await withTaskCancellationHandler {
-            try? await end.futureResult.get()
-        } onCancel: {
-            channel.close(promise: nil)
-            end.succeed()
-        }
+        try? await channel.closeFuture.get()
     }
 
     package func result() async -> ConnectionResult {

@@ -17,8 +17,9 @@ import UnixSignals
 struct RelayProcess: Sendable {
     /// The time in which services may finish their work before they are cancelled.
     private static let shutdownLimit = Duration.seconds(20)
-    /// The time that cancelled services have before the process ends anyway. The queue is on disk.
-    private static let cancellationLimit = Duration.seconds(5)
+    /// The time that cancelled services have before the process ends anyway. The queue is on disk. TLS may need five
+    /// seconds to close a connection to a gateway that does not respond.
+    private static let cancellationLimit = Duration.seconds(8)
     /// The time between attempts to open a database that is locked or on a full disk.
     private static let reopenInterval = Duration.seconds(1)
 

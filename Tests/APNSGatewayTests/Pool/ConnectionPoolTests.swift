@@ -92,6 +92,21 @@ struct ConnectionPoolTests {
         #expect(await waiting.withLock { $0 }?.value == nil)
     }
 
+    @Test("A drain that is cancelled closes the connections, although their pushes have no outcome")
+    func cancelledDrain() async throws {
+        let pool = try pool()
+        try await run(pool) { connection in
+            connection.change { $0.keepsDraining = true }
+            connection.offer()
+        } _: {
+            #expect(await pool.slot(fresh: false)?.connection.number == 1)
+            let drain = Task { await pool.drain() }
+            drain.cancel()
+            await drain.value
+        }
+        #expect(pool.openConnections == 0)
+    }
+
     @Test("A waiter whose task is cancelled gets no slot, even if it was cancelled before it asked")
     func cancelled() async throws {
         let pool = try pool()

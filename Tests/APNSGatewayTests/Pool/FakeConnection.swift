@@ -16,6 +16,8 @@ final class FakeConnection: PooledConnection {
         var isBlocked = false
         var result: ConnectionResult?
         var takesLeases = false
+        /// Whether a drain does not end.
+        var keepsDraining = false
     }
 
     let id: ConnectionID
@@ -64,7 +66,7 @@ final class FakeConnection: PooledConnection {
         leased.withLock { $0.append(lease) }
     }
 
-    func drain() { close() }
+    func drain() { if !properties.withLock({ $0.keepsDraining }) { close() } }
 
     func retired() async {
         try? await retirement.futureResult.get()
