@@ -34,9 +34,13 @@ let current = null;
 
 // Restores a room. `draft` and `unread` last as long as the page. `was` is the room's hash in notifications under its old code.
 function recall({ udid, name, code, title, was }) {
-  // Version 0.4 stored the outbox with the messages.
-  const { cursor = 0, messages = [], outbox: old = [] } = memory.get("room." + udid, {});
-  const outbox = memory.get("outbox." + udid, old).filter((item) => item.id === undefined || item.id > cursor);
+  const { cursor = 0, messages = [], outbox: old } = memory.get("room." + udid, {});
+  if (old) {
+    // Version 0.4 stored the outbox with the messages.
+    memory.set("outbox." + udid, old);
+    memory.set("room." + udid, { cursor, messages });
+  }
+  const outbox = memory.get("outbox." + udid, []).filter((item) => item.id === undefined || item.id > cursor);
   outbox.forEach((item) => delete item.isInProgress);
   return { udid, name, code, title, was, cursor, messages, outbox, draft: "", unread: 0 };
 }

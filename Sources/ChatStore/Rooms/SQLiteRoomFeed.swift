@@ -45,8 +45,8 @@ package final class SQLiteRoomFeed: RoomFeed {
             guard present.count <= Receipt.largestRoom else { return [:] }
             // A member may not see messages from before it joined. Rows of other programs may differ only in bytes that are
             // not part of a member's id.
-            let entries = Dictionary(present.map { (MemberID(stored: $0[0]), $0[1] as MessageID) }) { first, _ in first
-            }
+            let positions = present.map { (MemberID(stored: $0[0]), $0[1] as MessageID) }
+            let entries = Dictionary(positions) { first, _ in first }
             let recent = try db.rows(
                 "SELECT message_id, udid FROM messages WHERE secret_code = ? ORDER BY message_id DESC LIMIT ?",
                 [room.text, Receipt.recent])
