@@ -539,7 +539,7 @@ struct PostgresRoomTests {
         }
     }
 
-    @Test("What a script writes about members is read: an infinite time, and apps with a line feed")
+    @Test("An infinite time and an app with a line feed, which a script wrote, do no harm")
     func foreignValues() async throws {
         try await withRelays { first, _ in
             try fill("room", 1...3)

@@ -387,7 +387,7 @@ struct HTTP2ConnectionState: Sendable {
 
     // MARK: Time
 
-    /// Records the end of the TLS handshake, which has a time limit of its own.
+    /// Records the end of the TLS handshake, which has another time limit.
     mutating func began(now: NIODeadline) { beganAt = now }
 
     /// Checks the deadlines. Closes the connection if the peer sends nothing any more, or a drain has taken too long.
