@@ -18,9 +18,6 @@ package final class ActivitySender: Service {
     private static let finalReasons: Set = ["Unregistered", "ExpiredToken", "BadDeviceToken", "DeviceTokenNotForTopic"]
     /// The maximum number of failed pushes to read of each notification.
     private static let failurePage = 1000
-    /// After a failed request, the app's next requests are not sent for this many times its duration. Requests follow one
-    /// another, so a service that does not answer would hold up the activities of all apps.
-    private static let slowness = 3
 
     private let activities: any ActivityStore
     private let notifications: any NotificationStore
@@ -33,8 +30,9 @@ package final class ActivitySender: Service {
 
     private struct Apps {
         var paused: [AppName: Timestamp] = [:]
-        /// The time until which requests for channels fail without being sent.
-        var creationPaused: [AppName: Timestamp] = [:]
+        /// The last failed request for a channel: its activity, and the time until which the requests of others fail
+        /// without being sent.
+        var failedCreation: [AppName: (activity: ActivityID, until: Timestamp)] = [:]
         var withoutCapability: Set<AppName> = []
     }
 
@@ -122,7 +120,7 @@ package final class ActivitySender: Service {
     ) async throws(ChatError) -> Bool {
         guard var next = channel else { return false }
         let time = now()
-        let (pause, creationPause) = apps.withLock { ($0.paused[activity.app], $0.creationPaused[activity.app]) }
+        let (pause, failed) = apps.withLock { ($0.paused[activity.app], $0.failedCreation[activity.app]) }
         let step = next.next(revision: activity.revision, isEnded: activity.endedAt != nil, pause: pause, at: time)
         // A crash during the request must not make the relay forget that it has asked for a channel.
         if next != channel { try await activities.record(next, of: activity) }
@@ -136,8 +134,8 @@ package final class ActivitySender: Service {
         let answer: BroadcastAnswer
         let began = ContinuousClock.now
         switch step {
-        case .create where creationPause.map { $0 > time } ?? false:
-            answer = .unavailable("the service has just failed to answer")
+        case .create where failed.map { $0.activity != activity.id && $0.until > time } ?? false:
+            answer = .unavailable("the service has just failed to answer another request")
         case .create: answer = await broadcasts.createChannel(of: activity.app)
         case .broadcast:
             if let update = compose(activity.newest, of: activity, timestamp: activity.timestamp) {
@@ -147,14 +145,16 @@ package final class ActivitySender: Service {
             }
         case .delete: answer = await broadcasts.deleteChannel(next.id ?? "", of: activity.app)
         }
-        next.answered(answer, to: step, revision: activity.revision, at: now())
+        // Requests follow one another. A service that does not answer gets at most half of the time, so that it does not
+        // hold up the activities of other apps.
+        let end = now() + began.duration(to: .now)
+        next.answered(answer, to: step, revision: activity.revision, at: now(), notBefore: end)
         if case .unavailable = answer {
-            let end = now() + began.duration(to: .now) * Self.slowness
             apps.withLock { apps in
                 if step == .create {
-                    apps.creationPaused[activity.app] = max(end, creationPause ?? end)
+                    if failed.map({ $0.until < end }) ?? true { apps.failedCreation[activity.app] = (activity.id, end) }
                 } else if let pause = next.notBefore {
-                    apps.paused[activity.app] = max(end, pause)
+                    apps.paused[activity.app] = pause
                 }
             }
         }

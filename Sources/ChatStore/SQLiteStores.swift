@@ -37,7 +37,12 @@ package struct SQLiteStores: Sendable {
     ) throws {
         database = try SQLiteDatabase(file: file, now: now, logger: logger)
         let outcomes = OutcomeCounter(now: now)
-        let (memory, ids) = try database.pool.read { db in (try QueueMemory(db), try APNSIDs.load(db)) }
+        let (memory, ids, last) = try database.pool.read { db in
+            (
+                try QueueMemory(db), try APNSIDs.load(db),
+                try db.value("SELECT seq FROM sqlite_sequence WHERE name = 'messages'") as MessageID? ?? 0
+            )
+        }
         queue = SQLitePushQueue(
             database: database, outcomes: outcomes, memory: memory, ids: ids, settings: settings)
         queueAdministration = SQLQueueAdministration(
@@ -45,7 +50,7 @@ package struct SQLiteStores: Sendable {
         repair = QueueRepair(database: database, memory: memory, settings: settings)
         activity = MemberActivity(database: database, keepsUsage: { settings().keepsUsage })
         jobs = BackgroundJobs(database: database, queue: queue, outcomes: outcomes, settings: settings)
-        feed = SQLiteRoomFeed(database: database, activity: activity)
+        feed = SQLiteRoomFeed(database: database, activity: activity, last: last)
         rooms = SQLiteRoomStore(
             database: database, queue: queue, feed: feed, activity: activity, jobs: jobs, settings: settings)
         records = SQLRoomRecords(database: database, ids: ids, state: SQLiteReadState(feed: feed))
@@ -58,7 +63,7 @@ package struct SQLiteStores: Sendable {
         clients = SQLClientStore(database: database)
         pollRequests = SQLPollRequestStore(database: database)
         unifiedPush = SQLUnifiedPushStore(
-            database: database, onPost: { [feed] code in feed.note { $0.messages.insert(code) } })
+            database: database, onPost: { [feed] in feed.note($0, in: $1) })
         activities = SQLActivityStore(database: database)
         moderation = SQLiteModeration(database: database, queue: queue, feed: feed, outcomes: outcomes)
         metrics = SQLiteMetrics(database: database, memory: memory, outcomeCounter: outcomes, settings: settings)

@@ -449,12 +449,39 @@ struct EventHubTests {
         #expect(next(hub, stream, after: [0, 0]) == "behind [59, 60]")
         var (cursors, got) = ([0, 0] as [MessageID], [MessageID]())
         while case .behind(let starts) = hub.next(for: stream, after: cursors, summary: nil) {
-            let events = try await hub.older(for: stream, after: cursors)
+            let events = try #require(try await hub.older(for: stream, after: cursors))
             got += events.map(\.id)
             for event in events { cursors[event.room == room ? 0 : 1] = event.id }
             if events.isEmpty { cursors = zip(cursors, starts).map { max($0, $1) } }
         }
         #expect(got == Array(1...60))
+    }
+
+    @Test("A message waits if another room may have an earlier one")
+    func severalRoomsOrder() async throws {
+        let hub = hub()
+        let subscription = try both(hub)
+        let stream = subscription.stream
+        feed.post("1", by: guest)
+        feed.setCompleteTo(1)
+        await hub.readChanges()
+        #expect(next(hub, stream, after: [0, 0]) == #"events ["hall 1"]"#)
+        // The second message is stored, but its room is not yet among the changes.
+        feed.post("2", by: guest)
+        _ = feed.takeRoomChanges()
+        feed.post("3", by: member)
+        await hub.readChanges()
+        #expect(next(hub, stream, after: [0, 1]) == "nothing")
+        #expect(try await hub.older(for: stream, after: [0, 1]) == nil)
+        feed.post("4", by: guest)
+        feed.setCompleteTo(4)
+        await hub.readChanges()
+        #expect(next(hub, stream, after: [0, 1]) == #"events ["hall 2", "kitchen 3", "hall 4"]"#)
+        #expect(try await hub.older(for: stream, after: [0, 1])?.map(\.id) == [2, 3, 4])
+        // Another process's messages come without changes.
+        feed.post("5", by: guest, isLocal: false)
+        await hub.readChanges()
+        #expect(next(hub, stream, after: [3, 4]) == #"events ["hall 5"]"#)
     }
 
     @Test("A stream of several rooms waits while one of them cannot be read, so that no message comes too late")

@@ -43,10 +43,18 @@ package struct RoomChanges: Sendable, Hashable {
     /// Whether the details are unknown, because another process has written or there were too many changes. Any change
     /// in any room is possible.
     package var isUnknown = false
+    /// Every message up to this one is in a room of ``messages``, of these or of earlier changes, or is older than the
+    /// listener. A message of another room may come before a later one. `nil` if the feed does not know.
+    package var completeTo: MessageID?
 
     package init() {}
 
-    package var isEmpty: Bool { self == RoomChanges() }
+    /// Whether nothing has changed.
+    package var isEmpty: Bool {
+        var changes = self
+        changes.completeTo = nil
+        return changes == RoomChanges()
+    }
 }
 
 /// Reports changes in rooms to one listener as they happen.

@@ -21,7 +21,7 @@ package struct ActivityChannel: Sendable, Hashable {
     /// The first version of iOS on which an activity can listen to a channel.
     package static let firstSystem = 18
     /// The number of requests after which an activity starts without a channel. They take about 15 seconds, or
-    /// 25 if the service does not answer.
+    /// 90 if the service does not answer.
     private static let mostCreations = 5
     /// The number of failures after which a broadcast or a deletion is given up. With the pauses, they take about eight
     /// hours, the longest time for which an activity is active.
@@ -77,12 +77,18 @@ package struct ActivityChannel: Sendable, Hashable {
 
     /// Records the response to a request.
     ///
-    /// - Parameter revision: The revision that was broadcast.
-    package mutating func answered(_ answer: BroadcastAnswer, to step: Step, revision: Int64, at now: Timestamp) {
+    /// - Parameters:
+    ///   - revision: The revision that was broadcast.
+    ///   - notBefore: The earliest time of a retry.
+    package mutating func answered(
+        _ answer: BroadcastAnswer, to step: Step, revision: Int64, at now: Timestamp,
+        notBefore earliest: Timestamp? = nil
+    ) {
         if case .unavailable = answer {
             failures += 1
             if failures < (step == .create ? Self.mostCreations : Self.mostFailures) {
-                notBefore = now + .seconds(min(Self.longestPause, 1 << min(failures - 1, 10)))
+                let pause = now + .seconds(min(Self.longestPause, 1 << min(failures - 1, 10)))
+                notBefore = max(pause, earliest ?? pause)
                 return
             }
         }

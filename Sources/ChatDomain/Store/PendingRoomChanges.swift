@@ -9,12 +9,17 @@ package final class PendingRoomChanges: Sendable {
 
     private struct State {
         var changes = RoomChanges()
+        /// The last message, if messages are noted in the order of their ids.
+        var last: MessageID?
         var listener: AsyncStream<Void>.Continuation?
     }
 
-    private let state = Mutex(State())
+    private let state: Mutex<State>
 
-    package init() {}
+    /// - Parameter last: The last message so far. `nil` if messages are not noted in the order of their ids.
+    package init(last: MessageID? = nil) {
+        state = Mutex(State(last: last))
+    }
 
     /// Starts keeping changes for the one listener.
     package func listen() -> (signals: AsyncStream<Void>, listener: AsyncStream<Void>.Continuation) {
@@ -26,13 +31,22 @@ package final class PendingRoomChanges: Sendable {
     package func take() -> RoomChanges {
         state.withLock { state in
             defer { state.changes = RoomChanges() }
+            state.changes.completeTo = state.last
             return state.changes
         }
     }
 
+    /// Adds a new message. Callers add all messages in the order of their ids.
+    package func note(_ message: MessageID, in room: SecretCode) {
+        note(message) { $0.messages.insert(room) }
+    }
+
     /// Adds to the changes that the listener takes next.
-    package func note(_ change: (inout RoomChanges) -> Void) {
+    package func note(_ change: (inout RoomChanges) -> Void) { note(nil, change) }
+
+    private func note(_ message: MessageID?, _ change: (inout RoomChanges) -> Void) {
         let listener = state.withLock { state -> AsyncStream<Void>.Continuation? in
+            if let message, let last = state.last { state.last = max(last, message) }
             guard let listener = state.listener else { return nil }
             change(&state.changes)
             let changes = state.changes

@@ -36,6 +36,8 @@ final class EventHub: Service {
         var unread: Set<SecretCode> = []
         /// Rooms whose messages are being read.
         var reading: Set<SecretCode> = []
+        /// ``RoomChanges/completeTo`` of the changes whose rooms were read.
+        var completeTo: MessageID?
         var receipts = ReceiptSchedule()
         /// Rooms whose summary must be read.
         var uncounted: Set<SecretCode> = []
@@ -69,7 +71,8 @@ final class EventHub: Service {
         }
 
         /// Merges the messages of a stream's rooms in the order of their ids, because a client continues after the last
-        /// one that it got. While a room is being read, the stream therefore waits.
+        /// one that it got. While a room is being read, the stream therefore waits. Messages wait if another room may have
+        /// earlier ones.
         func events(for stream: EventStream, after cursors: [MessageID]) -> Found {
             guard unread.isDisjoint(with: stream.rooms), reading.isDisjoint(with: stream.rooms) else {
                 return ([], nil, [])
@@ -77,7 +80,8 @@ final class EventHub: Service {
             let found = zip(stream.rooms, cursors).map { events(in: $0, after: $1) }
             let pages = found.compactMap(\.events)
             guard pages.count == found.count else { return (nil, nil, found.map { $0.starts.first ?? 0 }) }
-            return (MessageEvent.merge(pages, limit: EventHub.page)[...], nil, [])
+            let merged = MessageEvent.merge(pages, limit: EventHub.page)
+            return (merged.prefix { $0.id <= completeTo ?? .max }, nil, [])
         }
 
         mutating func takeUnchecked(_ limit: Int) -> [EventStream] {
@@ -145,6 +149,7 @@ final class EventHub: Service {
         let address = address.flatMap { $0.isLoopback ? nil : $0.rateKey }
         let stream = EventStream(
             member: member, admission: admission, address: address, rooms: positions.map(\.code),
+            start: positions.map(\.last).min() ?? 0,
             pushTopics: pushTopics, heartbeat: heartbeat, clock: clocks.monotonic, close: close)
         let refusal = state.withLock { state -> ChatError? in
             guard state.count < maxStreams else {
@@ -236,13 +241,18 @@ final class EventHub: Service {
         return clocks.monotonic.now() - stream.lastWrite.began >= stream.heartbeat ? .heartbeat : .nothing
     }
 
-    /// Returns the next messages for a stream that is behind, in the order of their ids.
-    func older(for stream: EventStream, after cursors: [MessageID]) async throws(ChatError) -> [MessageEvent] {
+    /// Returns the next messages for a stream that is behind, in the order of their ids. `nil` if all of them must wait,
+    /// because another room may have earlier ones.
+    func older(for stream: EventStream, after cursors: [MessageID]) async throws(ChatError) -> [MessageEvent]? {
+        let completeTo = state.withLock { state in state.completeTo.map { max($0, stream.start) } } ?? .max
         var pages: [[MessageEvent]] = []
         for (room, cursor) in zip(stream.rooms, cursors) {
             pages.append(try await messages(in: room, after: cursor, limit: Self.ownPage))
         }
-        return pages.count == 1 ? pages[0] : MessageEvent.merge(pages, limit: Self.ownPage)
+        if pages.count == 1 { return pages[0] }
+        let merged = MessageEvent.merge(pages, limit: Self.ownPage)
+        let ready = Array(merged.prefix { $0.id <= completeTo })
+        return ready.isEmpty && !merged.isEmpty ? nil : ready
     }
 
     /// Records that a stream's reader got the messages up to `last`, unless it is a program.
@@ -314,6 +324,11 @@ final class EventHub: Service {
         for (code, last) in unread { await read(code, after: last) }
         let waiting = state.withLock { state in
             defer { state.reading = [] }
+            if let known = changes.completeTo {
+                // Another process's messages come without changes. All rooms were read.
+                let read = changes.isUnknown ? state.rooms.values.map(\.last).max() ?? 0 : 0
+                state.completeTo = max(state.completeTo ?? 0, known, read)
+            }
             return state.reading.flatMap { state.rooms[$0]?.streams.filter(\.hasSeveralRooms) ?? [] }
         }
         for stream in waiting { stream.wake() }

@@ -59,6 +59,8 @@ final class EventStream: Sendable, Hashable {
     /// The address that the stream counts for. `nil` for programs on this machine.
     let address: IPAddress?
     let rooms: [SecretCode]
+    /// All messages up to this one were stored when the stream was opened.
+    let start: MessageID
     /// The rooms that are topics of UnifiedPush, which the client owns.
     let pushTopics: Set<SecretCode>
     /// The time without an event after which the stream writes a heartbeat.
@@ -69,12 +71,13 @@ final class EventStream: Sendable, Hashable {
 
     init(
         member: MemberID, admission: Admission, address: IPAddress?, rooms: [SecretCode],
-        pushTopics: Set<SecretCode> = [], heartbeat: Duration, clock: MonotonicTime,
+        start: MessageID, pushTopics: Set<SecretCode> = [], heartbeat: Duration, clock: MonotonicTime,
         close: @escaping @Sendable () -> Void
     ) {
         self.member = member
         self.address = address
         self.rooms = rooms
+        self.start = start
         self.pushTopics = pushTopics
         self.heartbeat = heartbeat
         self.admission = admission

@@ -78,7 +78,10 @@ extension EventHub {
             case .events(let events):
                 try await write(events, after: &cursors, of: stream, as: form, into: &writer)
             case .behind(let starts):
-                let events = try await older(for: stream, after: cursors)
+                guard let events = try await older(for: stream, after: cursors) else {
+                    await stream.wait()
+                    continue
+                }
                 if events.isEmpty {
                     // Retention may have deleted the messages in between.
                     for (room, start) in starts.enumerated() { cursors[room] = max(cursors[room], start) }

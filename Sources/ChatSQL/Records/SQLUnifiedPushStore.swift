@@ -7,9 +7,9 @@ package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore
 
     private let database: Database
     /// Reports a topic with a new push, for a database whose transactions cannot announce.
-    private let onPost: @Sendable (SecretCode) -> Void
+    private let onPost: @Sendable (MessageID, SecretCode) -> Void
 
-    package init(database: Database, onPost: @escaping @Sendable (SecretCode) -> Void = { _ in }) {
+    package init(database: Database, onPost: @escaping @Sendable (MessageID, SecretCode) -> Void = { _, _ in }) {
         self.database = database
         self.onPost = onPost
     }
@@ -111,7 +111,7 @@ package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore
             transaction.announce(.messages(topic.code))
             return .stored(id)
         }
-        if case .stored = receipt { onPost(topic.code) }
+        if case .stored(let id) = receipt { onPost(id, topic.code) }
         return receipt
     }
 

@@ -7,11 +7,13 @@ import GRDB
 package final class SQLiteRoomFeed: RoomFeed {
     private let database: SQLiteDatabase
     private let activity: MemberActivity
-    private let changes = PendingRoomChanges()
+    private let changes: PendingRoomChanges
 
-    init(database: SQLiteDatabase, activity: MemberActivity) {
+    /// - Parameter last: The last message in the file.
+    init(database: SQLiteDatabase, activity: MemberActivity, last: MessageID) {
         self.database = database
         self.activity = activity
+        changes = PendingRoomChanges(last: last)
     }
 
     // MARK: - Reading
@@ -84,6 +86,9 @@ package final class SQLiteRoomFeed: RoomFeed {
     package func roomChanges() -> AsyncStream<Void> { changes.listen().signals }
 
     package func takeRoomChanges() -> RoomChanges { changes.take() }
+
+    /// Adds a new message. Must be called in the order of the commits, on the writer's thread.
+    func note(_ message: MessageID, in room: SecretCode) { changes.note(message, in: room) }
 
     /// Adds a change to those that the listener takes next.
     func note(_ change: (inout RoomChanges) -> Void) { changes.note(change) }

@@ -126,12 +126,10 @@ package struct SQLiteRoomStore: RoomStore {
         } committed: { posted in
             // Dispatchers may send the pushes immediately after the commit.
             queue.inserted(posted.pushes)
+            if !posted.receipt.isRepeat { feed.note(posted.receipt.message, in: posted.room) }
         }
-        if !posted.receipt.isRepeat {
-            feed.note { $0.messages.insert(posted.room) }
-            if request.program == nil {
-                activity.wrote(request.member, at: posted.receipt.time, from: request.client.address)
-            }
+        if !posted.receipt.isRepeat, request.program == nil {
+            activity.wrote(request.member, at: posted.receipt.time, from: request.client.address)
         }
         if posted.hasMore { jobs.start(.message(posted.receipt.message)) }
         return posted.receipt

@@ -15,6 +15,7 @@ final class FakeFeed: RoomFeed {
         var changes = RoomChanges()
         /// The id of the last message before the members entered their rooms.
         var historyFrom: MessageID = 0
+        var completeTo: MessageID?
         var isBroken = false
         var readMessages = 0
         var failedReads = 0
@@ -86,6 +87,11 @@ final class FakeFeed: RoomFeed {
     /// Sets the id of the last message before the members entered their rooms.
     func setHistoryFrom(_ message: MessageID) {
         state.withLock { $0.historyFrom = message }
+    }
+
+    /// Sets ``RoomChanges/completeTo`` of the next changes.
+    func setCompleteTo(_ message: MessageID) {
+        state.withLock { $0.completeTo = message }
     }
 
     /// A moderator removes a member.
@@ -235,6 +241,7 @@ final class FakeFeed: RoomFeed {
     func takeRoomChanges() -> RoomChanges {
         state.withLock { state in
             defer { state.changes = RoomChanges() }
+            state.changes.completeTo = state.completeTo
             return state.changes
         }
     }
