@@ -49,6 +49,11 @@ package struct MigratedTable: Sendable {
 
     /// All tables. Each comes after the tables that its rows refer to. Each store lists its additional tables and
     /// columns itself.
+    /// A condition on rows that end with a member or a token. A script may have deleted the owner without SQLite's
+    /// foreign keys.
+    private static let hasOwner =
+        "member IN (SELECT member_id FROM active_users) OR token IN (SELECT token_id FROM api_tokens)"
+
     package static let all = [
         MigratedTable("queue_state", key: "id", numbers: "id", bytes: "id_key"),
         MigratedTable(
@@ -70,7 +75,9 @@ package struct MigratedTable: Sendable {
                 """,
             times: "time_created time_registered time_deactivated time_seen"),
         MigratedTable("device_days", key: "day app kind value", numbers: "devices", texts: "day app kind value"),
-        MigratedTable("device_tags", key: "tag device_id", numbers: "device_id", texts: "tag"),
+        MigratedTable(
+            "device_tags", key: "tag device_id", numbers: "device_id", texts: "tag",
+            condition: "device_id IN (SELECT device_id FROM devices)"),
         MigratedTable(
             "notifications", key: "notification_id", isNumbered: true,
             numbers: """
@@ -87,7 +94,8 @@ package struct MigratedTable: Sendable {
             ]),
         MigratedTable(
             "notification_counts", key: "notification_id",
-            numbers: "notification_id queued skipped sent failed expired cancelled"),
+            numbers: "notification_id queued skipped sent failed expired cancelled",
+            condition: "notification_id IN (SELECT notification_id FROM notifications)"),
         MigratedTable(
             "messages", key: "message_id", isNumbered: true, numbers: "message_id fanout_after fanout_until priority",
             texts: "secret_code udid nickname text ip_address idempotency_key title link sound", flags: "urgent",
@@ -98,17 +106,18 @@ package struct MigratedTable: Sendable {
         MigratedTable(
             "credentials", key: "credential_id", isNumbered: true, numbers: "credential_id member token",
             texts: "name used_from", bytes: "hash", times: "time_created time_used",
-            // A script may delete a credential's owner without SQLite's foreign keys.
-            condition: "member IN (SELECT member_id FROM active_users) OR token IN (SELECT token_id FROM api_tokens)"),
+            condition: hasOwner),
         MigratedTable("hidden_messages", key: "client message_id", numbers: "message_id", texts: "client"),
         MigratedTable("hidden_history", key: "client room_id", numbers: "room_id hidden_to", texts: "client"),
         MigratedTable(
-            "polled_rooms", key: "room_id", numbers: "room_id announced_to not_before attempts", times: "time_polled"),
+            "polled_rooms", key: "room_id", numbers: "room_id announced_to not_before attempts", times: "time_polled",
+            condition: "room_id IN (SELECT room_id FROM rooms)"),
         MigratedTable(
-            "unifiedpush_topics", key: "topic", numbers: "member token", texts: "topic", times: "time_used"),
+            "unifiedpush_topics", key: "topic", numbers: "member token", texts: "topic", times: "time_used",
+            condition: hasOwner),
         MigratedTable(
             "unifiedpush_messages", key: "message_id", numbers: "message_id size", texts: "topic", bytes: "body",
-            times: "time_sent"),
+            times: "time_sent", condition: "topic IN (SELECT topic FROM unifiedpush_topics WHERE \(hasOwner))"),
         MigratedTable(
             "activities", key: "activity_id", isNumbered: true,
             numbers:
@@ -118,7 +127,8 @@ package struct MigratedTable: Sendable {
         MigratedTable(
             "activity_tokens", key: "activity_token app",
             numbers: "activity system_version revision notification",
-            texts: "activity_token app attributes_type device_token", times: "time_reported"),
+            texts: "activity_token app attributes_type device_token", times: "time_reported",
+            condition: "activity IS NULL OR activity IN (SELECT activity_id FROM activities)"),
         MigratedTable(
             "bans", key: "ban_id", isNumbered: true, numbers: "ban_id",
             texts: "secret_code udid device_token address nickname reason", times: "time_created time_ends"),

@@ -62,8 +62,8 @@ struct QueueAPI: Sendable {
         var filter = QueueFilter(ids: ids)
         // Also an app that is no longer configured may have pushes.
         if let name = try text("app") {
-            guard (1...HTTPLimits.fieldName).contains(name.utf8.count) else {
-                throw .invalid("app", "must have 1 to \(HTTPLimits.fieldName) bytes")
+            guard (1...HTTPLimits.fieldName).contains(name.utf8.count), !name.utf8.contains(0) else {
+                throw .invalid("app", "must have 1 to \(HTTPLimits.fieldName) bytes, none of them zero")
             }
             filter.app = (try? app(name)) ?? AppName(name)
         }

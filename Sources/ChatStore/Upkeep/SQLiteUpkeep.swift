@@ -94,11 +94,12 @@ package struct SQLiteUpkeep: StoreUpkeep {
     package func tryWriting() async throws(ChatError) { try await probe.run() }
 
     package func applyRetention(_ ages: RetentionAges) async throws(ChatError) -> RetentionResult {
-        let result = try await retention.apply(ages)
-        try await clients.applyRetention()
-        try await pollRequests.applyRetention()
-        try await unifiedPush.applyRetention()
-        try await activities.applyRetention(ages)
+        var result = RetentionResult()
+        try await performAll([
+            { () async throws(ChatError) in result = try await retention.apply(ages) },
+            clients.applyRetention, pollRequests.applyRetention, unifiedPush.applyRetention,
+            { () async throws(ChatError) in try await activities.applyRetention(ages) },
+        ])
         return result
     }
 

@@ -150,6 +150,9 @@ final class PostgresConnection {
 
     private func result() throws(PostgresError) -> OpaquePointer? {
         while PQisBusy(handle) == 1 {
+            // TLS may hold bytes for which libpq had no room. The socket does not show them.
+            guard PQconsumeInput(handle) == 1 else { throw failure() }
+            guard PQisBusy(handle) == 1 else { break }
             try wait(POLLIN)
             guard PQconsumeInput(handle) == 1 else { throw failure() }
         }

@@ -105,13 +105,15 @@ package struct PostgresDeviceStore: SQLDeviceStore {
             SELECT h.* FROM devices d
             JOIN active_users u ON u.device_token = d.device_token AND u.device_token <> '0' AND u.app = d.app
             CROSS JOIN LATERAL (
-                SELECT m.message_id FROM messages m
-                WHERE m.secret_code = u.secret_code AND m.message_id <= (SELECT newest FROM bound)
-                ORDER BY m.message_id DESC LIMIT $4::bigint) m
-            CROSS JOIN LATERAL (
-                SELECT \(Delivery.columns) FROM push_queue q
-                WHERE q.chat_message = m.message_id AND q.device = d.device_id AND q.message_id < $2::bigint) h
-            WHERE d.device_id = $1::bigint LIMIT $3::bigint + 100) h
+                SELECT p.* FROM (
+                    SELECT m.message_id AS id FROM messages m
+                    WHERE m.secret_code = u.secret_code AND m.message_id <= (SELECT newest FROM bound)
+                    ORDER BY m.message_id DESC LIMIT $4::bigint) m
+                CROSS JOIN LATERAL (
+                    SELECT \(Delivery.columns) FROM push_queue q
+                    WHERE q.chat_message = m.id AND q.device = d.device_id AND q.message_id < $2::bigint) p
+                ORDER BY m.id DESC LIMIT $3::bigint + 100) h
+            WHERE d.device_id = $1::bigint) h
         ORDER BY h.message_id DESC LIMIT $3::bigint
         """
 }

@@ -109,8 +109,11 @@ struct QueueLeases: Sendable {
     mutating func fail(_ plan: Plan, app: AppName, at now: ContinuousClock.Instant) {
         open[plan.number] = nil
         for range in plan.returned { parts[app]?.returned.insert(range) }
-        doubtfulSince = now
+        doubt(at: now)
     }
+
+    /// Records that the database may have leases that the relay does not know.
+    mutating func doubt(at now: ContinuousClock.Instant) { doubtfulSince = now }
 
     mutating func release(_ ranges: [ClosedRange<Int64>], app: AppName) {
         for range in ranges {

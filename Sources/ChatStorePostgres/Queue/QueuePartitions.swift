@@ -42,6 +42,10 @@ final class QueuePartitions: Sendable {
             } catch let error as PostgresError where error.isNumberTaken {
                 isTaken.store(true, ordering: .relaxed)
                 throw PostgresError.numberTaken
+            } catch let error as PostgresError where error.state == "23514" {
+                // Another relay, whose clock is ahead, has dropped a partition, or a failover has lost it.
+                self.days.withLock { $0 = [] }
+                throw error
             }
         }
     }

@@ -38,8 +38,6 @@ final class QueueUpkeep: Sendable {
         /// The first unleased push of each lane, and the number of rounds since they were signalled.
         var due: Set<Found> = []
         var quietRounds = 0
-        /// The day whose partition exists, with that of the next day.
-        var day = ""
     }
 
     /// The first unleased push of a lane of an app.
@@ -99,7 +97,7 @@ final class QueueUpkeep: Sendable {
     @discardableResult
     func look() async throws(ChatError) -> Set<AppName> {
         let now = database.now()
-        try await beginDay(now)
+        await attempt("the partitions of today and tomorrow", { () throws(ChatError) in try await self.beginDay(now) })
         await attempt("leases of relays that have ended", takeOver)
         await attempt("released pushes", releaseReturned)
         await attempt(
@@ -122,10 +120,8 @@ final class QueueUpkeep: Sendable {
 
     /// Creates the partitions of today and tomorrow.
     private func beginDay(_ now: Timestamp) async throws(ChatError) {
-        guard watch.withLock({ $0.day }) != now.day else { return }
         try await queue.partitions.add(now)
         try await queue.partitions.add(now + .seconds(86_400))
-        watch.withLock { $0.day = now.day }
     }
 
     /// Releases leases with push ids above `$1` and up to `$2` whose start has ended or is unknown.
@@ -177,16 +173,16 @@ final class QueueUpkeep: Sendable {
         let returned = queue.leases.withLock { $0.takeReturned() }
         guard !returned.isEmpty else { return }
         do throws(ChatError) {
-            try await database.write(.upkeep, isRepeatable: true) { [database] transaction in
+            // A repetition could release a push that has been leased again.
+            try await database.write(.upkeep, isRepeatable: false) { [database] transaction in
                 for (app, ranges) in returned {
                     PostgresPushQueue.release(ranges, database.start, transaction)
                     transaction.announcement.apps.insert(app.text)
                 }
             }
         } catch {
-            queue.leases.withLock { leases in
-                for (app, ranges) in returned { leases.release(ranges, app: app) }
-            }
+            // The search for leases that the relay does not know finds them if they were not released.
+            queue.leases.withLock { $0.doubt(at: .now) }
             throw error
         }
     }

@@ -183,6 +183,10 @@ struct PostgresSchema: Sendable {
         do {
             let connection = try Self.connect(configuration)
             connection.deadline = .now + .seconds(3600)
+            // The role or the database may have other defaults.
+            for setting in ["statement_timeout = 0", "lock_timeout = 0", "bytea_output = 'hex'"] {
+                try connection.run("SET \(setting)")
+            }
             try connection.run("BEGIN ISOLATION LEVEL READ COMMITTED \(access)")
             let schema = try find(connection)
             let keys = try connection.run("SELECT id_key, channel_key FROM queue_state").first

@@ -103,6 +103,7 @@ package final class PostgresTransaction: SQLTransaction {
             """
             SELECT set_config('statement_timeout', $1::text, true),
                 set_config('idle_in_transaction_session_timeout', $1::text, true), set_config('jit', 'off', true),
+                set_config('lock_timeout', '0', true), set_config('bytea_output', 'hex', true),
                 set_config('tcp_keepalives_idle', '10', true), set_config('tcp_keepalives_interval', '5', true),
                 set_config('tcp_keepalives_count', '3', true),
                 CASE WHEN $2::text IS NULL THEN NULL ELSE set_config('search_path', quote_ident($2::text), true) END

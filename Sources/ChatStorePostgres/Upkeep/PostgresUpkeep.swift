@@ -121,11 +121,12 @@ package struct PostgresUpkeep: StoreUpkeep {
     }
 
     package func applyRetention(_ ages: RetentionAges) async throws(ChatError) -> RetentionResult {
-        let result = try await retention.apply(ages, queue)
-        try await clients.applyRetention()
-        try await pollRequests.applyRetention()
-        try await unifiedPush.applyRetention()
-        try await activities.applyRetention(ages)
+        var result = RetentionResult()
+        try await performAll([
+            { () async throws(ChatError) in result = try await retention.apply(ages, queue) },
+            clients.applyRetention, pollRequests.applyRetention, unifiedPush.applyRetention,
+            { () async throws(ChatError) in try await activities.applyRetention(ages) },
+        ])
         return result
     }
 
