@@ -122,7 +122,7 @@ package actor Sandbox: Service {
         let fcm = try await serve(
             FCMService(state: state, randomBytes: SymmetricKey.randomBytes, logger: logger).router(),
             PushService.server(tls: credentials.serverTLS()), port: configuration.fcmPort, flag: "--fcm-port")
-        let account = try credentials.serviceAccount(fcm: fcm.address)
+        let account = try await credentials.serviceAccount(fcm: fcm.address)
         try state.withLock { $0.accessTokens = try AccessTokens(account) }
         let api = ControlAPI(
             state: state, configuration: configuration, credentials: credentials,
@@ -167,13 +167,13 @@ extension SandboxConfiguration {
 
 extension SandboxCredentials {
     /// Writes the service account of an FCM listener at this address, unless there is one already.
-    package func prepareServiceAccount(fcm: SandboxAddress) throws {
+    package func prepareServiceAccount(fcm: SandboxAddress) async throws {
         guard !FileManager.default.fileExists(atPath: serviceAccountFile) else { return }
-        _ = try serviceAccount(fcm: fcm)
+        _ = try await serviceAccount(fcm: fcm)
     }
 
-    fileprivate func serviceAccount(fcm: SandboxAddress) throws -> ServiceAccount {
-        try serviceAccount(tokenURL: fcm.pushOrigin + FCMService.tokenPath)
+    fileprivate func serviceAccount(fcm: SandboxAddress) async throws -> ServiceAccount {
+        try await serviceAccount(tokenURL: fcm.pushOrigin + FCMService.tokenPath)
     }
 }
 

@@ -45,7 +45,7 @@ extension ControlAPI {
             fid ?? token
             ?? InstallationRegistry.target(isInstallationID: kind == "fid", randomBytes: randomBytes)
         let installation = try state.withLock { state in
-            try state.installations.install(target, project: project, at: self.state.now())
+            try state.install(target, project: project, at: self.state.now())
         }
         return try Response.json(installation, status: .created)
     }

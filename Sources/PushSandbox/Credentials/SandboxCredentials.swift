@@ -87,7 +87,12 @@ package struct SandboxCredentials: Sendable, Hashable {
         // A client has no host name to check. Its certificate is required nevertheless.
         configuration.certificateVerification =
             listener.speaksHTTP2 ? .optionalVerification : .noHostnameVerification
-        if listener.speaksHTTP2 { configuration.applicationProtocols = [ListenerKind.http2Protocol] }
+        if listener.speaksHTTP2 {
+            configuration.applicationProtocols = [ListenerKind.http2Protocol]
+        } else {
+            // Providers of the binary protocol are old.
+            configuration.minimumTLSVersion = .tlsv1
+        }
         return try NIOSSLContext(configuration: configuration)
     }
 
@@ -98,18 +103,22 @@ package struct SandboxCredentials: Sendable, Hashable {
         var configuration = TLSConfiguration.makeServerConfiguration(
             certificateChain: certificate, privateKey: .privateKey(key))
         configuration.shutdownTimeout = .init(Self.shutdownTimeout)
+        configuration.minimumTLSVersion = .tlsv12
         return configuration
     }
 
-    /// Returns the service account whose file points to this token endpoint. Writes the file first if needed.
-    func serviceAccount(tokenURL: String) throws -> ServiceAccount {
+    /// Returns the service account whose file points to this token endpoint. Writes the file first if needed. Another
+    /// process, such as `--print-config`, gets the same account at the same time.
+    func serviceAccount(tokenURL: String) async throws -> ServiceAccount {
         let files = CredentialDirectory(path: directory)
-        let found = files.read(ServiceAccount.fileName).flatMap { ServiceAccount($0) }
-        if let found, found.tokenURL == tokenURL { return found }
-        var account = try found ?? ServiceAccount(tokenURL: tokenURL, randomBytes: SymmetricKey.randomBytes)
-        account.tokenURL = tokenURL
-        try files.replace([(ServiceAccount.fileName, account.file)])
-        return account
+        return try await files.locked {
+            let found = files.read(ServiceAccount.fileName).flatMap { ServiceAccount($0) }
+            if let found, found.tokenURL == tokenURL { return found }
+            var account = try found ?? ServiceAccount(tokenURL: tokenURL, randomBytes: SymmetricKey.randomBytes)
+            account.tokenURL = tokenURL
+            try files.replace([(ServiceAccount.fileName, account.file)])
+            return account
+        }
     }
 
     /// Reads the credentials that a client needs, for a client that cannot read the files. Leaves out the authority's

@@ -102,7 +102,7 @@ struct FCMMessage: Sendable, Hashable {
         packageName = android["restricted_package_name"]?.string
         title = (own?["title"] ?? general?["title"])?.string
         self.body = (own?["body"] ?? general?["body"])?.string
-        isHighPriority = android["priority"]?.string?.uppercased() == "HIGH"
+        isHighPriority = kind == .remoteNotification || android["priority"]?.string?.uppercased() == "HIGH"
         collapseKey = android["collapse_key"]?.string
         lifetime = android["ttl"]?.string.flatMap(FCMDuration.init)?.seconds ?? Self.maxLifetime
         guard (0...Self.maxLifetime).contains(lifetime) else {

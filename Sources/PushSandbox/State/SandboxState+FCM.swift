@@ -97,6 +97,14 @@ extension SandboxState {
 
     /// Removes the app from a phone.
     /// - Returns: The installation. `nil` if there is none with this number.
+    mutating func install(
+        _ target: String, project: String, at now: Date
+    ) throws(LimitReached) -> SandboxInstallation {
+        // The phone's earlier app loses the messages that wait for it.
+        if let earlier = installations[target] { _ = removeInstallation(id: earlier.id, at: now) }
+        return try installations.install(target, project: project, at: now)
+    }
+
     mutating func removeInstallation(id: Int, at now: Date) -> SandboxInstallation? {
         guard let (installation, changes) = installations.remove(id: id, at: now) else { return nil }
         for change in changes { note(change, of: id) }

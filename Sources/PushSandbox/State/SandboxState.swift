@@ -319,6 +319,8 @@ struct SandboxState: Sendable {
         let id: String
         let receivedAt: Date
         var topic: String?
+        /// The push type, derived from the topic if the header is missing.
+        var type: PushType?
         var authentication: String?
         /// The detailed reason for rejecting a provider token, for the log.
         var tokenProblem: String?
@@ -398,7 +400,7 @@ struct SandboxState: Sendable {
         }
         var decision = record(notification, .accepted, on: connection, effect: effect)
         if let broadcast { decision.warnings = deliver(broadcast, notification) }
-        if notification.request.pushType == PushType.liveactivity.rawValue, notification.gateway == .http2 {
+        if notification.type == .liveactivity, notification.gateway == .http2 {
             decision.warnings = updateActivity(notification, on: &connection)
         }
         decision.response = response
@@ -416,15 +418,14 @@ struct SandboxState: Sendable {
         try rules.checkForm()
         try authenticate(&notification, on: &connection)
         let (type, topic) = try rules.checkTopic()
-        notification.topic = topic
+        (notification.topic, notification.type) = (topic, type)
         try rules.checkDelivery(type)
         try rules.checkPayload(type)
         let token = notification.request.token
-        if type == .liveactivity, let activity = activities[token] {
-            try rules.checkActivity(activity, topic: topic)
-        } else {
-            try rules.checkDevice(devices[token], topic: topic, type)
-        }
+        let activity = type == .liveactivity ? activities[token] : nil
+        if let activity { try rules.checkActivity(activity, topic: topic) }
+        // A device with the activity's token is one from which the app was removed.
+        if activity == nil || devices[token] != nil { try rules.checkDevice(devices[token], topic: topic, type) }
         if let limit = configuration.deviceRate, deviceRate.count(token, at: notification.receivedAt) > limit {
             throw ProviderRefusal(.tooManyRequests)
         }

@@ -13,21 +13,29 @@ function object(value) {
   return typeof value === "object" && value !== null && !Array.isArray(value) ? value : {};
 }
 
+// Returns a value of a payload as text. Objects may have a member named toString.
+function plain(value) {
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
 // Returns the texts and properties of a notification of any protocol.
 function contentOf(notification) {
   const document_ = object(parsed(notification));
   const isAndroid = notification.protocol === "fcm";
   const message = object(document_.message);
   // A declarative Web Push message and FCM have the same content under other names.
-  const shown = isAndroid ? { ...object(message.notification), ...object(object(message.android).notification) }
-    : object(document_.notification);
+  const options = object(message.android_v2 ?? message.androidV2);
+  const remote = object(options.remote_notification ?? options.remoteNotification);
+  const shown = isAndroid ? {
+    ...object(message.notification), ...object(object(message.android).notification), ...object(remote.notification),
+  } : object(document_.notification);
   const aps = object(document_.aps);
   const alert = document_.aps === undefined ? shown : aps.alert;
   const texts = typeof alert === "object" && alert !== null ? alert : { body: alert };
   const data = Object.entries(object(message.data)).map((pair) => pair.join(": ")).join("\n");
   const text = (...names) => {
     const found = names.map((name) => texts[name]).find((value) => value !== undefined && value !== null);
-    return found === undefined ? undefined : String(found);
+    return found === undefined ? undefined : plain(found);
   };
   return {
     aps, message, shown, data,

@@ -31,8 +31,8 @@ const receiversShown = 50;
 function query() {
   const parts = new URLSearchParams();
   const token = byId("filter-token").value.replace(/[<>\s]/g, "");
-  // An incomplete token does not filter the list.
-  if (/^([0-9a-fA-F]{2})+$/.test(token)) parts.set("token", token);
+  // An incomplete token, and one that is too long, do not filter the list.
+  if (/^([0-9a-fA-F]{2}){1,100}$/.test(token)) parts.set("token", token);
   for (const name of ["protocol", "answer"]) {
     const value = byId("filter-" + name).value;
     if (value) parts.set(name, value);
@@ -114,10 +114,10 @@ function itemOf(group, isFresh) {
   banner.append(body !== undefined ? element("span", "body", body)
     : element("span", "body hint", words(first.delivery ? "inbox.encrypted" : "inbox.nothing")));
   const marks = [];
-  if (content.badge !== undefined) marks.push(words("inbox.badge", { badge: String(content.badge) }));
-  if (content.sound !== undefined) marks.push(words("inbox.sound", { sound: String(content.sound) }));
+  if (content.badge !== undefined) marks.push(words("inbox.badge", { badge: plain(content.badge) }));
+  if (content.sound !== undefined) marks.push(words("inbox.sound", { sound: plain(content.sound) }));
   if (content.aps["content-available"]) marks.push(words("inbox.wakes"));
-  if (content.aps.event !== undefined) marks.push("Live Activity: " + content.aps.event);
+  if (content.aps.event !== undefined) marks.push("Live Activity: " + plain(content.aps.event));
   const last = element("span", "marks", marks.map((mark) => mark + " · ").join(""));
   last.append(element("span", "receiver"), " · ", element("span", first.answer === "accepted" ? "good" : "bad", answerOf(first)));
   banner.append(last);

@@ -137,7 +137,7 @@ struct SandboxCommand: AsyncParsableCommand {
                     fcm: .init(host: host, port: settings.fcmPort),
                     proxy: .init(host: host, port: settings.proxyPort))
                 let credentials = try await settings.credentials(logger: logger)
-                try credentials.prepareServiceAccount(fcm: addresses.fcm)
+                try await credentials.prepareServiceAccount(fcm: addresses.fcm)
                 let relay = SandboxAppSettings(gateway: gateway, addresses: addresses, credentials: credentials)
                 print(relay.yaml, terminator: "")
                 return
