@@ -94,12 +94,13 @@ package struct SQLiteUpkeep: StoreUpkeep {
     package func tryWriting() async throws(ChatError) { try await probe.run() }
 
     package func applyRetention(_ ages: RetentionAges) async throws(ChatError) -> RetentionResult {
-        var result = RetentionResult()
-        try await performAll([
-            { () async throws(ChatError) in result = try await retention.apply(ages) },
-            clients.applyRetention, pollRequests.applyRetention, unifiedPush.applyRetention,
-            { () async throws(ChatError) in try await activities.applyRetention(ages) },
-        ])
+        var (result, failure) = (RetentionResult(), FirstError())
+        await failure.collect { () throws(ChatError) in result = try await retention.apply(ages) }
+        await failure.collect(clients.applyRetention)
+        await failure.collect(pollRequests.applyRetention)
+        await failure.collect(unifiedPush.applyRetention)
+        await failure.collect { () throws(ChatError) in try await activities.applyRetention(ages) }
+        try failure.rethrow()
         return result
     }
 

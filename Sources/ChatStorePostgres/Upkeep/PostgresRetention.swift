@@ -56,30 +56,22 @@ struct PostgresRetention: Sendable {
 
     func apply(_ ages: RetentionAges, _ queue: QueueUpkeep) async throws(ChatError) -> RetentionResult {
         let now = database.now()
-        var (result, failure) = (RetentionResult(), ChatError?.none)
-        // An error in one table does not prevent the others.
-        func apply(_ work: () async throws(ChatError) -> Void) async {
-            do throws(ChatError) {
-                try await work()
-            } catch {
-                failure = failure ?? error
-            }
-        }
-        await apply { () throws(ChatError) in result.pushes = try await queue.applyRetention(keeping: ages.queue) }
+        var (result, failure) = (RetentionResult(), FirstError())
+        await failure.collect { () throws(ChatError) in result.pushes = try await queue.applyRetention(keeping: ages.queue) }
         for (count, rows, age) in [
             (\.messages, messages, ages.messages), (\.feedback, feedback, ages.queue),
             (\.notifications, notifications, ages.queue), (\.moderation, bans, ages.moderation),
             (\.moderation, records, ages.moderation),
         ] as [(WritableKeyPath<RetentionResult, Int>, AgedRows, Duration)] {
-            await apply { () throws(ChatError) in
+            await failure.collect { () throws(ChatError) in
                 result[keyPath: count] += try await rows.apply(before: now - age, database)
             }
         }
-        await apply { () throws(ChatError) in
+        await failure.collect { () throws(ChatError) in
             _ = try await addresses.apply(before: now - RetentionAges.addresses, database)
         }
-        await apply { () throws(ChatError) in try await applyToTheRest(ages, now) }
-        if let failure { throw failure }
+        await failure.collect { () throws(ChatError) in try await applyToTheRest(ages, now) }
+        try failure.rethrow()
         return result
     }
 

@@ -121,12 +121,13 @@ package struct PostgresUpkeep: StoreUpkeep {
     }
 
     package func applyRetention(_ ages: RetentionAges) async throws(ChatError) -> RetentionResult {
-        var result = RetentionResult()
-        try await performAll([
-            { () async throws(ChatError) in result = try await retention.apply(ages, queue) },
-            clients.applyRetention, pollRequests.applyRetention, unifiedPush.applyRetention,
-            { () async throws(ChatError) in try await activities.applyRetention(ages) },
-        ])
+        var (result, failure) = (RetentionResult(), FirstError())
+        await failure.collect { () throws(ChatError) in result = try await retention.apply(ages, queue) }
+        await failure.collect(clients.applyRetention)
+        await failure.collect(pollRequests.applyRetention)
+        await failure.collect(unifiedPush.applyRetention)
+        await failure.collect { () throws(ChatError) in try await activities.applyRetention(ages) }
+        try failure.rethrow()
         return result
     }
 
