@@ -17,7 +17,7 @@ struct SandboxAppSettingsTests {
             webPush: address(6), fcm: address(7), proxy: address(8))
         let credentials = try await SandboxConfiguration(directory: folder.path + "/sandbox")
             .credentials(logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
-        try credentials.prepareServiceAccount(fcm: addresses.fcm)
+        try await credentials.prepareServiceAccount(fcm: addresses.fcm)
         let settings = SandboxAppSettings(gateway: .http2, addresses: addresses, credentials: credentials)
         let android = Dictionary(uniqueKeysWithValues: settings.android.map { ($0.name, $0.value) })
         let file = folder.path + "/sandbox/service-account.json"
@@ -32,7 +32,7 @@ struct SandboxAppSettingsTests {
         let written = try content()
         #expect(written.contains(#""token_uri" : "https://localhost:7/token""#))
         // A running sandbox may have written the file. It stays.
-        try credentials.prepareServiceAccount(fcm: address(9))
+        try await credentials.prepareServiceAccount(fcm: address(9))
         #expect(try content() == written)
         #expect(settings.yaml.contains("  android:\n    gateway: \"fcm\"\n"))
     }

@@ -57,7 +57,9 @@ struct PostgresRetention: Sendable {
     func apply(_ ages: RetentionAges, _ queue: QueueUpkeep) async throws(ChatError) -> RetentionResult {
         let now = database.now()
         var (result, failure) = (RetentionResult(), FirstError())
-        await failure.collect { () throws(ChatError) in result.pushes = try await queue.applyRetention(keeping: ages.queue) }
+        await failure.collect { () throws(ChatError) in
+            result.pushes = try await queue.applyRetention(keeping: ages.queue)
+        }
         for (count, rows, age) in [
             (\.messages, messages, ages.messages), (\.feedback, feedback, ages.queue),
             (\.notifications, notifications, ages.queue), (\.moderation, bans, ages.moderation),
