@@ -422,21 +422,31 @@ struct MigrationTests {
         #expect(try await stores.upkeep.applyRetention(messages: .seconds(60), queue: .seconds(7 * 86_400)).pushes == 3)
     }
 
-    @Test("A credential is left out if a script has deleted its member without SQLite's foreign keys")
-    func ownerlessCredential() async throws {
+    @Test("Rows are left out if a script has deleted their owner without SQLite's foreign keys")
+    func ownerless() async throws {
         let (file, server) = (try StoreFixture(), try PostgresFixture(isEmpty: true))
         let stores = try file.open()
         for number in 1...2 {
             try await stores.rooms.join(StoreFixture.join(number))
             _ = try await stores.clients.createCredential(
                 Credential.name("c\(number)"), for: .member(StoreFixture.member(number)))
+            let topic = try #require(UnifiedPushTopic("upAAAAAAAAAAA\(number)"))
+            _ = try await stores.unifiedPush.claim([topic], for: .member(Int64(number)))
+            _ = try await stores.unifiedPush.post([1], to: topic)
+            _ = try await stores.devices.register(
+                RegistrationRequest(
+                    token: StoreFixture.token(number), app: .default, edit: DeviceEdit(tags: [Tag(stored: "t")])))
         }
         try stores.close()
         try await file.connection().writeWithoutTransaction { db in
             try db.execute(sql: "PRAGMA foreign_keys = OFF; DELETE FROM active_users WHERE nickname = 'name1'")
+            try db.execute(sql: "DELETE FROM devices WHERE device_id = 1")
         }
         _ = try Base.file(file).copy(to: .server(server))
         #expect(try server.query("SELECT name FROM credentials") == "c2")
+        for table in ["unifiedpush_topics", "unifiedpush_messages", "device_tags"] {
+            #expect(try server.value("SELECT count(*) FROM \(table)") == 1, "\(table)")
+        }
     }
 
     @Test("A push loses its chat_message in SQLite if PostgreSQL has deleted the message")

@@ -156,6 +156,22 @@ struct FCMServiceTests {
         }
     }
 
+    @Test("An app that is installed again has lost the messages that waited for it")
+    func installedAgain() async throws {
+        try await TestSandbox.with { sandbox in
+            let token = try await Self.authorization(sandbox)
+            let phone = try await Self.installation(sandbox, #"{"kind":"fid"}"#)
+            let fid = try #require(phone["fid"] as? String)
+            _ = try await Self.set(sandbox, phone, #"{"connection":"offline"}"#)
+            let sent = try await Self.call(
+                sandbox, Self.send, #"{"message":{"fid":"\#(fid)","data":{}}}"#, authorization: token)
+            #expect(sent.status == 200)
+            #expect(try await Self.deliveries(sandbox) == [["1 waiting"]])
+            _ = try await Self.installation(sandbox, #"{"fid":"\#(fid)"}"#)
+            #expect(try await Self.deliveries(sandbox).first?.first?.contains("waiting") == false)
+        }
+    }
+
     @Test("Apps subscribe to topics, and messages to topics and conditions reach them")
     func topics() async throws {
         try await TestSandbox.with { sandbox in

@@ -142,6 +142,19 @@ struct LiveActivityTests {
         }
     }
 
+    @Test("The topic alone starts an activity, whose token is refused when its app was removed")
+    func withoutType() async throws {
+        try await TestSandbox.with { sandbox in
+            let client = try await sandbox.provider()
+            let started = try await client.push(device(sandbox), [("apns-topic", Self.topic)], payload: Self.start)
+            #expect(started.status == 200)
+            let token = try #require(try await sandbox.activities().first?.token)
+            #expect(try await push(client, token, Self.update(at: 20, "{}")).status == 200)
+            #expect(try await sandbox.control(.delete, "/devices/\(token)").status == 200)
+            #expect(try await push(client, token, Self.update(at: 21, "{}")).reason == "Unregistered")
+        }
+    }
+
     @Test("Faults withhold the update token, and keep a token valid after the end")
     func faults() async throws {
         try await TestSandbox.with { sandbox in
