@@ -69,7 +69,7 @@ wanted=$(awk -v name="$name" '$2 == name { print $1 }' "$sums")
 [ "$(sha256sum <"$tarball" | cut -d ' ' -f 1)" = "$wanted" ] || fail "$name is damaged, or is another file than in $sums"
 echo "The checksum is good."
 # Before anything is installed, run the program once: it must be for this machine, and needs SQLite, zlib, libstdc++ and libgcc.
-# /tmp may forbid to run programs.
+# The system may not allow programs to run from /tmp.
 install -d /usr/local
 work=$(mktemp -d -p /usr/local)
 trap 'rm -rf "$work"' EXIT

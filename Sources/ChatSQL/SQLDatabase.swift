@@ -13,9 +13,21 @@ package protocol SQLDatabase: Sendable {
 
     /// Writes in one transaction. `body` may run several times, so it must have no effects outside the database. A
     /// ``ChatError`` has to be thrown before the first write.
+    ///
+    /// - Parameter committed: Called after the commit, before the caller resumes: in SQLite on the writer's thread, in the
+    ///   order of the commits. It has to be quick.
     func write<Value: Sendable>(
-        as terms: WriteTerms, _ body: @escaping @Sendable (Transaction) throws -> Value
+        as terms: WriteTerms, _ body: @escaping @Sendable (Transaction) throws -> Value,
+        committed: @escaping @Sendable (Value) -> Void
     ) async throws(ChatError) -> Value
+}
+
+extension SQLDatabase {
+    package func write<Value: Sendable>(
+        as terms: WriteTerms, _ body: @escaping @Sendable (Transaction) throws -> Value
+    ) async throws(ChatError) -> Value {
+        try await write(as: terms, body, committed: { _ in })
+    }
 }
 
 /// The conditions under which a transaction writes.

@@ -168,12 +168,13 @@ extension SandboxConfiguration {
 extension SandboxCredentials {
     /// Writes the service account of an FCM listener at this address, unless there is one already.
     package func prepareServiceAccount(fcm: SandboxAddress) async throws {
-        guard !FileManager.default.fileExists(atPath: serviceAccountFile) else { return }
-        _ = try await serviceAccount(fcm: fcm)
+        _ = try await serviceAccount(fcm: fcm, keepsFound: true)
     }
 
-    fileprivate func serviceAccount(fcm: SandboxAddress) async throws -> ServiceAccount {
-        try await serviceAccount(tokenURL: fcm.pushOrigin + FCMService.tokenPath)
+    fileprivate func serviceAccount(
+        fcm: SandboxAddress, keepsFound: Bool = false
+    ) async throws -> ServiceAccount {
+        try await serviceAccount(tokenURL: fcm.pushOrigin + FCMService.tokenPath, keepsFound: keepsFound)
     }
 }
 

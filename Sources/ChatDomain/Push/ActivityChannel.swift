@@ -20,8 +20,9 @@ package struct ActivityChannel: Sendable, Hashable {
 
     /// The first version of iOS on which an activity can listen to a channel.
     package static let firstSystem = 18
-    /// The number of requests after which an activity starts without a channel. They take about 15 seconds, or
-    /// 90 if the service does not answer.
+    /// The number of failures after which an activity starts without a channel, with those of requests that were not sent
+    /// because another activity's request has just failed. They take about 15 seconds, or 90 if the service does not
+    /// answer.
     private static let mostCreations = 5
     /// The number of failures after which a broadcast or a deletion is given up. With the pauses, they take about eight
     /// hours, the longest time for which an activity is active.

@@ -47,13 +47,13 @@ package struct MigratedTable: Sendable {
 
     package func index(of column: String) -> Int? { columns.firstIndex { $0.name == column } }
 
-    /// All tables. Each comes after the tables that its rows refer to. Each store lists its additional tables and
-    /// columns itself.
     /// A condition on rows that end with a member or a token. A script may have deleted the owner without SQLite's
     /// foreign keys.
     private static let hasOwner =
         "member IN (SELECT member_id FROM active_users) OR token IN (SELECT token_id FROM api_tokens)"
 
+    /// All tables. Each comes after the tables that its rows refer to. Each store lists its additional tables and
+    /// columns itself.
     package static let all = [
         MigratedTable("queue_state", key: "id", numbers: "id", bytes: "id_key"),
         MigratedTable(

@@ -41,6 +41,11 @@ package final class PendingRoomChanges: Sendable {
         note(message) { $0.messages.insert(room) }
     }
 
+    /// Adds the unknown changes of another process, among them messages up to this one.
+    package func noteOthers(upTo message: MessageID) {
+        note(message) { $0.isUnknown = true }
+    }
+
     /// Adds to the changes that the listener takes next.
     package func note(_ change: (inout RoomChanges) -> Void) { note(nil, change) }
 

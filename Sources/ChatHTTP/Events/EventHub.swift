@@ -324,11 +324,7 @@ final class EventHub: Service {
         for (code, last) in unread { await read(code, after: last) }
         let waiting = state.withLock { state in
             defer { state.reading = [] }
-            if let known = changes.completeTo {
-                // Another process's messages come without changes. All rooms were read.
-                let read = changes.isUnknown ? state.rooms.values.map(\.last).max() ?? 0 : 0
-                state.completeTo = max(state.completeTo ?? 0, known, read)
-            }
+            if let known = changes.completeTo { state.completeTo = max(state.completeTo ?? 0, known) }
             return state.reading.flatMap { state.rooms[$0]?.streams.filter(\.hasSeveralRooms) ?? [] }
         }
         for stream in waiting { stream.wake() }

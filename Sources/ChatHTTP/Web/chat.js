@@ -858,8 +858,9 @@ async function deliver(item, room) {
       forget(room, reasons.left);
       return true;
     }
-    // An equal message of the same member, from another app, may have settled this one.
-    if (!room.outbox.includes(item)) room.outbox.unshift(item);
+    // An equal message of the same member, from another app, has settled this one.
+    if (item.isSettled && !room.outbox.includes(item)) room.outbox.unshift(item);
+    delete item.isSettled;
     // The relay's errors have a code, and a proxy's errors do not. At 429 the relay accepts the message later.
     item.isRefused = error instanceof Refused && error.code !== undefined && error.status < 500 && error.status !== 429;
     item.problem = error instanceof Refused ? error.message : words("outbox.unreachable");
@@ -875,7 +876,9 @@ function settle(message) {
   const { outbox } = current;
   const item = outbox.find((item) => item.id === message.id)
     ?? outbox.find((item) => item.isInProgress && item.text.replaceAll("\r", "") === message.text.replaceAll("\r", ""));
-  if (item) drop(item, current);
+  if (!item) return;
+  item.isSettled = true;
+  drop(item, current);
 }
 
 function drop(item, room) {

@@ -36,13 +36,19 @@ let current = null;
 function recall({ udid, name, code, title, was }) {
   const { cursor = 0, messages = [], outbox: old } = memory.get("room." + udid, {});
   if (old) {
-    // Version 0.4 stored the outbox with the messages.
-    memory.set("outbox." + udid, old);
+    // Version 0.4 stored the outbox with the messages. Another tab may still do so.
+    const newer = memory.get("outbox." + udid, []);
+    memory.set("outbox." + udid, [...old.filter(({ key }) => !newer.some((item) => item.key === key)), ...newer]);
     memory.set("room." + udid, { cursor, messages });
   }
-  const outbox = memory.get("outbox." + udid, []).filter((item) => item.id === undefined || item.id > cursor);
+  const outbox = storedOutbox(udid, cursor);
   outbox.forEach((item) => delete item.isInProgress);
   return { udid, name, code, title, was, cursor, messages, outbox, draft: "", unread: 0 };
+}
+
+// Returns the stored outbox without the messages that have arrived.
+function storedOutbox(udid, cursor) {
+  return memory.get("outbox." + udid, []).filter((item) => item.id === undefined || item.id > cursor);
 }
 
 function remember(room) {
@@ -247,7 +253,7 @@ addEventListener("storage", (event) => {
   const room = rooms.find((room) => event.key === "pushchat.outbox." + room.udid);
   if (!room) return;
   const known = new Map(room.outbox.map((item) => [item.key, item]));
-  room.outbox = memory.get("outbox." + room.udid, []).map((item) => Object.assign(known.get(item.key) ?? {}, item));
+  room.outbox = storedOutbox(room.udid, room.cursor).map((item) => Object.assign(known.get(item.key) ?? {}, item));
   if (room === current) showOutbox();
 });
 

@@ -90,7 +90,7 @@ package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore
         // The read refuses most strangers without a write transaction.
         if let refusal = try await database.read({ try Self.refusal(topic, $0) }) { return refusal }
         let now = database.now()
-        let receipt = try await database.write(as: .answerOnce) { transaction -> UnifiedPushReceipt in
+        return try await database.write(as: .answerOnce) { transaction -> UnifiedPushReceipt in
             // The ids of pushes increase in the order of their commits: an app confirms all its topics with one id.
             try transaction.lock("unifiedpush")
             if let refusal = try Self.refusal(topic, transaction) { return refusal }
@@ -110,9 +110,9 @@ package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore
                 """, [.int(id), .text(topic.text), .int(body.count), .time(now), .bytes(body)])
             transaction.announce(.messages(topic.code))
             return .stored(id)
+        } committed: { [onPost] receipt in
+            if case .stored(let id) = receipt { onPost(id, topic.code) }
         }
-        if case .stored(let id) = receipt { onPost(id, topic.code) }
-        return receipt
     }
 
     /// Returns the reason why a push is not stored. `nil` if there is none.

@@ -38,10 +38,13 @@ package struct CommandDatabase: SQLDatabase {
     }
 
     package func write<Value: Sendable>(
-        as terms: WriteTerms, _ body: @escaping @Sendable (SQLiteTransaction) throws -> Value
+        as terms: WriteTerms, _ body: @escaping @Sendable (SQLiteTransaction) throws -> Value,
+        committed: @escaping @Sendable (Value) -> Void
     ) async throws(ChatError) -> Value {
         do {
-            return try await queue.write { try body(SQLiteTransaction($0)) }
+            let value = try await queue.write { try body(SQLiteTransaction($0)) }
+            committed(value)
+            return value
         } catch {
             throw ChatError(storing: error)
         }

@@ -11,7 +11,8 @@ extension SQLiteDatabase: SQLDatabase {
     }
 
     package func write<Value: Sendable>(
-        as terms: WriteTerms, _ body: @escaping @Sendable (SQLiteTransaction) throws -> Value
+        as terms: WriteTerms, _ body: @escaping @Sendable (SQLiteTransaction) throws -> Value,
+        committed: @escaping @Sendable (Value) -> Void
     ) async throws(ChatError) -> Value {
         let urgency: BatchingWriter.Urgency =
             switch terms.priority {
@@ -19,9 +20,8 @@ extension SQLiteDatabase: SQLDatabase {
             case .upkeep: .upkeep
             case .background: .background
             }
-        return try await writer.perform(durably: terms.isDurable, urgency) { db in
-            try body(SQLiteTransaction(db))
-        }
+        return try await writer.perform(
+            durably: terms.isDurable, urgency, { db in try body(SQLiteTransaction(db)) }, committed: committed)
     }
 }
 

@@ -183,7 +183,9 @@ struct QueueRepair: Sendable {
         // The sequence would stay too high, even after the row that raised it is deleted.
         try db.run("UPDATE sqlite_sequence SET seq = ? WHERE name = 'push_queue' AND seq > ?", [last, high])
         // A record that was made with such an id would cancel all later pushes.
-        try db.run("UPDATE moderation SET last_push = ? WHERE last_push > ?", [last, high])
+        if found.count < Self.changeStep {
+            try db.run("UPDATE moderation SET last_push = ? WHERE last_push > ?", [last, high])
+        }
         guard !rows.isEmpty else { return 0 }
         try db.run("UPDATE queue_state SET settled_to = min(settled_to, ?)", [first - 1])
         // If a power cut undoes this transaction, the sweep after the next start finds these pushes.

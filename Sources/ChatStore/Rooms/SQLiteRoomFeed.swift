@@ -90,6 +90,9 @@ package final class SQLiteRoomFeed: RoomFeed {
     /// Adds a new message. Must be called in the order of the commits, on the writer's thread.
     func note(_ message: MessageID, in room: SecretCode) { changes.note(message, in: room) }
 
+    /// Adds the unknown changes of another process, among them messages up to this one.
+    func noteOthers(upTo message: MessageID) { changes.noteOthers(upTo: message) }
+
     /// Adds a change to those that the listener takes next.
     func note(_ change: (inout RoomChanges) -> Void) { changes.note(change) }
 }

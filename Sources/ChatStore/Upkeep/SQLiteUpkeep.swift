@@ -124,15 +124,18 @@ package struct SQLiteUpkeep: StoreUpkeep {
     /// Performs one round. `PRAGMA data_version` on the writing connection changes with every commit except its own,
     /// and costs microseconds.
     func look(_ watch: inout Watch) async throws(ChatError) {
-        let version = try? await database.pool.writeWithoutTransaction { db in
-            try Int64.fetchOne(db, sql: "PRAGMA data_version")
+        let seen = try? await database.pool.writeWithoutTransaction { db in
+            (
+                version: try Int64.fetchOne(db, sql: "PRAGMA data_version"),
+                last: try Int64.fetchOne(db, sql: "SELECT seq FROM sqlite_sequence WHERE name = 'messages'")
+            )
         }
-        if let version, version != watch.seen || repair.mustRepairNumbers {
+        if let seen, let version = seen.version, version != watch.seen || repair.mustRepairNumbers {
             try await repair.notice()
             try await queue.readPauses()
             watch.saw(version)
             queue.signal()
-            feed.note { $0.isUnknown = true }
+            feed.noteOthers(upTo: seen.last ?? 0)
         }
         if let position = watch.position {
             let (next, found) = try await repair.sweep(from: position)

@@ -66,15 +66,11 @@ package struct PostgresQueueTable: QueueTable {
     package func renumber(
         _ pushIDs: [Int64], where condition: String, _ transaction: PostgresTransaction
     ) throws -> [Int64] {
-        try transaction.rows(
+        let isDouble = """
+            (\(condition)) AND EXISTS (
+                SELECT FROM push_queue o WHERE o.message_id = q.message_id AND o.settled_on IS DISTINCT FROM q.settled_on)
             """
-            UPDATE push_queue q SET message_id = nextval('push_queue_message_id_seq')
-            WHERE q.settled_on IS NOT NULL AND q.message_id = ANY ($1::bigint[]) AND (\(condition)) AND EXISTS (
-                SELECT FROM push_queue o
-                WHERE o.message_id = q.message_id AND o.settled_on IS DISTINCT FROM q.settled_on)
-            RETURNING q.message_id
-            """, [.ints(pushIDs)]
-        ).map { try $0.int(0) }
+        return try QueuePartitions.renumber(pushIDs, where: isDouble, transaction)
     }
 
     package func add(_ counts: [NotificationID: [PushState: Int]], _ transaction: PostgresTransaction) {

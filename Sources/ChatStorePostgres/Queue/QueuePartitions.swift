@@ -51,13 +51,29 @@ final class QueuePartitions: Sendable {
     }
 
     /// Gives settled pushes new ids if a due push has the same id.
-    static func renumber(_ numbers: [Int64], _ transaction: PostgresTransaction) {
-        transaction.pipeline(
+    static func renumber(_ numbers: [Int64], _ transaction: PostgresTransaction) throws {
+        let isDouble = "EXISTS (SELECT FROM push_queue_due d WHERE d.message_id = q.message_id)"
+        _ = try renumber(numbers, where: isDouble, transaction)
+    }
+
+    /// Gives the settled pushes `q` that match a condition new ids. Returns these ids.
+    static func renumber(
+        _ numbers: [Int64], where condition: String, _ transaction: PostgresTransaction
+    ) throws -> [Int64] {
+        // All pushes of a notification lie between its first and its last one.
+        try transaction.rows(
             """
-            UPDATE push_queue q SET message_id = nextval('push_queue_message_id_seq')
-            WHERE q.settled_on IS NOT NULL AND q.message_id = ANY ($1::bigint[])
-                AND EXISTS (SELECT FROM push_queue_due d WHERE d.message_id = q.message_id)
-            """, [.ints(numbers)])
+            WITH moved AS (
+                UPDATE push_queue q SET message_id = nextval('push_queue_message_id_seq')
+                WHERE q.settled_on IS NOT NULL AND q.message_id = ANY ($1::bigint[]) AND \(condition)
+                RETURNING q.message_id, q.notification),
+            grown AS (
+                UPDATE notifications n SET last_push = greatest(n.last_push, m.last)
+                FROM (SELECT notification, max(message_id) AS last FROM moved GROUP BY notification) m
+                WHERE n.notification_id = m.notification)
+            SELECT message_id FROM moved
+            """, [.ints(numbers)]
+        ).map { try $0.int(0) }
     }
 
     // MARK: - Retention

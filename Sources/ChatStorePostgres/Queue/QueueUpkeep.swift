@@ -245,7 +245,7 @@ final class QueueUpkeep: Sendable {
                     """, [.int(after), .int(Self.step)]
                 ).map { try $0.int(0) }
                 guard !found.isEmpty else { return found }
-                if isNumberTaken { QueuePartitions.renumber(found, transaction) }
+                if isNumberTaken { try QueuePartitions.renumber(found, transaction) }
                 try transaction.run(
                     """
                     UPDATE push_queue SET settled_on = $2::date, time_settled = coalesce(time_settled, at($3::bigint))

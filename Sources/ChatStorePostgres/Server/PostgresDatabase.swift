@@ -94,7 +94,8 @@ package final class PostgresDatabase: SQLDatabase {
     }
 
     package func write<Value: Sendable>(
-        as terms: WriteTerms, _ body: @escaping @Sendable (PostgresTransaction) throws -> Value
+        as terms: WriteTerms, _ body: @escaping @Sendable (PostgresTransaction) throws -> Value,
+        committed: @escaping @Sendable (Value) -> Void
     ) async throws(ChatError) -> Value {
         let kind: Kind =
             switch terms.priority {
@@ -102,7 +103,9 @@ package final class PostgresDatabase: SQLDatabase {
             case .upkeep: .upkeep
             case .background: .background
             }
-        return try await write(kind, isRepeatable: terms.isRepeatable, body)
+        let value = try await write(kind, isRepeatable: terms.isRepeatable, body)
+        committed(value)
+        return value
     }
 
     private func perform<Value: Sendable>(

@@ -33,8 +33,6 @@ struct PostgresSchema: Sendable {
             secret_code IS NOT NULL OR udid IS NOT NULL OR device_token IS NOT NULL OR address IS NOT NULL);
         ALTER TABLE queue_state ADD COLUMN channel_key bytea NOT NULL CHECK (length(channel_key) = 32)
             DEFAULT decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex');
-        CREATE OR REPLACE FUNCTION ms(moment timestamptz) RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
-            AS $$ SELECT CASE WHEN isfinite(moment) IS FALSE THEN 0 ELSE (extract(epoch FROM moment) * 1000)::bigint END $$;
         DROP INDEX bans_room;
         CREATE INDEX bans_address ON bans (address) WHERE address IS NOT NULL;
         CREATE INDEX bans_room ON bans (secret_code) WHERE udid IS NULL AND device_token IS NULL AND address IS NULL;
@@ -43,6 +41,8 @@ struct PostgresSchema: Sendable {
     /// Credentials of other apps, the aliases and titles of rooms, hidden messages, messages that phones have shown, and urgent
     /// messages.
     private static let version3 = """
+        CREATE OR REPLACE FUNCTION ms(moment timestamptz) RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
+            AS $$ SELECT CASE WHEN isfinite(moment) IS FALSE THEN 0 ELSE (extract(epoch FROM moment) * 1000)::bigint END $$;
         ALTER TABLE active_users ADD COLUMN shown_to bigint NOT NULL DEFAULT 0;
         ALTER TABLE messages ADD COLUMN urgent boolean NOT NULL DEFAULT false;
         ALTER TABLE rooms ADD COLUMN alias text COLLATE "C";
@@ -183,11 +183,11 @@ struct PostgresSchema: Sendable {
         do {
             let connection = try Self.connect(configuration)
             connection.deadline = .now + .seconds(3600)
+            try connection.run("BEGIN ISOLATION LEVEL READ COMMITTED \(access)")
             // The role or the database may have other defaults.
             for setting in ["statement_timeout = 0", "lock_timeout = 0", "bytea_output = 'hex'"] {
-                try connection.run("SET \(setting)")
+                try connection.run("SET LOCAL \(setting)")
             }
-            try connection.run("BEGIN ISOLATION LEVEL READ COMMITTED \(access)")
             let schema = try find(connection)
             let keys = try connection.run("SELECT id_key, channel_key FROM queue_state").first
             try connection.run("COMMIT")

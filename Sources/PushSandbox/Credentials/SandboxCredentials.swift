@@ -109,11 +109,13 @@ package struct SandboxCredentials: Sendable, Hashable {
 
     /// Returns the service account whose file points to this token endpoint. Writes the file first if needed. Another
     /// process, such as `--print-config`, gets the same account at the same time.
-    func serviceAccount(tokenURL: String) async throws -> ServiceAccount {
+    ///
+    /// - Parameter keepsFound: Whether a file that points to another token endpoint stays.
+    func serviceAccount(tokenURL: String, keepsFound: Bool = false) async throws -> ServiceAccount {
         let files = CredentialDirectory(path: directory)
         return try await files.locked {
             let found = files.read(ServiceAccount.fileName).flatMap { ServiceAccount($0) }
-            if let found, found.tokenURL == tokenURL { return found }
+            if let found, keepsFound || found.tokenURL == tokenURL { return found }
             var account = try found ?? ServiceAccount(tokenURL: tokenURL, randomBytes: SymmetricKey.randomBytes)
             account.tokenURL = tokenURL
             try files.replace([(ServiceAccount.fileName, account.file)])

@@ -95,8 +95,7 @@ extension SandboxState {
         inbox.recordPhone(.init(installation, change), of: change.message)
     }
 
-    /// Removes the app from a phone.
-    /// - Returns: The installation. `nil` if there is none with this number.
+    /// Installs the app. Removes it first from a phone that has it already.
     mutating func install(
         _ target: String, project: String, at now: Date
     ) throws(LimitReached) -> SandboxInstallation {
@@ -105,6 +104,8 @@ extension SandboxState {
         return try installations.install(target, project: project, at: now)
     }
 
+    /// Removes the app from a phone.
+    /// - Returns: The installation. `nil` if there is none with this number.
     mutating func removeInstallation(id: Int, at now: Date) -> SandboxInstallation? {
         guard let (installation, changes) = installations.remove(id: id, at: now) else { return nil }
         for change in changes { note(change, of: id) }

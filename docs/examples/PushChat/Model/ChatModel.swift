@@ -57,6 +57,9 @@ final class ChatModel {
         } catch {
             self.room = room
             problem = error.description
+            running?.cancel()
+            running = nil
+            await activate()
         }
     }
 
@@ -87,22 +90,21 @@ final class ChatModel {
             self.room = room
             waiting = await room.outbox
             isInRoom = true
-            run(room)
+            running = Task { [weak self] in await self?.follow(room) }
         } catch {
             problem = error.description
             if isNew { group.clear() }
         }
     }
 
-    /// Marks the messages as read, and runs the room again if it has ended with an error.
+    /// Marks the messages as read, or opens the room again if it has ended with an error.
     private func activate() async {
-        guard let room else { return }
-        if running == nil { run(room) }
+        guard isInRoom, let room else { return }
+        guard running != nil else {
+            self.room = nil
+            return await resume()
+        }
         await markRead(in: room)
-    }
-
-    private func run(_ room: ChatRoom) {
-        running = Task { [weak self] in await self?.follow(room) }
     }
 
     private func follow(_ room: ChatRoom) async {
