@@ -30,8 +30,8 @@ package final class ActivitySender: Service {
 
     private struct Apps {
         var paused: [AppName: Timestamp] = [:]
-        /// The last failed request for a channel: its activity, and the time until which the requests of others fail
-        /// without being sent.
+        /// The last failed request for a channel: its activity, and the time until which requests for other activities
+        /// fail without being sent.
         var failedCreation: [AppName: (activity: ActivityID, until: Timestamp)] = [:]
         var withoutCapability: Set<AppName> = []
     }

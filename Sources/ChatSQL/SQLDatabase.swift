@@ -28,6 +28,14 @@ extension SQLDatabase {
     ) async throws(ChatError) -> Value {
         try await write(as: terms, body, committed: { _ in })
     }
+
+    /// Deletes rows a few at a time, so that other writes do not wait.
+    ///
+    /// - Parameter sql: A statement that uses an index, and deletes at most `$2` rows from before `$1`.
+    package func deleteInSteps(_ sql: String, before time: Timestamp) async throws(ChatError) {
+        let step = 500
+        while try await write(as: .upkeep, { try $0.run(sql, [.time(time), .int(Int64(step))]) }) == step {}
+    }
 }
 
 /// The conditions under which a transaction writes.

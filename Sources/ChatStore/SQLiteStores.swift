@@ -38,10 +38,7 @@ package struct SQLiteStores: Sendable {
         database = try SQLiteDatabase(file: file, now: now, logger: logger)
         let outcomes = OutcomeCounter(now: now)
         let (memory, ids, last) = try database.pool.read { db in
-            (
-                try QueueMemory(db), try APNSIDs.load(db),
-                try db.value("SELECT seq FROM sqlite_sequence WHERE name = 'messages'") as MessageID? ?? 0
-            )
+            (try QueueMemory(db), try APNSIDs.load(db), try SQLiteRoomFeed.lastMessage(db))
         }
         queue = SQLitePushQueue(
             database: database, outcomes: outcomes, memory: memory, ids: ids, settings: settings)

@@ -12,7 +12,7 @@ struct ChatRoomState: Sendable, Hashable, Codable {
     var handled: Int64 = 0
     /// The last message that the user has read.
     var read: Int64 = 0
-    /// The ids of the messages of others after ``read`` that the app has handled, in their order: the newest
+    /// The ids of other members' messages after ``read`` that the app has handled, in their order: the newest
     /// ``maximumUnread``.
     private var unreadIDs: [Int64] = []
     var outbox = Outbox()

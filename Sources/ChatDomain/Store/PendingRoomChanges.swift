@@ -16,7 +16,7 @@ package final class PendingRoomChanges: Sendable {
 
     private let state: Mutex<State>
 
-    /// - Parameter last: The last message so far. `nil` if messages are not noted in the order of their ids.
+    /// - Parameter last: The last message before the first one that is noted. `nil` if messages are not noted in the order of their ids.
     package init(last: MessageID? = nil) {
         state = Mutex(State(last: last))
     }

@@ -44,15 +44,22 @@ extension QueueFilter {
             conditions.append(dialect.isAny("q.state || ''", of: list, "text"))
         }
         if let token {
-            // Scripts may write Apple's tokens in other forms. Google's tokens have one form, in both cases.
-            let given =
-                token.isFirebase
-                ? "q.device_token || ''" : "lower(replace(replace(replace(q.device_token, ' ', ''), '<', ''), '>', ''))"
-            conditions.append("\(given) = \(parameters.text(token.description))")
+            conditions.append("\(DeviceToken.storedSQL("q.device_token")) = \(parameters.text(token.description))")
         }
         if let reason { conditions.append("q.reason = \(parameters.text(reason))") }
         if let queuedBefore { conditions.append("q.time_queued < at(\(parameters.add(.time(queuedBefore))))") }
         if let queuedAfter { conditions.append("q.time_queued > at(\(parameters.add(.time(queuedAfter))))") }
         return conditions
+    }
+}
+
+extension DeviceToken {
+    /// Returns the form in which devices have the token of a column that scripts write. They may write Apple's tokens in
+    /// upper case, with blanks and in angle brackets. Google's tokens have one form: with a colon, or of one length.
+    package static func storedSQL(_ column: String) -> String {
+        """
+        CASE WHEN \(column) LIKE '%:%' OR length(\(column)) = \(installationID) THEN \(column)
+            ELSE lower(replace(replace(replace(\(column), ' ', ''), '<', ''), '>', '')) END
+        """
     }
 }

@@ -4,8 +4,6 @@ package import ChatDomain
 package final class SQLActivityStore<Database: SQLDatabase>: ActivityStore {
     /// The time after which a push-to-start token that no app reports any more is deleted.
     private static var startTokenLifetime: Duration { .seconds(180 * 86_400) }
-    /// The maximum number of rows that one transaction of the retention deletes.
-    private static var retentionStep: Int { 1000 }
     /// The time for which an activity may be on a screen: 8 hours active, and 4 hours after its end.
     private static var shortestRetention: Duration { .seconds(12 * 3600) }
 
@@ -478,31 +476,19 @@ package final class SQLActivityStore<Database: SQLDatabase>: ActivityStore {
         }
         let isOld = "a.time_updated < at($1) AND coalesce(a.channel_state, '') <> 'open'"
         // An activity may have thousands of tokens.
-        try await deleteInSteps(
+        try await database.deleteInSteps(
             """
             DELETE FROM activity_tokens WHERE (activity_token, app) IN (
                 SELECT t.activity_token, t.app FROM activities a JOIN activity_tokens t ON t.activity = a.activity_id
                 WHERE \(isOld) LIMIT $2)
             """, before: limit)
-        try await deleteInSteps(
+        try await database.deleteInSteps(
             "DELETE FROM activities WHERE activity_id IN (SELECT a.activity_id FROM activities a WHERE \(isOld) LIMIT $2)",
             before: limit)
-        try await deleteInSteps(
+        try await database.deleteInSteps(
             """
             DELETE FROM activity_tokens WHERE (activity_token, app) IN (
                 SELECT activity_token, app FROM activity_tokens WHERE activity IS NULL AND time_reported < at($1) LIMIT $2)
             """, before: now - Self.startTokenLifetime)
-    }
-
-    /// Deletes rows a few at a time, so that other writes do not wait.
-    ///
-    /// - Parameter sql: A statement that deletes at most `$2` rows from before `$1`.
-    private func deleteInSteps(_ sql: String, before time: Timestamp) async throws(ChatError) {
-        var deleted = Self.retentionStep
-        while deleted == Self.retentionStep {
-            deleted = try await database.write(as: .upkeep) { transaction in
-                try transaction.run(sql, [.time(time), .int(Int64(Self.retentionStep))])
-            }
-        }
     }
 }

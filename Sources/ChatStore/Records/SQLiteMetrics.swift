@@ -51,7 +51,7 @@ package struct SQLiteMetrics: RelayMetrics {
         }
     }
 
-    /// The maximum number of apps that are looked for. Rows of other programs may have many names.
+    /// The maximum number of apps in the result. Rows of other programs may have many names.
     private static let mostApps = 10_000
 
     /// The apps with pushes that wait for a time.

@@ -18,6 +18,11 @@ package final class SQLiteRoomFeed: RoomFeed {
 
     // MARK: - Reading
 
+    /// Returns the last id that a message has got. 0 if there was none.
+    static func lastMessage(_ db: Database) throws -> MessageID {
+        try db.value("SELECT seq FROM sqlite_sequence WHERE name = 'messages'") ?? 0
+    }
+
     package func position(of member: MemberID) async throws(ChatError) -> RoomPosition {
         try await database.read { db in
             let row = try db.row(

@@ -91,8 +91,8 @@ struct SQLiteRetention: Sendable {
         _ = try await delete(addresses, before: now - RetentionAges.addresses)
         result.feedback = try await delete(feedback, before: now - ages.queue)
         // All messages that these past members had read are deleted by now.
-        try await deleteInSteps(
-            "DELETE FROM past_members WHERE member_id IN (SELECT member_id FROM past_members WHERE time_left < ?2 LIMIT ?1)",
+        try await database.deleteInSteps(
+            "DELETE FROM past_members WHERE member_id IN (SELECT member_id FROM past_members WHERE time_left < at($1) LIMIT $2)",
             before: now - ages.messages)
         _ = try await database.writer.perform(.upkeep) { db in
             try db.run("DELETE FROM device_days WHERE day < ?", [(now - .seconds(DeviceDay.kept * 86_400)).day])
@@ -103,11 +103,11 @@ struct SQLiteRetention: Sendable {
         try await RoomRow.deleteUnused(database)
         // Subscriptions of browsers without a device. A browser that has just stored its subscription registers a
         // moment later.
-        try await deleteInSteps(
+        try await database.deleteInSteps(
             """
             DELETE FROM subscriptions WHERE device_token IN (
-                SELECT s.device_token FROM subscriptions s WHERE s.time_kept < ?2 AND NOT EXISTS (
-                    SELECT 1 FROM devices d WHERE d.device_token = s.device_token) LIMIT ?1)
+                SELECT s.device_token FROM subscriptions s WHERE s.time_kept < at($1) AND NOT EXISTS (
+                    SELECT 1 FROM devices d WHERE d.device_token = s.device_token) LIMIT $2)
             """, before: now - .seconds(86_400))
         return result
     }
@@ -135,12 +135,6 @@ struct SQLiteRetention: Sendable {
             return RetentionWalk.Window(
                 deleted: deleted, hasOld: found.isOld, last: found.count < rows.window ? nil : found.last)
         }
-    }
-
-    /// - Parameter sql: Uses an index. Its first value is the number of rows, and its second is the limit.
-    private func deleteInSteps(_ sql: String, before time: Timestamp) async throws(ChatError) {
-        let step = 500
-        while try await database.writer.perform(.upkeep, { db in try db.run(sql, [step, time.sqlText]) }) == step {}
     }
 
     // MARK: - The clock

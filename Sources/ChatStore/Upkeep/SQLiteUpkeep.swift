@@ -127,7 +127,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
         let seen = try? await database.pool.writeWithoutTransaction { db in
             (
                 version: try Int64.fetchOne(db, sql: "PRAGMA data_version"),
-                last: try Int64.fetchOne(db, sql: "SELECT seq FROM sqlite_sequence WHERE name = 'messages'")
+                last: try SQLiteRoomFeed.lastMessage(db)
             )
         }
         if let seen, let version = seen.version, version != watch.seen || repair.mustRepairNumbers {
@@ -135,7 +135,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
             try await queue.readPauses()
             watch.saw(version)
             queue.signal()
-            feed.noteOthers(upTo: seen.last ?? 0)
+            feed.noteOthers(upTo: seen.last)
         }
         if let position = watch.position {
             let (next, found) = try await repair.sweep(from: position)

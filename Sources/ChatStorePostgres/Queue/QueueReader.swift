@@ -66,11 +66,7 @@ struct QueueReader {
     /// released.
     /// - Parameter countsUnread: Whether to count also the messages that the device of each chat push has not fetched.
     static func leaseSQL(_ lanes: [PushLane], countsUnread: Bool) -> String {
-        // Scripts may write Apple's tokens in other forms. Google's tokens have one form: with a colon, or of this length.
-        let token = """
-            CASE WHEN q.device_token LIKE '%:%' OR length(q.device_token) = \(DeviceToken.installationID)
-                THEN q.device_token ELSE lower(translate(q.device_token, ' <>', '')) END
-            """
+        let token = DeviceToken.storedSQL("q.device_token")
         let unread =
             countsUnread
             ? "CASE WHEN q.chat_message IS NOT NULL THEN (\(UnreadCount.sql(ofDevice: "q.device_token", app: "q.app"))) END"

@@ -5,8 +5,6 @@ import ChatDomain
 /// Any relay does it, by its own wall clock, because the relays' wall clocks also set the times. Two relays can do it
 /// at the same time.
 struct PostgresRetention: Sendable {
-    /// The number of rows that one transaction deletes. It is small, so that no other transaction waits long.
-    private static let step = 500
     /// The time for which ended starts are kept for the operator.
     private static let startsKept = Duration.seconds(30 * 86_400)
 
@@ -80,19 +78,19 @@ struct PostgresRetention: Sendable {
     private func applyToTheRest(_ ages: RetentionAges, _ now: Timestamp) async throws(ChatError) {
         try await RoomRow.deleteUnused(database)
         // All messages that these past members had read are deleted by now.
-        try await deleteInSteps(
+        try await database.deleteInSteps(
             """
             DELETE FROM past_members WHERE member_id IN (
-                SELECT member_id FROM past_members WHERE time_left < at($2::bigint) LIMIT $1::bigint)
+                SELECT member_id FROM past_members WHERE time_left < at($1) LIMIT $2)
             """, before: now - ages.messages)
         // Subscriptions of browsers without a device. A browser that has just stored its subscription registers a
         // moment later.
-        try await deleteInSteps(
+        try await database.deleteInSteps(
             """
             DELETE FROM subscriptions WHERE device_token IN (
-                SELECT s.device_token FROM subscriptions s WHERE s.time_kept < at($2::bigint) AND NOT EXISTS (
+                SELECT s.device_token FROM subscriptions s WHERE s.time_kept < at($1) AND NOT EXISTS (
                     SELECT 1 FROM devices d WHERE d.device_token = s.device_token)
-                LIMIT $1::bigint FOR UPDATE SKIP LOCKED)
+                LIMIT $2 FOR UPDATE SKIP LOCKED)
             """, before: now - .seconds(86_400))
         try await database.write(.upkeep, isRepeatable: true) { transaction in
             try transaction.run(
@@ -102,13 +100,6 @@ struct PostgresRetention: Sendable {
                 "DELETE FROM relay_starts WHERE time_ended < now() - $1::bigint * interval '1 ms'",
                 [.int(Self.startsKept.milliseconds)])
         }
-    }
-
-    private func deleteInSteps(_ sql: String, before time: Timestamp) async throws(ChatError) {
-        while try await database.write(
-            .upkeep, isRepeatable: true, { transaction in try transaction.run(sql, [.int(Self.step), .time(time)]) })
-            == Self.step
-        {}
     }
 
     // MARK: - The clock
