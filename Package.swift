@@ -140,12 +140,12 @@ let package = Package(
         // Connections to browsers' push services, each isolated from the others.
         .target(
             name: "WebPushGateway",
-            dependencies: ["ChatDomain", "HTTP2Wire", "PushWire"] + sockets
+            dependencies: ["ChatDomain", "GatewayPool", "HTTP2Wire", "PushWire"] + sockets
                 + products("AsyncHTTPClient", "Crypto", "Logging", "NIOHTTP1", "NIOTLS")),
         // Tells an upstream server of ntfy, which wakes ntfy's app on iPhones, about new messages.
         .target(
             name: "NtfyUpstream",
-            dependencies: ["ChatDomain"]
+            dependencies: ["ChatDomain", "GatewayPool"]
                 + products("AsyncHTTPClient", "Crypto", "Logging", "NIOCore", "NIOHTTP1", "ServiceLifecycle")),
         // Simulates Apple's and browsers' push services: listeners, responses, faults, inbox. Must not know the relay.
         .target(
@@ -244,7 +244,7 @@ let package = Package(
         .testTarget(
             name: "NtfyUpstreamTests",
             dependencies: ["NtfyUpstream", "ChatDomain", "TestSupport"]
-                + products("AsyncHTTPClient", "Logging")),
+                + products("AsyncHTTPClient", "Logging", "NIOCore", "NIOPosix")),
         .testTarget(
             name: "PushSandboxTests",
             dependencies: ["PushSandbox", "PushWire", "TestSupport"] + sockets

@@ -2,6 +2,7 @@ import AsyncHTTPClient
 import ChatDomain
 import Crypto
 import Foundation
+import GatewayPool
 import NIOCore
 import NIOHTTP1
 
@@ -63,16 +64,17 @@ enum UpstreamAnswer: Sendable, Hashable {
 
 /// Sends requests to the upstream server.
 final class UpstreamClient: Sendable {
-    /// The time limit of a request.
-    private static let timeLimit = TimeAmount.seconds(10)
     /// The maximum size of an answer's body, which is not used.
     private static let longestBody = 65_536
 
     private let client: HTTPClient
+    private let timeLimit: TimeAmount
 
-    init() {
+    /// - Parameter timeLimit: The time limit of a request and its whole answer.
+    init(timeLimit: TimeAmount = .seconds(10)) {
+        self.timeLimit = timeLimit
         var configuration = HTTPClient.Configuration(
-            redirectConfiguration: .disallow, timeout: .init(connect: Self.timeLimit, read: Self.timeLimit))
+            redirectConfiguration: .disallow, timeout: .init(connect: timeLimit, read: timeLimit))
         configuration.connectionPool.retryConnectionEstablishment = false
         configuration.tracing.tracer = nil
         client = HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
@@ -82,9 +84,9 @@ final class UpstreamClient: Sendable {
 
     func send(_ request: PollRequest, to server: UpstreamServer) async -> UpstreamAnswer {
         do {
-            let response = try await client.execute(server.request(request), timeout: Self.timeLimit)
             // Reading the body lets the next request use the connection.
-            _ = try? await response.body.collect(upTo: Self.longestBody)
+            let response = try await client.exchange(
+                server.request(request), upTo: Self.longestBody, by: .now() + timeLimit)
             return UpstreamAnswer(
                 status: response.status.code, retryAfter: response.headers.first(name: "Retry-After"))
         } catch {

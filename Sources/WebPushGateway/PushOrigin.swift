@@ -1,6 +1,7 @@
 import AsyncHTTPClient
 package import ChatDomain
 import Foundation
+import GatewayPool
 import HTTP2Wire
 import Logging
 import NIOCore
@@ -375,21 +376,11 @@ private final class OriginClient: Sendable {
     }
 
     func send(_ request: WebPushRequest) async throws -> WebPushResponse {
-        let response = try await client.execute(request.http1, deadline: request.deadline)
-        var body = ByteBuffer()
-        do {
-            // The rest of a body is not read if the body is too long or too late. Its connection ends with the
-            // response.
-            for try await part in response.body {
-                body.writeImmutableBuffer(part)
-                if body.readableBytes >= WebPushRequest.longestResponse || .now() >= request.deadline { break }
-            }
-        } catch {
-            // The status is the response, even if its body is incomplete.
-        }
+        let response = try await client.exchange(
+            request.http1, upTo: WebPushRequest.longestResponse, by: request.deadline)
         return WebPushResponse(
-            response.status.code, retryAfter: response.headers.first(name: "Retry-After"), body: body,
-            now: request.sentAt)
+            response.status.code, retryAfter: response.headers.first(name: "Retry-After"),
+            body: ByteBuffer(bytes: response.body), now: request.sentAt)
     }
 }
 

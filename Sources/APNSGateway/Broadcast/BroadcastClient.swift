@@ -106,7 +106,7 @@ package final class BroadcastClient: BroadcastService {
             request.tlsConfiguration = try TLSConfiguration.client(trust: target.trust)
             complete(&request)
             let response = try await client.exchange(
-                request, upTo: ProviderRefusal.bodyLimit, within: Self.timeLimit)
+                request, upTo: ProviderRefusal.bodyLimit, by: .now() + Self.timeLimit)
             let refusal = ProviderRefusal(status: Int(response.status.code), body: response.body)
             switch refusal.known {
             case .expiredProviderToken, .invalidProviderToken: refused.withLock { $0[app] = token.text }

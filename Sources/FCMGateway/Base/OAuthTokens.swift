@@ -139,7 +139,7 @@ package actor OAuthTokens {
             timeout: .init(connect: timeLimit, read: timeLimit))
         configuration.httpVersion = .http1Only
         let client = HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
-        let result: Result<WholeResponse, any Error>
+        let result: Result<BoundedResponse, any Error>
         do {
             var request = HTTPClientRequest(url: account.tokenURL)
             request.method = .POST
@@ -148,7 +148,7 @@ package actor OAuthTokens {
             request.body = .bytes(
                 ByteBuffer(
                     string: "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer&assertion=\(assertion)"))
-            result = .success(try await client.exchange(request, upTo: longestResponse, within: timeLimit))
+            result = .success(try await client.exchange(request, upTo: longestResponse, by: .now() + timeLimit))
         } catch {
             result = .failure(error)
         }

@@ -1,0 +1,49 @@
+import ChatDomain
+import NIOCore
+import NIOPosix
+import Testing
+
+@testable import NtfyUpstream
+
+@Suite("Answers of ntfy's upstream server that never end", .timeLimit(.minutes(1)))
+struct UpstreamClientTests {
+    private static let request = PollRequest(room: 1, alias: RoomAlias(stored: "AbC-_123"), message: 1, attempts: 0)
+
+    /// Sends a request to a server whose answer begins with `head`, and continues with a byte now and then, for ever.
+    private static func answer(to head: String) async throws -> UpstreamAnswer {
+        let service = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+            .childChannelInitializer { channel in
+                channel.writeAndFlush(ByteBuffer(string: head), promise: nil)
+                let bytes = channel.eventLoop.scheduleRepeatedTask(
+                    initialDelay: .milliseconds(10), delay: .milliseconds(10)
+                ) { _ in channel.writeAndFlush(ByteBuffer(string: "x"), promise: nil) }
+                channel.closeFuture.whenComplete { _ in bytes.cancel() }
+                return channel.eventLoop.makeSucceededVoidFuture()
+            }
+            .bind(host: "127.0.0.1", port: 0).get()
+        let server = UpstreamServer(
+            url: "http://127.0.0.1:\(service.localAddress?.port ?? 0)", token: nil, baseURL: "https://chat.example.org",
+            userAgent: "pushchat/1")
+        let client = UpstreamClient(timeLimit: .milliseconds(500))
+        let answer = await client.send(request, to: server)
+        await client.close()
+        try await service.close()
+        return answer
+    }
+
+    @Test("A body that arrives byte by byte ends at the deadline, and the status is the answer")
+    func body() async throws {
+        #expect(try await Self.answer(to: "HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n") == .accepted)
+        #expect(
+            try await Self.answer(to: "HTTP/1.1 503 Later\r\nRetry-After: 7\r\nContent-Length: 60000\r\n\r\n")
+                == .unavailable("status 503", after: .seconds(7)))
+    }
+
+    @Test("A head that arrives byte by byte ends at the deadline")
+    func head() async throws {
+        guard case .unavailable = try await Self.answer(to: "HTTP/1.1 200 OK\r\nX-Long: ") else {
+            Issue.record("a head without an end is an answer")
+            return
+        }
+    }
+}
