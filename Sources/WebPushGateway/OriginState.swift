@@ -19,10 +19,14 @@ struct OriginState: Sendable {
     /// A service is slow if it has not responded for this time, or would need longer than this for its outstanding
     /// pushes. The gateway then leases for the other services, and postpones pushes that it leases for the slow one.
     static let slowAfter = Duration.seconds(2)
-    /// The number of failures in a row after which sending to the service pauses.
-    static let failureLimit = 5
+    /// The number of failed connects in a row after which sending to the service pauses.
+    static let connectLimit = 5
     /// The first pause, and the longest one. Pauses double.
     private static let pauses = (first: Duration.seconds(1), longest: Duration.seconds(300))
+    /// The number of pushes that are sent as tests in the first round of a pause. It doubles with each round, up to
+    /// ``requestLimit``. So even among thousands of subscriptions that the service refuses, one that it accepts is soon
+    /// tried.
+    static let firstTests = 4
     /// The time for which a success proves that the credentials are valid, and a rejection that they are not.
     private static let verdictWindow = Duration.seconds(3600)
     /// The minimum time by which a push is postponed if there is no capacity for it.
@@ -37,10 +41,14 @@ struct OriginState: Sendable {
     enum Result: Sendable, Hashable {
         /// The service works: it has accepted a push, or rejected it because of the push itself.
         case answered(accepted: Bool)
-        /// The service has failed: 5xx, no connection, or no response. `notBefore` is the time of a retry that the
-        /// service named.
-        case failed(notBefore: Timestamp?)
-        /// The service does not accept the sender.
+        /// The service did not accept the push now, or did not respond. This may concern only the subscription.
+        /// `notBefore` is the time of a retry that the service named.
+        case refused(notBefore: Timestamp?)
+        /// The service accepts pushes only at a lower rate. This may concern only the subscription.
+        case limited(notBefore: Timestamp?)
+        /// No connection to the service could be opened.
+        case unreachable
+        /// The service does not accept the sender. This may concern only the subscription, whose key may be another.
         case notAuthorized
         /// The push was not sent, which says nothing about the service.
         case notSent
@@ -55,16 +63,61 @@ struct OriginState: Sendable {
         var opened: Timestamp?
         /// The end of the current pause, whether it starts now or has started earlier. `nil` if there is no pause.
         var pausedUntil: Timestamp?
+        /// The new rate, in pushes per minute, if the service limits the relay from now on. `nil` if it does not.
+        var slowedTo: Int?
+    }
+
+    /// A pause of sending, in rounds. In each round some pushes are sent as tests, because the refusals may concern only
+    /// the subscriptions that were refused.
+    private struct Pause: Sendable {
+        var until: Timestamp
+        /// The length of the round.
+        var length: Duration
+        /// Whether the service cannot be reached. Each round then has one test, of any subscription.
+        var isUnreachable = false
+        /// The number of tests per round.
+        var size = OriginState.firstTests
+        /// The number of tests that are left in this round, for subscriptions that the service has not refused.
+        var fresh = OriginState.firstTests
+        /// The same for the others.
+        var repeated = 0
+
+        /// Whether a push may be sent as a test, which is counted.
+        mutating func takeTest(isRepeated: Bool) -> Bool {
+            if isUnreachable { return take(\.fresh) }
+            return take(isRepeated ? \.repeated : \.fresh)
+        }
+
+        private mutating func take(_ left: WritableKeyPath<Pause, Int>) -> Bool {
+            guard self[keyPath: left] > 0 else { return false }
+            self[keyPath: left] -= 1
+            return true
+        }
+
+        /// Starts the next round.
+        mutating func next(until end: Timestamp, length: Duration) {
+            (until, self.length) = (end, length)
+            size = min(2 * size, OriginState.requestLimit)
+            (fresh, repeated) = isUnreachable ? (1, 0) : (size, size / 4)
+        }
+
+        mutating func noteUnreachable() {
+            (isUnreachable, fresh, repeated) = (true, 0, 0)
+        }
     }
 
     private enum Phase: Sendable {
-        case closed(failures: Int)
-        case open(until: Timestamp)
-        /// One push is in flight to test the service.
-        case probing
+        case sending
+        case paused(Pause)
     }
 
-    private var phase = Phase.closed(failures: 0)
+    private var phase = Phase.sending
+    private var failedConnects = 0
+    private var watch = RefusalWatch()
+    /// The rate to which the service limits the relay. `nil` if it does not.
+    private var pace: Pace?
+    /// The numbers of pushes that were accepted in the current minute and in the one before.
+    private var accepted: (since: Timestamp, now: Int, before: Int)
     private var backoff = Backoff(first: Self.pauses.first, longest: Self.pauses.longest)
     private(set) var inFlight = 0
     private var waiting = CircularBuffer<BrowserPush>()
@@ -81,11 +134,14 @@ struct OriginState: Sendable {
     /// The minimum rate, per second, at which postponed pushes become due. A service that failed or was slow may be
     /// fast by then. Each push that is due too early costs one write.
     private static let minReturnRate: Double = 100
+    /// The part of a limited rate at which postponed pushes become due. The rest is for new pushes.
+    private static let returned = 0.8
 
     init(now: Timestamp) {
         lastResponse = now
         postponedTo = now
         rate = (now, 0, nil)
+        accepted = (now, 0, 0)
     }
 
     var outstanding: Int { inFlight + waiting.count }
@@ -94,7 +150,7 @@ struct OriginState: Sendable {
     /// services must not wait for it.
     /// - Parameter isAlone: Whether there are no other services.
     func capacity(at now: Timestamp, isAlone: Bool = false) -> Int? {
-        guard case .closed = phase, outstanding == 0 || lastResponse + Self.slowAfter > now else { return nil }
+        guard case .sending = phase, outstanding == 0 || lastResponse + Self.slowAfter > now else { return nil }
         if !isAlone, let perSecond = rate.perSecond,
             Double(outstanding) > perSecond * Double(Self.slowAfter.components.seconds)
         {
@@ -105,53 +161,92 @@ struct OriginState: Sendable {
 
     mutating func submit(_ push: BrowserPush, at now: Timestamp) -> Decision {
         if outstanding == 0 { (lastResponse, rate) = (now, (now, 0, nil)) }
-        switch phase {
-        case .open(let until) where now < until && until <= now + Self.pauses.longest + PushLifeCycle.longestWait:
-            return .postpone(until: postpone(from: until))
-        case .open:
-            phase = .probing
+        if case .paused(var pause) = phase {
+            let isOver = now >= pause.until || pause.until > now + Self.pauses.longest
+            if isOver, !pause.isUnreachable || inFlight == 0 {
+                let length = backoff.delay()
+                pause.next(until: now + length, length: length)
+            }
+            let isTest =
+                inFlight < Self.requestLimit
+                && pause.takeTest(isRepeated: watch.wasRefused(push.subscription.address))
+            phase = .paused(pause)
+            guard isTest else { return .postpone(until: postpone(from: max(pause.until, now + Self.shortestPause))) }
             inFlight += 1
             return .send
-        case .probing:
-            return .postpone(until: postpone(from: now + Self.shortestPause))
-        case .closed where inFlight < Self.requestLimit:
-            inFlight += 1
-            return .send
-        case .closed where waiting.count < Self.waitingLimit:
-            waiting.append(push)
-            return .wait
-        case .closed:
+        }
+        if pace?.isOver(at: now) == true { pace = nil }
+        guard outstanding < Self.requestLimit + Self.waitingLimit else {
             return .postpone(until: postpone(from: now + Self.shortestPause))
         }
+        guard pace?.take(at: now) ?? true else { return .postpone(until: postpone(from: now)) }
+        guard inFlight < Self.requestLimit else {
+            waiting.append(push)
+            return .wait
+        }
+        inFlight += 1
+        return .send
     }
 
     /// Records the result of a request.
-    /// - Parameter random: A number from 0 to 1, for the pause.
-    mutating func finished(_ result: Result, at now: Timestamp, random: Double = .random(in: 0...1)) -> Next {
+    /// - Parameters:
+    ///   - subscription: The subscription of the push.
+    ///   - random: A number from 0 to 1, for the pause.
+    mutating func finished(
+        _ result: Result, of subscription: DeviceToken, at now: Timestamp, random: Double = .random(in: 0...1)
+    ) -> Next {
         inFlight -= 1
         if result == .notSent { return Next() }
         lastResponse = now
         count(now)
+        var next = Next()
+        var pauses = false
+        var notBefore: Timestamp?
+        failedConnects = result == .unreachable ? failedConnects + 1 : 0
         switch result {
         case .notSent: break
-        case .answered(let accepted):
-            if accepted { (lastAccepted, lastRefused) = (now, nil) }
-            phase = .closed(failures: 0)
+        case .answered(let isAccepted):
+            if isAccepted { noteAccepted(now) }
+            watch.worked(for: subscription, accepted: isAccepted)
+            phase = .sending
             backoff.reset()
-        case .notAuthorized where isAuthorized(at: now):
-            if case .probing = phase { phase = .closed(failures: 0) }
-        case .failed, .notAuthorized:
-            if result == .notAuthorized { lastRefused = now }
-            if let until = fail(result, now, random) {
-                let postponed = withdrawWaiting().map { ($0, postpone(from: until)) }
-                return Next(postponed: postponed, opened: until, pausedUntil: until)
+        case .refused(let time):
+            (pauses, notBefore) = (watch.refused(subscription), time)
+        case .limited(let time):
+            (pauses, notBefore) = (watch.limited(subscription, at: now), time)
+            if pauses {
+                countMinute(now)
+                let pace = Pace(accepted: max(accepted.now, accepted.before), at: now)
+                self.pace = pace
+                next.slowedTo = pace.perMinute
             }
+        case .unreachable:
+            pauses = failedConnects >= Self.connectLimit
+        case .notAuthorized where isAuthorized(at: now): break
+        case .notAuthorized:
+            lastRefused = now
+            // The same subscription's next rejection proves nothing new, so that it does not pause the others again.
+            pauses = watch.weigh(subscription) > 0
         }
-        if case .open(let until) = phase { return Next(pausedUntil: until) }
-        guard case .closed = phase else { return Next() }
-        let count = min(waiting.count, Self.requestLimit - inFlight)
-        inFlight += count
-        return Next(send: (0..<count).compactMap { _ in waiting.popFirst() })
+        if pauses, case .sending = phase {
+            let until = pause(notBefore, now, random)
+            next.postponed = withdrawWaiting().map { ($0, postpone(from: until)) }
+            next.opened = until
+        }
+        if case .paused(let pause) = phase, pause.isUnreachable, result != .unreachable { phase = .sending }
+        guard case .paused(var pause) = phase else {
+            let count = min(waiting.count, Self.requestLimit - inFlight)
+            inFlight += count
+            next.send = (0..<count).compactMap { _ in waiting.popFirst() }
+            return next
+        }
+        if result == .unreachable {
+            pause.noteUnreachable()
+            if inFlight == 0 { pause.until = now + pause.length }
+            phase = .paused(pause)
+        }
+        next.pausedUntil = pause.until
+        return next
     }
 
     /// Removes the waiting pushes, because the relay stops or its configuration has changed.
@@ -172,26 +267,41 @@ struct OriginState: Sendable {
         lastRefused.map { $0 + Self.verdictWindow >= now } ?? false
     }
 
-    /// Records a failure.
-    /// - Returns: The end of a pause that starts now. `nil` if none starts.
-    private mutating func fail(_ result: Result, _ now: Timestamp, _ random: Double) -> Timestamp? {
-        switch phase {
-        case .closed(let failures):
-            phase = .closed(failures: failures + 1)
-            guard failures + 1 >= Self.failureLimit || result == .notAuthorized else { return nil }
-        case .probing: break
-        case .open: return nil
-        }
-        var until = now + backoff.delay(random: random)
-        if case .failed(let notBefore?) = result { until = min(max(until, notBefore), now + PushLifeCycle.longestWait) }
-        phase = .open(until: until)
+    /// The service's state for operators. `nil` if the service gets all pushes at once.
+    func condition(at now: Timestamp) -> PushServiceCondition? {
+        if case .paused(let pause) = phase { return .paused(until: pause.until) }
+        guard var pace, !pace.isOver(at: now) else { return nil }
+        return .slowed(perMinute: pace.perMinute)
+    }
+
+    /// Starts a pause.
+    /// - Returns: Its end. A service cannot ask for more than the longest pause, because only one subscription may have
+    ///   got that response. Each push waits for as long as its own response asks.
+    private mutating func pause(_ notBefore: Timestamp?, _ now: Timestamp, _ random: Double) -> Timestamp {
+        let length = backoff.delay(random: random)
+        let until = max(now + length, min(notBefore ?? now, now + Self.pauses.longest))
+        phase = .paused(Pause(until: until, length: length))
         return until
+    }
+
+    private mutating func noteAccepted(_ now: Timestamp) {
+        (lastAccepted, lastRefused) = (now, nil)
+        countMinute(now)
+        accepted.now += 1
+    }
+
+    /// Starts the next minute of the accepted pushes if this one is over.
+    private mutating func countMinute(_ now: Timestamp) {
+        let elapsed = now.milliseconds - accepted.since.milliseconds
+        guard elapsed >= 60_000 || elapsed < 0 else { return }
+        accepted = (now, 0, elapsed < 120_000 ? accepted.now : 0)
     }
 
     private mutating func postpone(from time: Timestamp) -> Timestamp {
         // A wall clock that was set back must not postpone pushes forever.
         if postponedTo < time || postponedTo > time + PushLifeCycle.longestWait { postponedTo = time }
-        postponedTo = postponedTo + .milliseconds(max(1, Int64(1000 / max(rate.perSecond ?? 0, Self.minReturnRate))))
+        let perSecond = pace.map { $0.perSecond * Self.returned } ?? max(rate.perSecond ?? 0, Self.minReturnRate)
+        postponedTo = postponedTo + .milliseconds(max(1, Int64(1000 / perSecond)))
         return postponedTo
     }
 

@@ -147,6 +147,7 @@ struct OriginStreams: Sendable {
                 WebPushResponse(
                     UInt(stream.status), retryAfter: stream.retryAfter, body: stream.body, now: stream.request.sentAt))
         concluded.append(Concluded(request: stream.request, result: response))
+        if case .response(let response) = response, response.isMisdirected { retire() }
     }
 
     // MARK: Time

@@ -95,8 +95,11 @@ final class PushOrigin: Sendable {
         state.withLock { $0.submit(push, at: now) }
     }
     func withdrawWaiting() -> [BrowserPush] { state.withLock { $0.withdrawWaiting() } }
-    func finished(_ result: OriginState.Result, at now: Timestamp) -> OriginState.Next {
-        state.withLock { $0.finished(result, at: now) }
+    func finished(_ result: OriginState.Result, of push: BrowserPush, at now: Timestamp) -> OriginState.Next {
+        state.withLock { $0.finished(result, of: push.subscription.address, at: now) }
+    }
+    func condition(at now: Timestamp) -> PushServiceStatus? {
+        state.withLock { $0.condition(at: now) }.map { PushServiceStatus(origin: name, condition: $0) }
     }
 
     // MARK: - Sending
@@ -173,7 +176,7 @@ final class PushOrigin: Sendable {
     private func failed(_ error: any Error) -> WebPushResponse {
         if error is Closed { return .notSent }
         logger.debug("a push service was not reached", metadata: ["origin": "\(name)", "error": "\(error)"])
-        return .lost(Self.reason(error))
+        return Self.isUnreachable(error) ? .unreached(Self.reason(error)) : .lost(Self.reason(error))
     }
 
     private func authorization(at now: Timestamp) throws -> String {

@@ -111,6 +111,12 @@ package final class WebPushGateway: PushGateway {
         return origins.contains { $0.refusesCredentials(at: now) }
     }
 
+    /// The services that do not get all pushes at once now, by name.
+    package var restrictedServices: [PushServiceStatus] {
+        let (origins, now) = (state.withLock { Array($0.origins.values) }, self.now())
+        return origins.compactMap { $0.condition(at: now) }.sorted { $0.origin < $1.origin }
+    }
+
     package var format: any PushFormat { state.withLock { $0.format } }
 
     /// Changes sender and format for pushes from now on. Requests in flight end first, and unsent pushes wait in the
@@ -372,7 +378,14 @@ package final class WebPushGateway: PushGateway {
         var sent: [BrowserPush] = []
         for entry in answered {
             let isAuthorized = origin.isAuthorized(at: now)
-            let next = origin.finished(entry.response.result, at: now)
+            let next = origin.finished(entry.response.result, of: entry.push, at: now)
+            if let rate = next.slowedTo {
+                logger.warning(
+                    "a push service limits the relay",
+                    metadata: [
+                        "origin": "\(origin.name)", "reason": "\(entry.response.reason)", "per_minute": "\(rate)",
+                    ])
+            }
             if let until = next.opened {
                 logger.warning(
                     "a push service takes nothing now",

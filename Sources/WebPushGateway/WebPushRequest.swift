@@ -100,22 +100,41 @@ final class WebPushRequest: Sendable {
 /// The result of a request.
 enum WebPushResponse: Sendable, Hashable {
     case status(UInt, retryAfter: Timestamp?, text: String)
-    /// The connection failed, no response arrived in time, or the response is not HTTP.
+    /// The connection was lost, no response arrived in time, or the response is not HTTP.
     case lost(String)
+    /// No connection could be opened.
+    case unreached(String)
     /// Nothing was sent, because the relay stops or its configuration has changed.
     case notSent
     /// The subscription or its endpoint cannot be used.
     case unusable(String)
+
+    /// The statuses of services that get too many pushes. Windows' service answers 406 (Microsoft, "Push notification
+    /// service request and response headers"; WindowsAppSDK#3501). The relay sends no `Accept`, so 406 has no other meaning.
+    private static let limits: Set<UInt> = [406, 429]
+    /// The statuses below 500 with which a request may succeed later (RFC 9110 §15.5.9 and §15.5.20, RFC 8470).
+    private static let temporary: Set<UInt> = [408, misdirected, 425]
+
+    private static func isTemporary(_ status: UInt) -> Bool {
+        status >= 500 || temporary.contains(status) || limits.contains(status)
+    }
+
+    /// Whether another connection may lead to another response.
+    var isMisdirected: Bool {
+        if case .status(Self.misdirected, _, _) = self { true } else { false }
+    }
+    private static let misdirected: UInt = 421
 
     /// The meaning of the response for the service.
     var result: OriginState.Result {
         switch self {
         case .status(200..<300, _, _): .answered(accepted: true)
         case .status(401, _, _), .status(403, _, _): .notAuthorized
-        case .status(500..., let retryAfter, _): .failed(notBefore: retryAfter)
-        // With 429, a service may mean only this subscription. This push waits, but the others need not.
+        case .status(let code, let retryAfter, _) where Self.limits.contains(code): .limited(notBefore: retryAfter)
+        case .status(let code, let retryAfter, _) where Self.isTemporary(code): .refused(notBefore: retryAfter)
         case .status, .unusable: .answered(accepted: false)
-        case .lost: .failed(notBefore: nil)
+        case .lost: .refused(notBefore: nil)
+        case .unreached: .unreachable
         case .notSent: .notSent
         }
     }
@@ -124,7 +143,7 @@ enum WebPushResponse: Sendable, Hashable {
     var reason: String {
         switch self {
         case .status(let code, _, let text): text.isEmpty ? "\(code)" : "\(code) \(text)"
-        case .lost(let reason), .unusable(let reason): reason
+        case .lost(let reason), .unreached(let reason), .unusable(let reason): reason
         case .notSent: "NotSent"
         }
     }
@@ -143,10 +162,10 @@ enum WebPushResponse: Sendable, Hashable {
         case .status(401, _, _), .status(403, _, _):
             if let pausedUntil, !isAuthorized { return .postponed(until: pausedUntil, reason: reason) }
             return .notAuthorized(reason: reason)
-        case .status(429, let retryAfter, _), .status(500..., let retryAfter, _):
+        case .status(let code, let retryAfter, _) where Self.isTemporary(code):
             return .retry(reason: reason, notBefore: retryAfter)
         case .status, .unusable: return .rejected(reason: reason)
-        case .lost: return .retry(reason: reason)
+        case .lost, .unreached: return .retry(reason: reason)
         case .notSent: return .notProcessed
         }
     }

@@ -69,7 +69,7 @@ final class PushServiceFake: Sendable {
                     throw CancellationError()
                 }
             }
-            if status == 429 { response.headers[.retryAfter] = "120" }
+            if [406, 408, 421, 425, 429].contains(status) { response.headers[.retryAfter] = "120" }
             if status == 302 { response.headers[.location] = "https://localhost:\(port)/201/redirected" }
             return response
         }

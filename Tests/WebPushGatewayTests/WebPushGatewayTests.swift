@@ -122,7 +122,7 @@ struct WebPushGatewayTests {
 
     @Test("Each status gives its outcome; only 404 and 410 end a subscription")
     func statuses() async throws {
-        let statuses = [201, 202, 404, 410, 413, 400, 302, 429, 500, 503]
+        let statuses = [201, 202, 404, 410, 413, 400, 302, 406, 408, 421, 425, 429, 500, 503]
         let begun = Timestamp.now()
         let outcomes = try await service.serve { [self] in
             let subscriptions = statuses.enumerated().map { service.subscription($0 + 1, status: $1) }
@@ -135,7 +135,9 @@ struct WebPushGatewayTests {
             case (201, .accepted), (202, .accepted): break
             case (404, .unregistered(let since, _)), (410, .unregistered(let since, _)): #expect(since >= begun)
             case (413, .rejected), (400, .rejected), (302, .rejected): break
-            case (429, .retry(_, let notBefore?)): #expect(notBefore >= begun + .seconds(120))
+            case (406, .retry(_, let notBefore?)), (408, .retry(_, let notBefore?)), (421, .retry(_, let notBefore?)),
+                (425, .retry(_, let notBefore?)), (429, .retry(_, let notBefore?)):
+                #expect(notBefore >= begun + .seconds(120))
             case (500, .retry), (503, .retry): break
             default: Issue.record("\(status) became \(outcome)")
             }

@@ -209,6 +209,26 @@ package struct DispatchMetrics: Sendable, Hashable {
     }
 }
 
+/// The reason why a browsers' push service does not get all pushes at once.
+package enum PushServiceCondition: Sendable, Hashable {
+    /// The service accepts nothing, so that only a few pushes are sent as tests.
+    case paused(until: Timestamp)
+    /// The service limits the rate.
+    case slowed(perMinute: Int)
+}
+
+/// A browsers' push service that does not get all pushes at once.
+package struct PushServiceStatus: Sendable, Hashable {
+    /// Scheme, host and port.
+    package let origin: String
+    package let condition: PushServiceCondition
+
+    package init(origin: String, condition: PushServiceCondition) {
+        self.origin = origin
+        self.condition = condition
+    }
+}
+
 /// The configuration of an app, and the state of its connections.
 package struct AppStatus: Sendable, Hashable {
     package let app: AppName
@@ -224,11 +244,15 @@ package struct AppStatus: Sendable, Hashable {
     package let connections: Int
     package let certificateExpiresAt: Timestamp?
     package let dispatch: DispatchMetrics?
+    /// The browsers' push services that do not get all pushes at once. Empty for other apps.
+    package let restrictedServices: [PushServiceStatus]
 
     package init(
         app: AppName, gateway: String, address: String?, topic: String?, isForBrowsersOnly: Bool = false,
-        connections: Int = 0, certificateExpiresAt: Timestamp? = nil, dispatch: DispatchMetrics? = nil
+        connections: Int = 0, certificateExpiresAt: Timestamp? = nil, dispatch: DispatchMetrics? = nil,
+        restrictedServices: [PushServiceStatus] = []
     ) {
+        self.restrictedServices = restrictedServices
         self.app = app
         self.gateway = gateway
         self.address = address

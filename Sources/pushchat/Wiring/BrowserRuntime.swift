@@ -50,7 +50,7 @@ final class BrowserRuntime: Sendable {
         guard gateway.openConnections > 0 || !dispatch.answers.isEmpty else { return nil }
         return AppStatus(
             app: .web, gateway: "webpush", address: nil, topic: nil, connections: gateway.openConnections,
-            certificateExpiresAt: nil, dispatch: dispatch)
+            certificateExpiresAt: nil, dispatch: dispatch, restrictedServices: gateway.restrictedServices)
     }
 
     func services(startsInDoubt: Bool, showsTokens: Bool) -> [any Service] {

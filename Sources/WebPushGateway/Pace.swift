@@ -1,0 +1,51 @@
+import ChatDomain
+
+/// The rate at which a push service gets pushes after it has limited the relay. A value.
+struct Pace: Sendable {
+    /// The part of the accepted rate at which sending continues, so that the service's limit is not hit at once.
+    private static let start = 0.9
+    /// The slowest rate, per second.
+    static let slowest = 1.0
+    /// The rate rises by this factor in each minute without another refusal, because the service's limit may have
+    /// ended.
+    private static let raise = 1.1
+    private static let raiseAfter = Duration.seconds(60)
+    /// The rate per second from which there is no limit any more. The relay's usual rate is below it.
+    private static let end = 500.0
+    /// The time for which unused capacity is kept. It lets a few new pushes pass the ones that were postponed.
+    private static let burst = 5.0
+
+    private(set) var perSecond: Double
+    private var raisedAt: Timestamp
+    private var tokens: Double
+    private var filledAt: Timestamp
+
+    /// - Parameter accepted: The number of pushes that the service accepted in a minute.
+    init(accepted: Int, at now: Timestamp) {
+        perSecond = max(Self.slowest, Double(accepted) / 60 * Self.start)
+        (raisedAt, filledAt, tokens) = (now, now, 0)
+    }
+
+    var perMinute: Int { Int(perSecond * 60) }
+
+    /// Whether the rate has risen so far that it limits nothing.
+    mutating func isOver(at now: Timestamp) -> Bool {
+        // A wall clock that was set back starts the minute again.
+        if now < raisedAt { raisedAt = now }
+        while perSecond < Self.end, now >= raisedAt + Self.raiseAfter {
+            perSecond *= Self.raise
+            raisedAt = raisedAt + Self.raiseAfter
+        }
+        return perSecond >= Self.end
+    }
+
+    /// Returns whether a push may be sent now, and counts it.
+    mutating func take(at now: Timestamp) -> Bool {
+        let elapsed = Double(max(0, now.milliseconds - filledAt.milliseconds)) / 1000
+        filledAt = now
+        tokens = min(tokens + elapsed * perSecond, max(1, Self.burst * perSecond))
+        guard tokens >= 1 else { return false }
+        tokens -= 1
+        return true
+    }
+}
