@@ -171,8 +171,9 @@ package struct WebPushFormat: PushFormat {
         }
         guard let aps = document["aps"]?.object else { return nil }
         let alert = aps["alert"]
-        let (title, body) = (alert?.text ?? alert?.object?["title"]?.text, alert?.object?["body"]?.text)
-        guard let first = title ?? body, !first.isEmpty else { return nil }
+        let title = alert?.nonEmptyText ?? alert?.object?["title"]?.nonEmptyText
+        let body = alert?.object?["body"]?.nonEmptyText
+        guard let first = title ?? body else { return nil }
         var notification: JSONObject = ["title": .string(first)]
         if title != nil, let body { notification.append("body", .string(body)) }
         if aps["sound"] == nil { notification.append("silent", .bool(true)) }
@@ -196,12 +197,14 @@ package struct WebPushFormat: PushFormat {
             // A chat message already has the right form. All other documents are parsed.
             guard payload.count <= Self.longestDocument,
                 let document = (try? JSONValue(parsing: payload))?.object
-            else { throw PushRefusal("InvalidJSON") }
-            guard let text = translated(document, collapseID: row.collapseID) else { throw PushRefusal("NoText") }
+            else { throw PushRefusal.notJSON(payload, limit: Self.longestDocument) }
+            guard let text = translated(document, collapseID: row.collapseID) else { throw PushRefusal.noText }
             payload = Array(text.utf8)
         }
         if let unread = row.unread { payload = Self.adding(unread, to: payload) }
-        guard payload.count <= Self.payloadLimit else { throw PushRefusal("PayloadTooLarge") }
+        guard payload.count <= Self.payloadLimit else {
+            throw PushRefusal.tooLarge("PayloadTooLarge", payload.count, limit: Self.payloadLimit)
+        }
         return Push(
             id: row.id, identifier: identifier, address: address, payload: payload, expiration: row.expiration,
             priority: row.priority.flatMap(UInt8.init(exactly:)), apnsID: row.apnsID, collapseID: row.collapseID)

@@ -119,6 +119,60 @@ struct FCMFormatTests {
                 + #""data":{"link":"https://e.org","n":"12","o":"{\"a\":1}","thread_id":"t"}}"#)
     }
 
+    @Test("Keys of localised texts and their arguments get FCM's names, with a text of the alert beside them")
+    func localized() throws {
+        let document =
+            #"{"aps":{"alert":{"title":"T","title-loc-key":"TK","title-loc-args":[],"loc-key":"BK","loc-args":["a",2]}}}"#
+        #expect(
+            try translated(format(.data), document)
+                == #"{"android":{"priority":"HIGH"},"data":{"title":"T","title_loc_key":"TK","title_loc_args":"[]","#
+                + #""body_loc_key":"BK","body_loc_args":"["a","2"]"}}"#)
+        #expect(
+            try translated(format(.notification), document)
+                == #"{"android":{"notification":{"channel_id":"chat","title_loc_key":"TK","title_loc_args":[],"#
+                + #""body_loc_key":"BK","body_loc_args":["a","2"]},"priority":"HIGH"},"notification":{"title":"T"}}"#)
+        let keys = #"{"aps":{"alert":{"loc-key":"BK"}},"k":"v"}"#
+        #expect(
+            try translated(format(.notification), keys)
+                == #"{"android":{"notification":{"channel_id":"chat","body_loc_key":"BK"},"priority":"HIGH"},"data":{"k":"v"}}"#
+        )
+    }
+
+    @Test(
+        "No document reaches a phone as an empty message",
+        arguments: FCMFormat.Kind.allCases,
+        [
+            #"{"aps":{}}"#, #"{"aps":{"alert":""}}"#, #"{"aps":{"alert":{"title":"","body":""}}}"#,
+            #"{"aps":{"alert":{"subtitle":"s"}}}"#, #"{"aps":{"alert":{"subtitle-loc-key":"s"}},"k":"v"}"#,
+            #"{"aps":{"mutable-content":1}}"#, #"{"android":{"priority":"HIGH"}}"#, #"{"data":{}}"#,
+            #"{"notification":{}}"#, #"{"notification":{"title":"","body":""},"data":{"a":"b"}}"#,
+            #"{"android":{"notification":{"sound":"s"}}}"#, #"{"fcm_options":{"analytics_label":"x"}}"#,
+        ])
+    func empty(_ kind: FCMFormat.Kind, _ document: String) {
+        let refusal = #expect(throws: PushRefusal.self, "\(document)") {
+            try format(kind).push(row(document), identifier: 1)
+        }
+        #expect(refusal?.reason.hasPrefix("InvalidMessage: ") == true)
+    }
+
+    @Test(
+        "A document with any content is sent",
+        arguments: [
+            (#"{"aps":{"content-available":1}}"#, #""data":{"content_available":"1"}"#),
+            (#"{"aps":{"alert":"","content-available":1},"k":"v"}"#, #""data":{"k":"v"}"#),
+            (#"{"aps":{"alert":{"title":"","body":"b"}}}"#, #""body":"b""#),
+            (#"{"aps":{"badge":0}}"#, #""unread":"0""#),
+            (#"{"apns":{"payload":{"aps":{"alert":"x"}}}}"#, #""apns""#),
+            (#"{"android":{"data":{"a":"b"}}}"#, #""data":{"a":"b"}"#),
+            (#"{"android":{"notification":{"body_loc_key":"K"}}}"#, #""body_loc_key":"K""#),
+        ])
+    func content(_ document: String, _ part: String) throws {
+        for kind in FCMFormat.Kind.allCases {
+            let sent = try translated(format(kind), document)
+            #expect(sent.contains(part), "\(sent)")
+        }
+    }
+
     @Test("A push that shows nothing has normal priority, unless the sender asks for more")
     func silent() throws {
         let document = #"{"aps":{"content-available":1},"k":"v"}"#
@@ -171,7 +225,7 @@ struct FCMFormatTests {
             try format(.data).push(
                 row(#"{"data":{"a":"\#(String(repeating: "x", count: 4096))"}}"#), identifier: 1)
         }
-        #expect(large?.reason == "PayloadTooLarge")
+        #expect(large?.reason == "PayloadTooLarge" && large?.hint?.contains("4096") == true)
     }
 
     @Test("The caller of a notification gets the field and the rule")

@@ -468,11 +468,32 @@ struct WebPushFormatTests {
         arguments: [
             ("", "PayloadEmpty"), ("{", "InvalidJSON"), ("[]", "InvalidJSON"), ("{}", "NoText"),
             (#"{"aps":{"badge":1}}"#, "NoText"), (#"{"aps":{"alert":{"loc-key":"x"}}}"#, "NoText"),
+            (#"{"aps":{"alert":{"title":"","body":""}}}"#, "NoText"),
         ])
     func refused(payload: String, reason: String) throws {
-        #expect(throws: PushRefusal(reason)) {
+        let refusal = #expect(throws: PushRefusal.self) {
             try WebPushFormat(publicURL: nil).push(try Self.row(payload), identifier: 1)
         }
+        #expect(refusal?.reason == reason)
+        #expect((refusal?.hint == nil) == (reason == "PayloadEmpty"), "\(refusal?.hint ?? "no hint")")
+    }
+
+    @Test("An empty title does not hide the body")
+    func emptyTitle() throws {
+        let sent = try Self.sent(#"{"aps":{"alert":{"title":"","body":"b"}}}"#)
+        #expect(sent["notification"]?.object?["title"]?.text == "b")
+    }
+
+    @Test("A payload that the push service finds too large has a hint, and another refusal has none")
+    func hints() {
+        func hint(_ status: UInt) -> String? {
+            let outcome = WebPushResponse.status(status, retryAfter: nil, text: "").outcome(
+                sentAt: .now(), isAuthorized: true, pausedUntil: nil)
+            guard case .rejected(_, let hint) = outcome else { return "not rejected" }
+            return hint
+        }
+        #expect(hint(413)?.contains("3,070 bytes") == true)
+        #expect(hint(400) == nil)
     }
 
     @Test("A notification that is too long for browsers, or shows nothing, is refused when it is submitted")

@@ -63,17 +63,21 @@ package struct APNSFormat: PushFormat {
 
     package func push(_ row: QueuedPush, identifier: UInt32) throws(PushRefusal) -> Push {
         guard case .token(let token)? = row.address, !token.isFirebase else { throw Refusal.token.named(by: kind) }
-        guard var payload = row.payload else { throw Refusal.noJSON.named(by: kind) }
+        guard var payload = row.payload else { throw PushRefusal("InvalidJSON") }
         var type = row.type ?? Push.alert
         if !row.isOurs, !payload.isEmpty {
-            guard let scan = payload.withUnsafeBytes({ PayloadScan($0) }) else { throw Refusal.noJSON.named(by: kind) }
+            guard let scan = payload.withUnsafeBytes({ PayloadScan($0) }) else { throw PushRefusal.notJSON(payload) }
+            if scan.isEmptyAlert { throw PushRefusal.noText }
             if row.type == nil, scan.isBackground { type = Push.background }
         }
         guard !payload.isEmpty else { throw Refusal.missingPayload.named(by: kind) }
         if kind == .http2, let unread = row.unread {
             payload = AlertPayload.adding(badge: unread, to: payload, limit: limit(of: type))
         }
-        guard payload.count <= limit(of: type) else { throw Refusal.payloadSize.named(by: kind) }
+        guard payload.count <= limit(of: type) else {
+            throw PushRefusal.tooLarge(
+                Refusal.payloadSize.named(by: kind).reason, payload.count, limit: limit(of: type))
+        }
         var id: String?
         if kind == .http2 {
             guard Self.isHeaderText(type, limit: PushType.longest) else { throw Refusal.type.named(by: kind) }
@@ -91,7 +95,7 @@ package struct APNSFormat: PushFormat {
 
     /// A reason why a push of the queue can never be sent.
     private enum Refusal {
-        case token, missingPayload, payloadSize, noJSON, type, collapseID, id
+        case token, missingPayload, payloadSize, type, collapseID, id
 
         /// Names the refusal, with the gateway's own reason if it has one.
         func named(by kind: Kind) -> PushRefusal {
@@ -102,7 +106,6 @@ package struct APNSFormat: PushFormat {
                 case .missingPayload: isHTTP2 ? ProviderReason.payloadEmpty.rawValue : BinaryStatus.missingPayload.name
                 case .payloadSize:
                     isHTTP2 ? ProviderReason.payloadTooLarge.rawValue : BinaryStatus.invalidPayloadSize.name
-                case .noJSON: "InvalidJSON"
                 case .type: ProviderReason.invalidPushType.rawValue
                 case .collapseID: ProviderReason.badCollapseID.rawValue
                 case .id: ProviderReason.badMessageID.rawValue

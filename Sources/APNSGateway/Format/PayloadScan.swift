@@ -6,6 +6,8 @@ struct PayloadScan {
     /// Whether the payload only wakes the app: it has `content-available` and neither alert, badge nor sound (Apple,
     /// "Pushing background updates to your App").
     let isBackground: Bool
+    /// Whether the payload has nothing but an alert without a text.
+    let isEmptyAlert: Bool
 
     /// The maximum nesting of objects and arrays.
     private static let maxDepth = 512
@@ -15,6 +17,7 @@ struct PayloadScan {
         var reader = Reader(bytes: bytes)
         guard reader.document() else { return nil }
         isBackground = reader.wakes && !reader.shows
+        isEmptyAlert = reader.hasEmptyAlert && reader.members == 2
     }
 
     /// The object whose members are being read.
@@ -28,6 +31,9 @@ struct PayloadScan {
         var position = 0
         var wakes = false
         var shows = false
+        var hasEmptyAlert = false
+        /// The number of members of the document and of `aps`.
+        var members = 0
 
         init(bytes: UnsafeRawBufferPointer) {
             self.bytes = bytes
@@ -43,8 +49,12 @@ struct PayloadScan {
                 && (bytes.allSatisfy { $0 < 0x80 } || String(validating: bytes, as: UTF8.self) != nil)
         }
 
+        private static func isBlank(_ byte: UInt8) -> Bool {
+            byte == 0x20 || byte == 0x0A || byte == 0x0D || byte == 0x09
+        }
+
         private mutating func skipBlanks() {
-            while next == 0x20 || next == 0x0A || next == 0x0D || next == 0x09 { position += 1 }
+            while Self.isBlank(next) { position += 1 }
         }
 
         private mutating func take(_ character: Unicode.Scalar) -> Bool {
@@ -73,10 +83,12 @@ struct PayloadScan {
                 skipBlanks()
                 let start = position + 1
                 guard string() else { return false }
-                let isAps = noteMember(UnsafeRawBufferPointer(rebasing: bytes[start..<position - 1]), in: container)
+                let name = UnsafeRawBufferPointer(rebasing: bytes[start..<position - 1])
+                let isAps = noteMember(name, in: container)
                 skipBlanks()
                 guard take(":") else { return false }
                 skipBlanks()
+                if container == .aps, name.elementsEqual("alert".utf8) { hasEmptyAlert = nextIsEmpty }
                 guard value(in: isAps ? .aps : .other, depth: depth) else { return false }
                 skipBlanks()
             } while take(",")
@@ -86,6 +98,7 @@ struct PayloadScan {
         /// Records whether a member of `aps` shows something or wakes the app.
         /// - Returns: Whether the member is `aps`.
         private mutating func noteMember(_ name: UnsafeRawBufferPointer, in container: Container) -> Bool {
+            if container != .other { members += 1 }
             switch container {
             case .top: return name.elementsEqual("aps".utf8)
             case .aps:
@@ -98,6 +111,13 @@ struct PayloadScan {
                 return false
             case .other: return false
             }
+        }
+
+        /// Whether the next value is an empty string, an empty object or null.
+        private var nextIsEmpty: Bool {
+            let rest = bytes[position...]
+            guard next == UInt8(ascii: "{") else { return rest.starts(with: #""""#.utf8) || next == UInt8(ascii: "n") }
+            return rest.dropFirst().first { !Self.isBlank($0) } == UInt8(ascii: "}")
         }
 
         private mutating func array(depth: Int) -> Bool {

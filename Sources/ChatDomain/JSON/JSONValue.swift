@@ -48,6 +48,9 @@ package enum JSONValue: Sendable, Hashable {
         return text
     }
 
+    /// The text of a string that is not empty. `nil` for any other value.
+    package var nonEmptyText: String? { text.flatMap { $0.isEmpty ? nil : $0 } }
+
     package var object: JSONObject? {
         guard case .object(let object) = self else { return nil }
         return object

@@ -94,9 +94,39 @@ package struct PushRefusal: Error, Sendable, Hashable {
 
     /// Printable ASCII characters. The reason may quote the row, and the database must be able to store it.
     package let reason: String
+    /// The likely cause, for people. `nil` if the reason says enough.
+    package let hint: String?
 
-    package init(_ reason: String) {
+    package init(_ reason: String, hint: String? = nil) {
         self.reason = reason.printableASCII(limit: Self.longest)
+        self.hint = hint?.printableASCII(limit: Self.longest)
+    }
+
+    /// The push would show nothing.
+    package static let noText = PushRefusal(
+        "NoText", hint: "the alert has no text to show: set a text, or an object with title or body")
+
+    /// Refuses a payload that is not a JSON object.
+    ///
+    /// - Parameter limit: The maximum size of a payload to parse, in bytes. `nil` if there is none.
+    package static func notJSON(_ payload: [UInt8], limit: Int? = nil) -> PushRefusal {
+        let problem: String
+        if let limit, payload.count > limit {
+            problem = "it has \(payload.count) bytes, at most \(limit) are read"
+        } else {
+            do throws(JSONValue.Malformed) {
+                problem = "it is \(try JSONValue(parsing: payload).kind)"
+            } catch {
+                problem = error.description
+            }
+        }
+        return PushRefusal(
+            "InvalidJSON", hint: #"the payload must be a JSON object such as {"aps":{"alert":"Hello"}}: "# + problem)
+    }
+
+    /// Refuses a payload that is larger than the gateway's limit.
+    package static func tooLarge(_ reason: String, _ size: Int, limit: Int) -> PushRefusal {
+        PushRefusal(reason, hint: "the payload has \(size) bytes, and the limit is \(limit)")
     }
 }
 
@@ -118,6 +148,8 @@ package struct QueuedPush: Sendable, Hashable {
     package let priority: Int64?
     package let type: String?
     package let collapseID: String?
+    /// The time before which another program does not want the push sent, in UNIX milliseconds. `nil` for none.
+    package let notBefore: Int64?
     /// A UUID that is the same each time the row is read. It is not checked if another program chose it.
     package let apnsID: String
     package let notification: NotificationID?
@@ -149,7 +181,8 @@ package struct QueuedPush: Sendable, Hashable {
     package init(
         id: Int64, lane: PushLane = .normal, history: PushHistory = PushHistory(), address: Address?,
         payload: [UInt8]?, isOurs: Bool = false, expiration: Int64? = nil, priority: Int64? = nil, type: String? = nil,
-        collapseID: String? = nil, apnsID: String, notification: NotificationID? = nil, message: MessageID? = nil,
+        collapseID: String? = nil, notBefore: Int64? = nil, apnsID: String, notification: NotificationID? = nil,
+        message: MessageID? = nil,
         dueSince: Timestamp? = nil, obstacle: Obstacle? = nil, isOfReader: Bool = false, unread: Int64? = nil
     ) {
         self.id = id
@@ -162,6 +195,7 @@ package struct QueuedPush: Sendable, Hashable {
         self.priority = priority
         self.type = type
         self.collapseID = collapseID
+        self.notBefore = notBefore
         self.apnsID = apnsID
         self.notification = notification
         self.message = message

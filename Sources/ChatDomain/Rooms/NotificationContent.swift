@@ -169,9 +169,25 @@ package struct NotificationContent: Sendable, Hashable {
     package static func requireAlert(_ value: JSONValue, _ field: String) throws(ChatError) {
         switch value {
         case .string(let text) where !text.isEmpty: break
-        case .object(let object) where !object.isEmpty: break
+        case .object(let object) where hasText(object): break
+        case .object(let object) where !object.isEmpty:
+            throw .invalid(field, "must have a text: one of \(texts.joined(separator: ", "))")
         case .string, .object: throw .invalid(field, "must not be empty")
         default: throw .invalid(field, "must be a string or an object, is \(value.kind)")
+        }
+    }
+
+    /// The members of an alert that a device shows (Apple, "Generating a remote notification").
+    private static let texts = ["title", "subtitle", "body", "title-loc-key", "subtitle-loc-key", "loc-key"]
+
+    /// Whether a device shows something of an alert. In Live Activities, a text may be an object with a key.
+    package static func hasText(_ alert: JSONObject) -> Bool {
+        texts.contains { name in
+            switch alert[name] {
+            case .string(let text)?: !text.isEmpty
+            case .object(let object)?: !object.isEmpty
+            default: false
+            }
         }
     }
 

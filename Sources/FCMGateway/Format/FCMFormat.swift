@@ -100,6 +100,9 @@ package struct FCMFormat: PushFormat {
     private struct Shown {
         var title: String?
         var body: String?
+        /// The texts of the app's own resources that stand for the title and the body.
+        var titleKey: LocalizedText?
+        var bodyKey: LocalizedText?
         var image: String?
         var sound: String?
         /// A later notification with the same tag replaces an earlier one.
@@ -107,6 +110,27 @@ package struct FCMFormat: PushFormat {
         var count: Int64?
         /// The app's action for a tap.
         var category: String?
+
+        /// Whether there is a text to show.
+        var hasText: Bool { title != nil || body != nil || titleKey != nil || bodyKey != nil }
+
+        /// The keys of texts and their arguments, with FCM's names.
+        var keys: [(name: String, text: LocalizedText)] {
+            [("title_loc", titleKey), ("body_loc", bodyKey)].compactMap { name, text in text.map { (name, $0) } }
+        }
+    }
+
+    /// A text that the app looks up in its resources, and the values that it inserts there.
+    private struct LocalizedText {
+        let key: JSONValue
+        let arguments: JSONValue?
+
+        /// Reads Apple's members `NAME-key` and `NAME-args`. `nil` without a key.
+        init?(_ alert: JSONObject?, _ name: String) {
+            guard let key = alert?[name + "-key"]?.nonEmptyText else { return nil }
+            self.key = .string(key)
+            arguments = alert?[name + "-args"]?.array.map { .texts($0.map { $0.text ?? $0.description }) }
+        }
     }
 
     /// Returns the message, with `android` first and `data` last.
@@ -120,12 +144,16 @@ package struct FCMFormat: PushFormat {
             if let sound = shown.sound { own.append("sound", .string(sound)) }
             if let count = shown.count { own.append(Self.count, .number(count)) }
             if let category = shown.category { own.append("click_action", .string(category)) }
+            for (name, text) in shown.keys {
+                own.append(name + "_key", text.key)
+                if let arguments = text.arguments { own.append(name + "_args", arguments) }
+            }
             android.append("notification", .object(own))
             var notification = JSONObject()
             if let title = shown.title { notification.append("title", .string(title)) }
             if let body = shown.body { notification.append("body", .string(body)) }
             if let image = shown.image { notification.append("image", .string(image)) }
-            message.append("notification", .object(notification))
+            if !notification.isEmpty { message.append("notification", .object(notification)) }
         }
         android.append("priority", .string(isHigh ? "HIGH" : "NORMAL"))
         if let collapseID { android.append("collapse_key", .string(collapseID)) }
@@ -213,14 +241,21 @@ package struct FCMFormat: PushFormat {
         }
         let alert = aps["alert"]
         var shown = Shown()
-        shown.title = alert?.object?["title"]?.text
-        shown.body = alert?.text ?? alert?.object?["body"]?.text
+        shown.title = alert?.object?["title"]?.nonEmptyText
+        shown.body = alert?.nonEmptyText ?? alert?.object?["body"]?.nonEmptyText
+        shown.titleKey = LocalizedText(alert?.object, "title-loc")
+        shown.bodyKey = LocalizedText(alert?.object, "loc")
         shown.sound = aps["sound"]?.text ?? aps["sound"]?.object?["name"]?.text
         shown.image = document["image"]?.text
         shown.category = aps["category"]?.text
         shown.tag = collapseID
         shown.count = unread ?? aps["badge"]?.integer
-        let isShown = shown.title != nil || shown.body != nil
+        let isShown = shown.hasText
+        if let alert = alert?.object, !isShown, NotificationContent.hasText(alert) {
+            throw Untranslatable(
+                field: "alert",
+                rule: "must have title, body, title-loc-key or loc-key: Android shows nothing else of it")
+        }
         var data = JSONObject()
         for (name, value) in document.members where name != "aps" && (name != "image" || kind == .data || !isShown) {
             try append(name, value, to: &data, field: "custom")
@@ -235,6 +270,17 @@ package struct FCMFormat: PushFormat {
             ] {
                 if let value { try append(name, .string(value), to: &data, field: "custom") }
             }
+            for (name, text) in shown.keys {
+                try append(name + "_key", text.key, to: &data, field: "custom")
+                if let arguments = text.arguments { try append(name + "_args", arguments, to: &data, field: "custom") }
+            }
+        }
+        if !isShown, data.isEmpty {
+            // An app cannot tell a message without any content from a broken one.
+            guard aps["content-available"] != nil else {
+                throw Untranslatable(field: "payload", rule: "has nothing for Android: no text, sound, badge or data")
+            }
+            data.append("content_available", .string("1"))
         }
         let showsSomething = isShown || shown.count != nil || shown.sound != nil
         return composed(
@@ -289,12 +335,29 @@ package struct FCMFormat: PushFormat {
                 }
             }
         }
+        try requireContent(document, android)
         if priority != nil || android["priority"] == nil {
             android["priority"] = .string((priority ?? 10) == 10 ? "HIGH" : "NORMAL")
         }
         if let collapseID { android["collapse_key"] = .string(collapseID) }
         if hasExpiration { android["ttl"] = nil }
         return Self.message(android, document)
+    }
+
+    /// Refuses a whole message that would reach a phone empty: without data, or with a notification without a text.
+    private func requireContent(_ document: JSONObject, _ android: JSONObject) throws(Untranslatable) {
+        let notifications = [document["notification"], android["notification"]].compactMap { $0?.object }
+        guard notifications.isEmpty else {
+            let shown = ["title", "body", "title_loc_key", "body_loc_key", "image"]
+            guard notifications.contains(where: { own in shown.contains { own[$0]?.nonEmptyText != nil } }) else {
+                throw Untranslatable(field: "payload.notification", rule: "must have a title or a body")
+            }
+            return
+        }
+        let contents = [document["data"], android["data"], document["apns"], document["webpush"]]
+        guard contents.contains(where: { $0?.object?.isEmpty == false }) else {
+            throw Untranslatable(field: "payload", rule: "must have a notification, or data that is not empty")
+        }
     }
 
     // MARK: - Rows of the queue
@@ -313,7 +376,7 @@ package struct FCMFormat: PushFormat {
             // All other documents are parsed. A chat message among them was queued for Apple.
             guard payload.count <= Self.longestDocument,
                 let document = (try? JSONValue(parsing: payload))?.object
-            else { throw PushRefusal("InvalidJSON") }
+            else { throw PushRefusal.notJSON(payload, limit: Self.longestDocument) }
             do throws(Untranslatable) {
                 payload = try translated(
                     document, priority: priority, collapseID: row.collapseID, hasExpiration: row.expiration != nil,
@@ -323,7 +386,9 @@ package struct FCMFormat: PushFormat {
                 throw PushRefusal("InvalidMessage: \(error.field) \(error.rule)")
             }
         }
-        guard payload.count <= payloadLimit else { throw PushRefusal("PayloadTooLarge") }
+        guard payload.count <= payloadLimit else {
+            throw PushRefusal.tooLarge("PayloadTooLarge", payload.count, limit: payloadLimit)
+        }
         return Push(
             id: row.id, identifier: identifier, address: .token(token), payload: payload, expiration: row.expiration,
             priority: priority, apnsID: row.apnsID, type: row.type ?? Push.alert, collapseID: row.collapseID)

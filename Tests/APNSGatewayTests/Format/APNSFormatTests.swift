@@ -162,6 +162,36 @@ struct APNSFormatTests {
         #expect(Self.reason(Self.http2, row) == "InvalidJSON")
     }
 
+    @Test(
+        "A payload with nothing but an empty alert is not sent, over either protocol",
+        arguments: [
+            (#"{"aps":{"alert":""}}"#, "NoText"), (#"{"aps": {"alert": { } } }"#, "NoText"),
+            (#"{"aps":{"alert":null}}"#, "NoText"),
+            // These do something: an icon without a number, a sound, a pass of Wallet, content for the app.
+            (#"{"aps":{"alert":"","badge":0}}"#, nil), (#"{"aps":{"sound":"s","alert":""}}"#, nil),
+            (#"{"aps":{}}"#, nil), (#"{"aps":{"alert":""},"k":1}"#, nil), (#"{"aps":{"alert":" "}}"#, nil),
+            (#"{"aps":{"alert":{"loc-key":"K"}}}"#, nil),
+        ])
+    func emptyAlert(payload: String, reason: String?) {
+        #expect(Self.reason(Self.binary, Self.row(payload: payload)) == reason)
+        #expect(Self.reason(Self.http2, Self.row(payload: payload)) == reason)
+    }
+
+    @Test(
+        "A row that is not a JSON object, or too large, has a hint that says what is wrong",
+        arguments: [
+            (#"{"aps":{"alert":"a" "b"}}"#, "at byte 21"), ("Hello", "expected a value at byte 1"), ("[1]", "an array"),
+            (payload(5000), "the payload has 5000 bytes, and the limit is"),
+        ])
+    func hints(payload: String, hint: String) {
+        for format in [Self.binary, Self.http2] {
+            let refusal = #expect(throws: PushRefusal.self) {
+                try format.push(Self.row(payload: payload), identifier: 1)
+            }
+            #expect(refusal?.hint?.contains(hint) == true, "\(refusal?.hint ?? "no hint")")
+        }
+    }
+
     @Test("A token may be written as Apple prints it")
     func foreignForms() throws {
         let row = Self.row(token: "<" + String(repeating: "AAAAAAAA ", count: 8) + ">")
