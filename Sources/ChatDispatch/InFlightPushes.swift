@@ -158,7 +158,7 @@ struct InFlightPushes: Sendable {
                     rows.append(row)
                     isSuspect = group.isProbe
                 } catch {
-                    admission.refuse(row, Transition(.failed(reason: error.reason)))
+                    admission.refuse(row, Transition(.failed(reason: error.reason, hint: error.hint)))
                 }
             }
             lastLane = row.lane

@@ -354,6 +354,32 @@ struct PushLifeCycleTests {
         }
     }
 
+    @Test(
+        "Another program's push with a time in the wrong unit fails with a hint, and is not sent too early or for ever",
+        arguments: [
+            (1_780_000_060_000, nil, "InvalidExpiration"), (253_402_300_800, nil, "InvalidExpiration"),
+            (Int64.max, nil, "InvalidExpiration"), (253_402_300_799, nil, nil),
+            (nil, 1_780_000_060, "InvalidNotBefore"),
+            (nil, 1_780_000_060_000, nil), (nil, 0, nil), (nil, -1, nil), (1_780_000_060_000, 1, "InvalidExpiration"),
+        ] as [(Int64?, Int64?, String?)])
+    func misreadTimes(expiration: Int64?, notBefore: Int64?, reason: String?) throws {
+        func obstacle(isOurs: Bool, attempts: Int = 0) -> Transition? {
+            relay.obstacle(
+                to: QueuedPush(
+                    id: 1, history: PushHistory(attempts: attempts), address: nil, payload: nil, isOurs: isOurs,
+                    expiration: expiration, notBefore: notBefore, apnsID: "id"), at: Self.now)
+        }
+        let found = obstacle(isOurs: false)
+        #expect(found?.reason == reason)
+        if reason != nil {
+            let hint: String? = if case .failed(_, let hint)? = found?.result { hint } else { nil }
+            #expect(hint?.contains("UNIX") == true)
+        }
+        #expect(obstacle(isOurs: true) == nil)
+        // The time of a retry is the relay's own.
+        if notBefore != nil, expiration == nil { #expect(obstacle(isOurs: false, attempts: 1) == nil) }
+    }
+
     @Test("An expiration of 0 is not a time in the past")
     func noExpiration() {
         func push(_ obstacle: QueuedPush.Obstacle?) -> QueuedPush {

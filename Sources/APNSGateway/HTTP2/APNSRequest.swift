@@ -116,6 +116,8 @@ struct OutcomeMapping: Sendable {
                 return "no topic was sent, because no bundle id is configured"
             }
             return "the topic sent was \(topic)"
+        case .payloadTooLarge:
+            return "\(host) takes smaller payloads than this relay sends; lower payload_limit"
         default:
             return nil
         }

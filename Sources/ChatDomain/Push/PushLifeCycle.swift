@@ -165,9 +165,31 @@ package struct PushLifeCycle: Sendable, Hashable {
         case .deviceForgotten: return Transition(.cancelled(reason: Self.unregistered))
         case .deviceInactive, nil: break
         }
+        if let problem = Self.misreadTime(of: push) { return Transition(problem) }
         // 0 is not a time: the gateway must try once and store nothing.
         if let end = push.expiration, end != 0, end <= now.seconds { return Transition(.expired) }
         return push.obstacle == .deviceInactive ? Transition(.failed(reason: Self.deviceInactive)) : nil
+    }
+
+    /// Numbers of `not_before` that cannot be meant as milliseconds, because they lie in the years 1970 to 1973. As
+    /// seconds, they lie in the years 1973 to 5138.
+    private static let secondsAsMilliseconds: Range<Int64> = 100_000_000..<100_000_000_000
+
+    /// Returns the failure of another program's push with a time in the wrong unit. As it stands, the push would never
+    /// expire, or would be sent too early.
+    private static func misreadTime(of push: QueuedPush) -> Transition.Result? {
+        guard !push.isOurs else { return nil }
+        if let end = push.expiration, end > Timestamp.latestSeconds {
+            return .failed(
+                reason: "InvalidExpiration",
+                hint: "expires_at is a time in UNIX seconds; \(end) is after the year 9999. Is it in milliseconds?")
+        }
+        if push.history.attempts == 0, let time = push.notBefore, secondsAsMilliseconds.contains(time) {
+            return .failed(
+                reason: "InvalidNotBefore",
+                hint: "not_before is a time in UNIX milliseconds; \(time) is before the year 1974. Is it in seconds?")
+        }
+        return nil
     }
 
     // MARK: - After an outcome

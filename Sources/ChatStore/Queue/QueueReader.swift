@@ -116,7 +116,8 @@ struct QueueReader {
             payload: notification?.1?.payload ?? row.bytes(2).map { Array($0) },
             isOurs: message != nil || notification?.1 != nil, expiration: row.optionalInt(3),
             priority: row.optionalInt(4),
-            type: row.text(10), collapseID: row.text(11), apnsID: row.text(12) ?? ids.id(of: pushID),
+            type: row.text(10), collapseID: row.text(11), notBefore: row.optionalInt(18),
+            apnsID: row.text(12) ?? ids.id(of: pushID),
             notification: notification?.0, message: message,
             dueSince: start ?? row.bytes(17).flatMap(Timestamp.init(sqlText:)), obstacle: obstacle,
             isOfReader: message != nil && row.bool(20))

@@ -199,7 +199,8 @@ struct QueueReader {
             payload: try notification.flatMap { payloads[$0] } ?? Array(try row.text(2).utf8),
             isOurs: message != nil || isOfNotification, expiration: try row.optionalInt(3),
             priority: try row.optionalInt(4), type: row.optionalText(10), collapseID: row.optionalText(11),
-            apnsID: row.optionalText(12) ?? ids.id(of: pushID), notification: notification, message: message,
+            notBefore: dueAt, apnsID: row.optionalText(12) ?? ids.id(of: pushID), notification: notification,
+            message: message,
             dueSince: try start ?? row.optionalTime(17), obstacle: obstacle,
             unread: UnreadCount.shown(try row.optionalInt(23)))
         return LeasedRow(push: push, floor: QueueLeases.Floor(time: dueAt ?? .min, id: pushID))

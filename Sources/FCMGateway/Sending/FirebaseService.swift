@@ -123,7 +123,8 @@ package struct FCMClient: HTTP2PushClient {
         case ("QUOTA_EXCEEDED", _), (_, 429): return limited(response, reason)
         case ("INTERNAL", _), ("UNAVAILABLE", _), (_, 500...): return failed(response, reason, provesCredentials: true)
         case (.some, 400..<500), (nil, 400), (nil, 413):
-            return HTTP2Answer(.rejected(reason: reason, hint: refusal.explanation), .push)
+            let tooLarge = response.status == 413 ? "FCM takes smaller messages; lower payload_limit" : nil
+            return HTTP2Answer(.rejected(reason: reason, hint: refusal.explanation ?? tooLarge), .push)
         default:
             // Google documents no other status. It is the answer of a proxy or a front end, and says nothing about the
             // push. 404 without a code of FCM's concerns the project or the host.

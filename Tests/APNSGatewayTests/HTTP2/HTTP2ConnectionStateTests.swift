@@ -108,7 +108,14 @@ struct HTTP2ConnectionStateTests {
                 ProviderRefusal(.deviceTokenNotForTopic),
                 .rejected(reason: "DeviceTokenNotForTopic", hint: "the topic sent was com.example.app"), false
             ),
-            (ProviderRefusal(.payloadTooLarge), .rejected(reason: "PayloadTooLarge"), false),
+            (
+                ProviderRefusal(.payloadTooLarge),
+                .rejected(
+                    reason: "PayloadTooLarge",
+                    hint:
+                        "api.sandbox.push.apple.com takes smaller payloads than this relay sends; lower payload_limit"
+                ), false
+            ),
             (
                 ProviderRefusal(.unregistered, timestamp: 1_700_000_000_123),
                 .unregistered(since: Timestamp(milliseconds: 1_700_000_000_123), reason: "Unregistered"), false
