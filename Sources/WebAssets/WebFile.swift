@@ -59,6 +59,8 @@ package struct WebFile: Sendable {
     /// Returns the file, or 304 if the browser already has it. The compressed file has another entity tag
     /// (RFC 9110, section 8.8.3.3). It does not end in `-gzip`, which Caddy removes from requests.
     package func response(to request: Request) -> Response {
+        // The page's relative addresses are correct at its own path only, not at `/admin/`, for example.
+        if isPage, request.uri.path != path { return Self.redirect(to: path, from: request.uri.path) }
         let compressed = Gzip.isPreferred(by: request.headers[.acceptEncoding]) ? compressed : nil
         let tag = compressed == nil ? tag : tag.dropLast() + ".gz\""
         var headers: HTTPFields = [.contentType: type, .cacheControl: "no-cache", .eTag: tag]
@@ -71,6 +73,21 @@ package struct WebFile: Sendable {
         guard !isKnown else { return Response(status: .notModified, headers: headers) }
         if compressed != nil { headers[.contentEncoding] = "gzip" }
         return Response(status: .ok, headers: headers, body: ResponseBody(byteBuffer: compressed ?? body))
+    }
+
+    /// Returns a redirect in the form of a relative address: a proxy may serve this server below a path of its own.
+    private static func redirect(to path: String, from wrong: String) -> Response {
+        let address = root(from: wrong) + path.dropFirst()
+        return Response(status: .permanentRedirect, headers: [.location: address, .cacheControl: "no-cache"])
+    }
+
+    /// The maximum number of steps in ``root(from:)``. No page is as deep.
+    private static let maxSteps = 16
+
+    /// Returns the relative address of the server's root, as seen from a path.
+    package static func root(from path: String) -> String {
+        let steps = path.dropFirst().utf8.count { $0 == UInt8(ascii: "/") }
+        return steps == 0 ? "./" : String(repeating: "../", count: min(steps, maxSteps))
     }
 
     /// Replaces each `{{name}}` in a text with a value.

@@ -3,6 +3,19 @@
 
 const byId = (id) => document.getElementById(id);
 
+// The address of the relay's root. A proxy may serve the relay below a path of its own, such as `/chat/`.
+const root = new URL(".", document.currentScript.src);
+
+// Returns the address of a path of the relay, such as `/v1/stats`.
+function at(path) {
+  return new URL("." + path, root).href;
+}
+
+// Returns the key of a value in the browser's storage, which all servers of an origin share.
+function storageKey(name) {
+  return "pushchat." + (root.pathname === "/" ? "" : root.pathname) + name;
+}
+
 function element(name, className, text) {
   const made = document.createElement(name);
   if (className) made.className = className;
@@ -28,7 +41,7 @@ class Refused extends Error {
 
 // Returns a call's JSON, or an empty object if the response has no body. `timeout` is in milliseconds.
 async function fetchJSON(path, options, timeout = 10000) {
-  const response = await fetch(path, { ...options, signal: AbortSignal.timeout(timeout) });
+  const response = await fetch(at(path), { ...options, signal: AbortSignal.timeout(timeout) });
   const text = await response.text();
   if (response.ok) return text ? JSON.parse(text) : {};
   let answer = {};

@@ -96,7 +96,7 @@ struct ErrorResponseTests {
         let page = try await Relay().send(.get, path, headers: [.accept: accept])
         #expect(page.status == .notFound)
         #expect(page.headers[.contentType] == "text/html; charset=utf-8")
-        #expect(page.text.hasPrefix("<!DOCTYPE html>") && page.text.contains(#"<a href="/">"#))
+        #expect(page.text.hasPrefix("<!DOCTYPE html>") && page.text.contains("Open the chat</a>"))
         #expect(!page.text.contains("nowhere") && !page.text.contains("script"))
         #expect(page.header("Content-Security-Policy")?.contains("default-src 'none'") == true)
         #expect(page.headers[.cacheControl] == "no-store")

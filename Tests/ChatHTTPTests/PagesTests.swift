@@ -46,7 +46,7 @@ struct PagesTests {
         for forbidden in ["<style", " style=", " onclick", "http://", "https://", "{{"] {
             #expect(!page.text.contains(forbidden), "\(forbidden)")
         }
-        let linked = page.text.components(between: "=\"/", and: "\"").map { "/" + $0 }
+        let linked = page.text.linkedPaths
         #expect(linked.count > 3)
         var bytes = page.body.readableBytes
         for path in Set(linked).subtracting(["/", "/test/"]).union(["/sw.js", "/icon-512.png"]) {
@@ -72,8 +72,7 @@ struct PagesTests {
         let compressed = try await Relay().send(.get, "/", headers: Self.accepting)
         var bytes = compressed.body.readableBytes
         // Links in the text load nothing.
-        let named = page.text.components(between: "=\"/", and: "\"").map { "/" + $0 }
-        for path in Set(named).subtracting(["/"]) {
+        for path in Set(page.text.linkedPaths).subtracting(["/"]) {
             let file = try await Relay().send(.get, path)
             // A file that named others would cause a second round.
             for loads in ["@import", "url(", "import(", "importScripts("] {
@@ -137,9 +136,9 @@ struct PagesTests {
         #expect(worker.headers[.contentType] == "text/javascript; charset=utf-8")
         #expect(worker.headers[.cacheControl] == "no-cache")
         let page = try await Relay().send(.get, "/")
-        let files = page.text.components(between: "=\"/", and: "\"").map { "/" + $0 }
+        let files = page.text.linkedPaths
         #expect(files.contains("/notify.js") && files.contains("/manifest.webmanifest"))
-        for file in files { #expect(worker.text.contains("\"\(file)\""), "\(file)") }
+        for file in files { #expect(worker.text.contains("\"\(file.dropFirst())\""), "\(file)") }
         // The policy allows only the relay's own worker and manifest.
         let policy = try #require(page.header("Content-Security-Policy"))
         #expect(policy.contains("worker-src 'self'") && policy.contains("manifest-src 'self'"))
@@ -150,11 +149,38 @@ struct PagesTests {
         let file = try await Relay().send(.get, "/manifest.webmanifest")
         #expect(file.headers[.contentType] == "application/manifest+json")
         let manifest = try #require(try JSONValue(parsing: Array(file.text.utf8)).object)
-        #expect(manifest["name"]?.text == "PushChat" && manifest["start_url"]?.text == "/")
+        #expect(manifest["name"]?.text == "PushChat" && manifest["start_url"]?.text == "./")
         #expect(manifest["display"]?.text == "standalone")
         let icons = try #require(manifest["icons"]?.array).compactMap { $0.object?["src"]?.text }
         #expect(icons.count == 3)
-        for icon in icons { #expect(try await Relay().send(.get, icon).status == .ok, "\(icon)") }
+        for icon in icons { #expect(try await Relay().send(.get, "/" + icon).status == .ok, "\(icon)") }
+    }
+
+    /// Behind a proxy the root may be `/chat/`, so an address that begins with a slash leads to another server.
+    @Test(
+        "Every address in a page is relative, and leads to the relay's root",
+        arguments: [
+            ("/", "./"), ("/admin", "./"), ("/v1/docs", "../"), ("/test", "./"), ("/test/", "../"),
+            ("/test/api_join.html", "../"), ("/nothing/here/at/all", "../../../"), ("/nothing//", "../../"),
+        ])
+    func relative(path: String, root: String) async throws {
+        let page = try await Relay(settings: development).send(.get, path, headers: [.accept: "text/html"])
+        let addresses = page.text.addresses
+        #expect(addresses.contains(root + "base.css") || root == "./" && addresses.contains("base.css"))
+        for address in addresses {
+            #expect(!address.hasPrefix("/") && (root == "./" || address.hasPrefix(root)), "\(address)")
+        }
+    }
+
+    @Test(
+        "At another form of its path a page redirects, because its relative addresses would be wrong",
+        arguments: [
+            ("/admin/", "../admin"), ("//admin", "../admin"), ("/v1/docs/", "../../v1/docs"), ("//", "../"),
+        ])
+    func canonicalPath(path: String, address: String) async throws {
+        let answer = try await Relay().send(.get, path)
+        #expect(answer.status == .permanentRedirect && answer.headers[.location] == address)
+        #expect(answer.headers[.cacheControl] == "no-cache")
     }
 
     @Test("Pages get the key to subscribe with, or a JSON error if there are no pushes to browsers")
@@ -207,7 +233,7 @@ struct PagesTests {
     @Test("A form sends the fields that its command needs, in the tutorial's order")
     func forms() async throws {
         let page = try await Relay(settings: development).send(.get, "/test/api_join.html")
-        #expect(page.text.contains(#"<form action="/api.php" method="post""#))
+        #expect(page.text.contains(#"<form action="../api.php" method="post""#))
         #expect(page.text.components(between: "<label for=\"", and: "\"") == ["udid", "token", "name", "code"])
         #expect(page.text.contains(#"name="cmd" value="join""#))
     }
@@ -323,6 +349,15 @@ private struct KeyOnly: SubscriptionReader {
 }
 
 extension String {
+    /// The addresses in a page, without those of its own parts.
+    fileprivate var addresses: [String] {
+        ["href", "src", "action"].flatMap { components(between: " \($0)=\"", and: "\"") }
+            .filter { !$0.isEmpty && !$0.hasPrefix("#") }
+    }
+
+    /// The paths of the files and pages to which a page at the root leads.
+    fileprivate var linkedPaths: [String] { addresses.map { $0 == "./" ? "/" : "/" + $0 } }
+
     /// Returns the text between each `start` and the next `end`.
     fileprivate func components(between start: String, and end: String) -> [String] {
         split(separator: start, omittingEmptySubsequences: false).dropFirst().map { piece in

@@ -16,7 +16,7 @@ package struct ChatHTTPSettings: Sendable {
     package var memberRate: RateLimit?
     /// The rate limit of joins per address to codes that no member uses. `nil` for no limit.
     package var joinRate: RateLimit?
-    /// The HTTPS address at which browsers reach the relay, without a path. `nil` if unknown.
+    /// The HTTPS address at which browsers reach the relay, without a slash at the end. `nil` if unknown.
     package var publicURL: String?
     /// The administrator's bearer tokens for the admin API. All have the same rights. Empty if none is configured.
     package var adminTokens: [String]

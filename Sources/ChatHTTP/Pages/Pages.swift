@@ -21,7 +21,9 @@ struct Pages: Sendable {
             Route(.get, "/webpush/key", .anyone, pushKey),
             Route(.get, "/test/database.php", .development, testDatabase),
         ]
-            + TestPages.all.map { path, page in Route(.get, path, .development) { _, _ in Responses.html(page) } }
+            + TestPages.all.map { path, page in
+                Route(.get, path, .development) { request, _ in Responses.html(page.html(at: request.uri.path)) }
+            }
             + WebFiles.all.map { file in Route(.get, file.path, .anyone) { request, _ in file.response(to: request) } }
     }
 
@@ -40,7 +42,8 @@ struct Pages: Sendable {
     /// Serves the tutorial's test of the database.
     func testDatabase(_ request: Request, _ context: ChatContext) async -> Response {
         let problem = await health.databaseProblem()
-        return Responses.html(TestPages.database(problem), status: problem == nil ? .ok : .serviceUnavailable)
+        return Responses.html(
+            TestPages.database(problem).html(at: request.uri.path), status: problem == nil ? .ok : .serviceUnavailable)
     }
 }
 

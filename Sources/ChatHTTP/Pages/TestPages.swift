@@ -4,37 +4,37 @@ import WebAssets
 /// The tutorial's test pages, in HTML.
 enum TestPages {
     /// The pages by path, except ``database(_:)``.
-    static let all: [(path: String, page: ByteBuffer)] =
+    static let all: [(path: String, page: PlainPage)] =
         [(path: "/test", page: index)]
         + TestForm.all.flatMap { form in
-            let page = form.html
+            let page = form.page
             return form.names.map { (path: "/test/\($0)", page: page) }
         }
 
-    private static let index = PlainPage.html(
+    private static let index = PlainPage(
         title: "Test pages",
         body: """
             <h1>Test pages</h1>
             <p>Each page sends the same request as the app, so the server cannot tell the difference. The response
             <code>OK</code> means success. Any other response describes the error.</p>
             <ul>
-            \(TestForm.all.map { #"<li><a href="/test/\#($0.names[0])">\#($0.title)</a></li>"# }.joined(separator: "\n"))
-            <li><a href="/test/database.php">Test the database</a></li>
+            \(TestForm.all.map { #"<li><a href="{{root}}test/\#($0.names[0])">\#($0.title)</a></li>"# }.joined(separator: "\n"))
+            <li><a href="{{root}}test/database.php">Test the database</a></li>
             </ul>
             <p>The identifiers in the forms are made up. To see a message arrive, let a second member join the same room
             with another UDID and another token.</p>
-            <p><a href="/">Start page</a></p>
+            <p><a href="{{root}}">Start page</a></p>
             """)
 
     /// Returns the result of the database check, in the tutorial's words.
-    static func database(_ problem: String?) -> ByteBuffer {
+    static func database(_ problem: String?) -> PlainPage {
         let result = problem.map { "failed: \(WebFile.escaped($0)). The server’s log has the cause." } ?? "successful!"
-        return PlainPage.html(
+        return PlainPage(
             title: "Database",
             body: """
                 <h1>Database</h1>
                 <p>Database connection \(result)</p>
-                <p><a href="/test/">All test pages</a></p>
+                <p><a href="{{root}}test/">All test pages</a></p>
                 """)
     }
 }
@@ -104,18 +104,18 @@ private struct TestForm: Sendable {
         names: ["api_leave.html"], title: "Leave the room",
         about: "Ends pushes to the member.", cmd: "leave", fields: [udid], button: "Leave")
 
-    var html: ByteBuffer {
-        PlainPage.html(
+    var page: PlainPage {
+        PlainPage(
             title: title,
             body: """
                 <h1>\(WebFile.escaped(title))</h1>
                 <p>\(WebFile.escaped(about))</p>
-                <form action="/api.php" method="post" autocomplete="off">
+                <form action="{{root}}api.php" method="post" autocomplete="off">
                 <input type="hidden" name="cmd" value="\(cmd)">
                 \(fields.map(\.html).joined(separator: "\n"))
                 <button type="submit">\(WebFile.escaped(button))</button>
                 </form>
-                <p><a href="/test/">All test pages</a></p>
+                <p><a href="{{root}}test/">All test pages</a></p>
                 """)
     }
 }

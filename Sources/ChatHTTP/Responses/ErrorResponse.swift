@@ -82,10 +82,10 @@ struct ErrorResponse: Error, Sendable {
         return response
     }
 
-    enum Form: Sendable {
+    enum Form: Sendable, Equatable {
         case text, json
-        /// A page, for browsers that opened an unknown address.
-        case page
+        /// A page, for browsers that opened an unknown address with this path.
+        case page(String)
         /// A problem document (RFC 9457).
         case problem
         /// The error formats of the Gotify and ntfy servers, for their clients.
@@ -112,7 +112,8 @@ struct ErrorResponse: Error, Sendable {
         let text: String
         var type = "application/json"
         switch form {
-        case .page: return Responses.html(PlainPage.notFound, status: status, headers: headers)
+        case .page(let path):
+            return Responses.html(PlainPage.notFound.html(at: path), status: status, headers: headers)
         case .text: (text, type) = (message + "\n", Responses.plainText)
         case .json: text = json.description
         case .problem: (text, type) = (JSONValue.object(problem).description, "application/problem+json")

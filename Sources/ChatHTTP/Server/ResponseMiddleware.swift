@@ -45,7 +45,7 @@ struct ResponseMiddleware: RouterMiddleware {
 
     private func refuse(_ error: ErrorResponse, _ request: Request, _ context: ChatContext) -> Response {
         var form = Self.form(request)
-        if error.isUnknownAddress, Responses.wantsPage(request) { form = .page }
+        if error.isUnknownAddress, Responses.wantsPage(request) { form = .page(request.uri.path) }
         if error.status == .contentTooLarge { metrics.limits.hit(.body) }
         var metadata = context.ids.metadata([
             // Log the route's pattern, because the path may contain a whole token, and the query a udid.

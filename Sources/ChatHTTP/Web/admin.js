@@ -17,7 +17,7 @@ function formatted(value) {
   return typeof value === "number" ? new Intl.NumberFormat(chosenLocale()).format(value) : value;
 }
 
-let token = sessionStorage.getItem("pushchat.admin");
+let token = sessionStorage.getItem(storageKey("admin"));
 
 function call(method, path, body, headers = {}) {
   return callJSON(method, path, body, token ? { ...headers, Authorization: "Bearer " + token } : headers);
@@ -29,11 +29,11 @@ byId("login").addEventListener("submit", (event) => {
   event.preventDefault();
   token = byId("token").value.trim();
   showFormError(null, byId("login"));
-  look().then(() => sessionStorage.setItem("pushchat.admin", token)).catch(() => {});
+  look().then(() => sessionStorage.setItem(storageKey("admin"), token)).catch(() => {});
 });
 
 byId("forget").addEventListener("click", () => {
-  sessionStorage.removeItem("pushchat.admin");
+  sessionStorage.removeItem(storageKey("admin"));
   location.reload();
 });
 
@@ -101,7 +101,7 @@ async function look() {
 // Returns the checks of the relay. They come with status 503 if one fails.
 async function readiness() {
   try {
-    const response = await fetch("/readyz", { headers: token ? { Authorization: "Bearer " + token } : {}, signal: AbortSignal.timeout(8000) });
+    const response = await fetch(at("/readyz"), { headers: token ? { Authorization: "Bearer " + token } : {}, signal: AbortSignal.timeout(8000) });
     return await response.json();
   } catch {
     // A proxy may close this address. The other checks remain.
@@ -605,7 +605,7 @@ function showReasons(failures) {
 
 // MARK: Start
 
-fetch("/test/", { method: "HEAD" }).then((answer) => { byId("tests").hidden = !answer.ok; }).catch(() => {});
+fetch(at("/test/"), { method: "HEAD" }).then((answer) => { byId("tests").hidden = !answer.ok; }).catch(() => {});
 
 (async () => {
   for (let round = 0; ; round += 1) {

@@ -6,7 +6,7 @@ const limit = Number(document.querySelector("meta[name=text-limit]").content);
 
 // Returns an address of the relay from its configuration. The default is below the page's own address.
 function setting(name, path) {
-  return document.querySelector("meta[name=" + name + "]").content || location.origin + path;
+  return document.querySelector("meta[name=" + name + "]").content || root.href.slice(0, -1) + path;
 }
 
 // MARK: Calls
@@ -18,8 +18,8 @@ let session = null;
 function takeSession(token) {
   session = token ?? session;
   try {
-    if (token) sessionStorage.setItem("pushchat.session", token);
-    session ??= sessionStorage.getItem("pushchat.session");
+    if (token) sessionStorage.setItem(storageKey("session"), token);
+    session ??= sessionStorage.getItem(storageKey("session"));
   } catch {
     // Storage is forbidden. The page works until it is reloaded.
   }
@@ -270,7 +270,7 @@ async function connect() {
   remember(room);
   showRooms();
   showEmpty();
-  const source = new EventSource("/events?" + new URLSearchParams({ ticket, since: room.cursor }));
+  const source = new EventSource(at("/events?") + new URLSearchParams({ ticket, since: room.cursor }));
   stream = source;
   source.addEventListener("open", () => {
     attempt = 0;

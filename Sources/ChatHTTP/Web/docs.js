@@ -1,13 +1,13 @@
 "use strict";
 // All calls of the relay, from /v1/openapi.json.
 
-let token = sessionStorage.getItem("pushchat.admin");
+let token = sessionStorage.getItem(storageKey("admin"));
 let description = null;
 
 byId("login").addEventListener("submit", (event) => {
   event.preventDefault();
   token = byId("token").value.trim();
-  load().then((isIn) => isIn && sessionStorage.setItem("pushchat.admin", token));
+  load().then((isIn) => isIn && sessionStorage.setItem(storageKey("admin"), token));
 });
 
 async function load() {
@@ -172,7 +172,7 @@ function command(method, path, operation, list) {
   const filled = path.replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(valueOf(name, list.find((each) => each.name === name)?.schema)));
   const required = list.filter((each) => each.in === "query" && each.required);
   const query = required.length ? "?" + new URLSearchParams(required.map((each) => [each.name, valueOf(each.name, each.schema)])) : "";
-  const parts = ["curl" + (method === "GET" ? "" : method === "HEAD" ? " -I" : " -X " + method) + " " + quoted(location.origin + filled + query)];
+  const parts = ["curl" + (method === "GET" ? "" : method === "HEAD" ? " -I" : " -X " + method) + " " + quoted(at(filled + query))];
   const security = operation.security ?? description.security ?? [];
   if (security.some((each) => "bearer" in each)) parts.push('-H "Authorization: Bearer $TOKEN"');
   for (const each of list.filter((each) => each.in === "header" && each.required)) {

@@ -1,7 +1,7 @@
 "use strict";
 // Notifications: the service worker that shows them, the subscription that they need, and help if they do not work.
 
-const registered = navigator.serviceWorker?.register("/sw.js").catch(() => null) ?? Promise.resolve(null);
+const registered = navigator.serviceWorker?.register(at("/sw.js")).catch(() => null) ?? Promise.resolve(null);
 let subscription = null;
 let isChanging = false;
 let changes = Promise.resolve();
@@ -154,7 +154,7 @@ byId("notify-close").addEventListener("click", () => {
   byId("notify").focus();
 });
 addEventListener("storage", (event) => {
-  if (event.key === "pushchat.notify") renew();
+  if (event.key === storageKey("notify")) renew();
 });
 
 // MARK: The worker

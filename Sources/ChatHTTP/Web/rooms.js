@@ -8,15 +8,15 @@ const kept = 200;
 const memory = {
   get(name, otherwise) {
     try {
-      return JSON.parse(localStorage.getItem("pushchat." + name)) ?? otherwise;
+      return JSON.parse(localStorage.getItem(storageKey(name))) ?? otherwise;
     } catch {
       return otherwise;
     }
   },
   set(name, value) {
     try {
-      if (value === undefined) localStorage.removeItem("pushchat." + name);
-      else localStorage.setItem("pushchat." + name, JSON.stringify(value));
+      if (value === undefined) localStorage.removeItem(storageKey(name));
+      else localStorage.setItem(storageKey(name), JSON.stringify(value));
     } catch {
       // Storage is full or forbidden. The page works without it.
     }
@@ -250,7 +250,7 @@ function showBadge() {
 
 // Another tab has changed a room's outbox. Both tabs send an item with the same idempotency key, so it arrives once.
 addEventListener("storage", (event) => {
-  const room = rooms.find((room) => event.key === "pushchat.outbox." + room.udid);
+  const room = rooms.find((room) => event.key === storageKey("outbox." + room.udid));
   if (!room) return;
   const known = new Map(room.outbox.map((item) => [item.key, item]));
   room.outbox = storedOutbox(room.udid, room.cursor).map((item) => Object.assign(known.get(item.key) ?? {}, item));
@@ -259,7 +259,7 @@ addEventListener("storage", (event) => {
 
 // Another tab has joined or left a room.
 addEventListener("storage", (event) => {
-  if (event.key !== "pushchat.rooms") return;
+  if (event.key !== storageKey("rooms")) return;
   rooms = memory.get("rooms", []).map((room) => {
     const known = rooms.find((known) => known.udid === room.udid);
     return known ? Object.assign(known, { code: room.code, title: room.title, was: room.was }) : recall(room);

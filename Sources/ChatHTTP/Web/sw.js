@@ -1,21 +1,30 @@
 "use strict";
 // Shows pushes, and caches the page for use without a connection. Never caches messages.
 
-importScripts("/texts.js", "/texts-en.js", "/texts-de.js");
+importScripts("texts.js", "texts-en.js", "texts-de.js");
 
-const version = "{{version}}";
+// The address of the chat page, which is the relay's root.
+const root = new URL("./", location);
+// Servers below other paths of the same origin have caches of their own.
+const own = root.pathname === "/" ? "" : root.pathname;
+const version = own + "{{version}}";
 const shell = [
-  "/", "/base.css", "/base.js", "/texts.js", "/texts-en.js", "/texts-de.js", "/chat.css", "/qr.js", "/rooms.js", "/notify.js", "/apps.js", "/sheets.js", "/chat.js", "/icon.svg",
-  "/icon-192.png", "/manifest.webmanifest",
-];
+  "./", "base.css", "base.js", "texts.js", "texts-en.js", "texts-de.js", "chat.css", "qr.js", "rooms.js", "notify.js", "apps.js", "sheets.js", "chat.js", "icon.svg", "icon-192.png",
+  "manifest.webmanifest",
+].map((file) => new URL(file, root).pathname);
 
 addEventListener("install", (event) => {
   event.waitUntil(caches.open(version).then((cache) => cache.addAll(shell)).then(() => skipWaiting()));
 });
 
+// Whether a cache belongs to another version of this worker.
+function isOld(name) {
+  return name !== version && name.startsWith(own) && !name.slice(own.length).includes("/");
+}
+
 addEventListener("activate", (event) => {
   event.waitUntil(
-    caches.keys().then((names) => Promise.all(names.filter((name) => name !== version).map((name) => caches.delete(name))))
+    caches.keys().then((names) => Promise.all(names.filter(isOld).map((name) => caches.delete(name))))
       .then(() => clients.claim()));
 });
 
@@ -52,7 +61,7 @@ async function show(data) {
     body: text(body, text(title) ? "" : words("messages.something")),
     tag: text(tag, ""),
     silent: silent === true,
-    icon: "/icon-192.png",
+    icon: new URL("icon-192.png", root).href,
     data: kept,
   });
   await tell({ type: "push", room: kept.room });
@@ -66,7 +75,7 @@ async function show(data) {
 // Returns the chat's windows, most recently used first.
 async function pages() {
   const windows = await clients.matchAll({ type: "window", includeUncontrolled: true });
-  return windows.filter((client) => new URL(client.url).pathname === "/");
+  return windows.filter((client) => new URL(client.url).pathname === root.pathname);
 }
 
 async function tell(message) {
@@ -80,12 +89,12 @@ addEventListener("notificationclick", (event) => {
 
 async function follow({ room, navigate }) {
   const link = navigate && URL.canParse(navigate) ? new URL(navigate) : null;
-  const isElsewhere = link?.protocol.startsWith("http") && (link.origin !== location.origin || link.pathname !== "/");
+  const isElsewhere = link?.protocol.startsWith("http") && (link.origin !== root.origin || link.pathname !== root.pathname);
   // The link may contain another name of the relay. A link to a room opens in the page that is already open.
   const isRoom = room && link?.hash === "#room=" + room;
   if (isElsewhere && !isRoom) return clients.openWindow(link.href);
   const [page] = await pages();
-  if (!page) return clients.openWindow(room ? "/#room=" + room : "/");
+  if (!page) return clients.openWindow(room ? root.href + "#room=" + room : root.href);
   // Some systems do not let the page come to the front. It shows the room anyway.
   await page.focus().catch(() => {});
   if (room) page.postMessage({ type: "open", room });
@@ -96,7 +105,7 @@ addEventListener("pushsubscriptionchange", (event) => event.waitUntil(renew(even
 
 async function renew(old) {
   try {
-    const options = old?.options ?? { applicationServerKey: (await (await fetch("/webpush/key")).json()).key };
+    const options = old?.options ?? { applicationServerKey: (await (await fetch("webpush/key")).json()).key };
     await registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: options.applicationServerKey });
   } finally {
     await tell({ type: "subscription" });

@@ -38,7 +38,7 @@ struct Configuration: Sendable {
         /// `nil` for no limit.
         var ratePerAddress: RequestRate?
         var ratePerMember: RequestRate?
-        /// The address at which browsers reach the relay: `https://…`, without a path.
+        /// The address at which browsers reach the relay: `https://…`, without a slash at the end.
         var publicURL: String?
         /// The limit for joins to rooms without members. `nil` for no limit.
         var joinsPerAddress: RequestRate?

@@ -365,32 +365,31 @@ extension SettingKind where Value == String {
 
     /// `https://host`, or `http://` for this machine. Browsers trust pages of their own machine without TLS.
     static var publicURL: Self {
-        let rule = "the address of the relay for browsers, without a path, for example `https://chat.example.org`"
-        return Self(
-            rule: rule,
+        Self(
+            rule: "the address of the relay for browsers, for example `https://chat.example.org` or "
+                + "`https://example.org/chat`",
             read: { text in
-                guard text.utf8.count <= 255, let url = URL(string: text), let host = url.host(), !host.isEmpty,
-                    url.user() == nil, url.query() == nil, url.fragment() == nil, ["", "/"].contains(url.path()),
-                    url.scheme == "https"
-                        || (url.scheme == "http" && ["localhost", "127.0.0.1", "[::1]"].contains(host))
+                guard let address = serverAddress(text), let url = URL(string: address), let host = url.host(),
+                    url.scheme == "https" || ["localhost", "127.0.0.1", "[::1]"].contains(host)
                 else { return nil }
-                return text.hasSuffix("/") ? String(text.dropLast()) : text
+                return address
             }, text: { $0 })
     }
 
     /// The address of a server, maybe with a path. A slash at the end is dropped.
     static func serverURL(example: String) -> Self {
         let rule = "an `https:` or `http:` URL without user, query and fragment, for example `\(example)`"
-        return Self(
-            rule: rule,
-            read: { text in
-                guard text.utf8.count <= 255, text.utf8.allSatisfy({ (0x21...0x7E).contains($0) }),
-                    let url = URL(string: text), let host = url.host(), !host.isEmpty, url.user() == nil,
-                    url.password() == nil, url.query() == nil, url.fragment() == nil,
-                    ["https", "http"].contains(url.scheme)
-                else { return nil }
-                return String(text.reversed().drop { $0 == "/" }.reversed())
-            }, text: { $0 })
+        return Self(rule: rule, read: serverAddress, text: { $0 })
+    }
+
+    /// Returns the address of a server without slashes at its end. `nil` if the text is not such an address.
+    private static func serverAddress(_ text: String) -> String? {
+        guard text.utf8.count <= 255, text.utf8.allSatisfy({ (0x21...0x7E).contains($0) }),
+            let url = URL(string: text), let host = url.host(), !host.isEmpty, url.user() == nil,
+            url.password() == nil, url.query() == nil, url.fragment() == nil,
+            ["https", "http"].contains(url.scheme)
+        else { return nil }
+        return String(text.reversed().drop { $0 == "/" }.reversed())
     }
 
     /// A subject of a VAPID token.

@@ -240,6 +240,7 @@ import Testing
     @Test(
         "The address for ntfy's apps is below the public one by default, and never ends with a slash",
         arguments: [
+            ("http: {public_url: https://a.b/chat/}", "https://a.b/chat/ntfy"),
             ("http: {public_url: https://a.b}", "https://a.b/ntfy"), ("", nil),
             ("http: {public_url: https://a.b}\nntfy: {base_url: 'http://10.0.0.1:8080//'}", "http://10.0.0.1:8080"),
             ("ntfy: {upstream: off}", nil),

@@ -62,7 +62,7 @@ struct PublicAddressCheck {
         isLocal =
             url == configuration.localAddress
             || ["localhost", "127.0.0.1", "::1"].contains(self.host) && port == configuration.http.port
-                && isHTTPS == (configuration.http.tls != nil)
+                && isHTTPS == (configuration.http.tls != nil) && parts.path.isEmpty
     }
 
     mutating func run() async -> [Line] {
@@ -274,7 +274,8 @@ struct PublicAddressCheck {
     }
 
     private mutating func checkPlainHTTP(_ client: HTTPClient) async {
-        let plain = "http://\(host.contains(":") ? "[\(host)]" : host)/"
+        let path = URLComponents(string: url)?.percentEncodedPath ?? ""
+        let plain = "http://\(host.contains(":") ? "[\(host)]" : host)\(path)/"
         guard let response = try? await get(plain, client) else {
             return add(.ok, "without HTTPS nothing answers")
         }
