@@ -265,8 +265,8 @@ let package = Package(
         .target(
             name: "TestStores",
             dependencies: [
-                "APNSGateway", "ChatDispatch", "ChatDomain", "ChatStore", "ChatStorePostgres", "CPostgreSQL",
-                "FCMGateway", "TestSupport",
+                "APNSGateway", "ChatDispatch", "ChatDomain", "ChatSQL", "ChatStore", "ChatStorePostgres",
+                "CPostgreSQL", "FCMGateway", "TestSupport",
             ]
                 + products("GRDB", "Logging"),
             path: "Tests/TestStores", exclude: ["Schemas"]),

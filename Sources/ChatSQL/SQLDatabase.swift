@@ -5,8 +5,10 @@ package protocol SQLDatabase: Sendable {
     associatedtype Transaction: SQLTransaction
     /// The wall clock.
     var now: TimeSource { get }
+    var longReads: LongReads { get }
 
-    /// Reads the state of the last commit. `body` may run several times.
+    /// Reads the state of the last commit, within some milliseconds. Reads that may take longer are a ``LongRead``.
+    /// `body` may run several times.
     func read<Value: Sendable>(
         _ body: @escaping @Sendable (Transaction) throws -> Value
     ) async throws(ChatError) -> Value

@@ -1,5 +1,7 @@
 import ChatDomain
 import HTTPTypes
+import HummingbirdTesting
+import NIOCore
 import Testing
 
 @testable import ChatHTTP
@@ -133,6 +135,25 @@ struct MessagesTests {
             #expect(refused.status == .badRequest)
             #expect(refused.header("X-Error-Description")?.hasPrefix(error) == true)
         }
+    }
+
+    @Test("A search counts as several requests of its member")
+    func searchPrice() async throws {
+        let page = Page<MessageRecord>(items: [], next: nil)
+        let relay = Relay(
+            ScriptedStore(admin: AdminResponses(messages: { page })),
+            settings: ChatHTTPSettings(memberRate: RateLimit(perSecond: 0.001, burst: 2 * HTTPLimits.searchPrice)))
+        let statuses = try await relay.server().application().test(.router) { client in
+            var statuses: [Int] = []
+            for _ in 0..<3 {
+                let answer = try await client.execute(
+                    uri: "/api.php", method: .post, headers: [.contentType: "application/x-www-form-urlencoded"],
+                    body: ByteBuffer(string: "cmd=search&udid=\(Sample.udid)&text=tea"))
+                statuses.append(answer.status.code)
+            }
+            return statuses
+        }
+        #expect(statuses == [200, 200, 429])
     }
 
     @Test("The list has the room's title, if it has one")

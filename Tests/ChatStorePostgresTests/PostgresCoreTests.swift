@@ -46,6 +46,13 @@ struct PostgresCoreTests {
         #expect(matches == [Bool](repeating: true, count: 10))
     }
 
+    @Test("While one search is stuck, others wait or are refused, and all other reads go on")
+    func readBurst() async throws {
+        let store = try await PostgresFixture().open()
+        defer { store.close() }
+        #expect(try await ReadBurst(on: store.database, extra: 8) == .expected(extra: 8))
+    }
+
     @Test("A refused statement rolls back its transaction, and its error names the constraint")
     func refused() async throws {
         let fixture = try PostgresFixture()

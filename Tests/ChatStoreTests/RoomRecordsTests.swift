@@ -16,6 +16,11 @@ struct RoomRecordsTests {
 
     private func code(_ text: String) throws -> SecretCode { try SecretCode(parsing: text) }
 
+    @Test("While one search is stuck, others wait or are refused, and all other reads go on", .timeLimit(.minutes(2)))
+    func readBurst() async throws {
+        #expect(try await ReadBurst(on: store.database, extra: 8) == .expected(extra: 8))
+    }
+
     @Test("The activity of a limited number of members is kept in memory until it is stored")
     func bounded() async throws {
         for number in 1...5 { try await store.rooms.join(StoreFixture.join(number)) }

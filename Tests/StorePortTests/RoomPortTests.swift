@@ -222,19 +222,43 @@ struct RoomPortTests {
     func searchWindow(kind: StoreKind) async throws {
         let store = try await kind.make()
         _ = try await store.stores.rooms.post(program("needle"))
-        let count = MessageSearch.mostExamined
+        try hay(MessageSearch.mostExamined, in: store)
+        let text = try SearchText(parsing: "needle")
+        func search(before: MessageID?) async throws -> Page<MessageRecord> {
+            let search = MessageSearch(text, in: .room(code()), before: before, within: .seconds(600))
+            return try await store.stores.records.search(search, limit: 9)
+        }
+        let first = try await search(before: nil)
+        #expect(first.items.isEmpty && first.next != nil)
+        let second = try await search(before: first.next)
+        #expect(second.items.map(\.message.text) == ["needle"] && second.next == nil)
+    }
+
+    @Test("A search without time examines one step, and the next one continues", arguments: StoreKind.allCases)
+    func searchTime(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        for text in ["needle", "needle 2"] { _ = try await store.stores.rooms.post(program(text)) }
+        try hay(MessageSearch.step, in: store)
+        _ = try await store.stores.rooms.post(program("needle 3"))
+        var (found, pages, cursor) = ([String](), 0, MessageID?.none)
+        repeat {
+            let search = MessageSearch(
+                try SearchText(parsing: "needle"), in: .room(code()), before: cursor, within: .zero)
+            let page = try await store.stores.records.search(search, limit: 9)
+            found += page.items.map(\.message.text)
+            (pages, cursor) = (pages + 1, page.next)
+        } while cursor != nil
+        #expect(found == ["needle 3", "needle 2", "needle"] && pages == 2)
+    }
+
+    /// Inserts messages that no search here looks for.
+    private func hay(_ count: Int, in store: TestedStore) throws {
         _ = try store.query(
             """
             INSERT INTO messages (secret_code, udid, nickname, text)
             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < \(count))
             SELECT 'room', 'admin', 'n', 'hay' FROM n
             """)
-        let text = try SearchText(parsing: "needle")
-        let first = try await store.stores.records.search(MessageSearch(text, in: .room(code())), limit: 9)
-        #expect(first.items.isEmpty && first.next != nil)
-        let next = MessageSearch(text, in: .room(code()), before: first.next)
-        let second = try await store.stores.records.search(next, limit: 9)
-        #expect(second.items.map(\.message.text) == ["needle"] && second.next == nil)
     }
 
     @Test(

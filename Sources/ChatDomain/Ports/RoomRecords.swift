@@ -170,16 +170,20 @@ package struct MessageSearch: Sendable, Hashable {
     package static let step = 1000
     /// The maximum number of messages that one search examines: about 30 milliseconds of work.
     package static let mostExamined = 20_000
+    /// The time after which a search reads no further ``step``, because a slow machine or long texts take longer.
+    package static let timeLimit = Duration.milliseconds(50)
 
     package let text: SearchText
     package let scope: Scope
     /// Only messages before this one. `nil` for all.
     package let before: MessageID?
+    package let limit: Duration
 
-    package init(_ text: SearchText, in scope: Scope, before: MessageID? = nil) {
+    package init(_ text: SearchText, in scope: Scope, before: MessageID? = nil, within limit: Duration = timeLimit) {
         self.text = text
         self.scope = scope
         self.before = before
+        self.limit = limit
     }
 }
 
@@ -302,8 +306,8 @@ package protocol RoomRecords: Sendable {
     func messages(
         of room: SecretCode, _ order: MessageOrder, limit: Int
     ) async throws(ChatError) -> Page<MessageRecord>
-    /// Returns messages that contain a text, the newest first. Examines a limited number of messages. So a page may have
-    /// fewer messages than `limit`, or none, and still a `next`.
+    /// Returns messages that contain a text, the newest first. Examines a limited number of messages, in a limited time.
+    /// So a page may have fewer messages than `limit`, or none, and still a `next`.
     ///
     /// - Throws: ``ChatError/Code/notJoined``, if a member searches that is in no room.
     func search(_ search: MessageSearch, limit: Int) async throws(ChatError) -> Page<MessageRecord>

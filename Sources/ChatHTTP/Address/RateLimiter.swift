@@ -20,13 +20,15 @@ struct RateLimiter<Key: Hashable & Sendable>: Sendable {
 
     var count: Int { newer.count + older.count }
 
-    /// Takes one token, or returns the time to wait for it.
+    /// Takes tokens, or returns the time to wait for them.
     ///
-    /// - Parameter now: The time since any fixed moment.
-    mutating func admit(_ key: Key, limit: RateLimit, at now: Duration) -> Duration? {
+    /// - Parameters:
+    ///   - price: The number of tokens. A bucket that is smaller must be full.
+    ///   - now: The time since any fixed moment.
+    mutating func admit(_ key: Key, limit: RateLimit, price: Int = 1, at now: Duration) -> Duration? {
         let interval = limit.interval
         let known = newer[key] ?? older[key]
-        let full = max(known ?? now, now) + interval
+        let full = max(known ?? now, now) + interval * min(price, limit.burst)
         let wait = full - now - interval * limit.burst
         guard wait <= .zero else { return wait }
         if newer[key] == nil {
@@ -85,9 +87,10 @@ final class RequestLimiter: Sendable {
         if let wait { throw tooMany(.ratePerAddress, from: "address", wait) }
     }
 
-    func admit(_ member: MemberID, limit: RateLimit?) throws(ChatError) {
+    /// - Parameter price: The number of requests for which this one counts.
+    func admit(_ member: MemberID, limit: RateLimit?, price: Int = 1) throws(ChatError) {
         guard let limit else { return }
-        let wait = members.withLock { $0.admit(member, limit: limit, at: clock.now()) }
+        let wait = members.withLock { $0.admit(member, limit: limit, price: price, at: clock.now()) }
         if let wait { throw tooMany(.ratePerMember, from: "device", wait) }
     }
 

@@ -44,6 +44,8 @@ enum HTTPLimits {
     /// The limit of joins by all addresses together to codes that no member uses, as a multiple of the limit of one
     /// address.
     static let joinShares = 20
+    /// The number of requests for which a search counts in its member's rate, because it costs as much as many reads.
+    static let searchPrice = 5
     /// The rate of pushes to one topic of UnifiedPush.
     static let pushesPerTopic = RateLimit(perSecond: 1, burst: 60)!
     /// The rate of log lines about rejected joins.

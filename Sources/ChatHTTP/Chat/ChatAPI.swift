@@ -192,7 +192,7 @@ struct ChatAPI: Sendable {
         let member = try call.member()
         let text = try SearchText(parsing: call.form.required(.text))
         let (limit, cursor) = (try call.limit(), try call.cursor())
-        try limiter.admit(member, limit: call.settings.memberRate)
+        try limiter.admit(member, limit: call.settings.memberRate, price: HTTPLimits.searchPrice)
         _ = try await user(call.headers)
         let page = try await environment.stores.records.search(
             MessageSearch(text, in: .member(member), before: cursor), limit: limit)

@@ -98,16 +98,20 @@ function findMore() {
   const mine = query;
   return attemptInSheet(byId("search-go"), byId("search-status"), async () => {
     let missing = resultsPerPage;
-    do {
-      const page = await call(mine.room, {
-        cmd: "search", text: mine.text, limit: missing, ...(mine.cursor === null ? {} : { cursor: mine.cursor }) });
-      if (mine !== query) return;
-      byId("found").append(...page.messages.map(resultLine));
-      missing -= page.messages.length;
-      mine.count += page.messages.length;
-      mine.cursor = page.next;
-    } while (missing > 0 && mine.cursor !== null);
-    byId("search-more").hidden = mine.cursor === null;
+    try {
+      do {
+        const page = await call(mine.room, {
+          cmd: "search", text: mine.text, limit: missing, ...(mine.cursor === null ? {} : { cursor: mine.cursor }) });
+        if (mine !== query) return;
+        byId("found").append(...page.messages.map(resultLine));
+        missing -= page.messages.length;
+        mine.count += page.messages.length;
+        mine.cursor = page.next;
+      } while (missing > 0 && mine.cursor !== null);
+    } finally {
+      // In a long history, the limit on searches may end the loop. The person can then continue from there.
+      if (mine === query) byId("search-more").hidden = mine.cursor === null;
+    }
     byId("search-status").textContent = mine.count
       ? words("search.found", { count: mine.count }) + (mine.cursor === null ? "" : " …") : words("search.nothing");
   });

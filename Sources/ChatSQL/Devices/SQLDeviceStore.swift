@@ -71,7 +71,7 @@ extension SQLDeviceStore {
     package func devices(
         _ filter: DeviceFilter, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Device> {
-        try await database.read { transaction in
+        try await database.read(.administration) { transaction in
             var parameters = SQLParameters()
             let (candidates, key) = filter.candidates(after: cursor ?? 0, transaction.dialect, &parameters)
             let values = parameters.values

@@ -18,7 +18,7 @@ extension SQLNotificationStore {
     package func notifications(
         sentWith token: Int64?, before cursor: NotificationID?, limit: Int
     ) async throws(ChatError) -> Page<NotificationStatus> {
-        try await database.read { [database] transaction in
+        try await database.read(.administration) { [database] transaction in
             let page = try transaction.page(
                 """
                 SELECT notification_id, token FROM notifications WHERE notification_id < $1
@@ -39,7 +39,7 @@ extension SQLNotificationStore {
     package func deliveries(
         of notification: NotificationID, in state: PushState?, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Delivery> {
-        try await database.read { [ids] transaction in
+        try await database.read(.administration) { [ids] transaction in
             let ends = try transaction.row(
                 "SELECT first_push, last_push FROM notifications WHERE notification_id = $1", [.int(notification)])
             guard let first = try ends?.optionalInt(0), let last = try ends?.optionalInt(1) else {

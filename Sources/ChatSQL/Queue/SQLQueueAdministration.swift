@@ -77,7 +77,7 @@ package struct SQLQueueAdministration<Table: QueueTable>: QueueAdministration {
     // MARK: - Reading
 
     package func pushes(_ filter: QueueFilter, after cursor: Int64?, limit: Int) async throws -> Page<Delivery> {
-        try await database.read { [ids] transaction in
+        try await database.read(.administration) { [ids] transaction in
             let page = try transaction.page(Delivery.columns, filter, after: cursor ?? .min, upTo: .max, limit: limit)
             return Page(items: try page.rows.map { try Delivery($0, ids) }, next: page.next)
         }
@@ -169,7 +169,7 @@ package struct SQLQueueAdministration<Table: QueueTable>: QueueAdministration {
             return try await cancel(notification, isFirst: cursor == nil)
         }
         let condition = Self.statement(of: change, at: database.now()).condition
-        let (found, next) = try await database.read { [table] transaction in
+        let (found, next) = try await database.read(.administration) { [table] transaction in
             try table.prepare(transaction)
             let page = try transaction.page(
                 "q.message_id", selection.filter, where: condition, after: cursor ?? .min, upTo: last,

@@ -128,7 +128,7 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
         ofMembersOf room: SecretCode?, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Credential> {
         let examined = room == nil ? limit : SQLPage.window
-        return try await database.read { transaction in
+        return try await database.read(.administration) { transaction in
             let page = try transaction.page(
                 "\(Self.selection) WHERE c.credential_id > $1 ORDER BY c.credential_id LIMIT $2",
                 [.int(cursor ?? 0), .int(examined + 1)], limit: limit
@@ -325,7 +325,7 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
         _ reading: ClientReading, _ condition: String, _ value: SQLValue, limit: Int
     ) async throws(ChatError) -> [MessageRecord] {
         let room = reading.room?.text
-        return try await database.read { transaction in
+        let read = { @Sendable (transaction: Database.Transaction) in
             // This bound lets the index skip what was hidden long ago.
             let hidden = try transaction.row(
                 """
@@ -339,6 +339,8 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
                 Self.messagesSQL(condition, isOfRoom: room != nil), values + (room.map { [.text($0)] } ?? [])
             ).map(Self.message)
         }
+        // Without a room, the read passes over all messages of the rooms that the client has hidden.
+        return room == nil ? try await database.read(.administration, read) : try await database.read(read)
     }
 
     /// The index gives the newest messages first, and each is then looked up in what the client has hidden.

@@ -16,7 +16,7 @@ where State.Transaction == Database.Transaction {
     package func rooms(
         startingWith prefix: String, after cursor: SecretCode?, limit: Int
     ) async throws(ChatError) -> RoomPage {
-        try await database.read { transaction in
+        try await database.read(.administration) { transaction in
             let rows = try transaction.rows(
                 SQLRoomStatements.rooms,
                 [.text(prefix), .text(cursor?.text ?? ""), .int(limit + 1), .text(prefix + "\u{10FFFF}")])
@@ -92,13 +92,14 @@ where State.Transaction == Database.Transaction {
     }
 
     package func search(_ search: MessageSearch, limit: Int) async throws(ChatError) -> Page<MessageRecord> {
-        try await database.read { transaction in
+        try await database.read(.search) { transaction in
             let (room, from): (SecretCode, MessageID) =
                 switch search.scope {
                 case .room(let code): (code, 0)
                 case .member(let member): try Self.stay(of: member, transaction)
                 }
             var (found, examined, last) = ([MessageID](), 0, search.before ?? .max)
+            let end = ContinuousClock.now + search.limit
             var isEnd = false
             // Reads only the texts, because most messages do not match.
             read: while examined < MessageSearch.mostExamined {
@@ -116,6 +117,7 @@ where State.Transaction == Database.Transaction {
                 isEnd = rows.count < MessageSearch.step
                 if isEnd { break }
                 examined += rows.count
+                if ContinuousClock.now >= end { break }
             }
             let messages = try transaction.rows(
                 """
@@ -179,13 +181,13 @@ where State.Transaction == Database.Transaction {
     }
 
     package func reach(of messages: [MessageRecord]) async throws(ChatError) -> [MessageReach] {
-        try await database.read { [state] transaction in
+        try await database.read(.administration) { [state] transaction in
             try state.reach(of: messages, most: Receipt.mostCounted, transaction)
         }
     }
 
     package func progress(of message: MessageID) async throws(ChatError) -> MessageProgress {
-        try await database.read { [state] transaction in
+        try await database.read(.administration) { [state] transaction in
             let row = try transaction.row(
                 "SELECT \(Message.columns), secret_code, fanout_after IS NOT NULL FROM messages WHERE message_id = $1",
                 [.int(message)])
@@ -209,7 +211,7 @@ where State.Transaction == Database.Transaction {
     package func deliveries(
         ofMessage message: MessageID, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<MessageDelivery> {
-        try await database.read { [ids] transaction in
+        try await database.read(.administration) { [ids] transaction in
             let page = try transaction.page(
                 SQLRoomStatements.messageDeliveries(transaction.dialect),
                 [.int(message), .int(cursor ?? Int64.min), .int(limit + 1)], limit: limit)
@@ -223,7 +225,7 @@ where State.Transaction == Database.Transaction {
     package func failures(
         of app: AppName?, before cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<Delivery> {
-        try await database.read { [ids] transaction in
+        try await database.read(.administration) { [ids] transaction in
             let last: SQLValue = .optional(cursor)
             if cursor != nil, try transaction.row(SQLRoomStatements.failureTime, [last]) == nil {
                 throw ChatError.invalid("cursor", "that failure no longer exists; start from the first page")

@@ -26,6 +26,7 @@ extension SQLQueueAdministration where Table == CommandQueueTable {
 package struct CommandDatabase: SQLDatabase {
     let queue: DatabaseQueue
     package let now: TimeSource
+    package let longReads = LongReads()
 
     package func read<Value: Sendable>(
         _ body: @escaping @Sendable (SQLiteTransaction) throws -> Value

@@ -1,4 +1,5 @@
 package import ChatDomain
+package import ChatSQL
 import GRDB
 package import Logging
 
@@ -9,6 +10,7 @@ package final class SQLiteDatabase: Sendable {
     let writer: BatchingWriter
     let files: FileIdentityCheck
     package let now: TimeSource
+    package let longReads = LongReads()
     let logger: Logger
 
     /// Opens or creates the file.

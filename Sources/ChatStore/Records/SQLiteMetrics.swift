@@ -24,7 +24,8 @@ package struct SQLiteMetrics: RelayMetrics {
             }
         }
         let now = database.now().milliseconds
-        return try await database.read { db in
+        return try await database.read(.administration) { transaction in
+            let db = transaction.db
             var depths: [AppName: QueueDepth] = [:]
             for (depth, lanes) in parts {
                 var depth = depth
@@ -47,7 +48,7 @@ package struct SQLiteMetrics: RelayMetrics {
                 depths[app, default: QueueDepth(app: app)].delayed =
                     try db.value(Self.delayedSQL, [app.text, now]) ?? 0
             }
-            return QueueDepth.list(depths.values, try SQLiteTransaction(db).queuePauses())
+            return QueueDepth.list(depths.values, try transaction.queuePauses())
         }
     }
 
@@ -95,12 +96,12 @@ package struct SQLiteMetrics: RelayMetrics {
         """
 
     package func totals() async throws(ChatError) -> StoreTotals {
-        try await database.read { (transaction: SQLiteTransaction) in try transaction.totals() }
+        try await database.read(.administration) { try $0.totals() }
     }
 
     package func usage(since day: String) async throws(ChatError) -> [DeviceDay]? {
         guard settings().keepsUsage else { return nil }
-        return try await database.read { (transaction: SQLiteTransaction) in try transaction.usage(since: day) }
+        return try await database.read(.administration) { try $0.usage(since: day) }
     }
 
     package func outcomes() -> [OutcomeCount] { outcomeCounter.outcomes }

@@ -22,7 +22,7 @@ package final class PostgresMetrics: RelayMetrics {
     package func queueDepths() async throws(ChatError) -> [QueueDepth] {
         let now = database.now()
         let depths = try await depths.value(at: now) { [database] () throws(ChatError) in
-            try await database.read { transaction in
+            try await database.read(.administration) { transaction in
                 try transaction.rows(Self.depthsSQL, [.time(now)]).map { row in
                     QueueDepth(
                         app: AppName(try row.text(0)), due: Int(try row.int(1)), delayed: Int(try row.int(2)),
@@ -44,13 +44,13 @@ package final class PostgresMetrics: RelayMetrics {
 
     package func totals() async throws(ChatError) -> StoreTotals {
         try await counted.value(at: database.now()) { [database] () throws(ChatError) in
-            try await database.read { try $0.totals() }
+            try await database.read(.administration) { try $0.totals() }
         }
     }
 
     package func usage(since day: String) async throws(ChatError) -> [DeviceDay]? {
         guard settings().keepsUsage else { return nil }
-        return try await database.read { try $0.usage(since: day) }
+        return try await database.read(.administration) { try $0.usage(since: day) }
     }
 
     package func outcomes() -> [OutcomeCount] { outcomeCounter.outcomes }

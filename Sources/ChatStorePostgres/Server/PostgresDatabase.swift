@@ -44,6 +44,7 @@ package final class PostgresDatabase: SQLDatabase {
     let configuration: PostgresConfiguration
     /// The wall clock for all stored times except those of ``RelayHeartbeat``.
     package let now: TimeSource
+    package let longReads = LongReads()
     let logger: Logger
     /// The key from which the `apns-id`s of pushes are derived.
     let idKey: [UInt8]

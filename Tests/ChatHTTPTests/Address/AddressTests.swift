@@ -123,6 +123,17 @@ struct RateLimiterTests {
         #expect(limiter.admit("a", limit: limit, at: start + .seconds(60)) != nil)
     }
 
+    @Test("A request with a price takes as many tokens, and at most a whole bucket")
+    func price() throws {
+        let limit = try #require(limit)
+        var limiter = RateLimiter<String>()
+        #expect(limiter.admit("a", limit: limit, price: 2, at: start) == nil)
+        #expect(limiter.admit("a", limit: limit, price: 2, at: start) == .milliseconds(500))
+        #expect(limiter.admit("a", limit: limit, at: start) == nil)
+        #expect(limiter.admit("b", limit: limit, price: 9, at: start) == nil)
+        #expect(limiter.admit("b", limit: limit, price: 9, at: start) == .milliseconds(1500))
+    }
+
     @Test("A refunded request can be made again, also from the older half of the table")
     func refunded() throws {
         let limit = try #require(RateLimit(perSecond: 0.1, burst: 1))
