@@ -54,16 +54,27 @@ package struct Dispatcher: Service {
 
     package func run() async throws {
         let signal = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+        // Ends when a task ends that should run until the shutdown. The dispatcher then ends, too.
+        let (running, end) = AsyncStream.makeStream(of: Never.self)
         await withTaskGroup(of: Void.self) { group in
-            group.addTask { await gateway.run() }
+            group.addTask {
+                await gateway.run()
+                end.finish()
+            }
             await withTaskGroup(of: Void.self) { group in
-                group.addTask { await record() }
+                group.addTask {
+                    await record()
+                    end.finish()
+                }
                 group.addTask {
                     await withTaskGroup(of: Void.self) { group in
-                        group.addTask { await dispatch(signal.stream, signal.continuation) }
+                        group.addTask {
+                            await dispatch(signal.stream, signal.continuation)
+                            end.finish()
+                        }
                         // This ends the task above, because a draining gateway returns no more slots.
                         group.addTask {
-                            try? await gracefulShutdown()
+                            await cancelWhenGracefulShutdown { for await _ in running {} }
                             signal.continuation.finish()
                             await gateway.drain()
                         }

@@ -49,6 +49,7 @@ package actor Sandbox: Service {
             group.addTask {
                 do { try await gracefulShutdown() } catch is CancellationError {}
             }
+            for listener in listeners { group.addTask { await listener.waitUntilEnded() } }
             for server in servers { group.addTask { try await server.waitUntilEnded() } }
             if let simulator { group.addTask { [state] in try await simulator.follow(state) } }
             let first = await group.nextResult()

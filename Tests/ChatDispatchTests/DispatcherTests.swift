@@ -61,6 +61,25 @@ struct DispatcherTests {
         #expect(queue.state.withLock { $0.released } == [7...8])
     }
 
+    @Test(
+        "It drains its gateway and ends when the gateway's connections, slots or reports end before a shutdown",
+        .timeLimit(.minutes(1)), arguments: ["connections", "slots", "reports"])
+    func partEnds(part: String) async throws {
+        queue.tell(.success(FakeQueue.rows(1...1)))
+        let dispatcher = Dispatcher(app: .default, queue: queue, gateway: gateway, logger: silent)
+        async let work: Void = dispatcher.run()
+        try await eventually("the lease is written") { gateway.written.count == 1 }
+        switch part {
+        case "connections": gateway.fail()
+        case "slots":
+            await gateway.drain()
+            queue.signal()
+        default: await gateway.finish()
+        }
+        try await work
+        #expect(gateway.isDrained)
+    }
+
     @Test("It continues after the queue has failed for a while")
     func survivesQueueFailures() async throws {
         queue.tell(

@@ -108,6 +108,7 @@ final class FakeGateway: PushGateway {
     let openConnections = 1
     private let state = Mutex(State())
     private let answers = AsyncStream.makeStream(of: [DeliveryReport].self)
+    private let work = AsyncStream.makeStream(of: Void.self)
 
     var written: [Lease] { state.withLock { $0.written } }
     var freshAsked: Int { state.withLock { $0.freshAsked } }
@@ -117,8 +118,14 @@ final class FakeGateway: PushGateway {
         answers.continuation.yield(reports)
     }
 
+    /// Ends when the task is cancelled, or after ``fail()``.
     func run() async {
-        try? await Task.sleep(for: .seconds(3600))
+        for await _ in work.stream {}
+    }
+
+    /// Ends ``run()`` before the gateway is drained.
+    func fail() {
+        work.continuation.finish()
     }
 
     func slot(fresh: Bool) async -> ConnectionSlot? {

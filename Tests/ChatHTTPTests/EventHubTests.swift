@@ -44,6 +44,12 @@ struct EventHubTests {
         }
     }
 
+    @Test("The service ends when the store announces no more changes, because streams would stay silent")
+    func feedEnds() async throws {
+        feed.endChanges()
+        try await hub().run()
+    }
+
     @Test("A connection whose client reads nothing for 20 seconds is closed; one with nothing to read is not")
     func slow() async throws {
         let hub = hub()

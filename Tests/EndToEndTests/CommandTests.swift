@@ -49,6 +49,32 @@ extension EndToEnd {
             #expect(other.status == 1 && other.errors.contains("Idempotency-Key"), "\(other.errors)")
         }
 
+        @Test(
+            "A relay that cannot listen ends with status 1 and one sentence that says why",
+            arguments: ["serve", "dev"])
+        func cannotListen(command: String) async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let configuration = try await sandbox.relayConfiguration()
+            let taken = "\(sandbox.control)"
+            for (host, port, reason) in [
+                ("127.0.0.1", taken, "Error: cannot listen on 127.0.0.1:\(taken): another program uses this port"),
+                ("300.1.1.1", "0", "Error: http.host, http.port: cannot listen on 300.1.1.1:0: "),
+                ("example.invalid", "0", "Error: http.host, http.port: cannot listen on example.invalid:0: "),
+            ] {
+                let own =
+                    command == "serve"
+                    ? ["--config", configuration.path, "--database", folder.file("relay.db").path]
+                    : ["--directory", folder.file("dev").path] + (try SandboxPorts()).flags
+                let ran = try await ClientProgram.run(
+                    [Running.executable.path, command, "--host", host, "--port", port, "--log-level", "warning"] + own,
+                    within: 60)
+                let errors = ran.errors.split(separator: "\n").filter { $0.hasPrefix("Error:") }
+                #expect(ran.status == 1 && errors.count == 1, "\(ran.status) \(ran.errors)")
+                #expect(errors.first?.hasPrefix(reason) == true, "\(ran.errors)")
+            }
+        }
+
         @Test("If this user may not read the configuration, the error says how to run the command")
         func forbidden() async throws {
             let folder = try Folder()

@@ -282,6 +282,8 @@ final class EventHub: Service {
                 group.addTask {
                     while (try? await self.clocks.monotonic.sleep(Self.interval)) != nil { await self.maintain() }
                 }
+                await group.next()
+                group.cancelAll()
             }
         }
     }

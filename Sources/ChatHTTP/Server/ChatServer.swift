@@ -5,7 +5,7 @@ import HummingbirdCore
 import HummingbirdTLS
 import Logging
 import NIOCore
-import ServiceLifecycle
+package import ServiceLifecycle
 import Synchronization
 import WebAssets
 
@@ -42,6 +42,10 @@ package struct ChatServer: Service {
     /// The server cannot listen on its address.
     package struct CannotListen: Error, Sendable, CustomStringConvertible {
         package let description: String
+
+        package init(description: String) {
+            self.description = description
+        }
     }
 
     private let configuration: ChatServerConfiguration
@@ -54,18 +58,24 @@ package struct ChatServer: Service {
     private let hub: EventHub
     /// Records metrics once a minute. `nil` if no history is kept.
     private let recorder: MetricsRecorder?
+    private let supervised: @Sendable (any Service) -> any Service
     private let onListening: @Sendable (Int) -> Void
     private let logger: Logger
 
     /// Creates the server. It listens once ``run()`` is called.
     ///
-    /// - Parameter onListening: Called with the port once the server accepts requests.
+    /// - Parameters:
+    ///   - supervised: Returns a background service of the server as one whose failure the caller notices. Without this,
+    ///     the failure cancels all requests.
+    ///   - onListening: Called with the port once the server accepts requests.
     package init(
         _ configuration: ChatServerConfiguration, _ environment: ChatEnvironment,
+        supervised: @escaping @Sendable (any Service) -> any Service = { $0 },
         onListening: @escaping @Sendable (_ port: Int) -> Void = { _ in }
     ) {
         self.configuration = configuration
         self.environment = environment
+        self.supervised = supervised
         self.onListening = onListening
         logger = environment.logger
         let clock = environment.clocks.monotonic
@@ -156,7 +166,7 @@ package struct ChatServer: Service {
                 reuseAddress: true,
                 availableConnectionsDelegate: ConnectionSlots(
                     limit: configuration.maximumConnections, shortage: shortage)),
-            services: [hub] + (recorder.map { [$0] } ?? []),
+            services: ([hub] + (recorder.map { [$0] } ?? [])).map(supervised),
             onServerRunning: { channel in
                 try? await channel.eventLoop.submit {
                     try channel.pipeline.syncOperations.addHandler(AcceptGuard(shortage: shortage), position: .first)

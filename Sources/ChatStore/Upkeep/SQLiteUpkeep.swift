@@ -48,6 +48,8 @@ package struct SQLiteUpkeep: StoreUpkeep {
             group.addTask { await self.record() }
             group.addTask { await self.watchFiles() }
             group.addTask { await self.watchOthers() }
+            await group.next()
+            group.cancelAll()
         }
     }
 

@@ -74,6 +74,8 @@ package struct PostgresUpkeep: StoreUpkeep {
             group.addTask { await self.queue.run() }
             group.addTask { await self.jobs.run() }
             group.addTask { await self.watchSettings() }
+            await group.next()
+            group.cancelAll()
         }
     }
 

@@ -91,6 +91,10 @@ final class SocketListener: Sendable {
         }
     }
 
+    func waitUntilEnded() async {
+        try? await server.closeFuture.get()
+    }
+
     /// Stops listening and closes all connections, within the TLS context's shutdown timeout.
     func close() async {
         try? await server.close().get()

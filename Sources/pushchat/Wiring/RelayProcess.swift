@@ -13,13 +13,8 @@ import PushWire
 import ServiceLifecycle
 import UnixSignals
 
-/// The relay as a process. Connects all parts, and runs until a signal stops it.
+/// The relay as a process. Connects all parts, and runs until a signal or a failure stops it.
 struct RelayProcess: Sendable {
-    /// The time in which services may finish their work before they are cancelled.
-    private static let shutdownLimit = Duration.seconds(20)
-    /// The time that cancelled services have before the process ends anyway. The queue is on disk. TLS may need five
-    /// seconds to close a connection to a gateway that does not respond.
-    private static let cancellationLimit = Duration.seconds(8)
     /// The time between attempts to open a database that is locked or on a full disk.
     private static let reopenInterval = Duration.seconds(1)
 
@@ -34,7 +29,7 @@ struct RelayProcess: Sendable {
     var additionalServices: [any Service] = []
     var onListening: @Sendable (_ port: Int) -> Void = { _ in }
 
-    /// Runs the relay until a signal stops it.
+    /// Runs the relay until a signal or a failure stops it.
     /// - Throws: ``Failure``.
     func run() async throws {
         do {
@@ -52,8 +47,23 @@ struct RelayProcess: Sendable {
         let lock = try DatabaseLock(path: configuration.database.path)
         // From now on, `pushchat reload` may send its signal. It gets the result when the relay listens.
         if reloads { try? ReloadReport(process: getpid()).write(for: configuration.database.path) }
+        defer { if reloads { unlink(ReloadReport.file(of: configuration.database.path)) } }
         let (storage, key, backlog) = try await openStorage(live, logger)
-        let stores = storage.ports
+        do {
+            try await serve(storage.ports, key, backlog, live, logger)
+        } catch {
+            try? await storage.close()
+            throw error
+        }
+        try await storage.close()
+        logger.info("stopped")
+        _ = consume lock
+    }
+
+    /// Runs the services on an open database.
+    private func serve(
+        _ stores: Stores, _ key: VAPIDKey, _ backlog: StoreBacklog, _ live: LiveConfiguration, _ logger: Logger
+    ) async throws {
         logger.info(
             "started",
             metadata: [
@@ -64,9 +74,10 @@ struct RelayProcess: Sendable {
 
         let connectionIDs = ConnectionIDs()
         let showsTokens = configuration.environment == .development
+        let vital = VitalServices(logger: logger)
         let apps = RunningApps(
-            stores: stores, connectionIDs: connectionIDs, inDoubt: backlog.apps, showsTokens: showsTokens,
-            logger: logger)
+            stores: stores, connectionIDs: connectionIDs, services: vital, inDoubt: backlog.apps,
+            showsTokens: showsTokens, logger: logger)
         await apps.update(try configuration.apps.map { ($0, try $0.gatewayKind.credentials()) })
         let browsers = try BrowserRuntime(
             configuration, key: key, stores: stores, connectionIDs: connectionIDs, logger: logger)
@@ -85,7 +96,8 @@ struct RelayProcess: Sendable {
                 history: DatabaseFile.resolved(configuration.database.path) + ".figures"),
             ChatEnvironment(
                 stores: stores, configuration: live, relay: parts,
-                build: RelayBuild(version: Build.version, commit: Build.commit), logger: logger)
+                build: RelayBuild(version: Build.version, commit: Build.commit), logger: logger),
+            supervised: { vital.vital($0) }
         ) { [configuration, onListening] port in
             var metadata: Logger.Metadata = ["host": "\(configuration.http.host)", "port": "\(port)"]
             metadata["public_url"] = configuration.http.publicURL.map { "\($0)" }
@@ -110,23 +122,25 @@ struct RelayProcess: Sendable {
             activities: stores.activities, notifications: stores.notifications, broadcasts: broadcasts,
             format: { live.format(of: $0) },
             logger: logger)
-        services.append(ConcurrentServices(services: [apps, server, upstream, activities] + browsing))
+        let concurrent: [any Service] = [apps, server, upstream, activities]
+        services.append(
+            ConcurrentServices(
+                services: concurrent.map { vital.vital($0) }
+                    + browsing.map { vital.vital($0, app: AppName.web.text) }))
         if reloads {
             services.append(
                 Reloader(
                     sources: sources, live: live, apps: apps, browsers: browsers, certificate: certificate, log: log,
                     signals: await UnixSignalsSequence(trapping: .sighup), logger: logger))
         }
-        var group = ServiceGroupConfiguration(
-            services: services.map(NamedService.init), gracefulShutdownSignals: [.sigterm, .sigint], logger: logger)
-        group.maximumGracefulShutdownDuration = Self.shutdownLimit
-        group.maximumCancellationDuration = Self.cancellationLimit
-        try await ServiceGroup(configuration: group).run()
+        var failure: (any Error)?
+        do {
+            try await vital.run(services)
+        } catch {
+            failure = error
+        }
         await broadcasts.close()
-        try await storage.close()
-        logger.info("stopped")
-        if reloads { unlink(ReloadReport.file(of: configuration.database.path)) }
-        _ = consume lock
+        if let failure { throw failure }
     }
 
     /// Opens the database. Waits while the database is locked, the disk is full or the server is unavailable, because
@@ -176,17 +190,6 @@ extension Configuration {
         guard let upstream = ntfy.upstream, let baseURL = ntfyBaseURL else { return nil }
         return UpstreamServer(
             url: upstream, token: ntfy.upstreamToken?.text, baseURL: baseURL, userAgent: "pushchat/\(Build.version)")
-    }
-}
-
-/// A service that the log shows by its type. Otherwise the group would print all its properties.
-private struct NamedService: Service, CustomStringConvertible {
-    let service: any Service
-
-    var description: String { String(describing: type(of: service)) }
-
-    func run() async throws {
-        try await service.run()
     }
 }
 

@@ -18,6 +18,7 @@ final class RunningApps: Service {
 
     private let stores: Stores
     private let connectionIDs: ConnectionIDs
+    private let services: VitalServices
     private let showsTokens: Bool
     private let logger: Logger
     private let running = Mutex<[Running]>([])
@@ -26,13 +27,16 @@ final class RunningApps: Service {
     private let started = AsyncStream.makeStream(of: Running.self)
 
     /// - Parameters:
+    ///   - services: The relay's services, of which the apps' become a part.
     ///   - inDoubt: Apps that may have pushes in doubt from an earlier process.
     ///   - showsTokens: Whether the log may contain whole device tokens.
     init(
-        stores: Stores, connectionIDs: ConnectionIDs, inDoubt: Set<AppName>, showsTokens: Bool, logger: Logger
+        stores: Stores, connectionIDs: ConnectionIDs, services: VitalServices, inDoubt: Set<AppName>,
+        showsTokens: Bool, logger: Logger
     ) {
         self.stores = stores
         self.connectionIDs = connectionIDs
+        self.services = services
         self.inDoubt = Mutex(inDoubt)
         self.showsTokens = showsTokens
         self.logger = logger
@@ -67,6 +71,7 @@ final class RunningApps: Service {
             configuration, credentials: credentials, stores: stores, connectionIDs: connectionIDs, logger: logger)
         let startsInDoubt = inDoubt.withLock { $0.remove(app.name) != nil }
         let services = app.services(startsInDoubt: startsInDoubt, showsTokens: showsTokens)
+            .map { self.services.vital($0, app: app.name.text) }
         let silent = Logger(label: "app") { _ in SwiftLogNoOpLogHandler() }
         let running = Running(
             app: app, services: ServiceGroup(services: [ConcurrentServices(services: services)], logger: silent))
@@ -99,25 +104,5 @@ final class RunningApps: Service {
         logger.notice(
             "app removed: its connections are closed; its pushes wait until it is configured again",
             metadata: ["app": "\(app)", "waiting": "\((depth?.due ?? 0) + (depth?.delayed ?? 0))"])
-    }
-}
-
-/// Services that stop at the same moment, without waiting for each other. For example, no more pushes are leased while
-/// requests still get their responses.
-struct ConcurrentServices: Service {
-    let services: [any Service]
-
-    func run() async throws {
-        try await withThrowingTaskGroup(of: Void.self) { group in
-            for service in services {
-                group.addTask {
-                    try await service.run()
-                    guard Task.isShuttingDownGracefully || Task.isCancelled else {
-                        throw Failure("\(type(of: service)) ended unexpectedly")
-                    }
-                }
-            }
-            try await group.waitForAll()
-        }
     }
 }

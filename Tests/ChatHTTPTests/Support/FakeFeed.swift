@@ -238,6 +238,8 @@ final class FakeFeed: RoomFeed {
 
     func roomChanges() -> AsyncStream<Void> { signal.stream }
 
+    func endChanges() { signal.continuation.finish() }
+
     func takeRoomChanges() -> RoomChanges {
         state.withLock { state in
             defer { state.changes = RoomChanges() }
