@@ -110,7 +110,7 @@ struct FolderTests {
             "Process": "",
             "Configuration": "Base",
             "Terminal": "",
-            "Client": "Configuration Terminal",
+            "Client": "Base Configuration Terminal",
             "Wiring": "Base Process Configuration Terminal",
             "Chat": "Base Terminal",
             "Commands/Options": "Base Configuration Terminal Wiring",

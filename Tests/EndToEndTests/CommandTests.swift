@@ -75,6 +75,45 @@ extension EndToEnd {
             }
         }
 
+        @Test(
+            "With --free-ports several pushchat dev run side by side, and commands call the one of their folder",
+            .onlySQLite("pushchat dev has a file"))
+        func freePorts() async throws {
+            func start() async throws -> (Folder, Running, address: String) {
+                let folder = try Folder()
+                let dev = try Running(["dev", "--free-ports"], in: folder, name: "dev")
+                let file = folder.file(".pushchat/address")
+                try await eventually("its address is written") {
+                    guard dev.isRunning else { throw Child.Failure(description: "\(dev.log().map(\.message))") }
+                    return FileManager.default.fileExists(atPath: file.path)
+                }
+                return (folder, dev, try String(contentsOf: file, encoding: .utf8).trimmingCharacters(in: .newlines))
+            }
+            func run(in folder: Folder, _ arguments: String...) async throws -> ClientProgram {
+                try await ClientProgram.run(
+                    ["env", "-C", folder.url.path, Running.executable.path] + arguments)
+            }
+            let (first, second) = (try await start(), try await start())
+            #expect(first.address != second.address)
+            let posted = try await run(in: first.0, "post", "tea", "hello", "--name", "kettle")
+            #expect(
+                posted.status == 0 && posted.errors.contains("using \(first.address), the relay"), "\(posted.errors)")
+            #expect(try await run(in: first.0, "messages", "tea").text.contains("hello"))
+            #expect(try await !run(in: second.0, "messages", "tea").text.contains("hello"))
+            let sent = try await run(in: second.0, "send", "--all", "--alert", "x")
+            #expect(sent.status == 0 && sent.errors.contains("using \(second.address), the relay"), "\(sent.errors)")
+
+            first.1.kill(SIGTERM)
+            #expect(try await first.1.ended() == 0)
+            #expect(!FileManager.default.fileExists(atPath: first.0.file(".pushchat/address").path))
+            // A killed one leaves its file, which no longer counts.
+            second.1.kill(SIGKILL)
+            try await second.1.ended()
+            #expect(FileManager.default.fileExists(atPath: second.0.file(".pushchat/address").path))
+            let after = try await run(in: second.0, "messages", "tea")
+            #expect(!after.errors.contains(second.address), "\(after.errors)")
+        }
+
         @Test("If this user may not read the configuration, the error says how to run the command")
         func forbidden() async throws {
             let folder = try Folder()

@@ -31,6 +31,10 @@ struct RelayAddress: ParsableArguments {
         let configuration = try configuration(flags)
         let token = token(configuration)
         if let relay { return try RelayClient(base: Self.base(relay), token: token, silence: silence) }
+        if !configuration.namesAddress, let address = DevFolder.address, address != configuration.localAddress {
+            Output.note("using \(address), the relay of pushchat dev")
+            return try RelayClient(base: address, token: token, silence: silence)
+        }
         return try RelayClient(
             base: configuration.localAddress, token: token, certificate: configuration.http.tls?.certificate,
             silence: silence)
@@ -74,6 +78,11 @@ struct RelayOptions: ParsableArguments {
 }
 
 extension Configuration {
+    /// Whether a file, variable or flag may say where the relay listens.
+    fileprivate var namesAddress: Bool {
+        file != nil || ["http.host", "http.port"].contains { origins[SettingKey(name: $0)] != nil }
+    }
+
     /// The URL at which this machine reaches the relay that the configuration describes.
     var localAddress: String {
         let anyAddress = ["0.0.0.0", "::", "*"].contains(http.host)

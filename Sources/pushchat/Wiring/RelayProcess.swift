@@ -27,6 +27,8 @@ struct RelayProcess: Sendable {
     var reloads = true
     /// Services that start first and stop last.
     var additionalServices: [any Service] = []
+    /// A file that has the relay's URL while it listens. `nil` for none.
+    var addressFile: String?
     var onListening: @Sendable (_ port: Int) -> Void = { _ in }
 
     /// Runs the relay until a signal or a failure stops it.
@@ -48,6 +50,9 @@ struct RelayProcess: Sendable {
         // From now on, `pushchat reload` may send its signal. It gets the result when the relay listens.
         if reloads { try? ReloadReport(process: getpid()).write(for: configuration.database.path) }
         defer { if reloads { unlink(ReloadReport.file(of: configuration.database.path)) } }
+        // The lock makes sure that this file is no other relay's.
+        if let addressFile { unlink(addressFile) }
+        defer { if let addressFile { unlink(addressFile) } }
         let (storage, key, backlog) = try await openStorage(live, logger)
         do {
             try await serve(storage.ports, key, backlog, live, logger)
@@ -98,10 +103,20 @@ struct RelayProcess: Sendable {
                 stores: stores, configuration: live, relay: parts,
                 build: RelayBuild(version: Build.version, commit: Build.commit), logger: logger),
             supervised: { vital.vital($0) }
-        ) { [configuration, onListening] port in
+        ) { [configuration, addressFile, onListening] port in
             var metadata: Logger.Metadata = ["host": "\(configuration.http.host)", "port": "\(port)"]
             metadata["public_url"] = configuration.http.publicURL.map { "\($0)" }
             logger.info("listening", metadata: metadata)
+            if let addressFile {
+                var listening = configuration
+                listening.http.port = port
+                do {
+                    try Data("\(listening.localAddress)\n".utf8).write(to: URL(filePath: addressFile), options: .atomic)
+                } catch {
+                    logger.warning(
+                        "the relay's address was not written", metadata: ["error": "\(error.localizedDescription)"])
+                }
+            }
             onListening(port)
         }
         // The services are in the order of dependency. They start in this order and stop in reverse.

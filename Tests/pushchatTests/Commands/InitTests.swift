@@ -43,6 +43,25 @@ struct InitTests {
         #expect(configuration.http.trustedProxies.count == 2)
     }
 
+    @Test(
+        "The port is the given one; otherwise that of the public address with a certificate, and 44447 without",
+        arguments: [
+            ("", "", nil, 44_447), ("", "", 8000, 8000), ("https://chat.example.org", "", 8000, 8000),
+            ("https://chat.example.org:8443", "a.pem", nil, 8443), ("https://chat.example.org", "a.pem", 8443, 8443),
+        ] as [(String, String, Int?, Int)])
+    func port(publicURL: String, certificate: String, port: Int?, expected: Int) throws {
+        try folder.write("not read", to: "a.pem")
+        let configuration = try write(
+            InitialConfiguration(publicURL: publicURL, certificate: certificate, database: "a.db", port: port))
+        #expect(configuration.http.port == expected)
+        if publicURL.isEmpty { #expect(configuration.http.publicURL == "http://127.0.0.1:\(expected)") }
+    }
+
+    @Test("A port that does not exist is refused", arguments: [0, -1, 65_536])
+    func wrongPort(port: Int) {
+        #expect(InitialConfiguration(port: port).problem == "--port \(port): must be 1 to 65535")
+    }
+
     @Test("With an Apple key, the paths in the answers refer to the folder in which the user works")
     func apple() throws {
         try folder.write("not read", to: "keys/AuthKey_ABC123DEFG.p8")

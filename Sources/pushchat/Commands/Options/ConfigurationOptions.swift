@@ -16,9 +16,6 @@ struct DatabaseOptions: ParsableArguments {
 
     @OptionGroup var source: ConfigurationChoice
 
-    /// The database of `pushchat dev`, relative to the working directory.
-    private static let devDatabase = ".pushchat/pushchat.db"
-
     /// The path of the database file, for a command that only supports SQLite.
     ///
     /// - Parameter substitute: The program that does the same for PostgreSQL, for the error message.
@@ -54,11 +51,11 @@ struct DatabaseOptions: ParsableArguments {
         let configuration = try configuration()
         let path = configuration.database.path
         let isGiven = configuration.file != nil || configuration.origins[SettingKey(name: "database.path")] != nil
-        guard !isGiven, access(path, F_OK) != 0, access(Self.devDatabase, F_OK) == 0 else {
+        guard !isGiven, access(path, F_OK) != 0, access(DevFolder.database, F_OK) == 0 else {
             return (path, configuration)
         }
-        Output.note("using \(Self.devDatabase), the database of pushchat dev")
-        return (FilePath.absolute(Self.devDatabase), configuration)
+        Output.note("using \(DevFolder.database), the database of pushchat dev")
+        return (FilePath.absolute(DevFolder.database), configuration)
     }
 
     /// Opens the database for `body`, whether relays are running or not, and closes it afterwards. Creates a database

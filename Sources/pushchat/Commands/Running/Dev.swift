@@ -11,6 +11,7 @@ struct Dev: AsyncParsableCommand {
         abstract: "Run the relay and the sandbox together, on loopback, without configuration.",
         discussion: """
             Keeps its state in ./.pushchat/; delete that folder to start over.
+            The file `address` there has the relay's URL while it listens, for the other commands.
             Pushes of the relay arrive in the sandbox's inbox.
             With --host 0.0.0.0, other machines reach the chat, but neither the sandbox nor the admin API.
             """)
@@ -18,7 +19,8 @@ struct Dev: AsyncParsableCommand {
     @Option(help: .value("address", "The address that the relay listens on.")) var host = "127.0.0.1"
     @Option(help: .value("port", "The relay's port; 0 for any free port.")) var port = 44447
     @OptionGroup var sandboxPorts: SandboxPorts
-    @Option(help: .value("folder", "The folder for the state.")) var directory = ".pushchat"
+    @Flag(help: "Listen on free ports, in place of the ports above.") var freePorts = false
+    @Option(help: .value("folder", "The folder for the state.")) var directory = DevFolder.standard
 
     @Option(help: ArgumentHelp("The protocol between the relay and the sandbox: http2 or binary."))
     var gateway = AppConfiguration.Gateway.http2
@@ -33,7 +35,8 @@ struct Dev: AsyncParsableCommand {
             atPath: directory, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
 
         var settings = SandboxConfiguration(directory: directory + "/sandbox")
-        sandboxPorts.apply(to: &settings)
+        sandboxPorts.apply(to: &settings, areFree: freePorts)
+        let port = freePorts ? 0 : port
         let logger = Logger(label: "sandbox")
         let credentials = try await settings.credentials(logger: logger)
         let sandbox = Sandbox(configuration: settings, logger: logger)
@@ -46,7 +49,7 @@ struct Dev: AsyncParsableCommand {
                 ConfigurationFlag("environment", "development", name: "dev"),
                 ConfigurationFlag("http.host", host, name: "--host"),
                 ConfigurationFlag("http.port", String(port), name: "--port"),
-                ConfigurationFlag("database.path", directory + "/pushchat.db", name: "--directory"),
+                ConfigurationFlag("database.path", DevFolder.database(in: directory), name: "--directory"),
                 ConfigurationFlag("log.level", logOptions.logLevel.rawValue, name: "--log-level"),
                 ConfigurationFlag("log.format", logOptions.logFormat.rawValue, name: "--log-format"),
             ]
@@ -66,7 +69,8 @@ struct Dev: AsyncParsableCommand {
             throw error
         }
         try await RelayProcess(
-            sources: sources, configuration: configuration, log: log, reloads: false, additionalServices: [sandbox]
+            sources: sources, configuration: configuration, log: log, reloads: false, additionalServices: [sandbox],
+            addressFile: DevFolder.addressFile(in: directory)
         ) { port in
             var listening = configuration
             listening.http.port = port

@@ -22,6 +22,8 @@ struct Init: ParsableCommand {
         help: .value("file", "A certificate with its key, for HTTPS without a proxy."),
         completion: .file(extensions: ["pem"]))
     var certificate: String?
+    @Option(help: .value("port", "The port to listen on; by default 44447, or that of the URL with --certificate."))
+    var port: Int?
     @Option(help: .value("file or url", "The database: a file, or postgres://USER:PASSWORD@HOST/NAME."))
     var database: String?
     @Option(help: .value("address", "Your address for the operators of push services, such as mailto:you@example.org."))
@@ -42,7 +44,8 @@ struct Init: ParsableCommand {
     func run() throws {
         var answers = InitialConfiguration(
             publicURL: publicURL ?? "", certificate: certificate ?? "", database: database ?? "",
-            contact: contact ?? "", key: key ?? "", keyID: keyID ?? "", topic: topic ?? "", teamID: teamID ?? "")
+            port: port, contact: contact ?? "", key: key ?? "", keyID: keyID ?? "", topic: topic ?? "",
+            teamID: teamID ?? "")
         let standard =
             access(Self.dataFolder, W_OK) == 0 ? "\(Self.dataFolder)/\(Self.databaseName)" : Self.databaseName
         if !asksNothing, isatty(STDIN_FILENO) == 1 {

@@ -33,6 +33,8 @@ struct InitialConfiguration: Sendable, Equatable {
     var database = ""
     /// With PostgreSQL: the path beside which the relay keeps its local files.
     var localFiles = ""
+    /// The port to listen on. `nil` for the usual one.
+    var port: Int?
     var contact = ""
     /// The path of the key for Apple's push service.
     var key = ""
@@ -44,8 +46,7 @@ struct InitialConfiguration: Sendable, Equatable {
     /// The names of the files that hold secrets, beside the configuration.
     static let tokenFile = "admin.token"
     static let urlFile = "database-url"
-    /// The address of a relay that serves only this machine.
-    private static let localURL = "http://127.0.0.1:\(localPort)"
+    /// The port of a relay that serves only this machine or a proxy on it.
     private static let localPort = 44447
 
     var hasHTTPS: Bool { publicURL.lowercased().hasPrefix("https://") }
@@ -92,6 +93,7 @@ struct InitialConfiguration: Sendable, Equatable {
         }
         if !key.isEmpty, topic.isEmpty || teamID.isEmpty { return "--key: needs --topic and --team-id" }
         if lacksKeyID { return "--key: needs --key-id, unless the file has Apple's name, AuthKey_ABC123DEFG.p8" }
+        if let port, !(1...65_535).contains(port) { return "--port \(port): must be 1 to 65535" }
         if !certificate.isEmpty, !hasHTTPS { return "--certificate: only with an https address in --public-url" }
         return nil
     }
@@ -102,14 +104,14 @@ struct InitialConfiguration: Sendable, Equatable {
             "# PushChat Relay. All settings: pushchat config --reference", "environment: production", "", "http:",
         ]
         if certificate.isEmpty {
-            lines += ["  host: 127.0.0.1              # only for this machine", "  port: \(Self.localPort)"]
+            lines += ["  host: 127.0.0.1              # only for this machine", "  port: \(listeningPort)"]
         } else {
-            lines += ["  host: 0.0.0.0", "  port: \(port)"]
+            lines += ["  host: 0.0.0.0", "  port: \(listeningPort)"]
         }
         if isBehindProxy {
             lines += ["  trusted_proxies: [127.0.0.1, \"::1\"]   # their X-Forwarded-For names the client"]
         }
-        lines += setting("public_url", publicURL.isEmpty ? Self.localURL : publicURL)
+        lines += setting("public_url", publicURL.isEmpty ? localURL : publicURL)
         lines += setting("certificate", certificate) + ["", "database:"]
         if usesPostgreSQL {
             lines += ["  url_file: \(Self.urlFile)       # the URL has a password"]
@@ -126,8 +128,13 @@ struct InitialConfiguration: Sendable, Equatable {
         return lines.joined(separator: "\n") + "\n"
     }
 
-    /// The port in the public address.
-    private var port: Int { URLComponents(string: publicURL)?.port ?? 443 }
+    /// The port to listen on: with the relay's own certificate, the one in the public address.
+    private var listeningPort: Int {
+        port ?? (certificate.isEmpty ? Self.localPort : URLComponents(string: publicURL)?.port ?? 443)
+    }
+
+    /// The address of a relay that serves only this machine.
+    private var localURL: String { "http://127.0.0.1:\(listeningPort)" }
 
     private func setting(_ name: String, _ value: String) -> [String] {
         value.isEmpty ? [] : ["  \(name): \(JSONValue.string(value))"]
@@ -142,7 +149,7 @@ struct InitialConfiguration: Sendable, Equatable {
         if usesPostgreSQL { steps.append("Create the empty database that the URL names (docs/postgresql.md)") }
         steps.append("pushchat serve --config \(file)")
         steps.append("pushchat check --config \(file)     in a second terminal; it explains what is still missing")
-        steps.append("Open \(publicURL.isEmpty ? Self.localURL : publicURL), and enter a room")
+        steps.append("Open \(publicURL.isEmpty ? localURL : publicURL), and enter a room")
         return steps
     }
 }
