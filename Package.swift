@@ -228,7 +228,8 @@ let package = Package(
         .testTarget(
             name: "APNSGatewayTests",
             dependencies: [
-                "APNSGateway", "GatewayPool", "PushSandbox", "PushWire", "ChatDomain", "HTTP2Wire", "TestSupport",
+                "APNSGateway", "GatewayPool", "PushSandbox", "PushWire", "ChatDispatch", "ChatDomain", "HTTP2Wire",
+                "TestSupport",
             ] + sockets + products("Logging", "NIOEmbedded", "NIOHTTP2", "NIOTLS")),
         .testTarget(
             name: "FCMGatewayTests",

@@ -105,6 +105,7 @@ package struct Dispatcher: Service {
     /// - Returns: `false` if the dispatcher or its gateway is stopping.
     private func sendDue() async -> Bool {
         var backoff = Backoff()
+        var depth = SearchDepth()
         while true {
             guard await waitForRecording() else { return false }
             guard let slot = await gateway.slot(fresh: inFlight.value.withLock { $0.needsFreshConnection }) else {
@@ -114,7 +115,12 @@ package struct Dispatcher: Service {
                 ($0.lanes, $0.limit(for: slot), $0.servesSingleLane)
             }
             do throws(ChatError) {
-                let leased = try await queue.lease(app: app, lanes: lanes, limit: limit)
+                let leased =
+                    if let test = slot.test {
+                        try await lease(for: test, lanes: lanes, limit: limit, &depth)
+                    } else {
+                        try await queue.lease(app: app, lanes: lanes, limit: limit)
+                    }
                 backoff.reset()
                 progress.moved()
                 if leased.pushes.isEmpty {
@@ -129,6 +135,35 @@ package struct Dispatcher: Service {
                 if Task.isCancelled { return false }
             }
         }
+    }
+
+    /// Leases the pushes of a test, and releases the others that it finds in its search.
+    private func lease(
+        for test: ServiceTest, lanes: [PushLane], limit: Int, _ depth: inout SearchDepth
+    ) async throws(ChatError) -> LeasedPushes {
+        var candidates = TestCandidates(test, limit: limit)
+        var remaining: Set<PushLane> = []
+        var isEnd = false
+        var failure: ChatError?
+        var leases = 0
+        while leases < depth.leases, !isEnd, !candidates.isComplete, failure == nil {
+            leases += 1
+            do throws(ChatError) {
+                let leased = try await queue.lease(app: app, lanes: lanes, limit: TestCandidates.leaseSize)
+                isEnd = leased.pushes.count < TestCandidates.leaseSize
+                remaining = leased.lanes
+                candidates.add(leased.pushes)
+            } catch {
+                failure = error
+            }
+        }
+        if lanes == PushLane.allCases {
+            depth.searched(foundFreshDevice: candidates.hasFreshDevice, reachedEnd: isEnd)
+        }
+        for (lane, pushIDs) in candidates.released { queue.release(pushIDs.ranges, lane: lane, app: app) }
+        // Pushes that were found are sent. The next lease meets the failure again.
+        if let failure, candidates.pushes.isEmpty { throw failure }
+        return LeasedPushes(candidates.pushes, lanes: remaining.union(candidates.released.keys))
     }
 
     /// Waits until outcomes can be recorded.

@@ -90,6 +90,24 @@ struct DispatcherTests {
         }
     }
 
+    @Test("A test takes another device's push from behind the pushes of refused devices, and releases those")
+    func test() async throws {
+        let refused = try #require(FakeQueue.row(1).address)
+        let other = try #require(DeviceToken(bytes: [UInt8](repeating: 1, count: 32)))
+        let healthy = QueuedPush(id: 2001, history: PushHistory(), address: .token(other), payload: [1], apnsID: "1")
+        gateway.test(limit: 1, ServiceTest([refused: 1]))
+        // The first search meets only refused devices, so the second one looks twice as far.
+        queue.tell(
+            .success(FakeQueue.rows(1...1000)), .success(FakeQueue.rows(2...1001)),
+            .success(LeasedPushes([healthy])))
+        try await running {
+            try await eventually("two tests are written") { gateway.written.count == 2 }
+        }
+        #expect(gateway.written.flatMap(\.pushes).map(\.id) == [1, 2001])
+        #expect(queue.state.withLock { $0.released } == [2...1000, 2...1001])
+        #expect(queue.state.withLock { $0.asked.prefix(3).map(\.limit) } == [1000, 1000, 1000])
+    }
+
     @Test("It continues after refused pushes, and requests a fresh connection for a probe")
     func refusedAndProbes() async throws {
         queue.tell(

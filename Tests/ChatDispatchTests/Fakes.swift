@@ -99,6 +99,7 @@ struct FakeFormat: PushFormat {
 final class FakeGateway: PushGateway {
     private struct State {
         var nextIdentifier: UInt32 = 5
+        var test: (limit: Int, ServiceTest)?
         var freshAsked = 0
         var written: [Lease] = []
         var isDrained = false
@@ -113,6 +114,9 @@ final class FakeGateway: PushGateway {
     var written: [Lease] { state.withLock { $0.written } }
     var freshAsked: Int { state.withLock { $0.freshAsked } }
     var isDrained: Bool { state.withLock { $0.isDrained } }
+
+    /// Makes the slots of the gateway tests.
+    func test(limit: Int, _ test: ServiceTest) { state.withLock { $0.test = (limit, test) } }
 
     func answer(_ reports: [DeliveryReport]) {
         answers.continuation.yield(reports)
@@ -134,7 +138,8 @@ final class FakeGateway: PushGateway {
             guard !state.isDrained else { return nil }
             return ConnectionSlot(
                 connection: ConnectionID(fresh ? 2 : 1), firstIdentifier: fresh ? 1 : state.nextIdentifier,
-                capacity: 1000, isFresh: fresh)
+                capacity: state.test?.limit ?? 1000, isFresh: fresh, answersEach: state.test != nil,
+                test: state.test?.1)
         }
     }
 

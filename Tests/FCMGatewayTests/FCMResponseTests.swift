@@ -132,44 +132,20 @@ struct FCMResponseTests {
         #expect(try client().answer(to: response(418, "TEAPOT")).outcome == .rejected(reason: "TEAPOT", hint: "text"))
     }
 
-    @Test("A quota delays its push; the app pauses only if several devices exceed it within a minute")
+    @Test("A quota delays its push, and may concern the device or the app")
     func quota() throws {
         let client = try client()
-        func answer(_ device: Int, _ retryAfter: String? = nil) throws -> HTTP2Answer {
-            client.answer(to: try response(429, "QUOTA_EXCEEDED", retryAfter: retryAfter, device: device))
+        func answer(_ retryAfter: String? = nil) throws -> HTTP2Answer {
+            client.answer(to: try response(429, "QUOTA_EXCEEDED", retryAfter: retryAfter))
         }
         #expect(
-            try answer(1)
-                == HTTP2Answer(.retry(reason: "QUOTA_EXCEEDED", notBefore: Self.now + .seconds(60)), .device))
-        #expect(try answer(1).subject == .device)
-        #expect(try answer(2, "5").outcome == .retry(reason: "QUOTA_EXCEEDED", notBefore: Self.now + .seconds(5)))
-        #expect(try answer(3, "30").subject == .app(pause: .seconds(30)))
-    }
-
-    @Test("The app stays limited after the pause until FCM accepts a push")
-    func probe() throws {
-        let now = Mutex(Self.now)
-        let client = try client(now: { now.withLock { $0 } })
-        func subject(_ device: Int) throws -> HTTP2Answer.Subject {
-            client.answer(to: try response(429, "QUOTA_EXCEEDED", device: device)).subject
-        }
-        for device in 1...2 { #expect(try subject(device) == .device) }
-        #expect(try subject(3) == .app(pause: .seconds(60)))
-        // An answer to a push that was on its way.
-        client.accepted()
-        now.withLock { $0 = Self.now + .seconds(61) }
-        #expect(try subject(4) == .app(pause: .seconds(60)))
-        now.withLock { $0 = Self.now + .seconds(122) }
-        client.accepted()
-        #expect(try subject(5) == .device)
-    }
-
-    @Test("Old quotas are forgotten, and a clock that was set back does no harm")
-    func forgotten() throws {
-        var watch = QuotaWatch()
-        for device in 1...2 { #expect(!watch.record(try Self.address(device), until: Self.now, at: Self.now)) }
-        #expect(!watch.record(try Self.address(3), until: Self.now, at: Self.now + .seconds(61)))
-        #expect(!watch.record(try Self.address(4), until: Self.now, at: Self.now))
+            try answer()
+                == HTTP2Answer(
+                    .retry(reason: "QUOTA_EXCEEDED", notBefore: Self.now + .seconds(60)), .quota(pause: .seconds(60))))
+        #expect(
+            try answer("5")
+                == HTTP2Answer(
+                    .retry(reason: "QUOTA_EXCEEDED", notBefore: Self.now + .seconds(5)), .quota(pause: .seconds(5))))
     }
 
     @Test("The request names the project and the token")

@@ -38,10 +38,12 @@ package struct ConnectionSlot: Sendable, Hashable {
     /// Whether the gateway does not respond when it is asked to confirm pushes. Then only its silence proves that it
     /// accepted the pushes of a lease, which takes a while.
     package let isProvenBySilence: Bool
+    /// The test for which the slot is. `nil` if any pushes may be leased for it.
+    package let test: ServiceTest?
 
     package init(
         connection: ConnectionID, firstIdentifier: UInt32, capacity: Int, isFresh: Bool, answersEach: Bool = false,
-        isProvenBySilence: Bool = false
+        isProvenBySilence: Bool = false, test: ServiceTest? = nil
     ) {
         self.connection = connection
         self.firstIdentifier = firstIdentifier
@@ -49,6 +51,20 @@ package struct ConnectionSlot: Sendable, Hashable {
         self.isFresh = isFresh
         self.answersEach = answersEach
         self.isProvenBySilence = isProvenBySilence
+        self.test = test
+    }
+}
+
+/// A test of whether a push service accepts pushes again, after it has refused many devices.
+///
+/// Its pushes go to distinct devices, those with the fewest refusals first. The refusals may concern only the devices
+/// that were refused, and must not stop the pushes to others.
+package struct ServiceTest: Sendable, Hashable {
+    /// The number of refusals of each device since the service last accepted a push. Other devices have none.
+    package let refusals: [Address: Int]
+
+    package init(_ refusals: [Address: Int]) {
+        self.refusals = refusals
     }
 }
 

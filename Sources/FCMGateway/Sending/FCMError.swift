@@ -31,35 +31,3 @@ struct FCMError: Sendable, Hashable {
         text.printableASCII(limit: 64).filter { $0 != " " }
     }
 }
-
-/// Notices when FCM limits the whole app and not single devices. A value.
-///
-/// The app stays limited until FCM accepts a push after the pause. One device with a 429 then pauses the app again, so that
-/// the probe after a pause does not count as a success.
-struct QuotaWatch: Sendable {
-    /// The number of devices with a 429 within ``window`` from which the app pauses.
-    static let devices = 3
-    static let window = Duration.seconds(60)
-    /// The maximum number of devices to remember.
-    private static let limit = 16
-
-    private var limited: [Address: Timestamp] = [:]
-    /// The end of the app's pause. `nil` if the app is not limited.
-    private var pausedUntil: Timestamp?
-
-    /// Records a 429.
-    ///
-    /// - Parameter end: The time until which FCM wants no pushes.
-    /// - Returns: Whether the app is limited.
-    mutating func record(_ address: Address, until end: Timestamp, at now: Timestamp) -> Bool {
-        limited = limited.filter { $0.value + Self.window > now && $0.value <= now }
-        if limited.count < Self.limit || limited[address] != nil { limited[address] = now }
-        if limited.count >= Self.devices || pausedUntil != nil { pausedUntil = max(end, pausedUntil ?? end) }
-        return pausedUntil != nil
-    }
-
-    /// Records that FCM has accepted a push. During the pause, that is an answer to an earlier push.
-    mutating func accepted(at now: Timestamp) {
-        if let end = pausedUntil, end <= now { pausedUntil = nil }
-    }
-}

@@ -30,7 +30,6 @@ package struct FirebaseService: HTTP2Service {
             var refused: String?
             /// The last access token with which FCM accepted a push.
             var accepted: String?
-            var quota = QuotaWatch()
         }
 
         private let state = Mutex(State())
@@ -81,11 +80,7 @@ package struct FCMClient: HTTP2PushClient {
     }
 
     package func accepted() {
-        let now = now()
-        shared.withLock {
-            $0.accepted = token.text
-            $0.quota.accepted(at: now)
-        }
+        shared.withLock { $0.accepted = token.text }
     }
 
     package func refused(_ problem: CredentialsProblem) {
@@ -152,12 +147,10 @@ package struct FCMClient: HTTP2PushClient {
     }
 
     private func limited(_ response: HTTP2Response, _ reason: String) -> HTTP2Answer {
-        let now = now()
         let end = wait(response, Self.quotaWait)
-        let isOfApp = shared.withLock { $0.quota.record(response.address, until: end, at: now) }
         return HTTP2Answer(
             .retry(reason: reason, notBefore: end),
-            isOfApp ? .app(pause: .milliseconds(end.milliseconds - now.milliseconds)) : .device)
+            .quota(pause: .milliseconds(max(0, end.milliseconds - now().milliseconds))))
     }
 
     /// Returns the time before which the push is not sent again: as `Retry-After` says, or after `shortest` and up to

@@ -38,7 +38,7 @@ final class HTTP2Connection<Client: HTTP2PushClient>: ChannelConnection {
     /// Builds the requests and submits them to the event loop. Building them here saves work on the event loop.
     func write(_ lease: Lease, now: Timestamp) {
         guard let last = lease.pushes.last else { return }
-        breaker.noteWritten()
+        breaker.noteWritten(lease.pushes.count)
         capacity.noteLeased(through: last.identifier, isProbe: lease.isProbe)
         let requests = lease.pushes.map(client.request)
         channel.eventLoop.execute { [handler] in handler.value.update { $0.enqueue(requests, now: $1) } }

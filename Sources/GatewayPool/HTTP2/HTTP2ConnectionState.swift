@@ -65,9 +65,9 @@ struct HTTP2ConnectionState: Sendable {
     struct Health: Sendable, Hashable {
         /// The number of responses that show that the service works.
         var successes = 0
-        /// The number of responses that report a failure of the service.
-        var failures = 0
-        /// The longest time for which the service asked for no pushes of the app. `nil` if it did not ask.
+        /// The devices whose pushes the service did not accept now, once per response.
+        var refused: [Address] = []
+        /// The longest time for which the service asked for no pushes. `nil` if it did not ask.
         var pause: Duration?
         /// Whether the service has accepted a push.
         var hasAccepted = false
@@ -346,9 +346,10 @@ struct HTTP2ConnectionState: Sendable {
             health.successes += 1
             achieved = .progress
         case .service:
-            health.failures += 1
+            health.refused.append(stream.address)
             achieved = .progress
-        case .app(let pause):
+        case .quota(let pause):
+            health.refused.append(stream.address)
             health.pause = max(health.pause ?? pause, pause)
             achieved = .progress
         case .connection(let reason): retire(.goAway(reason))

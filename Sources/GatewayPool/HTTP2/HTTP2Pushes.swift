@@ -156,9 +156,9 @@ final class HTTP2Pushes<Client: HTTP2PushClient>: GatewayRequests {
     /// - Returns: Whether the circuit breaker has opened or closed.
     private func recordHealth(_ health: HTTP2ConnectionState.Health) -> Bool {
         if health.hasAccepted { client.accepted() }
-        var change = breaker.record(
-            successes: health.successes, failures: health.failures, now: clock.now(), random: .random(in: 0...1))
-        if let pause = health.pause { change = breaker.pause(for: pause, now: clock.now()) ?? change }
+        let change = breaker.record(
+            successes: health.successes, refused: health.refused, asked: health.pause, now: clock.now(),
+            random: .random(in: 0...1))
         guard case .opened(let delay) = change else { return change != nil }
         logger.warning(
             "push service fails, sending pauses", metadata: ["ms": "\(delay.nanoseconds / 1_000_000)"])

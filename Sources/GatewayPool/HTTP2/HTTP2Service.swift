@@ -91,8 +91,8 @@ package struct HTTP2Answer: Sendable, Hashable {
         case device
         /// The service has a problem.
         case service
-        /// The service wants no pushes of the app for a time.
-        case app(pause: Duration)
+        /// The service wants no pushes for a time, of the device or of the whole app.
+        case quota(pause: Duration)
         /// The service asks for another connection.
         case connection(reason: String)
         case credentials(CredentialsProblem)

@@ -2,65 +2,92 @@ import ChatDomain
 import NIOCore
 import Synchronization
 
-/// Stops sending on all connections of an app while the push service fails (500 and 503).
+/// Pauses sending on all connections of an app while its push service accepts nothing.
 ///
-/// It opens after several such responses without a success between them, or because the service asks for a pause (429). After a delay it is half open: one push, the
-/// probe, shows whether the service works again.
+/// A refusal may concern only its device: a token whose pushes fail with 500, or a busy phone with a quota of its own.
+/// So a pause starts only after refusals of many distinct devices without a success between them. After the pause, a
+/// round of tests follows: a few pushes to distinct devices, those with the fewest refusals first (``ServiceTest``).
+/// The first success ends the pause. A round without a success starts a longer pause and a larger round, so that even
+/// among thousands of refused devices one that the service accepts is soon tried.
 final class CircuitBreaker: Sendable {
     /// The pushes that may be leased.
     enum Permission: Sendable, Hashable {
-        case all, one
+        case all
+        /// Up to `limit` pushes to the devices that the test prefers.
+        case test(limit: Int, ServiceTest)
         /// No push may be leased.
-        /// - Parameter until: The end of the delay. `nil` while the probe is in flight.
-        case none(until: NIODeadline?)
+        case none(until: NIODeadline)
     }
 
     enum Change: Sendable, Hashable {
         case opened(TimeAmount), closed
     }
 
-    /// The number of failures in a row that open the breaker.
-    static let failureLimit = 10
+    /// The number of distinct devices with a refusal, without a success between them, that open the breaker.
+    static let deviceLimit = 10
+    /// The number of tests in a round. It doubles with each round: even the largest one is a small load for a service
+    /// that recovers.
+    static let testSizes = (first: 16, largest: 256)
+    /// The longest pause that the service can ask for, because it may have asked for single devices only. The refused
+    /// pushes themselves wait for as long as their responses ask.
+    static let longestAskedPause = Duration.seconds(60)
+    /// The longest pause otherwise.
+    static let longestPause = Duration.seconds(30)
+    /// The maximum number of refused devices to remember: one or two megabytes. The others count as never refused.
+    static let rememberedDevices = 10_000
     /// The time for which a success counts as recent.
     private static let recently = TimeAmount.seconds(60)
 
     private enum Phase {
-        case closed(failures: Int)
+        case closed
         case open(until: NIODeadline)
-        /// Open because the service asked for it. Pushes that were in flight do not close it.
-        case paused(until: NIODeadline)
-        case halfOpen
-        /// Half open, and the probe is in flight.
-        case probing
+        /// A round of tests.
+        /// - Parameters:
+        ///   - left: The number of tests that may still be written.
+        ///   - pause: The length of the pause that a refusal starts after the last test.
+        ///   - until: The start of the next round if no test gets a response that counts.
+        case testing(left: Int, pause: TimeAmount, until: NIODeadline)
     }
 
     private struct State {
-        var phase = Phase.closed(failures: 0)
-        var backoff = Backoff(first: .milliseconds(250), longest: .seconds(30))
+        var phase = Phase.closed
+        /// The number of refusals of each device since the last success.
+        var refusals: [Address: Int] = [:]
+        var backoff = Backoff(first: .milliseconds(250), longest: CircuitBreaker.longestPause)
+        var testSize = CircuitBreaker.testSizes.first
         var lastSuccess: NIODeadline?
+
+        mutating func refuse(_ devices: [Address]) {
+            for device in devices where refusals[device] != nil || refusals.count < CircuitBreaker.rememberedDevices {
+                refusals[device, default: 0] += 1
+            }
+        }
+
+        mutating func open(for pause: TimeAmount, now: NIODeadline) -> Change {
+            phase = .open(until: now + pause)
+            return .opened(pause)
+        }
     }
 
     private let state = Mutex(State())
 
     func isOpen(now: NIODeadline) -> Bool {
-        state.withLock { state in
-            switch state.phase {
-            case .open(let until), .paused(let until): now < until
-            case .closed, .halfOpen, .probing: false
-            }
-        }
+        state.withLock { if case .open(let until) = $0.phase { now < until } else { false } }
     }
 
-    func permission(now: NIODeadline) -> Permission {
+    /// Returns the pushes that may be leased now. Starts a round of tests after a pause.
+    func permission(now: NIODeadline, random: Double = .random(in: 0...1)) -> Permission {
         state.withLock { state in
             switch state.phase {
             case .closed: return .all
-            case .probing: return .none(until: nil)
-            case .halfOpen: return .one
-            case .open(let until), .paused(let until):
-                guard now >= until else { return .none(until: until) }
-                state.phase = .halfOpen
-                return .one
+            case .testing(let left, _, _) where left > 0: return .test(limit: left, ServiceTest(state.refusals))
+            case .testing(_, _, let until) where now < until, .open(let until) where now < until:
+                return .none(until: until)
+            case .testing, .open:
+                let pause = TimeAmount(state.backoff.delay(random: random))
+                state.phase = .testing(left: state.testSize, pause: pause, until: now + pause)
+                defer { state.testSize = min(2 * state.testSize, Self.testSizes.largest) }
+                return .test(limit: state.testSize, ServiceTest(state.refusals))
             }
         }
     }
@@ -69,46 +96,39 @@ final class CircuitBreaker: Sendable {
         state.withLock { $0.lastSuccess.map { now - $0 < Self.recently } ?? false }
     }
 
-    func noteWritten() {
+    func noteWritten(_ count: Int) {
         state.withLock { state in
-            if case .halfOpen = state.phase { state.phase = .probing }
+            guard case .testing(let left, let pause, let until) = state.phase else { return }
+            state.phase = .testing(left: max(0, left - count), pause: pause, until: until)
         }
     }
 
-    /// Opens the breaker for at least a time, because the push service asked for it.
-    /// - Returns: `nil` if it is open for that long already.
-    func pause(for duration: Duration, now: NIODeadline) -> Change? {
-        let end = now + TimeAmount(duration)
-        return state.withLock { state in
-            if case .paused(let until) = state.phase, until >= end { return nil }
-            state.phase = .paused(until: end)
-            return .opened(end - now)
-        }
-    }
-
-    /// Records outcomes. If both counts are zero, the outcomes say nothing about the service, for example because
-    /// pushes were lost. A probe with such an outcome opens the breaker again.
-    func record(successes: Int, failures: Int, now: NIODeadline, random: Double) -> Change? {
+    /// Records responses. Lost pushes say nothing about the service.
+    /// - Parameters:
+    ///   - successes: The number of responses that show that the service works.
+    ///   - refused: The devices whose pushes the service did not accept now, once per response.
+    ///   - asked: The longest time for which the service asked for no pushes. `nil` if it did not ask.
+    func record(
+        successes: Int, refused: [Address] = [], asked: Duration? = nil, now: NIODeadline, random: Double
+    ) -> Change? {
         state.withLock { state in
-            if case .paused(let until) = state.phase, now < until {
-                if successes > 0 { state.lastSuccess = now }
-                return nil
-            }
             if successes > 0 {
                 defer { state = State(lastSuccess: now) }
                 if case .closed = state.phase { return nil }
                 return .closed
             }
+            guard !refused.isEmpty else { return nil }
+            state.refuse(refused)
+            let asked = TimeAmount(min(asked ?? .zero, Self.longestAskedPause))
             switch state.phase {
-            case .closed(let before):
-                state.phase = .closed(failures: before + failures)
-                guard before + failures >= Self.failureLimit else { return nil }
-            case .probing: break
-            case .open, .paused, .halfOpen: return nil
+            case .closed where state.refusals.count >= Self.deviceLimit:
+                return state.open(for: max(TimeAmount(state.backoff.delay(random: random)), asked), now: now)
+            case .testing(0, let pause, _): return state.open(for: max(pause, asked), now: now)
+            case .open(let until) where until < now + asked:
+                state.phase = .open(until: now + asked)
+                return nil
+            case .closed, .testing, .open: return nil
             }
-            let delay = TimeAmount(state.backoff.delay(random: random))
-            state.phase = .open(until: now + delay)
-            return .opened(delay)
         }
     }
 }

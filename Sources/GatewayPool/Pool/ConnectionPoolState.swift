@@ -292,22 +292,18 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
             unserved.append(waiting)
         }
         waiting = unserved
-        if case .none(let until?) = permission { actions += requestWakeUp(at: until) }
+        if case .none(let until) = permission { actions += requestWakeUp(at: until) }
         return actions
     }
 
     /// Returns the slot of the first connection that offers a suitable one. This keeps pushes in order as long as
     /// nothing fails.
     private func slot(fresh: Bool, _ permission: CircuitBreaker.Permission) -> ConnectionSlot? {
-        let isProbe: Bool
-        switch permission {
-        case .none: return nil
-        case .one: isProbe = true
-        case .all: isProbe = false
-        }
+        if case .none = permission { return nil }
         for entry in entries where !entry.isDraining {
-            guard let slot = entry.connection.slot, slot.isFresh || !(fresh || isProbe) else { continue }
-            return isProbe ? slot.narrowed : slot
+            guard let slot = entry.connection.slot, slot.isFresh || !fresh else { continue }
+            if case .test(let limit, let test) = permission { return slot.narrowed(to: limit, test) }
+            return slot
         }
         return nil
     }
@@ -338,10 +334,10 @@ struct ConnectionPoolState<Target: Sendable, Connection: PooledConnection, Waite
 }
 
 extension ConnectionSlot {
-    /// This slot, with a capacity of at most one push.
-    fileprivate var narrowed: ConnectionSlot {
+    /// Returns this slot for a test, with a capacity of at most `limit` pushes.
+    fileprivate func narrowed(to limit: Int, _ test: ServiceTest) -> ConnectionSlot {
         ConnectionSlot(
-            connection: connection, firstIdentifier: firstIdentifier, capacity: min(capacity, 1), isFresh: isFresh,
-            answersEach: answersEach, isProvenBySilence: isProvenBySilence)
+            connection: connection, firstIdentifier: firstIdentifier, capacity: min(capacity, limit), isFresh: isFresh,
+            answersEach: answersEach, isProvenBySilence: isProvenBySilence, test: test)
     }
 }

@@ -151,7 +151,8 @@ struct HTTP2ConnectionStateTests {
         #expect(state.result == .refusal)
         refuse(&state, 3, ProviderRefusal(.serviceUnavailable))
         answer(&state, 5)
-        #expect(state.takeHealth() == .init(successes: 2, failures: 1, hasAccepted: true))
+        let refused = try HTTP2GatewayFixture.push(2).address
+        #expect(state.takeHealth() == .init(successes: 2, refused: [refused], hasAccepted: true))
         #expect(state.result == .progress)
     }
 

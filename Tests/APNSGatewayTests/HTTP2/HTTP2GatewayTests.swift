@@ -210,7 +210,7 @@ struct HTTP2GatewayTests {
         await fixture.end()
     }
 
-    @Test("A failing service gets no push for a while, and then a single one")
+    @Test("A failing service gets no push for a while, and then a few tests")
     func failingService() async throws {
         let isUp = Atomic(false)
         let clock = TestClock()
@@ -227,10 +227,13 @@ struct HTTP2GatewayTests {
         let delay = await clock.advanceToNextWakeUp()
         #expect((.milliseconds(125)...Duration.milliseconds(250)).contains(delay))
         let slot = try await waiting
-        #expect(slot.capacity == 1)
+        #expect(slot.capacity == CircuitBreaker.testSizes.first)
+        #expect(slot.test?.refusals.count == 10)
         isUp.store(true, ordering: .relaxed)
         #expect(await fixture.outcomes(try fixture.write(slot)) == [.accepted])
-        #expect(try await fixture.slot().capacity > 1)
+        let next = try await fixture.slot()
+        #expect(next.test == nil)
+        #expect(next.capacity > CircuitBreaker.testSizes.first)
         await fixture.end()
     }
 

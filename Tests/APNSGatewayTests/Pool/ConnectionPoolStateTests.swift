@@ -268,7 +268,7 @@ struct ConnectionPoolStateTests {
         let breaker = CircuitBreaker()
         var pool = Pool(PoolSize(permanent: 1), breaker: breaker)
         for _ in 0..<4 {
-            _ = breaker.record(successes: 1, failures: 0, now: pool.now, random: 1)
+            _ = breaker.record(successes: 1, now: pool.now, random: 1)
             try pool.retire(try pool.open(), .nothing)
             #expect(pool.wakeUps == [pool.now + .milliseconds(250)])
             pool.advance(by: .milliseconds(250))
@@ -401,29 +401,31 @@ struct ConnectionPoolStateTests {
     }
 
     @Test(
-        "While the breaker is open no waiter gets a slot and the pool does not grow; half open, one push is sent"
+        "While the breaker is open no waiter gets a slot and the pool does not grow; after the pause, a few tests are sent"
     )
     func openBreaker() throws {
         let breaker = CircuitBreaker()
         var pool = Pool(PoolSize(permanent: 1, additional: 1), breaker: breaker)
         let connection = try pool.open()
         connection.offer(isFresh: false)
-        #expect(breaker.record(successes: 0, failures: 10, now: pool.now, random: 1) == .opened(.milliseconds(250)))
+        let devices = try (1...10).map { try HTTP2GatewayFixture.push($0).address }
+        let change = breaker.record(successes: 0, refused: devices, now: pool.now, random: 1)
+        #expect(change == .opened(.milliseconds(250)))
         connection.change { $0.isSaturated = true }
         pool.ask(1)
         #expect(pool.slots.isEmpty)
         #expect(pool.attempts.isEmpty)
         pool.advance(by: .milliseconds(250))
-        #expect(pool.slots.isEmpty, "answers are due on the only connection")
-        connection.offer()
-        pool.perform { $0.changed(now: $1) }
-        #expect(pool.slots[1]??.capacity == 1)
-        breaker.noteWritten()
+        let slot = pool.slots[1] ?? nil
+        #expect(slot?.capacity == CircuitBreaker.testSizes.first)
+        #expect(slot?.test == ServiceTest(Dictionary(uniqueKeysWithValues: devices.map { ($0, 1) })))
+        breaker.noteWritten(CircuitBreaker.testSizes.first)
         pool.ask(2)
         #expect(pool.slots.count == 1)
-        #expect(breaker.record(successes: 1, failures: 0, now: pool.now, random: 1) == .closed)
+        #expect(breaker.record(successes: 1, now: pool.now, random: 1) == .closed)
         pool.perform { $0.changed(now: $1) }
         #expect(pool.slots[2]??.capacity == 100)
+        #expect((pool.slots[2] ?? nil)?.test == nil)
     }
 
     @Test("After any events, connections are reopened in time and no waiter is forgotten", arguments: 0..<20)
