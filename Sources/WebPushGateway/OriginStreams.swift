@@ -25,6 +25,11 @@ struct OriginStreams: Sendable {
 
     /// The time for which a connection without requests is kept.
     private static let idleLimit = TimeAmount.seconds(60)
+    /// The number of server errors in a row after which a connection is replaced, because the server behind it may be
+    /// sick.
+    private static let serverErrors = 10
+    /// The age from which a connection is replaced for that reason. In an outage, each new one fails like the last one.
+    private static let sickAge = TimeAmount.seconds(5)
     /// The stream at which a connection is replaced, long before the range is exhausted.
     private static let finalStream = 1 << 29
     /// The limit of streams if the service's SETTINGS do not name one (RFC 9113 §6.5.2).
@@ -41,13 +46,16 @@ struct OriginStreams: Sendable {
     private var concluded: [Concluded] = []
     private var lastResponse: NIODeadline
     private var lastUse: NIODeadline
+    private let beganAt: NIODeadline
+    /// The number of server errors since the last other response.
+    private var serverErrors = 0
     /// Whether the connection accepts no more requests.
     private(set) var isRetired = false
 
     /// - Parameter answerLimit: The time from the start of a request to its deadline.
     init(answerLimit: TimeAmount, now: NIODeadline) {
         self.answerLimit = answerLimit
-        (lastResponse, lastUse) = (now, now)
+        (lastResponse, lastUse, beganAt) = (now, now, now)
     }
 
     var hasSettings: Bool { peerLimit != nil }
@@ -147,7 +155,10 @@ struct OriginStreams: Sendable {
                 WebPushResponse(
                     UInt(stream.status), retryAfter: stream.retryAfter, body: stream.body, now: stream.request.sentAt))
         concluded.append(Concluded(request: stream.request, result: response))
-        if case .response(let response) = response, response.isMisdirected { retire() }
+        guard case .response(let answer) = response else { return }
+        if answer.isMisdirected { retire() }
+        serverErrors = stream.status >= 500 ? serverErrors + 1 : stream.status > 0 ? 0 : serverErrors
+        if serverErrors >= Self.serverErrors, lastResponse - beganAt >= Self.sickAge { retire() }
     }
 
     // MARK: Time

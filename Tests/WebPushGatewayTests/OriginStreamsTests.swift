@@ -49,6 +49,22 @@ struct OriginStreamsTests {
         .response(.status(code, retryAfter: nil, text: ""))
     }
 
+    @Test(
+        "Ten server errors in a row retire a connection that is at least five seconds old",
+        arguments: [(4, 500), (5, 500), (5, 429)])
+    func serverErrors(age: Int64, status: Int) throws {
+        var streams = streams()
+        streams.submit(try requests(1...10))
+        let now = Self.start + .seconds(age)
+        let opened = open(&streams)
+        for id in opened.dropLast() {
+            streams.received(status: status, retryAfter: nil, endsStream: true, on: id, now: now)
+        }
+        #expect(!streams.isRetired)
+        streams.received(status: status, retryAfter: nil, endsStream: true, on: try #require(opened.last), now: now)
+        #expect(streams.isRetired == (age == 5 && status == 500))
+    }
+
     @Test("No stream is opened before SETTINGS, nor more than they allow")
     func limits() throws {
         var streams = OriginStreams(answerLimit: Self.limit, now: Self.start)

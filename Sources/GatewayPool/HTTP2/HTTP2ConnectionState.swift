@@ -25,6 +25,11 @@ struct HTTP2Limits: Sendable {
     /// The number of responses in a row that reject the credentials, after which a connection that has accepted pushes
     /// is replaced.
     static let credentialRefusals = 3
+    /// The number of server errors in a row after which a connection is replaced, because the server behind it may be
+    /// sick (pushy#408).
+    static let serverErrors = 10
+    /// The age from which a connection is replaced for that reason. In an outage, each new one fails like the last one.
+    static let sickAge = TimeAmount.seconds(5)
     /// The maximum number of open streams until the peer has accepted the credentials.
     var unconfirmedStreams = 1
     /// The number of streams after which a connection is replaced, long before the stream ids run out at 2^30 streams.
@@ -55,6 +60,8 @@ struct HTTP2ConnectionState: Sendable {
         case streamsExhausted
         /// The peer refuses every stream.
         case refusedStreams
+        /// The peer responds with server errors only.
+        case serverErrors
         /// The peer is alive but does not respond to pushes, or allows no streams for them.
         case unresponsive
         case idle
@@ -123,6 +130,8 @@ struct HTTP2ConnectionState: Sendable {
     private var hasAccepted = false
     /// The number of responses that have rejected the credentials since the last accepted push.
     private var credentialRefusals = 0
+    /// The number of server errors since the last response that shows that the service works.
+    private var serverErrors = 0
 
     private(set) var retirement: Retirement?
     private var achieved = ConnectionResult.nothing
@@ -340,14 +349,16 @@ struct HTTP2ConnectionState: Sendable {
         if answer.provesCredentials { isConfirmed = true }
         switch answer.subject {
         case .push:
-            health.successes += 1
+            worked()
             if achieved == .nothing { achieved = .refusal }
         case .device:
-            health.successes += 1
+            worked()
             achieved = .progress
         case .service:
             health.refused.append(stream.address)
             achieved = .progress
+            serverErrors += 1
+            retireIfSick(now: now)
         case .quota(let pause):
             health.refused.append(stream.address)
             health.pause = max(health.pause ?? pause, pause)
@@ -361,8 +372,20 @@ struct HTTP2ConnectionState: Sendable {
         }
     }
 
-    private mutating func accepted() {
+    /// Records a response that shows that the service works.
+    private mutating func worked() {
         health.successes += 1
+        serverErrors = 0
+    }
+
+    /// Retires the connection if it brings only server errors. Another one may lead to a server that works.
+    private mutating func retireIfSick(now: NIODeadline) {
+        guard serverErrors >= HTTP2Limits.serverErrors, now - beganAt >= HTTP2Limits.sickAge else { return }
+        retire(.serverErrors)
+    }
+
+    private mutating func accepted() {
+        worked()
         health.hasAccepted = true
         isConfirmed = true
         hasAccepted = true
@@ -396,6 +419,7 @@ struct HTTP2ConnectionState: Sendable {
         concludeUnanswered(now: now)
         if !hasSettings, now - beganAt >= limits.silence + limits.ping { return .close(reason: "ConnectionLost") }
         if let tokenEnd, now >= tokenEnd { retire(.tokenAge) }
+        retireIfSick(now: now)
         if let idleLimit, isEmpty, now - lastOpened >= idleLimit { retire(.idle) }
         // The peer allows no streams or reads no bytes. Another connection may do better.
         if !waiting.isEmpty, now - max(lastOpened, waitingSince) >= limits.response { retire(.unresponsive) }

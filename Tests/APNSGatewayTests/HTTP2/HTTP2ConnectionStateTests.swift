@@ -156,6 +156,29 @@ struct HTTP2ConnectionStateTests {
         #expect(state.result == .progress)
     }
 
+    @Test("A connection is replaced after ten server errors in a row, if it is at least five seconds old")
+    func serverErrors() throws {
+        func state(errors: Int, isLastAccepted: Bool = false) throws -> HTTP2ConnectionState {
+            var state = try self.state(waiting: errors + 1)
+            let streams = open(&state)
+            for stream in streams.prefix(errors) { refuse(&state, stream, ProviderRefusal(.internalServerError)) }
+            if isLastAccepted { answer(&state, streams[errors]) }
+            return state
+        }
+        var sick = try state(errors: HTTP2Limits.serverErrors)
+        #expect(sick.tick(now: Self.start + .seconds(4)) == nil)
+        #expect(sick.retirement == nil)
+        _ = sick.tick(now: Self.start + .seconds(5))
+        #expect(sick.retirement == .serverErrors)
+        #expect(sick.result == .progress, "the next connection opens at once")
+        var few = try state(errors: HTTP2Limits.serverErrors - 1)
+        var working = try state(errors: HTTP2Limits.serverErrors, isLastAccepted: true)
+        _ = few.tick(now: Self.start + .seconds(5))
+        _ = working.tick(now: Self.start + .seconds(5))
+        #expect(few.retirement == nil)
+        #expect(working.retirement == nil)
+    }
+
     @Test("If the credentials were never accepted, the connection made no progress, whatever follows")
     func refusedCredentials() throws {
         var state = try state(waiting: 4)
