@@ -17,6 +17,8 @@ package protocol SQLTransaction {
     func pipeline(_ sql: String, _ values: [SQLValue]) throws
     /// Waits until no other transaction holds the lock with this name, and holds it until the end.
     func lock(_ name: String) throws
+    /// Waits until no other transaction holds the room's lock, and holds it until the end.
+    func lock(room: SecretCode) throws
     /// Tells all relays about a change, after the commit. SQLite has one relay, which knows.
     func announce(_ change: SharedChange)
 }
@@ -25,8 +27,8 @@ package protocol SQLTransaction {
 package enum SharedChange: Sendable {
     /// An API token or a credential was revoked.
     case tokens
-    /// A room, or a topic of UnifiedPush, has a new message.
-    case messages(SecretCode)
+    /// A topic of UnifiedPush has a new push.
+    case topic(UnifiedPushTopic)
     /// The operator has changed a room.
     case room(SecretCode)
     /// Apps may have due pushes, or were paused or resumed.

@@ -14,6 +14,7 @@ struct EventHubTests {
     private let feed = FakeFeed()
     private let tokens = FakeTokens()
     private let clients = FakeClients()
+    private let pushes = FakeUnifiedPush()
     private let clock = TestClock()
 
     /// Creates a hub with both members in the room.
@@ -21,15 +22,16 @@ struct EventHubTests {
         feed.join(member, room)
         feed.join(other, room)
         _ = feed.takeRoomChanges()
+        var stores = ScriptedStore(clients: clients).stores
+        (stores.feed, stores.tokens, stores.unifiedPush) = (feed, tokens, pushes)
         return EventHub(
-            feed: feed, tokens: tokens, clients: clients, maxStreams: maxStreams, clocks: Clocks(monotonic: clock),
-            logger: LogRecorder().logger)
+            stores: stores, maxStreams: maxStreams, clocks: Clocks(monotonic: clock), logger: LogRecorder().logger)
     }
 
     private func open(
         _ hub: EventHub, _ member: MemberID, close: @escaping @Sendable () -> Void = { Issue.record("closed") }
     ) async throws -> EventSubscription {
-        try hub.open(member, at: [try await feed.position(of: member)], close: close)
+        try hub.open(member, at: [StreamStart(try await feed.position(of: member))], close: close)
     }
 
     private func next(_ hub: EventHub, _ stream: EventStream, after: MessageID = 0, members: Int? = 2) -> String {
@@ -192,7 +194,7 @@ struct EventHubTests {
                 MessageEvent(
                     Message(
                         id: id, sender: other, nickname: "n", text: String(repeating: "x", count: length),
-                        sentAt: Sample.time), in: room)
+                        sentAt: Sample.time), in: .room(room))
             }[...]
         }
         let form = StreamForm(RoomEvents(isWebSocket: false))
@@ -218,7 +220,7 @@ struct EventHubTests {
         let position = try await feed.position(of: member)
         feed.leave(member)
         _ = feed.takeRoomChanges()
-        let stream = try hub.open(member, at: [position]) {}
+        let stream = try hub.open(member, at: [StreamStart(position)]) {}
         await hub.maintain()
         #expect(stream.stream.end == nil)
         await hub.maintain()
@@ -232,7 +234,7 @@ struct EventHubTests {
         for member in many { feed.join(member, room) }
         let position = try await feed.position(of: many[0])
         _ = feed.takeRoomChanges()
-        var streams = try many.map { try hub.open($0, at: [position]) {} }
+        var streams = try many.map { try hub.open($0, at: [StreamStart(position)]) {} }
         let lookups = feed.positionLookups
         feed.leave(many[4000])
         await hub.readChanges()
@@ -309,7 +311,7 @@ struct EventHubTests {
             ids.map {
                 MessageEvent(
                     Message(id: $0, sender: member, nickname: "n", text: text, sentAt: Timestamp(seconds: 0)),
-                    in: self.room)
+                    in: .room(self.room))
             }
         }
         room.append(events(11...20))
@@ -331,7 +333,7 @@ struct EventHubTests {
 
     private func program(_ hub: EventHub, _ secret: String) throws -> EventSubscription {
         try hub.open(
-            MemberID(stored: "token:1"), at: [RoomPosition(code: room, historyFrom: 0, last: 0)],
+            MemberID(stored: "token:1"), at: [StreamStart(.room(room), last: 0, start: 0)],
             admission: .program(secret: secret)
         ) { Issue.record("closed") }
     }
@@ -367,7 +369,7 @@ struct EventHubTests {
             clients.state.withLock { $0.credentials["pcc_a"] = credential }
             let hub = hub()
             let stream = try hub.open(
-                ann, at: [RoomPosition(code: room, historyFrom: 0, last: 0)], admission: .program(secret: "pcc_a")
+                ann, at: [StreamStart(.room(room), last: 0, start: 0)], admission: .program(secret: "pcc_a")
             ) { Issue.record("closed") }
             await hub.readChanges()
             #expect(stream.stream.end == nil)
@@ -410,14 +412,14 @@ struct EventHubTests {
         feed.join(guest, hall)
         _ = feed.takeRoomChanges()
         return try hub.open(
-            .program(token: 1), at: [room, hall].map { RoomPosition(code: $0, historyFrom: 0, last: 0) },
+            .program(token: 1), at: [room, hall].map { StreamStart(.room($0), last: 0, start: 0) },
             admission: .program(secret: secret)
         ) {}
     }
 
     private func next(_ hub: EventHub, _ stream: EventStream, after: [MessageID]) -> String {
         switch hub.next(for: stream, after: after, summary: nil) {
-        case .events(let events): "events \(events.map { "\($0.room.text) \($0.id)" })"
+        case .events(let events): "events \(events.map { "\($0.source.room?.text ?? "topic") \($0.id)" })"
         case .behind(let starts): "behind \(starts)"
         case .nothing: "nothing"
         default: "other"
@@ -457,7 +459,7 @@ struct EventHubTests {
         while case .behind(let starts) = hub.next(for: stream, after: cursors, summary: nil) {
             let events = try #require(try await hub.older(for: stream, after: cursors))
             got += events.map(\.id)
-            for event in events { cursors[event.room == room ? 0 : 1] = event.id }
+            for event in events { cursors[event.source == .room(room) ? 0 : 1] = event.id }
             if events.isEmpty { cursors = zip(cursors, starts).map { max($0, $1) } }
         }
         #expect(got == Array(1...60))
@@ -510,7 +512,7 @@ struct EventHubTests {
         let hub = hub()
         for count in [0, HTTPLimits.streamRooms + 1] {
             let rooms = (0..<count).map {
-                RoomPosition(code: SecretCode(stored: "\($0)"), historyFrom: 0, last: 0)
+                StreamStart(.room(SecretCode(stored: "\($0)")), last: 0, start: 0)
             }
             #expect(throws: ChatError.self) { () throws in _ = try hub.open(member, at: rooms) {} }
         }
@@ -545,7 +547,7 @@ struct EventHubTests {
         }
         clients.state.withLock { $0.credentials["pcc_1"] = credential(room) }
         let subscription = try hub.open(
-            member, at: [try await feed.position(of: member)], admission: .program(secret: "pcc_1")
+            member, at: [StreamStart(try await feed.position(of: member))], admission: .program(secret: "pcc_1")
         ) {}
         await hub.maintain()
         clock.advance(by: .seconds(5))
@@ -584,11 +586,72 @@ struct EventHubTests {
     func handedOut() async throws {
         let hub = hub()
         let app = try hub.open(
-            member, at: [try await feed.position(of: member)], admission: .program(secret: "pcc_1")
+            member, at: [StreamStart(try await feed.position(of: member))], admission: .program(secret: "pcc_1")
         ) {}
         hub.handedOut(7, to: app.stream)
         hub.handedOut(8, to: try program(hub, "pct_1").stream)
         #expect(feed.handedOut == [member: 7])
+    }
+
+    // MARK: - Topics of UnifiedPush
+
+    private let topic = UnifiedPushTopic("upABCabc012345")
+
+    /// Opens the stream of the topic's owner, in another app of the member.
+    private func openTopic(_ hub: EventHub) async throws -> (EventSubscription, UnifiedPushTopic) {
+        let topic = try #require(topic)
+        let owner = CredentialMember(
+            id: 1, member: member, nickname: Nickname(stored: "Ann"), room: room, historyFrom: 0)
+        clients.state.withLock { state in
+            state.credentials["pcc_1"] = Credential(
+                id: 1, name: Nickname(stored: "phone"), owner: .member(owner), createdAt: Sample.time)
+        }
+        _ = try await pushes.claim([topic], for: .member(1))
+        let subscription = try hub.open(
+            member, at: [StreamStart(.topic(topic), last: 0, start: 0)], admission: .program(secret: "pcc_1")
+        ) {}
+        return (subscription, topic)
+    }
+
+    @Test("A topic and a room of the same name have no messages in common")
+    func topicAndRoom() async throws {
+        let hub = hub()
+        let (subscription, topic) = try await openTopic(hub)
+        let code = SecretCode(stored: topic.text)
+        feed.join(guest, code)
+        let ofRoom = try await open(hub, guest)
+        _ = try await pushes.post([1], to: topic)
+        feed.pushed(to: topic)
+        await hub.readChanges()
+        #expect(next(hub, subscription.stream, members: nil) == "events [1]")
+        #expect(next(hub, ofRoom.stream, members: nil) == "nothing")
+        for _ in 1...2 { feed.post("secret", by: guest) }
+        await hub.readChanges()
+        #expect(next(hub, subscription.stream, after: 1, members: nil) == "nothing")
+        #expect(next(hub, ofRoom.stream, members: nil) == "events [1, 2]")
+        #expect(subscription.stream.end == nil, "The store still says that the topic belongs to the client.")
+    }
+
+    @Test("A topic's stream ends when a room takes its name, or when the topic belongs to its client no longer")
+    func topicEnds() async throws {
+        for isKnown in [true, false] {
+            let hub = hub()
+            let (subscription, topic) = try await openTopic(hub)
+            await hub.readChanges()
+            await hub.maintain()
+            #expect(subscription.stream.end == nil)
+            pushes.state.withLock { _ = $0.rooms.insert(topic) }
+            if isKnown {
+                feed.join(guest, SecretCode(stored: topic.text))
+                await hub.readChanges()
+            } else {
+                clock.advance(by: .seconds(5))
+                await hub.maintain()
+            }
+            #expect(subscription.stream.end == .reconnect)
+            pushes.state.withLock { _ = $0.rooms.remove(topic) }
+            feed.leave(guest)
+        }
     }
 
     // MARK: - Forms
@@ -599,8 +662,8 @@ struct EventHubTests {
         let heartbeatInterval = Duration.seconds(45)
         let contentType = "text/plain"
         let dropsConnection = true
-        func includes(_ message: Message, in room: SecretCode) -> Bool { message.text.hasSuffix("!") }
-        func message(_ message: Message, in room: SecretCode, isOwn: Bool) -> String { message.text + "\n" }
+        func includes(_ message: Message, in source: StreamSource) -> Bool { message.text.hasSuffix("!") }
+        func message(_ message: Message, in source: StreamSource, isOwn: Bool) -> String { message.text + "\n" }
         func opening(from start: MessageID) -> String? { nil }
         func event(_ event: StreamEvent) -> String? { nil }
         func heartbeat() -> String? { nil }
@@ -610,7 +673,7 @@ struct EventHubTests {
         texts.enumerated().map { index, text in
             MessageEvent(
                 Message(id: MessageID(index + 1), sender: other, nickname: "n", text: text, sentAt: Sample.time),
-                in: room)
+                in: .room(room))
         }
     }
 

@@ -452,13 +452,12 @@ struct EventsTests {
     @Test("An address has a limited number of streams for all its members together; loopback has no limit")
     func addressLimit() throws {
         let hub = EventHub(
-            feed: FakeFeed(), tokens: FakeTokens(), clients: FakeClients(), maxStreams: 10_000, clocks: Clocks(),
-            logger: .silent)
-        let position = RoomPosition(code: SecretCode(stored: "room"), historyFrom: 0, last: 0)
+            stores: ScriptedStore().stores, maxStreams: 10_000, clocks: Clocks(), logger: .silent)
+        let start = StreamStart(.room(SecretCode(stored: "room")), last: 0, start: 0)
         func open(_ number: Int, from address: String) throws -> EventSubscription {
             let digits = String(number)
             let member = try MemberID(parsing: String(repeating: "0", count: 40 - digits.count) + digits)
-            return try hub.open(member, from: IPAddress(address), at: [position]) {}
+            return try hub.open(member, from: IPAddress(address), at: [start]) {}
         }
         var kept = try (0..<HTTPLimits.streamsPerAddress).map { try open($0, from: "192.0.2.1") }
         let refused = #expect(throws: ChatError.self) { () throws in _ = try open(9000, from: "192.0.2.1") }

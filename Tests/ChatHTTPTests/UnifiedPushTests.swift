@@ -18,7 +18,6 @@ struct UnifiedPushTests {
     private static func relay(isOn: Bool = true, atRoot: Bool = false) throws -> (Relay, ScriptedStore) {
         let (feed, clients, member) = (FakeFeed(), FakeClients(), try Sample.member)
         feed.join(member, SecretCode(stored: "kitchen"))
-        feed.allow(try Self.topic().code)
         clients.state.withLock { state in
             for (id, name, room) in [(1 as Int64, "ann", "kitchen"), (2, "bob", "hall")] {
                 let owner = CredentialMember(

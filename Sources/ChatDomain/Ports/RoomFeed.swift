@@ -28,6 +28,8 @@ package struct RoomSummary: Sendable, Hashable {
 package struct RoomChanges: Sendable, Hashable {
     /// Rooms with new messages.
     package var messages: Set<SecretCode> = []
+    /// Topics of UnifiedPush with new pushes.
+    package var topics: Set<UnifiedPushTopic> = []
     /// Rooms that a member has entered or left, or that have another title.
     package var memberships: Set<SecretCode> = []
     /// Members that have entered or left.
@@ -43,8 +45,9 @@ package struct RoomChanges: Sendable, Hashable {
     /// Whether the details are unknown, because another process has written or there were too many changes. Any change
     /// in any room is possible.
     package var isUnknown = false
-    /// Every message up to this one is in a room of ``messages``, of these or of earlier changes, or is older than the
-    /// listener. A message of another room may come before a later one. `nil` if the feed does not know.
+    /// Every message up to this one is in a room of ``messages`` or a topic of ``topics``, of these or of earlier
+    /// changes, or is older than the listener. A message of another room may come before a later one. `nil` if the feed
+    /// does not know.
     package var completeTo: MessageID?
 
     package init() {}

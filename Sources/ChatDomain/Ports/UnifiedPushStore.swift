@@ -11,9 +11,6 @@ package struct UnifiedPushTopic: Sendable, Hashable {
         else { return nil }
         self.text = String(text)
     }
-
-    /// The topic in the form of a room, as streams address it.
-    package var code: SecretCode { SecretCode(stored: text) }
 }
 
 /// The owner of topics: the one of the credentials that may read them.
@@ -80,7 +77,11 @@ package protocol UnifiedPushStore: Sendable {
     func claim(
         _ topics: [UnifiedPushTopic], for owner: UnifiedPushOwner
     ) async throws(ChatError) -> [UnifiedPushTopic: UnifiedPushClaim]
-    /// Stores a push. The room feed reports the topic like a room with a new message.
+    /// Returns the topics that the owner has. A topic is not among them once a room has its name.
+    func owned(
+        _ topics: [UnifiedPushTopic], by owner: UnifiedPushOwner
+    ) async throws(ChatError) -> Set<UnifiedPushTopic>
+    /// Stores a push. The room feed reports the topic.
     func post(_ body: [UInt8], to topic: UnifiedPushTopic) async throws(ChatError) -> UnifiedPushReceipt
     /// Returns pushes with ids above `after`, in order.
     func messages(

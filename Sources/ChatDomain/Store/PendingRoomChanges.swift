@@ -41,6 +41,11 @@ package final class PendingRoomChanges: Sendable {
         note(message) { $0.messages.insert(room) }
     }
 
+    /// Adds a new push of UnifiedPush, in the order of the ids of messages.
+    package func note(_ push: MessageID, in topic: UnifiedPushTopic) {
+        note(push) { $0.topics.insert(topic) }
+    }
+
     /// Adds the unknown changes of another process, among them messages up to this one.
     package func noteOthers(upTo message: MessageID) {
         note(message) { $0.isUnknown = true }
@@ -58,7 +63,9 @@ package final class PendingRoomChanges: Sendable {
             let deleted = changes.deleted.values.reduce(0) { $0 + $1.count }
             // Reads matter only for receipts, and the next read corrects those.
             if changes.reads.count > Self.maxChanges { state.changes.reads = [] }
-            let counts = [changes.messages.count, changes.memberships.count, changes.members.count, deleted]
+            let counts = [
+                changes.messages.count, changes.topics.count, changes.memberships.count, changes.members.count, deleted,
+            ]
             if counts.contains(where: { $0 > Self.maxChanges }) {
                 state.changes = RoomChanges()
                 state.changes.isUnknown = true

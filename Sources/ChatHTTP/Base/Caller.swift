@@ -88,6 +88,9 @@ enum Caller: Sendable, Hashable {
         return token.map { .token($0.id) }
     }
 
+    /// The owner of the topics to which the caller subscribes. `nil` for the administrator.
+    var pushOwner: UnifiedPushOwner? { member.map { .member($0.id) } ?? token.map { .token($0.id) } }
+
     /// Returns the key under which the store keeps a caller's `Idempotency-Key`, so that callers' keys never collide.
     func key(_ key: String?) -> String? { key.map { self == .administrator ? $0 : "\(writer):\($0)" } }
 }

@@ -17,10 +17,6 @@ package final class ChatEnvironment: Sendable {
         stores: Stores, configuration: any ConfigurationInForce, relay: any RelayState, build: RelayBuild,
         clocks: Clocks = Clocks(), logger: Logger
     ) {
-        var stores = stores
-        stores.feed = UnifiedPushFeed(rooms: stores.feed, pushes: stores.unifiedPush) {
-            configuration.settings.ntfy.unifiedPush
-        }
         self.stores = stores
         self.configuration = configuration
         self.relay = relay

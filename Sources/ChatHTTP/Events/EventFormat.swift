@@ -6,12 +6,12 @@ protocol EventFormat: Sendable {
     /// Streams whose formats have equal keys share the bytes of a message.
     var key: String { get }
     /// Whether a message goes to this stream. By default every message does.
-    func includes(_ message: Message, in room: SecretCode) -> Bool
+    func includes(_ message: Message, in source: StreamSource) -> Bool
     /// - Parameter isOwn: Whether the stream's reader has written the message.
-    func message(_ message: Message, in room: SecretCode, isOwn: Bool) -> String
+    func message(_ message: Message, in source: StreamSource, isOwn: Bool) -> String
     /// The first event. `nil` for none.
     ///
-    /// - Parameter start: The message after which the stream begins. For several rooms, the earliest.
+    /// - Parameter start: The message after which the stream begins. For several sources, the earliest.
     func opening(from start: MessageID) -> String?
     /// An event other than a message. `nil` if the format has no such event.
     func event(_ event: StreamEvent) -> String?
@@ -27,14 +27,14 @@ protocol EventFormat: Sendable {
 }
 
 extension EventFormat {
-    func includes(_ message: Message, in room: SecretCode) -> Bool { true }
+    func includes(_ message: Message, in source: StreamSource) -> Bool { true }
 }
 
 /// An event other than a message.
 enum StreamEvent: Sendable {
     /// This message was deleted.
     case deleted(MessageID)
-    /// The room's members and title. A stream of several rooms has no such event.
+    /// The room's members and title. A stream of several sources has no such event.
     case room(RoomSummary)
     /// The delivery state of the reader's last message.
     case receipt(Receipt)
@@ -42,13 +42,24 @@ enum StreamEvent: Sendable {
     case ended(EventStream.End)
 }
 
-/// A room of a stream.
-struct StreamRoom: Sendable {
-    let position: RoomPosition
+/// A source of a stream, and the place where the stream begins in it.
+struct StreamStart: Sendable {
+    let source: StreamSource
+    /// The newest message when the stream was opened. Later messages of the source have higher ids.
+    let last: MessageID
     /// The message after which the stream begins.
     let start: MessageID
-    /// Whether the room is a topic of UnifiedPush, which the client owns.
-    var isPushTopic = false
+
+    init(_ source: StreamSource, last: MessageID, start: MessageID) {
+        self.source = source
+        self.last = last
+        self.start = start
+    }
+
+    /// - Parameter start: The message after which the stream begins. `nil` for the newest.
+    init(_ position: RoomPosition, start: MessageID? = nil) {
+        self.init(.room(position.code), last: position.last, start: start ?? position.last)
+    }
 }
 
 /// The form of one stream: a format, over HTTP or a WebSocket.

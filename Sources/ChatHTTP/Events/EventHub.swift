@@ -27,15 +27,15 @@ final class EventHub: Service {
     private static let checksPerRun = 2000
 
     private struct State {
-        var rooms: [SecretCode: EventRoom] = [:]
+        var rooms: [StreamSource: EventRoom] = [:]
         var streams: [MemberID: [EventStream]] = [:]
         var count = 0
         /// The number of streams of each address.
         var addresses: [IPAddress: Int] = [:]
-        /// Rooms with messages that have not been read.
-        var unread: Set<SecretCode> = []
-        /// Rooms whose messages are being read.
-        var reading: Set<SecretCode> = []
+        /// Sources with messages that have not been read.
+        var unread: Set<StreamSource> = []
+        /// Sources whose messages are being read.
+        var reading: Set<StreamSource> = []
         /// ``RoomChanges/completeTo`` of the changes whose rooms were read.
         var completeTo: MessageID?
         var receipts = ReceiptSchedule()
@@ -56,28 +56,30 @@ final class EventHub: Service {
 
         /// Returns the rooms whose receipts are due, with their streams.
         mutating func takeReceipts(now: Duration) -> [(SecretCode, Set<EventStream>)] {
-            let isOpen = { [rooms] (code: SecretCode) in rooms[code] != nil }
-            return receipts.take(now: now, isOpen: isOpen).compactMap { code in rooms[code].map { (code, $0.streams) } }
+            let isOpen = { [rooms] (code: SecretCode) in rooms[.room(code)] != nil }
+            return receipts.take(now: now, isOpen: isOpen).compactMap { code in
+                rooms[.room(code)].map { (code, $0.streams) }
+            }
         }
 
         /// The next writes of a stream: messages, and the room's summary. Without messages, the stream is behind, and
-        /// `starts` has the message before the first one in memory, for each room.
+        /// `starts` has the message before the first one in memory, for each source.
         typealias Found = (events: ArraySlice<MessageEvent>?, summary: RoomSummary?, starts: [MessageID])
 
-        func events(in code: SecretCode, after cursor: MessageID) -> Found {
-            guard let room = rooms[code] else { return ([], nil, []) }
+        func events(in source: StreamSource, after cursor: MessageID) -> Found {
+            guard let room = rooms[source] else { return ([], nil, []) }
             let events = room.events(after: cursor, limit: EventHub.page)
             return (events, room.summary, events == nil ? [room.start] : [])
         }
 
-        /// Merges the messages of a stream's rooms in the order of their ids, because a client continues after the last
-        /// one that it got. While a room is being read, the stream therefore waits. Messages wait if another room may have
-        /// earlier ones.
+        /// Merges the messages of a stream's sources in the order of their ids, because a client continues after the last
+        /// one that it got. While a source is being read, the stream therefore waits. Messages wait if another source may
+        /// have earlier ones.
         func events(for stream: EventStream, after cursors: [MessageID]) -> Found {
-            guard unread.isDisjoint(with: stream.rooms), reading.isDisjoint(with: stream.rooms) else {
+            guard unread.isDisjoint(with: stream.sources), reading.isDisjoint(with: stream.sources) else {
                 return ([], nil, [])
             }
-            let found = zip(stream.rooms, cursors).map { events(in: $0, after: $1) }
+            let found = zip(stream.sources, cursors).map { events(in: $0, after: $1) }
             let pages = found.compactMap(\.events)
             guard pages.count == found.count else { return (nil, nil, found.map { $0.starts.first ?? 0 }) }
             let merged = MessageEvent.merge(pages, limit: EventHub.page)
@@ -95,9 +97,7 @@ final class EventHub: Service {
         }
     }
 
-    private let feed: any RoomFeed
-    private let tokens: any TokenStore
-    private let clients: any ClientStore
+    private let stores: Stores
     private let maxStreams: Int
     private let clocks: Clocks
     private let metrics: LimitMetrics
@@ -111,17 +111,16 @@ final class EventHub: Service {
     /// - Parameters:
     ///   - maxStreams: The maximum number of open streams, of all members.
     init(
-        feed: any RoomFeed, tokens: any TokenStore, clients: any ClientStore, maxStreams: Int, clocks: Clocks,
-        metrics: LimitMetrics = LimitMetrics(), logger: Logger
+        stores: Stores, maxStreams: Int, clocks: Clocks, metrics: LimitMetrics = LimitMetrics(), logger: Logger
     ) {
         self.metrics = metrics
-        self.feed = feed
-        self.tokens = tokens
-        self.clients = clients
+        self.stores = stores
         self.maxStreams = maxStreams
         self.clocks = clocks
         self.logger = logger
     }
+
+    private var feed: any RoomFeed { stores.feed }
 
     /// The number of open streams.
     var count: Int { state.withLock { $0.count } }
@@ -132,25 +131,23 @@ final class EventHub: Service {
     ///
     /// - Parameters:
     ///   - address: The client's address. Programs on this machine are not limited.
-    ///   - positions: The rooms, each once.
-    ///   - pushTopics: The rooms that are topics of UnifiedPush, which the client owns.
-    ///   - admission: The client's right to read the rooms.
+    ///   - starts: The sources, each once.
+    ///   - admission: The client's right to read the sources.
     ///   - heartbeat: The time without an event after which the stream writes a heartbeat.
     ///   - close: Closes the connection.
     /// - Returns: The subscription. The stream stays open until it is released.
     func open(
-        _ member: MemberID, from address: IPAddress? = nil, at positions: [RoomPosition],
-        pushTopics: Set<SecretCode> = [], admission: EventStream.Admission = .member(sessionEnd: nil),
+        _ member: MemberID, from address: IPAddress? = nil, at starts: [StreamStart],
+        admission: EventStream.Admission = .member(sessionEnd: nil),
         heartbeat: Duration = .seconds(15), close: @escaping @Sendable () -> Void
     ) throws(ChatError) -> EventSubscription {
-        guard (1...HTTPLimits.streamRooms).contains(positions.count) else {
+        guard (1...HTTPLimits.streamRooms).contains(starts.count) else {
             throw ChatError(.tooLarge, "A stream has at most \(HTTPLimits.streamRooms) rooms")
         }
         let address = address.flatMap { $0.isLoopback ? nil : $0.rateKey }
         let stream = EventStream(
-            member: member, admission: admission, address: address, rooms: positions.map(\.code),
-            start: positions.map(\.last).min() ?? 0,
-            pushTopics: pushTopics, heartbeat: heartbeat, clock: clocks.monotonic, close: close)
+            member: member, admission: admission, address: address, sources: starts.map(\.source),
+            start: starts.map(\.last).min() ?? 0, heartbeat: heartbeat, clock: clocks.monotonic, close: close)
         let refusal = state.withLock { state -> ChatError? in
             guard state.count < maxStreams else {
                 metrics.hit(.streams)
@@ -173,13 +170,15 @@ final class EventHub: Service {
             }
             state.count += 1
             state.streams[member, default: []].append(stream)
-            for position in positions {
-                state.rooms[position.code, default: EventRoom(last: position.last)].streams.insert(stream)
-                if state.rooms[position.code]?.summary == nil { state.uncounted.insert(position.code) }
+            for start in starts {
+                state.rooms[start.source, default: EventRoom(last: start.last)].streams.insert(stream)
+                if let code = start.source.room, state.rooms[start.source]?.summary == nil {
+                    state.uncounted.insert(code)
+                }
             }
             // Signals that came before this do not cover the stream: a room may have changed since its position was
             // looked up, and the member may have left.
-            state.unread.formUnion(stream.rooms)
+            state.unread.formUnion(stream.sources)
             state.receipts.changed(in: stream.rooms)
             if stream.isOfMember { state.unchecked.insert(stream) }
             return nil
@@ -199,9 +198,9 @@ final class EventHub: Service {
             state.unchecked.remove(stream)
             state.streams[stream.member]?.remove(at: index)
             if state.streams[stream.member]?.isEmpty == true { state.streams[stream.member] = nil }
-            for room in stream.rooms {
-                state.rooms[room]?.streams.remove(stream)
-                if state.rooms[room]?.streams.isEmpty == true { state.rooms[room] = nil }
+            for source in stream.sources {
+                state.rooms[source]?.streams.remove(stream)
+                if state.rooms[source]?.streams.isEmpty == true { state.rooms[source] = nil }
             }
         }
     }
@@ -212,7 +211,7 @@ final class EventHub: Service {
         /// These messages were deleted.
         case deleted([MessageID])
         /// The stream is far behind and must read from the store with ``older(for:after:)``. If the store has nothing,
-        /// continue in each room after this message.
+        /// continue in each source after this message.
         case behind(until: [MessageID])
         /// The delivery state of the member's last message.
         case receipt(Receipt)
@@ -225,14 +224,14 @@ final class EventHub: Service {
     /// Returns the next thing for a stream to write.
     ///
     /// - Parameters:
-    ///   - cursors: The last message that was written to the stream, for each of its rooms.
+    ///   - cursors: The last message that was written to the stream, for each of its sources.
     ///   - summary: The last summary of the room that was written to the stream.
     func next(for stream: EventStream, after cursors: [MessageID], summary: RoomSummary?) -> Next {
         if let deleted = stream.takeDeleted() { return .deleted(deleted) }
         let (events, found, starts) = state.withLock { state in
-            stream.hasSeveralRooms
+            stream.hasSeveralSources
                 ? state.events(for: stream, after: cursors)
-                : state.events(in: stream.rooms[0], after: cursors[0])
+                : state.events(in: stream.sources[0], after: cursors[0])
         }
         guard let events else { return .behind(until: starts) }
         if !events.isEmpty { return .events(events) }
@@ -242,12 +241,12 @@ final class EventHub: Service {
     }
 
     /// Returns the next messages for a stream that is behind, in the order of their ids. `nil` if all of them must wait,
-    /// because another room may have earlier ones.
+    /// because another source may have earlier ones.
     func older(for stream: EventStream, after cursors: [MessageID]) async throws(ChatError) -> [MessageEvent]? {
         let completeTo = state.withLock { state in state.completeTo.map { max($0, stream.start) } } ?? .max
         var pages: [[MessageEvent]] = []
-        for (room, cursor) in zip(stream.rooms, cursors) {
-            pages.append(try await messages(in: room, after: cursor, limit: Self.ownPage))
+        for (source, cursor) in zip(stream.sources, cursors) {
+            pages.append(try await messages(in: source, after: cursor, limit: Self.ownPage))
         }
         if pages.count == 1 { return pages[0] }
         let merged = MessageEvent.merge(pages, limit: Self.ownPage)
@@ -257,14 +256,14 @@ final class EventHub: Service {
 
     /// Records that a stream's reader got the messages up to `last`, unless it is a program.
     func handedOut(_ last: MessageID, to stream: EventStream) {
-        guard !stream.member.isProgram, stream.rooms.count > stream.pushTopics.count else { return }
+        guard !stream.member.isProgram, stream.sources.contains(where: { $0.room != nil }) else { return }
         feed.handedOut(last, to: stream.member)
     }
 
     private func messages(
-        in room: SecretCode, after: MessageID, limit: Int
+        in source: StreamSource, after: MessageID, limit: Int
     ) async throws(ChatError) -> [MessageEvent] {
-        try await feed.messages(in: room, after: after, limit: limit).map { MessageEvent($0, in: room) }
+        try await stores.messages(in: source, after: after, limit: limit).map { MessageEvent($0, in: source) }
     }
 
     // MARK: - The service
@@ -288,33 +287,40 @@ final class EventHub: Service {
         }
     }
 
-    /// Reads the new messages of rooms that have streams, notifies streams of deleted messages, and ends the streams of
-    /// members who have left their room.
+    /// Reads the new messages of rooms and topics that have streams, notifies streams of deleted messages, and ends the
+    /// streams of members who have left their room, and those of topics whose name a room has taken.
     func readChanges() async {
         let changes = await feed.takeRoomChanges()
         var (left, removed, deleted) = ([EventStream](), [EventStream](), [(Set<EventStream>, [MessageID])]())
+        var overtaken: Set<EventStream> = []
         let unread = state.withLock { state in
             if changes.isUnknown {
                 state.mustCheckAll = true
-                state.uncounted.formUnion(state.rooms.keys)
+                state.uncounted.formUnion(state.rooms.keys.compactMap(\.room))
                 state.unread.formUnion(state.rooms.keys)
                 // The other process may have deleted messages that are in memory here.
-                for code in state.rooms.keys { state.rooms[code]?.forgetAll() }
+                for source in state.rooms.keys { state.rooms[source]?.forgetAll() }
             }
             for (code, messages) in changes.deleted {
-                state.rooms[code]?.remove(Set(messages))
-                deleted.append((state.rooms[code]?.streams ?? [], messages))
+                state.rooms[.room(code)]?.remove(Set(messages))
+                deleted.append((state.rooms[.room(code)]?.streams ?? [], messages))
             }
             for member in changes.members {
                 let streams = state.streams[member] ?? []
                 if changes.removed.contains(member) { removed += streams } else { left += streams }
             }
-            state.receipts.changed(in: changes.reads.filter { state.rooms[$0] != nil })
-            for code in changes.closed { removed += state.rooms[code]?.streams ?? [] }
-            state.uncounted.formUnion(changes.memberships.union(changes.closed).filter { state.rooms[$0] != nil })
-            let unread = state.unread.union(changes.messages)
+            state.receipts.changed(in: changes.reads.filter { state.rooms[.room($0)] != nil })
+            for code in changes.closed { removed += state.rooms[.room(code)]?.streams ?? [] }
+            state.uncounted.formUnion(
+                changes.memberships.union(changes.closed).filter { state.rooms[.room($0)] != nil })
+            for code in changes.memberships.union(changes.messages) {
+                guard let topic = UnifiedPushTopic(code.text) else { continue }
+                overtaken.formUnion(state.rooms[.topic(topic)]?.streams ?? [])
+            }
+            let unread = state.unread.union(changes.messages.map(StreamSource.room))
+                .union(changes.topics.map(StreamSource.topic))
             (state.unread, state.reading) = ([], unread)
-            return unread.compactMap { code in state.rooms[code].map { (code, $0.last) } }
+            return unread.compactMap { source in state.rooms[source].map { (source, $0.last) } }
         }
         for (streams, messages) in deleted {
             for stream in streams { stream.noteDeleted(messages) }
@@ -322,34 +328,36 @@ final class EventHub: Service {
         await checkMembers(of: removed, .removed)
         await checkMembers(of: left, .left)
         // Before new messages are read: a member's credential ends with its membership.
-        await checkTokens(of: removed + left)
-        for (code, last) in unread { await read(code, after: last) }
+        await checkTokens(of: removed + left + overtaken)
+        for (source, last) in unread { await read(source, after: last) }
         let waiting = state.withLock { state in
             defer { state.reading = [] }
             if let known = changes.completeTo { state.completeTo = max(state.completeTo ?? 0, known) }
-            return state.reading.flatMap { state.rooms[$0]?.streams.filter(\.hasSeveralRooms) ?? [] }
+            return state.reading.flatMap { state.rooms[$0]?.streams.filter(\.hasSeveralSources) ?? [] }
         }
         for stream in waiting { stream.wake() }
     }
 
-    private func read(_ code: SecretCode, after last: MessageID) async {
+    private func read(_ source: StreamSource, after last: MessageID) async {
         var last = last
         do throws(ChatError) {
             while true {
-                let events = try await messages(in: code, after: last, limit: Self.page)
+                let events = try await messages(in: source, after: last, limit: Self.page)
                 guard let newest = events.last?.id else { return }
                 last = newest
                 let streams = state.withLock { state in
-                    state.rooms[code]?.append(events)
-                    if state.rooms[code] != nil { state.receipts.posted(in: code, at: clocks.monotonic.now()) }
-                    return state.rooms[code]?.streams ?? []
+                    state.rooms[source]?.append(events)
+                    if let code = source.room, state.rooms[source] != nil {
+                        state.receipts.posted(in: code, at: clocks.monotonic.now())
+                    }
+                    return state.rooms[source]?.streams ?? []
                 }
-                for stream in streams where !stream.hasSeveralRooms { stream.wake() }
+                for stream in streams where !stream.hasSeveralSources { stream.wake() }
                 if events.count < Self.page { return }
             }
         } catch {
             state.withLock { state in
-                if state.rooms[code] != nil { state.unread.insert(code) }
+                if state.rooms[source] != nil { state.unread.insert(source) }
             }
             warn("messages", error)
         }
@@ -363,7 +371,7 @@ final class EventHub: Service {
         let (hasUnread, uncounted, streams, gone, unchecked, receipts) = state.withLock { state in
             defer { (state.uncounted, state.gone) = ([], []) }
             if now >= state.nextForgetting {
-                for code in state.rooms.keys { state.rooms[code]?.forget() }
+                for source in state.rooms.keys { state.rooms[source]?.forget() }
                 state.nextForgetting = now + Self.keptTime
             }
             return (
@@ -393,7 +401,7 @@ final class EventHub: Service {
         await readReceipts(receipts)
     }
 
-    /// Ends the streams whose token or credential was revoked, has expired, or no longer grants access to all rooms of
+    /// Ends the streams whose token or credential was revoked, has expired, or no longer grants access to all sources of
     /// the stream. Looks up each secret once.
     private func checkTokens(of streams: [EventStream]) async {
         var bySecret: [String: [EventStream]] = [:]
@@ -403,7 +411,8 @@ final class EventHub: Service {
         for (secret, streams) in bySecret {
             do throws(ChatError) {
                 let caller = try await caller(with: secret)
-                for stream in streams where !stream.isOpen(to: caller) {
+                let owned = try await topics(of: streams, ownedBy: caller)
+                for stream in streams where !stream.isOpen(to: caller, owning: owned) {
                     stream.end(.reconnect, closesConnection: true)
                 }
             } catch {
@@ -413,8 +422,18 @@ final class EventHub: Service {
     }
 
     private func caller(with secret: String) async throws(ChatError) -> Caller? {
-        guard secret.hasPrefix(Credential.prefix) else { return try await tokens.token(of: secret).map { .token($0) } }
-        return try await clients.credential(of: secret).map { .credential($0) }
+        guard secret.hasPrefix(Credential.prefix) else {
+            return try await stores.tokens.token(of: secret).map { .token($0) }
+        }
+        return try await stores.clients.credential(of: secret).map { .credential($0) }
+    }
+
+    private func topics(
+        of streams: [EventStream], ownedBy caller: Caller?
+    ) async throws(ChatError) -> Set<UnifiedPushTopic> {
+        let topics = Set(streams.flatMap(\.topics))
+        guard !topics.isEmpty, let owner = caller?.pushOwner else { return [] }
+        return try await stores.unifiedPush.owned(Array(topics), by: owner)
     }
 
     private func summarize(_ rooms: Set<SecretCode>) async {
@@ -429,9 +448,9 @@ final class EventHub: Service {
             }
             uncounted.remove(code)
             let streams = state.withLock { state -> Set<EventStream> in
-                guard state.rooms[code] != nil, state.rooms[code]?.summary != summary else { return [] }
-                state.rooms[code]?.summary = summary
-                return state.rooms[code]?.streams ?? []
+                guard let room = state.rooms[.room(code)], room.summary != summary else { return [] }
+                state.rooms[.room(code)]?.summary = summary
+                return room.streams
             }
             for stream in streams { stream.wake() }
         }
@@ -460,9 +479,9 @@ final class EventHub: Service {
         for stream in streams where stream.isOfMember {
             do throws(ChatError) {
                 let code = try await feed.position(of: stream.member).code
-                if stream.rooms == [code] { continue }
+                guard let room = stream.sources[0].room, room != code else { continue }
                 // Only members of the room under its new code may learn that code.
-                if try await feed.hasMoved(stream.rooms[0], to: code) {
+                if try await feed.hasMoved(room, to: code) {
                     stream.end(.moved(code))
                 } else {
                     found(stream, end)

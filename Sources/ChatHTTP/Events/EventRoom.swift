@@ -1,6 +1,6 @@
 import ChatDomain
 
-/// The latest messages of a room that has streams. They are read from the store once for all streams.
+/// The latest messages of a room, or of a topic, that has streams. They are read from the store once for all streams.
 struct EventRoom: Sendable {
     /// The maximum number of messages, and of their bytes, to keep for streams that are slightly behind. Other streams
     /// read from the store.
@@ -8,7 +8,7 @@ struct EventRoom: Sendable {
     private static let maxBytes = 128 * 1024
 
     var streams: Set<EventStream> = []
-    /// `nil` until the members have been counted.
+    /// `nil` until the members have been counted, and for a topic.
     var summary: RoomSummary?
     private var events: [MessageEvent] = []
     /// The message before the first one in memory.

@@ -14,7 +14,7 @@ final class EventSubscription: Sendable {
     deinit { onRelease() }
 }
 
-/// One client's event stream of a room, or of several.
+/// One client's event stream of a room, or of several rooms and topics.
 final class EventStream: Sendable, Hashable {
     /// The reason for the end of a stream.
     enum End: Sendable, Equatable {
@@ -58,11 +58,9 @@ final class EventStream: Sendable, Hashable {
     let admission: Admission
     /// The address that the stream counts for. `nil` for programs on this machine.
     let address: IPAddress?
-    let rooms: [SecretCode]
+    let sources: [StreamSource]
     /// All messages up to this one were stored when the stream was opened.
     let start: MessageID
-    /// The rooms that are topics of UnifiedPush, which the client owns.
-    let pushTopics: Set<SecretCode>
     /// The time without an event after which the stream writes a heartbeat.
     let heartbeat: Duration
     private let clock: MonotonicTime
@@ -70,15 +68,13 @@ final class EventStream: Sendable, Hashable {
     private let state: Mutex<State>
 
     init(
-        member: MemberID, admission: Admission, address: IPAddress?, rooms: [SecretCode],
-        start: MessageID, pushTopics: Set<SecretCode> = [], heartbeat: Duration, clock: MonotonicTime,
-        close: @escaping @Sendable () -> Void
+        member: MemberID, admission: Admission, address: IPAddress?, sources: [StreamSource],
+        start: MessageID, heartbeat: Duration, clock: MonotonicTime, close: @escaping @Sendable () -> Void
     ) {
         self.member = member
         self.address = address
-        self.rooms = rooms
+        self.sources = sources
         self.start = start
-        self.pushTopics = pushTopics
         self.heartbeat = heartbeat
         self.admission = admission
         self.clock = clock
@@ -92,12 +88,25 @@ final class EventStream: Sendable, Hashable {
         hasher.combine(ObjectIdentifier(self))
     }
 
-    var hasSeveralRooms: Bool { rooms.count > 1 }
+    var hasSeveralSources: Bool { sources.count > 1 }
+    /// The rooms among the sources.
+    var rooms: some Sequence<SecretCode> { sources.lazy.compactMap(\.room) }
+    /// The topics of UnifiedPush among the sources.
+    var topics: some Sequence<UnifiedPushTopic> { sources.lazy.compactMap(\.topic) }
 
-    /// Whether the caller may read all rooms. `nil` is a caller whose token or credential has ended.
-    func isOpen(to caller: Caller?) -> Bool {
+    /// Whether the caller may read all sources.
+    ///
+    /// - Parameters:
+    ///   - caller: `nil` if the caller's token or credential has ended.
+    ///   - owned: The topics that the caller owns.
+    func isOpen(to caller: Caller?, owning owned: Set<UnifiedPushTopic>) -> Bool {
         guard let caller else { return false }
-        return rooms.allSatisfy { caller.reads($0) || pushTopics.contains($0) }
+        return sources.allSatisfy { source in
+            switch source {
+            case .room(let code): caller.reads(code)
+            case .topic(let topic): owned.contains(topic)
+            }
+        }
     }
 
     var isOfMember: Bool { if case .member = admission { true } else { false } }

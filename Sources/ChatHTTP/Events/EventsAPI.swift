@@ -49,7 +49,7 @@ struct EventsAPI: Sendable {
             since.map { max($0, position.historyFrom) }.map { $0 > position.last ? position.historyFrom : $0 }
             ?? position.last
         return try streams.open(
-            [StreamRoom(position: position, start: start)], for: holder.member,
+            [StreamStart(position, start: start)], for: holder.member,
             .member(sessionEnd: holder.sessionEnd), as: RoomEvents(isWebSocket: request.asksForWebSocket), address,
             request, context)
     }
@@ -75,9 +75,8 @@ struct EventsAPI: Sendable {
         let newest = try await environment.stores.records.messages(of: room, .newestFirst(before: nil), limit: 1).items
             .first
         let last = newest?.message.id ?? 0
-        let position = RoomPosition(code: room, historyFrom: 0, last: last)
         return try streams.open(
-            [StreamRoom(position: position, start: min(since ?? last, last))], for: caller.writer,
+            [StreamStart(.room(room), last: last, start: min(since ?? last, last))], for: caller.writer,
             .program(secret: secret), as: RoomEvents(isWebSocket: request.asksForWebSocket), address, request, context)
     }
 

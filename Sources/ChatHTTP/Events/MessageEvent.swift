@@ -15,12 +15,12 @@ final class MessageEvent: Sendable {
     }
 
     let message: Message
-    let room: SecretCode
+    let source: StreamSource
     private let forms = Mutex<[Form]>([])
 
-    init(_ message: Message, in room: SecretCode) {
+    init(_ message: Message, in source: StreamSource) {
         self.message = message
-        self.room = room
+        self.source = source
     }
 
     var id: MessageID { message.id }
@@ -29,7 +29,7 @@ final class MessageEvent: Sendable {
         let isOwn = reader == message.sender
         return forms.withLock { forms in
             if let known = forms.first(where: { $0.isOwn == isOwn && $0.key == form.key }) { return known.bytes }
-            let bytes = form.bytes(form.format.message(message, in: room, isOwn: isOwn))
+            let bytes = form.bytes(form.format.message(message, in: source, isOwn: isOwn))
             if forms.count < Self.maxForms { forms.append(Form(key: form.key, isOwn: isOwn, bytes: bytes)) }
             return bytes
         }
@@ -41,11 +41,11 @@ final class MessageEvent: Sendable {
         return forms.withLock { $0.reduce(text) { $0 + $1.bytes.readableBytes } }
     }
 
-    /// Merges the messages of several rooms in the order of their ids.
+    /// Merges the messages of several sources in the order of their ids.
     ///
     /// - Parameters:
-    ///   - pages: The next messages of each room.
-    ///   - limit: The maximum number of messages of a page. After a full page, its room may have more.
+    ///   - pages: The next messages of each source.
+    ///   - limit: The maximum number of messages of a page. After a full page, its source may have more.
     static func merge(_ pages: [some RandomAccessCollection<MessageEvent>], limit: Int) -> [MessageEvent] {
         let last = pages.compactMap { $0.count < limit ? nil : $0.last?.id }.min() ?? .max
         return pages.joined().filter { $0.id <= last }.sorted { $0.id < $1.id }
@@ -63,7 +63,7 @@ struct EventWrite {
 
     init(_ events: some Collection<MessageEvent>, as form: StreamForm, for reader: MemberID) {
         for event in events {
-            if form.format.includes(event.message, in: event.room) {
+            if form.format.includes(event.message, in: event.source) {
                 var more = event.bytes(as: form, for: reader)
                 if last == nil {
                     // The bytes of a single event are not copied: all streams of the room share them.

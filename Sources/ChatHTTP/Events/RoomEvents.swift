@@ -15,7 +15,7 @@ struct RoomEvents: EventFormat {
     /// A comment. Proxies close a connection after a minute of silence.
     func heartbeat() -> String? { ":\n\n" }
 
-    func message(_ message: Message, in room: SecretCode, isOwn: Bool) -> String {
+    func message(_ message: Message, in source: StreamSource, isOwn: Bool) -> String {
         var text =
             isWebSocket
             ? "{\"event\":\"message\",\"id\":\(message.id),\"data\":" : "event: message\nid: \(message.id)\ndata: "

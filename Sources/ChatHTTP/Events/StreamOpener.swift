@@ -18,30 +18,28 @@ struct StreamOpener: Sendable {
     /// Opens a stream and returns its response.
     ///
     /// - Parameters:
-    ///   - rooms: The rooms, at most ``HTTPLimits/streamRooms``. A room that comes again is ignored.
+    ///   - starts: The sources, at most ``HTTPLimits/streamRooms``. A source that comes again is ignored.
     ///   - reader: The reader. For a program, the id under which it posts.
-    ///   - admission: The client's right to read the rooms.
+    ///   - admission: The client's right to read the sources.
     ///   - headers: More headers of the response.
     func open(
-        _ rooms: [StreamRoom], for reader: MemberID, _ admission: EventStream.Admission, as format: any EventFormat,
+        _ starts: [StreamStart], for reader: MemberID, _ admission: EventStream.Admission, as format: any EventFormat,
         extraHeaders headers: HTTPFields = [:], _ address: IPAddress?, _ request: Request, _ context: ChatContext
     ) throws(ChatError) -> Response {
         let form = StreamForm(format, isWebSocket: request.asksForWebSocket)
         var head: HTTPFields = [.contentType: format.contentType, .cacheControl: "no-store", .accelBuffering: "no"]
         if form.isWebSocket { head = try WebSocket.handshake(request.headers) }
-        var seen: Set<SecretCode> = []
-        let rooms = rooms.filter { seen.insert($0.position.code).inserted }
+        var seen: Set<StreamSource> = []
+        let starts = starts.filter { seen.insert($0.source).inserted }
         let subscription = try hub.open(
-            reader, from: address, at: rooms.map(\.position),
-            pushTopics: Set(rooms.filter(\.isPushTopic).map(\.position.code)), admission: admission,
-            heartbeat: form.heartbeatInterval
+            reader, from: address, at: starts, admission: admission, heartbeat: form.heartbeatInterval
         ) { [channel = context.channel] in
             channel.close(promise: nil)
         }
         logger.debug("stream opened", metadata: context.ids.metadata([LogKeys.streams: "\(hub.count)"]))
         return Response(
             status: form.isWebSocket ? .switchingProtocols : .ok, headers: head + headers,
-            body: ResponseBody { [hub, channel = context.channel, starts = rooms.map(\.start)] writer in
+            body: ResponseBody { [hub, channel = context.channel, starts = starts.map(\.start)] writer in
                 let stream = subscription.stream
                 channel.setOption(.writeBufferWaterMark, value: HTTPLimits.streamBuffer).whenFailure { _ in }
                 channel.whenEnding { reason in
@@ -61,7 +59,7 @@ extension EventHub {
     /// Writes events until the stream ends. If an event does not fit into one write with the others, it begins the next
     /// write.
     ///
-    /// - Parameter starts: For each of the stream's rooms, the message after which it begins.
+    /// - Parameter starts: For each of the stream's sources, the message after which it begins.
     fileprivate func follow(
         _ stream: EventStream, from starts: [MessageID], as form: StreamForm,
         into writer: inout any ResponseBodyWriter
@@ -84,7 +82,7 @@ extension EventHub {
                 }
                 if events.isEmpty {
                     // Retention may have deleted the messages in between.
-                    for (room, start) in starts.enumerated() { cursors[room] = max(cursors[room], start) }
+                    for (source, start) in starts.enumerated() { cursors[source] = max(cursors[source], start) }
                 } else {
                     try await write(events[...], after: &cursors, of: stream, as: form, into: &writer)
                 }
@@ -119,7 +117,7 @@ extension EventHub {
             handedOut(last, to: stream)
         }
         for event in events.prefix(some.count) {
-            if let room = stream.rooms.firstIndex(of: event.room) { cursors[room] = event.id }
+            if let source = stream.sources.firstIndex(of: event.source) { cursors[source] = event.id }
         }
     }
 

@@ -22,10 +22,10 @@ extension GotifyAPI {
         guard !rooms.isEmpty else {
             throw ChatError(.unavailable, "There are no rooms yet", retryAfter: .seconds(60))
         }
-        var starts: [StreamRoom] = []
+        var starts: [StreamStart] = []
         for room in rooms { starts.append(try await start(in: room.code, for: caller)) }
         let format = GotifyEvents(
-            applications: Dictionary(rooms.map { ($0.code, $0.id) }, uniquingKeysWith: { first, _ in first }))
+            applications: Dictionary(rooms.map { (.room($0.code), $0.id) }, uniquingKeysWith: { first, _ in first }))
         let address = ClientAddress.find(request, context, trusted: environment.settings.trustedProxies)
         return try streams.open(
             starts, for: caller.reader, .program(secret: secret), as: format, address, request, context)
@@ -57,31 +57,31 @@ extension GotifyAPI {
     }
 
     /// Returns the position after a room's newest message. Hidden messages count: they must not come again.
-    private func start(in room: SecretCode, for caller: Caller) async throws(ChatError) -> StreamRoom {
+    private func start(in room: SecretCode, for caller: Caller) async throws(ChatError) -> StreamStart {
         if let member = caller.member {
             let position = try await environment.stores.feed.position(of: member.member)
-            return StreamRoom(position: position, start: position.last)
+            return StreamStart(position)
         }
         let newest = try await environment.stores.records.messages(of: room, .newestFirst(before: nil), limit: 1)
         let last = newest.items.first?.message.id ?? 0
-        return StreamRoom(position: RoomPosition(code: room, historyFrom: 0, last: last), start: last)
+        return StreamStart(.room(room), last: last, start: last)
     }
 }
 
 /// The events of Gotify's stream: one document for each message, and no others.
 struct GotifyEvents: EventFormat {
     /// The ids of the stream's rooms.
-    let applications: [SecretCode: Int64]
+    let applications: [StreamSource: Int64]
 
     var key: String { "gotify" }
     var heartbeatInterval: Duration { WebSocket.pingInterval }
     var contentType: String { "application/json" }
     var dropsConnection: Bool { true }
 
-    func includes(_ message: Message, in room: SecretCode) -> Bool { applications[room] != nil }
+    func includes(_ message: Message, in source: StreamSource) -> Bool { applications[source] != nil }
 
-    func message(_ message: Message, in room: SecretCode, isOwn: Bool) -> String {
-        JSONValue.object(message.gotify(application: applications[room] ?? 0)).description
+    func message(_ message: Message, in source: StreamSource, isOwn: Bool) -> String {
+        JSONValue.object(message.gotify(application: applications[source] ?? 0)).description
     }
 
     func opening(from start: MessageID) -> String? { nil }

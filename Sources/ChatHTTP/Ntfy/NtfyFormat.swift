@@ -18,8 +18,10 @@ struct NtfyFormat: EventFormat {
         self.topics = topics
         self.filter = filter
         self.now = now
-        // The bytes depend on the room's name.
-        key = "ntfy \(form.rawValue) " + topics.rooms.map { "\($0.code.text)\n\($0.name)" }.joined(separator: "\n")
+        // The bytes depend on the name of the message's source.
+        key =
+            "ntfy \(form.rawValue) "
+            + topics.all.map { "\($0.source.room?.text ?? "")\n\($0.name)" }.joined(separator: "\n")
     }
 
     let heartbeatInterval = Duration.seconds(45)
@@ -39,15 +41,15 @@ struct NtfyFormat: EventFormat {
         message.sender.isProgram ? message.title : message.nickname
     }
 
-    func includes(_ message: Message, in room: SecretCode) -> Bool { filter.includes(message) }
+    func includes(_ message: Message, in source: StreamSource) -> Bool { filter.includes(message) }
 
-    func message(_ message: Message, in room: SecretCode, isOwn: Bool = false) -> String {
+    func message(_ message: Message, in source: StreamSource, isOwn: Bool = false) -> String {
         let push = message.pushBody
         let text = push?.text ?? message.text
         if form == .raw { return String(text.map { $0.isNewline ? " " : $0 }) + "\n" }
         var json = Self.head(
             id: NtfyMessageID.text(message.id), time: message.sentAt, event: "message",
-            topic: topics.name(of: room))
+            topic: topics.name(of: source))
         for (name, value) in [
             ("title", Self.title(of: message)), ("message", text), ("click", message.link),
             ("encoding", push?.isEncoded == true ? "base64" : nil),

@@ -1,9 +1,9 @@
 import ChatDomain
 
-/// Reads the messages of several rooms, the oldest first. Holds only a few of each room.
+/// Reads the messages of several sources, the oldest first. Holds only a few of each.
 struct NtfyHistory: Sendable {
-    private struct Source {
-        let room: SecretCode
+    private struct Reader {
+        let source: StreamSource
         var cursor: MessageID
         var messages: ArraySlice<Message> = []
         var isAtEnd = false
@@ -12,34 +12,34 @@ struct NtfyHistory: Sendable {
     /// The maximum number of messages to read at a time.
     private static let page = 25
 
-    private var sources: [Source]
+    private var readers: [Reader]
     private let last: MessageID
-    private let feed: any RoomFeed
+    private let stores: Stores
 
     /// - Parameter last: The last message to read.
-    init(_ rooms: [StreamRoom], upTo last: MessageID, feed: any RoomFeed) {
-        sources = rooms.map { Source(room: $0.position.code, cursor: $0.start) }
+    init(_ starts: [StreamStart], upTo last: MessageID, _ stores: Stores) {
+        readers = starts.map { Reader(source: $0.source, cursor: $0.start) }
         self.last = last
-        self.feed = feed
+        self.stores = stores
     }
 
-    /// Reads the next messages of the rooms that have none in memory.
+    /// Reads the next messages of the sources that have none in memory.
     mutating func fill() async throws(ChatError) {
-        for index in sources.indices where sources[index].messages.isEmpty && !sources[index].isAtEnd {
-            let (room, cursor) = (sources[index].room, sources[index].cursor)
+        for index in readers.indices where readers[index].messages.isEmpty && !readers[index].isAtEnd {
+            let (source, cursor) = (readers[index].source, readers[index].cursor)
             let found =
-                cursor < last ? try await feed.messages(in: room, after: cursor, limit: Self.page) : []
-            sources[index].messages = found.prefix { $0.id <= last }
-            sources[index].isAtEnd = found.count < Self.page || sources[index].messages.count < found.count
-            sources[index].cursor = found.last?.id ?? cursor
+                cursor < last ? try await stores.messages(in: source, after: cursor, limit: Self.page) : []
+            readers[index].messages = found.prefix { $0.id <= last }
+            readers[index].isAtEnd = found.count < Self.page || readers[index].messages.count < found.count
+            readers[index].cursor = found.last?.id ?? cursor
         }
     }
 
     /// Returns the next message. `nil` at the end.
-    mutating func next() async throws(ChatError) -> (message: Message, room: SecretCode)? {
+    mutating func next() async throws(ChatError) -> (message: Message, source: StreamSource)? {
         try await fill()
-        let heads = sources.indices.compactMap { index in sources[index].messages.first.map { ($0.id, index) } }
+        let heads = readers.indices.compactMap { index in readers[index].messages.first.map { ($0.id, index) } }
         guard let (_, index) = heads.min(by: { $0.0 < $1.0 }) else { return nil }
-        return (sources[index].messages.removeFirst(), sources[index].room)
+        return (readers[index].messages.removeFirst(), readers[index].source)
     }
 }

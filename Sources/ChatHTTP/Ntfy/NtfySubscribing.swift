@@ -24,16 +24,20 @@ extension NtfyAPI {
         guard names.count <= NtfyTopics.most, !names.contains("v1") else {
             throw ChatError.invalid("topics", "must be at most \(NtfyTopics.most), without v1, which is reserved")
         }
-        var rooms: [NtfyTopics.Room] = []
+        var aliased: [String: SecretCode] = [:]
         for name in names {
-            let aliased = try await environment.stores.clients.room(aliased: RoomAlias(stored: name))
-            rooms.append(.init(code: aliased ?? SecretCode(stored: name), name: name, isAlias: aliased != nil))
+            aliased[name] = try await environment.stores.clients.room(aliased: RoomAlias(stored: name))
         }
         // The refusal follows all lookups, so that its time does not depend on which topic exists.
         let caller = try context.caller()
-        let pushTopics = try await UnifiedPushTopics(rooms.filter { !$0.isAlias }.map(\.name), caller, environment)
-        guard rooms.allSatisfy({ pushTopics.contains($0.code) || caller.reads($0.code) }) else { throw Self.forbidden }
-        return NtfyTopics(text: text, rooms: rooms, pushTopics: pushTopics)
+        let pushTopics = try await pushTopics(among: names.filter { aliased[$0] == nil }, of: caller)
+        let topics = names.map { name in
+            let topic = UnifiedPushTopic(name).flatMap { pushTopics.contains($0) ? $0 : nil }
+            let source = topic.map(StreamSource.topic) ?? .room(aliased[name] ?? SecretCode(stored: name))
+            return NtfyTopics.Topic(source: source, name: name, isAlias: aliased[name] != nil)
+        }
+        guard topics.allSatisfy({ $0.source.room.map(caller.reads) ?? true }) else { throw Self.forbidden }
+        return NtfyTopics(text: text, topics)
     }
 
     /// `GET /ntfy/{topics}/auth`
@@ -75,9 +79,10 @@ extension NtfyAPI {
     /// Records that an app polls, so that an upstream server announces messages from now on.
     private func recordPoll(of topics: NtfyTopics) async {
         guard environment.settings.ntfy.hasUpstream else { return }
-        for room in topics.rooms where room.isAlias {
+        for topic in topics.all where topic.isAlias {
+            guard let room = topic.source.room else { continue }
             do throws(ChatError) {
-                try await environment.stores.pollRequests.polled(room.code)
+                try await environment.stores.pollRequests.polled(room)
             } catch {
                 environment.logger.warning("a poll was not recorded", metadata: [LogKeys.cause: "\(error)"])
             }
@@ -93,7 +98,8 @@ extension NtfyAPI {
         }
         do throws(ChatError) {
             return try streams.open(
-                subscription.rooms, for: caller.reader, .program(secret: secret), as: format, address, request, context)
+                subscription.starts, for: caller.reader, .program(secret: secret), as: format, address, request, context
+            )
         } catch {
             var answer = ErrorResponse(error)
             if error.code == .tooManyRequests { answer.ntfyCode = 42903 }
@@ -106,20 +112,20 @@ extension NtfyAPI {
         _ subscription: NtfySubscription, _ format: NtfyFormat, _ caller: Caller
     ) async throws -> Response {
         let feed = environment.stores.feed
-        var history = NtfyHistory(subscription.rooms, upTo: subscription.end, feed: feed)
+        var history = NtfyHistory(subscription.starts, upTo: subscription.end, environment.stores)
         // An error of the first read is an answer. After that it breaks the connection.
         try await history.fill()
         // A client that filters has not fetched the other messages.
-        let readsRooms = !subscription.rooms.allSatisfy(\.isPushTopic)
+        let readsRooms = subscription.starts.contains { $0.source.room != nil }
         let reader = format.filter.isEmpty && readsRooms ? caller.member?.member : nil
         return Response(
             status: .ok,
             headers: [.contentType: format.contentType, .cacheControl: "no-store", .accelBuffering: "no"],
             body: ResponseBody { [history] writer in
                 var (history, text, last) = (history, "", MessageID(0))
-                while let (message, room) = try await history.next() {
+                while let (message, source) = try await history.next() {
                     last = message.id
-                    if format.filter.includes(message) { text += format.message(message, in: room) }
+                    if format.filter.includes(message) { text += format.message(message, in: source) }
                     guard text.utf8.count >= HTTPLimits.streamWrite else { continue }
                     try await writer.write(ByteBuffer(string: text))
                     if let reader { feed.handedOut(last, to: reader) }

@@ -1,13 +1,13 @@
 import ChatDomain
 
-/// The rooms of a subscription, and the messages at which it begins and ends.
+/// The sources of a subscription, and the messages at which it begins and ends.
 struct NtfySubscription: Sendable {
     /// The maximum number of messages of a subscription that begins at a time. After an id, it is complete.
     static let most = 1000
     /// The number of messages of a room to look at together.
     private static let page = 50
 
-    private(set) var rooms: [StreamRoom] = []
+    private(set) var starts: [StreamStart] = []
     /// The last message of a poll.
     private(set) var end: MessageID
 
@@ -19,63 +19,63 @@ struct NtfySubscription: Sendable {
             try await clients.messages(ClientReading(room: room, client: ""), before: nil, limit: 1).first?.message.id
                 ?? 0
         }
-        // A room's messages appear in the order of their ids. Those of different rooms need not.
+        // A source's messages appear in the order of their ids. Those of different sources need not.
         var positions: [RoomPosition] = []
-        var pushes: [SecretCode: [Message]] = [:]
-        for code in topics.rooms.map(\.code) {
-            if topics.pushTopics.contains(code) {
-                let waiting = try await stores.feed.messages(
-                    in: code, after: 0, limit: UnifiedPushLimits.messagesPerTopic)
-                pushes[code] = waiting
-                positions.append(RoomPosition(code: code, historyFrom: 0, last: waiting.last?.id ?? 0))
-            } else if let member = caller.member {
-                positions.append(try await stores.feed.position(of: member.member))
-            } else {
-                positions.append(RoomPosition(code: code, historyFrom: 0, last: try await newest(of: code)))
+        var pushes: [UnifiedPushTopic: [UnifiedPushMessage]] = [:]
+        for topic in topics.all {
+            switch topic.source {
+            case .topic(let topic):
+                pushes[topic] = try await stores.unifiedPush.messages(
+                    in: topic, after: 0, limit: UnifiedPushLimits.messagesPerTopic)
+            case .room(let code):
+                let position =
+                    if let member = caller.member {
+                        try await stores.feed.position(of: member.member)
+                    } else {
+                        RoomPosition(code: code, historyFrom: 0, last: try await newest(of: code))
+                    }
+                positions.append(position)
             }
         }
-        end = positions.map(\.last).max() ?? 0
+        let newestPush = pushes.mapValues { $0.last?.id ?? 0 }
+        end = max(positions.map(\.last).max() ?? 0, newestPush.values.max() ?? 0)
         var start: @Sendable (RoomPosition) -> MessageID = { $0.last }
+        var pushStart: @Sendable (UnifiedPushTopic) -> MessageID = { newestPush[$0] ?? 0 }
         if let id = filter.id.flatMap(NtfyMessageID.message) {
             // No other message meets the condition.
-            start = { _ in id - 1 }
+            (start, pushStart) = ({ _ in id - 1 }, { _ in id - 1 })
             end = min(end, id)
         } else {
             switch since {
             case .none: break
             case .latest:
                 var before: [SecretCode: MessageID] = [:]
-                for position in positions {
-                    let isPush = pushes[position.code] != nil
-                    before[position.code] = (isPush ? position.last : try await newest(of: position.code)) - 1
-                }
+                for position in positions { before[position.code] = try await newest(of: position.code) - 1 }
                 start = { [before] in before[$0.code] ?? 0 }
+                pushStart = { (newestPush[$0] ?? 0) - 1 }
             case .message(let id):
                 // An id after the last message comes from another database.
                 var isKnown = id <= end
                 if !isKnown { isKnown = try await id <= max(newest(of: nil), stores.unifiedPush.lastID()) }
                 guard isKnown else { fallthrough }
-                start = { _ in id }
+                (start, pushStart) = ({ _ in id }, { _ in id })
                 // The client has all earlier pushes.
                 if pushes.values.contains(where: { $0.contains { $0.id <= id } }) {
-                    try await stores.unifiedPush.confirm(id, in: Array(topics.pushTopics.topics))
+                    try await stores.unifiedPush.confirm(id, in: Array(pushes.keys))
                 }
             case .all, .time:
                 let time: Timestamp? = if case .time(let time) = since { time } else { nil }
-                let first = try await Self.first(
-                    of: positions.filter { pushes[$0.code] == nil }, since: time, clients)
-                start = { [pushes] position in
-                    guard let waiting = pushes[position.code] else { return first.map { $0 - 1 } ?? position.last }
-                    let wanted = waiting.first { push in time.map { push.sentAt >= $0 } ?? true }
-                    return wanted.map { $0.id - 1 } ?? position.last
+                let first = try await Self.first(of: positions, since: time, clients)
+                start = { position in first.map { $0 - 1 } ?? position.last }
+                pushStart = { [pushes] topic in
+                    let wanted = pushes[topic]?.first { push in time.map { push.sentAt >= $0 } ?? true }
+                    return wanted.map { $0.id - 1 } ?? newestPush[topic] ?? 0
                 }
             }
         }
-        rooms = positions.map { position in
-            StreamRoom(
-                position: position, start: max(position.historyFrom, start(position)),
-                isPushTopic: pushes[position.code] != nil)
-        }
+        starts =
+            positions.map { StreamStart($0, start: max($0.historyFrom, start($0))) }
+            + pushes.keys.map { StreamStart(.topic($0), last: newestPush[$0] ?? 0, start: pushStart($0)) }
     }
 
     /// Returns the first of the newest ``most`` messages since a time. `nil` if there is none.

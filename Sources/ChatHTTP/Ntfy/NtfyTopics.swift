@@ -5,8 +5,8 @@ struct NtfyTopics: Sendable {
     /// The maximum number of topics in one request.
     static let most = 20
 
-    struct Room: Sendable {
-        let code: SecretCode
+    struct Topic: Sendable {
+        let source: StreamSource
         /// The name as the client wrote it.
         let name: String
         let isAlias: Bool
@@ -14,19 +14,16 @@ struct NtfyTopics: Sendable {
 
     /// The names as the client wrote them, joined by commas.
     let text: String
-    /// The rooms, each with the first of its names. A room may have two: its code and its alias.
-    let rooms: [Room]
-    /// The rooms that are topics of UnifiedPush.
-    let pushTopics: UnifiedPushTopics
+    /// The topics, each with the first of its names. A room may have two: its code and its alias.
+    let all: [Topic]
 
-    init(text: String, rooms: [Room], pushTopics: UnifiedPushTopics = UnifiedPushTopics()) {
+    init(text: String, _ topics: [Topic]) {
         self.text = text
-        self.pushTopics = pushTopics
-        var seen: Set<SecretCode> = []
-        self.rooms = rooms.filter { seen.insert($0.code).inserted }
+        var seen: Set<StreamSource> = []
+        all = topics.filter { seen.insert($0.source).inserted }
     }
 
-    func name(of room: SecretCode) -> String { rooms.first { $0.code == room }?.name ?? text }
+    func name(of source: StreamSource) -> String { all.first { $0.source == source }?.name ?? text }
 
     /// Whether a text is one or more names, joined by commas.
     static func areNames(_ text: Substring) -> Bool {

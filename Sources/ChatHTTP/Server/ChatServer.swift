@@ -85,8 +85,7 @@ package struct ChatServer: Service {
         shortage = ConnectionShortage(metrics: metrics.limits, clock: clock, logger: logger)
         // One eighth of the connections is reserved for requests.
         let hub = EventHub(
-            feed: environment.stores.feed, tokens: environment.stores.tokens,
-            clients: environment.stores.clients, maxStreams: configuration.maximumConnections / 8 * 7,
+            stores: environment.stores, maxStreams: configuration.maximumConnections / 8 * 7,
             clocks: environment.clocks, metrics: metrics.limits, logger: logger)
         self.hub = hub
         let health = Health(environment)

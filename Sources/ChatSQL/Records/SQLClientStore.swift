@@ -246,11 +246,11 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
         return room
     }
 
-    /// Holds the room's lock (`RoomLock.room` over PostgreSQL). `ON CONFLICT` alone would use up an id each time.
+    /// Holds the room's lock. `ON CONFLICT` alone would use up an id each time.
     private static func makeRow(
         of code: SecretCode, now: Timestamp, _ transaction: Database.Transaction
     ) throws {
-        try transaction.lock(code.text)
+        try transaction.lock(room: code)
         try transaction.run(
             """
             INSERT INTO rooms (secret_code, time_created) SELECT CAST($1 AS text), at($2)

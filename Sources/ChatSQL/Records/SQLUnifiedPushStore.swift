@@ -7,9 +7,9 @@ package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore
 
     private let database: Database
     /// Reports a topic with a new push, for a database whose transactions cannot announce.
-    private let onPost: @Sendable (MessageID, SecretCode) -> Void
+    private let onPost: @Sendable (MessageID, UnifiedPushTopic) -> Void
 
-    package init(database: Database, onPost: @escaping @Sendable (MessageID, SecretCode) -> Void = { _, _ in }) {
+    package init(database: Database, onPost: @escaping @Sendable (MessageID, UnifiedPushTopic) -> Void = { _, _ in }) {
         self.database = database
         self.onPost = onPost
     }
@@ -52,6 +52,14 @@ package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore
             let found = try Self.find(topics, owner, now: now, transaction).claims
             return Dictionary(topics.map { ($0, found[$0] ?? .foreign) }) { first, _ in first }
         }
+    }
+
+    package func owned(
+        _ topics: [UnifiedPushTopic], by owner: UnifiedPushOwner
+    ) async throws(ChatError) -> Set<UnifiedPushTopic> {
+        let now = database.now()
+        let claims = try await database.read { try Self.find(topics, owner, now: now, $0).claims }
+        return Set(claims.filter { $0.value == .owned }.keys)
     }
 
     /// Returns the topics that have an owner or are rooms.
@@ -108,10 +116,10 @@ package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore
                 INSERT INTO unifiedpush_messages (message_id, topic, size, time_sent, body)
                 VALUES ($1, $2, $3, at($4), $5)
                 """, [.int(id), .text(topic.text), .int(body.count), .time(now), .bytes(body)])
-            transaction.announce(.messages(topic.code))
+            transaction.announce(.topic(topic))
             return .stored(id)
         } committed: { [onPost] receipt in
-            if case .stored(let id) = receipt { onPost(id, topic.code) }
+            if case .stored(let id) = receipt { onPost(id, topic) }
         }
     }
 

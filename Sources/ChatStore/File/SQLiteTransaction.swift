@@ -60,6 +60,8 @@ package struct SQLiteTransaction: SQLTransaction {
     /// The file has one writer.
     package func lock(_ name: String) {}
 
+    package func lock(room: SecretCode) {}
+
     package func announce(_ change: SharedChange) {}
 
     /// Binds by the parameters' numbers: a statement may use one twice, and in any order.

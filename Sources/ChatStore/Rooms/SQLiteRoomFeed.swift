@@ -95,6 +95,9 @@ package final class SQLiteRoomFeed: RoomFeed {
     /// Adds a new message. Must be called in the order of the commits, on the writer's thread.
     func note(_ message: MessageID, in room: SecretCode) { changes.note(message, in: room) }
 
+    /// Adds a new push of UnifiedPush, like a message.
+    func note(_ push: MessageID, in topic: UnifiedPushTopic) { changes.note(push, in: topic) }
+
     /// Adds the unknown changes of another process, among them messages up to this one.
     func noteOthers(upTo message: MessageID) { changes.noteOthers(upTo: message) }
 

@@ -11,6 +11,8 @@ struct Announcement: Sendable, Hashable {
     var apps: Set<String> = []
     /// Rooms with new messages.
     var messages: Set<String> = []
+    /// Topics of UnifiedPush with new pushes.
+    var topics: Set<String> = []
     /// Rooms that members have joined or left.
     var memberships: Set<String> = []
     /// Members who have joined or left; those of them who were removed; rooms whose members were all removed.
@@ -38,7 +40,9 @@ struct Announcement: Sendable, Hashable {
     fileprivate var halves: [Announcement]? {
         var (first, second) = (self, self)
         var isDivided = false
-        for path in [\Announcement.apps, \.messages, \.memberships, \.members, \.removed, \.closed, \.read] {
+        for path in [
+            \Announcement.apps, \.messages, \.topics, \.memberships, \.members, \.removed, \.closed, \.read,
+        ] {
             let names = Array(self[keyPath: path])
             isDivided = isDivided || names.count > 1
             first[keyPath: path] = Set(names.prefix(names.count / 2))
@@ -141,6 +145,7 @@ struct AnnouncementChannel: Sendable {
         var all: Bool?
         var apps: Set<String>?
         var messages: Set<String>?
+        var topics: Set<String>?
         var memberships: Set<String>?
         var members: Set<String>?
         var removed: Set<String>?
@@ -155,9 +160,10 @@ struct AnnouncementChannel: Sendable {
         func named<Names: Collection>(_ names: Names) -> Names? { names.isEmpty ? nil : names }
         let payload = Payload(
             all: announcement.everything ? true : nil, apps: named(announcement.apps),
-            messages: named(announcement.messages), memberships: named(announcement.memberships),
-            members: named(announcement.members), removed: named(announcement.removed),
-            closed: named(announcement.closed), deleted: named(announcement.deleted), read: named(announcement.read),
+            messages: named(announcement.messages), topics: named(announcement.topics),
+            memberships: named(announcement.memberships), members: named(announcement.members),
+            removed: named(announcement.removed), closed: named(announcement.closed),
+            deleted: named(announcement.deleted), read: named(announcement.read),
             jobs: announcement.jobs ? true : nil, tokens: announcement.tokens ? true : nil)
         let own = sender.current
         // Cannot fail: strings, numbers and flags can always be encoded, and a key of 256 bits is always valid.
@@ -181,6 +187,7 @@ struct AnnouncementChannel: Sendable {
         announcement.everything = read.all ?? false
         announcement.apps = read.apps ?? []
         announcement.messages = read.messages ?? []
+        announcement.topics = read.topics ?? []
         announcement.memberships = read.memberships ?? []
         announcement.members = read.members ?? []
         announcement.removed = read.removed ?? []

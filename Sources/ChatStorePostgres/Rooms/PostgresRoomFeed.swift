@@ -137,8 +137,8 @@ package final class PostgresRoomFeed: RoomFeed {
 
 extension Announcement {
     fileprivate var concernsRooms: Bool {
-        everything || !messages.isEmpty || !memberships.isEmpty || !members.isEmpty || !closed.isEmpty
-            || !deleted.isEmpty || !read.isEmpty
+        everything || !messages.isEmpty || !topics.isEmpty || !memberships.isEmpty || !members.isEmpty
+            || !closed.isEmpty || !deleted.isEmpty || !read.isEmpty
     }
 }
 
@@ -148,6 +148,7 @@ extension RoomChanges {
         func ids(_ texts: Set<String>) -> some Sequence<MemberID> { texts.lazy.map(MemberID.init(stored:)) }
         if announcement.everything { isUnknown = true }
         messages.formUnion(codes(announcement.messages))
+        topics.formUnion(announcement.topics.lazy.compactMap { UnifiedPushTopic($0) })
         memberships.formUnion(codes(announcement.memberships))
         members.formUnion(ids(announcement.members))
         removed.formUnion(ids(announcement.removed))

@@ -1,4 +1,4 @@
-import ChatDomain
+package import ChatDomain
 package import ChatSQL
 
 /// A transaction on one connection. Statements are queued and sent together when the caller reads a result. BEGIN goes
@@ -62,15 +62,14 @@ package final class PostgresTransaction: SQLTransaction {
         }
     }
 
-    /// Holds the lock until the transaction ends.
-    package func lock(_ name: String) {
-        pipeline("SELECT pg_advisory_xact_lock(hashtextextended($1::text, 0))", [.text(name)])
-    }
+    package func lock(_ name: String) { lock([(.named, name)]) }
+
+    package func lock(room: SecretCode) { lock([(.room, room.text)]) }
 
     package func announce(_ change: SharedChange) {
         switch change {
         case .tokens: announcement.tokens = true
-        case .messages(let code): announcement.messages.insert(code.text)
+        case .topic(let topic): announcement.topics.insert(topic.text)
         case .room(let code): announcement.memberships.insert(code.text)
         case .pushes(let apps): announcement.apps.formUnion(apps.map(\.text))
         }

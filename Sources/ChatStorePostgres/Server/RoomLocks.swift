@@ -18,6 +18,8 @@ enum RoomLock: Int64, Sendable {
     /// Shared by clients that join or update a member from an address; exclusive for banning it. Taken after the locks
     /// of members and devices.
     case address = 4
+    /// Taken by work that is not about a room. Apart from ``room``, because a room's code can be any text.
+    case named = 5
 }
 
 extension PostgresTransaction {

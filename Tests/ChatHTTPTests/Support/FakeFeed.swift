@@ -45,9 +45,9 @@ final class FakeFeed: RoomFeed {
         }
     }
 
-    /// Makes reads of a name succeed, without a room.
-    func allow(_ name: SecretCode) {
-        state.withLock { $0.messages[name, default: []] += [] }
+    /// Reports a topic of UnifiedPush with a new push.
+    func pushed(to topic: UnifiedPushTopic) {
+        change { $0.changes.topics.insert(topic) }
     }
 
     /// Removes a member from its room. The member need not have joined.

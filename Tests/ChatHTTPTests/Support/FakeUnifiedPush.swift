@@ -28,6 +28,14 @@ final class FakeUnifiedPush: UnifiedPushStore {
         }
     }
 
+    func owned(
+        _ topics: [UnifiedPushTopic], by owner: UnifiedPushOwner
+    ) async throws(ChatError) -> Set<UnifiedPushTopic> {
+        state.withLock { state in
+            Set(topics.filter { state.owners[$0] == owner && !state.rooms.contains($0) })
+        }
+    }
+
     func post(_ body: [UInt8], to topic: UnifiedPushTopic) async throws(ChatError) -> UnifiedPushReceipt {
         state.withLock { state in
             if state.rooms.contains(topic) { return .room }
