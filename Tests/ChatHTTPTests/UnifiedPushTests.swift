@@ -97,8 +97,65 @@ struct UnifiedPushTests {
         let (relay, store) = try Self.relay()
         let topic = try Self.topic()
         store.unifiedPush.state.withLock { _ = $0.rooms.insert(topic) }
-        #expect(try await Self.push(relay, [1]).status == .forbidden)
         #expect(try await Self.poll(relay).status == .forbidden)
+    }
+
+    @Test("Without a credential, a room's name gets the same answer as a name that nobody uses")
+    func oracle() async throws {
+        let (relay, store) = try Self.relay()
+        let topic = try Self.topic()
+        store.unifiedPush.state.withLock { state in
+            state.rooms.insert(topic)
+            state.owners[topic] = .member(1)
+        }
+        func answers(_ name: String) async throws -> [String] {
+            let body = Array(
+                #"{"notification":{"devices":[{"pushkey":"https://chat.example.org/\#(name)"}]}}"#.utf8)
+            return try await [
+                Self.push(relay, [1], to: "/ntfy/\(name)"), Self.push(relay, [1], to: "/ntfy/\(name)", .put),
+                Self.push(relay, body, to: Self.matrix), relay.send(.get, "/ntfy/\(name)/auth"),
+            ].map { "\($0.status.code) \($0.text)" }
+        }
+        let room = try await answers(Self.name)
+        #expect(room == (try await answers("upZZZZzzzz0123")))
+        #expect(room.map { $0.prefix(3) } == ["507", "507", "507", "401"])
+    }
+
+    @Test("Pushes to topics without a subscriber count as guesses; other pushes pass")
+    func guesses() async throws {
+        var (relay, store) = try Self.relay()
+        relay.clock = TestClock()
+        let (topic, other, burst) = (try Self.topic(), "upZZZZzzzz0123", HTTPLimits.wrongTokens.burst)
+        store.unifiedPush.state.withLock { $0.owners[topic] = .member(1) }
+        let statuses = try await relay.requests { send in
+            var statuses: [Int] = []
+            for _ in 0...burst { statuses.append(try await send(.post, "/ntfy/\(other)", [:], [1]).status.code) }
+            statuses.append(try await send(.post, "/ntfy/\(Self.name)", [:], [1]).status.code)
+            return statuses
+        }
+        #expect(statuses == Array(repeating: 507, count: burst) + [429, 200])
+    }
+
+    @Test("Claims of topics count towards the limit on joins, but not those of the caller's own topics")
+    func claims() async throws {
+        var (relay, store) = try Self.relay()
+        relay.settings.joinRate = RateLimit(perSecond: 0.001, burst: 2)
+        relay.clock = TestClock()
+        let room = try #require(UnifiedPushTopic("upcomingevents"))
+        store.unifiedPush.state.withLock { _ = $0.rooms.insert(room) }
+        let names = ["upAAAAaaaa0001", room.text, "upAAAAaaaa0003", "upAAAAaaaa0001"]
+        let statuses = try await relay.listening { port in
+            try await RawConnection.open(port: port) { connection in
+                var statuses: [Int] = []
+                for name in names {
+                    try await connection.write(
+                        "GET /ntfy/\(name)/auth HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer pcc_ann\r\n\r\n")
+                    statuses.append(try await connection.answer().status)
+                }
+                return statuses
+            }
+        }
+        #expect(statuses == [200, 403, 429, 200])
     }
 
     @Test("Without the setting there is no UnifiedPush")

@@ -60,6 +60,7 @@ struct UnifiedPushPortTests {
         #expect(try await pushes.claim([topic, topic], for: first) == [topic: .owned], "a request may name it twice")
         #expect(try await pushes.claim([topic, other], for: second) == [topic: .foreign, other: .owned])
         #expect(try await pushes.claim([topic, other], for: first) == [topic: .owned, other: .foreign])
+        #expect(try await pushes.owned([topic, other], by: first) == [topic])
         let chat = try await store.stores.rooms.post(StoreFixture.post(1, "chat")).message
         let one = try await post("1", to: topic, in: store)
         let two = try await post("2", to: topic, in: store)
@@ -99,7 +100,8 @@ struct UnifiedPushPortTests {
         _ = try await store.stores.unifiedPush.claim([topic], for: first)
         try await store.stores.rooms.join(StoreFixture.join(2, topic.text))
         #expect(try await store.stores.unifiedPush.claim([topic], for: first) == [topic: .room])
-        #expect(try await store.stores.unifiedPush.post([1], to: topic) == .room)
+        #expect(try await store.stores.unifiedPush.owned([topic], by: first).isEmpty)
+        #expect(try await store.stores.unifiedPush.post([1], to: topic) == .noOwner)
     }
 
     @Test("The number of topics of an owner, and of pushes of a topic, is limited", arguments: StoreKind.allCases)

@@ -34,10 +34,8 @@ package enum UnifiedPushClaim: Sendable, Hashable {
 /// The answer to a push.
 package enum UnifiedPushReceipt: Sendable, Hashable {
     case stored(MessageID)
-    /// The topic has no subscriber.
+    /// The topic has no subscriber, or a room has its name.
     case noOwner
-    /// A room has this code.
-    case room
     /// All topics together have ``UnifiedPushLimits/totalBytes``.
     case full
 }

@@ -4,15 +4,27 @@ extension NtfyAPI {
     /// Finds the topics of UnifiedPush among names that are not aliases. Makes the caller the owner of those that have
     /// none. A room whose messages the caller reads wins against a topic of its name.
     ///
-    /// - Throws: ``forbidden`` for the topic of another owner, or if the caller cannot own topics.
+    /// - Throws: ``forbidden`` for the topic of another owner, or if the caller cannot own topics. An error if the
+    ///   address has claimed too many topics.
     func pushTopics(
-        among names: [String], of caller: Caller
+        among names: [String], of caller: Caller, from address: IPAddress?
     ) async throws(ChatError) -> Set<UnifiedPushTopic> {
         guard environment.settings.ntfy.unifiedPush else { return [] }
         let named = names.compactMap { $0 == caller.onlyRoom?.text ? nil : UnifiedPushTopic($0) }
         guard !named.isEmpty else { return [] }
         guard let owner = caller.pushOwner else { throw Self.forbidden }
-        let claims = try await environment.stores.unifiedPush.claim(named, for: owner)
+        let store = environment.stores.unifiedPush
+        var guesses: [RequestLimiter.CountedJoin] = []
+        var isAnswered = false
+        defer { if !isAnswered { guesses.forEach(limiter.refund) } }
+        // The answer tells whether a room has the name, except to callers that may read every room.
+        if caller.onlyRoom != nil, let address, let limit = environment.settings.joinRate {
+            for _ in Set(named).subtracting(try await store.owned(named, by: owner)) {
+                guesses.append(try limiter.admitJoin(address, limit: limit))
+            }
+        }
+        let claims = try await store.claim(named, for: owner)
+        isAnswered = true
         guard !claims.values.contains(.foreign) else { throw Self.forbidden }
         return Set(claims.filter { $0.value == .owned }.keys)
     }

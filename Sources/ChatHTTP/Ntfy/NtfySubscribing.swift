@@ -17,7 +17,7 @@ extension NtfyAPI {
     // MARK: - Topics
 
     /// Returns the topics in the path, if the caller may read them all.
-    private func topics(_ context: ChatContext) async throws -> NtfyTopics {
+    private func topics(_ context: ChatContext, from address: IPAddress?) async throws -> NtfyTopics {
         let text = try Self.topic(context)
         guard NtfyTopics.areNames(text[...]) else { throw ErrorResponse.notFound }
         let names = text.split(separator: ",").map { String($0) }
@@ -30,7 +30,7 @@ extension NtfyAPI {
         }
         // The refusal follows all lookups, so that its time does not depend on which topic exists.
         let caller = try context.caller()
-        let pushTopics = try await pushTopics(among: names.filter { aliased[$0] == nil }, of: caller)
+        let pushTopics = try await pushTopics(among: names.filter { aliased[$0] == nil }, of: caller, from: address)
         let topics = names.map { name in
             let topic = UnifiedPushTopic(name).flatMap { pushTopics.contains($0) ? $0 : nil }
             let source = topic.map(StreamSource.topic) ?? .room(aliased[name] ?? SecretCode(stored: name))
@@ -42,8 +42,7 @@ extension NtfyAPI {
 
     /// `GET /ntfy/{topics}/auth`
     func authorize(_ request: Request, _ context: ChatContext) async throws -> Response {
-        try admitAddress(request, context)
-        _ = try await topics(context)
+        _ = try await topics(context, from: try admitAddress(request, context))
         return Responses.json(["success": .bool(true)])
     }
 
@@ -54,7 +53,7 @@ extension NtfyAPI {
         as form: NtfyFormat.Form, _ request: Request, _ context: ChatContext
     ) async throws -> Response {
         let address = try admitAddress(request, context)
-        let (topics, caller) = (try await topics(context), try context.caller())
+        let (topics, caller) = (try await topics(context, from: address), try context.caller())
         let parameters = NtfyParameters(request)
         let isPoll = parameters.flag(.poll)
         let since = try NtfySince(parameters[.since], isPoll: isPoll, now: environment.now())

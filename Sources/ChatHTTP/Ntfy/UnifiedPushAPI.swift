@@ -75,10 +75,10 @@ struct UnifiedPushAPI: Sendable {
     /// `POST` or `PUT /ntfy/{topic}` without credentials
     func push(_ request: Request, _ context: ChatContext) async throws -> Response {
         guard let topic = UnifiedPushTopic(Self.lastName(of: request)) else { throw ErrorResponse.notFound }
-        try admitAddress(of: request, context)
+        let address = try admitAddress(of: request, context)
         try admit(topic)
         let body = try await RequestBody.read(request, limit: UnifiedPushLimits.body)
-        let id = try await store(body, topic, context)
+        let id = try await store(body, topic, from: address, context)
         let message = Message(UnifiedPushMessage(id: id, body: body, sentAt: environment.now()))
         let (text, isEncoded) = message.pushBody ?? (message.text, true)
         var response: JSONObject = [
@@ -89,11 +89,11 @@ struct UnifiedPushAPI: Sendable {
         return Responses.json(response)
     }
 
-    private func admitAddress(of request: Request, _ context: ChatContext) throws(ChatError) {
+    private func admitAddress(of request: Request, _ context: ChatContext) throws(ChatError) -> IPAddress? {
         let settings = environment.settings
-        if let address = ClientAddress.find(request, context, trusted: settings.trustedProxies) {
-            try limiter.admit(address, limit: settings.addressRate)
-        }
+        let address = ClientAddress.find(request, context, trusted: settings.trustedProxies)
+        if let address { try limiter.admit(address, limit: settings.addressRate) }
+        return address
     }
 
     private func admit(_ topic: UnifiedPushTopic) throws(ChatError) {
@@ -102,8 +102,10 @@ struct UnifiedPushAPI: Sendable {
         }
     }
 
+    /// A topic without a subscriber counts as a guess, like a wrong token. The answer is the same for a room, and a
+    /// server error, because the servers of apps forget a phone after a client's error.
     private func store(
-        _ body: [UInt8], _ topic: UnifiedPushTopic, _ context: ChatContext
+        _ body: [UInt8], _ topic: UnifiedPushTopic, from address: IPAddress?, _ context: ChatContext
     ) async throws -> MessageID {
         switch try await environment.stores.unifiedPush.post(body, to: topic) {
         case .stored(let id):
@@ -111,10 +113,10 @@ struct UnifiedPushAPI: Sendable {
                 "push accepted", metadata: context.ids.metadata([LogKeys.message: "\(id)"]))
             return id
         case .noOwner:
+            try limiter.countWrongToken(address)
             throw ErrorResponse.insufficientStorage("No app has subscribed to this topic")
         case .full:
             throw ErrorResponse.insufficientStorage("Too many pushes wait for apps that are offline")
-        case .room: throw NtfyAPI.forbidden
         }
     }
 
@@ -124,7 +126,7 @@ struct UnifiedPushAPI: Sendable {
     func pushFromMatrix(_ request: Request, _ context: ChatContext) async throws -> Response {
         try requireOn()
         let baseURL = try baseURL()
-        try admitAddress(of: request, context)
+        let address = try admitAddress(of: request, context)
         let body = try await RequestBody.read(request, limit: UnifiedPushLimits.body)
         let notification = (try? JSONValue(parsing: String(decoding: body, as: UTF8.self)))?
             .object?["notification"]?.object
@@ -137,7 +139,7 @@ struct UnifiedPushAPI: Sendable {
             return Responses.json(["rejected": .texts([key])])
         }
         try admit(topic)
-        _ = try await store(body, topic, context)
+        _ = try await store(body, topic, from: address, context)
         return Responses.json(["rejected": .array([])])
     }
 

@@ -96,12 +96,12 @@ package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore
 
     package func post(_ body: [UInt8], to topic: UnifiedPushTopic) async throws(ChatError) -> UnifiedPushReceipt {
         // The read refuses most strangers without a write transaction.
-        if let refusal = try await database.read({ try Self.refusal(topic, $0) }) { return refusal }
+        guard try await database.read({ try Self.isOwned(topic, $0) }) else { return .noOwner }
         let now = database.now()
         return try await database.write(as: .answerOnce) { transaction -> UnifiedPushReceipt in
             // The ids of pushes increase in the order of their commits: an app confirms all its topics with one id.
             try transaction.lock("unifiedpush")
-            if let refusal = try Self.refusal(topic, transaction) { return refusal }
+            guard try Self.isOwned(topic, transaction) else { return .noOwner }
             try transaction.run(
                 """
                 DELETE FROM unifiedpush_messages WHERE topic = $1 AND message_id <= (
@@ -123,13 +123,12 @@ package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore
         }
     }
 
-    /// Returns the reason why a push is not stored. `nil` if there is none.
-    private static func refusal(
-        _ topic: UnifiedPushTopic, _ transaction: Database.Transaction
-    ) throws -> UnifiedPushReceipt? {
-        if try transaction.row("\(rooms) = $1 LIMIT 1", [.text(topic.text)]) != nil { return .room }
-        let row = try transaction.row("SELECT 1 FROM unifiedpush_topics WHERE topic = $1", [.text(topic.text)])
-        return row == nil ? .noOwner : nil
+    /// Returns whether a topic has an owner and no room has its name. Looks for a room only after it has found the
+    /// owner: the time of a refusal then does not tell a stranger which rooms exist.
+    private static func isOwned(_ topic: UnifiedPushTopic, _ transaction: Database.Transaction) throws -> Bool {
+        let name = [SQLValue.text(topic.text)]
+        return try transaction.row("SELECT 1 FROM unifiedpush_topics WHERE topic = $1", name) != nil
+            && transaction.row("\(rooms) = $1 LIMIT 1", name) == nil
     }
 
     package func messages(

@@ -38,8 +38,7 @@ final class FakeUnifiedPush: UnifiedPushStore {
 
     func post(_ body: [UInt8], to topic: UnifiedPushTopic) async throws(ChatError) -> UnifiedPushReceipt {
         state.withLock { state in
-            if state.rooms.contains(topic) { return .room }
-            guard state.owners[topic] != nil else { return .noOwner }
+            guard state.owners[topic] != nil, !state.rooms.contains(topic) else { return .noOwner }
             if state.isFull { return .full }
             state.last += 1
             state.messages[topic, default: []].append(
