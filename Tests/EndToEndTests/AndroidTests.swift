@@ -137,6 +137,42 @@ extension EndToEnd {
             #expect(active.contains(stays.address) && !active.contains(goes.address))
         }
 
+        @Test("Three phones over their quota do not delay a fourth")
+        func busyPhones() async throws {
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
+            func notify(_ phones: [Phone]) async throws {
+                for phone in phones {
+                    let (status, answer) = try await relay.admin("PUT", "/v1/devices/\(phone.address)")
+                    #expect(status == 201, "\(answer)")
+                }
+                let tokens = phones.map { "\"\($0.address)\"" }.joined(separator: ",")
+                let (status, answer) = try await relay.admin(
+                    "POST", "/v1/notifications", #"{"to":{"tokens":[\#(tokens)]},"app":"android","alert":"hello"}"#)
+                #expect(status == 202, "\(answer)")
+            }
+            var busy: [Phone] = []
+            for _ in 0..<3 { busy.append(try await phone(sandbox)) }
+            for phone in busy {
+                try await sandbox.fault(
+                    [
+                        "action": "status", "reason": "QUOTA_EXCEEDED", "retry_after": 60, "token": phone.token,
+                        "times": 1000,
+                    ], protocol: "fcm")
+            }
+            try await notify(busy)
+            try await eventually("Google has refused all three") {
+                try relay.count("SELECT count(*) FROM push_queue WHERE attempts = 1 AND reason = 'QUOTA_EXCEEDED'") == 3
+            }
+            let healthy = try await phone(sandbox)
+            try await notify([healthy])
+            // A pause of the app would last a minute, and would be renewed after it.
+            try await eventually("the fourth phone has its message", within: .seconds(45)) {
+                try await sandbox.accepted()[healthy.token] == 1
+            }
+        }
+
         @Test("`check --send` proves the service account")
         func check() async throws {
             let folder = try Folder()

@@ -29,7 +29,7 @@ struct HTTP2Limits: Sendable {
     /// sick (pushy#408).
     static let serverErrors = 10
     /// The age from which a connection is replaced for that reason. In an outage, each new one fails like the last one.
-    static let sickAge = TimeAmount.seconds(5)
+    var sickAge = TimeAmount.seconds(5)
     /// The maximum number of open streams until the peer has accepted the credentials.
     var unconfirmedStreams = 1
     /// The number of streams after which a connection is replaced, long before the stream ids run out at 2^30 streams.
@@ -380,7 +380,7 @@ struct HTTP2ConnectionState: Sendable {
 
     /// Retires the connection if it brings only server errors. Another one may lead to a server that works.
     private mutating func retireIfSick(now: NIODeadline) {
-        guard serverErrors >= HTTP2Limits.serverErrors, now - beganAt >= HTTP2Limits.sickAge else { return }
+        guard serverErrors >= HTTP2Limits.serverErrors, now - beganAt >= limits.sickAge else { return }
         retire(.serverErrors)
     }
 

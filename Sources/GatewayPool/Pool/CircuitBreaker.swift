@@ -4,7 +4,7 @@ import Synchronization
 
 /// Pauses sending on all connections of an app while its push service accepts nothing.
 ///
-/// A refusal may concern only its device: a token whose pushes fail with 500, or a busy phone with a quota of its own.
+/// A refusal may concern only its device: a token whose pushes fail with 500, or a busy phone beyond its quota.
 /// So a pause starts only after refusals of many distinct devices without a success between them. After the pause, a
 /// round of tests follows: a few pushes to distinct devices, those with the fewest refusals first (``ServiceTest``).
 /// The first success ends the pause. A round without a success starts a longer pause and a larger round, so that even

@@ -237,6 +237,35 @@ struct HTTP2GatewayTests {
         await fixture.end()
     }
 
+    @Test("After ten server errors in a row, the test goes over a new connection")
+    func sickConnection() async throws {
+        let sick = Mutex<ObjectIdentifier?>(nil)
+        let clock = TestClock()
+        let fixture = try await HTTP2GatewayFixture(clock: clock, adjust: { $0.limits.sickAge = .zero }) {
+            request, peer in
+            let peerID = ObjectIdentifier(peer.channel)
+            let isSick = sick.withLock { sick in
+                if sick == nil { sick = peerID }
+                return sick == peerID
+            }
+            if isSick {
+                peer.refuse(request.stream, ProviderRefusal(.internalServerError))
+            } else {
+                peer.accept(request.stream)
+            }
+        }
+        let first = try await fixture.slot()
+        let outcomes = await fixture.outcomes(try fixture.write(first, 10))
+        #expect(outcomes == Array(repeating: .retry(reason: "InternalServerError"), count: 10))
+        async let waiting = fixture.slot()
+        _ = await clock.advanceToNextWakeUp()
+        let slot = try await waiting
+        #expect(slot.connection != first.connection)
+        #expect(slot.test != nil)
+        #expect(await fixture.outcomes(try fixture.write(slot)) == [.accepted])
+        await fixture.end()
+    }
+
     @Test("A probe has a connection of its own: other pushes use another one until all its responses have come")
     func probe() async throws {
         let held = Mutex<[(Int, ScriptedPeer)]>([])

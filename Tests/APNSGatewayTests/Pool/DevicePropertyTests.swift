@@ -90,7 +90,7 @@ struct DevicePropertyTests {
             now = now + Self.step
             let arrived = responses.filter { $0.at <= now }
             responses.removeAll { $0.at <= now }
-            // Each response arrives by itself, so that a success does not hide the others.
+            // Each response is recorded alone, so that a success does not hide the others.
             for response in arrived { receive(response) }
             dispatch()
         }
