@@ -4,7 +4,8 @@ import NIOSSL
 
 /// Describes for operators why a connection failed. The texts of NIO and BoringSSL are for developers.
 package enum ConnectionFailure {
-    package static func text(_ error: any Error) -> String {
+    /// - Parameter wasUp: Whether the peer has spoken on the connection, and not only during its handshake.
+    package static func text(_ error: any Error, wasUp: Bool = false) -> String {
         switch error {
         case let error as NIOConnectionError:
             if let failure = error.connectionErrors.first { return text(failure.error) }
@@ -15,7 +16,7 @@ package enum ConnectionFailure {
         case ChannelError.connectTimeout:
             return "no response in time"
         case ChannelError.eof, NIOSSLError.uncleanShutdown:
-            return "it closed the connection before TLS was up"
+            return wasUp ? "it closed the connection without notice" : "it closed the connection before TLS was up"
         case NIOSSLError.handshakeFailed(let cause):
             let detail = String(describing: cause)
             if detail.contains("CERTIFICATE_VERIFY_FAILED") {

@@ -127,7 +127,8 @@ final class HTTP2Pushes<Client: HTTP2PushClient>: GatewayRequests {
         case .unwritable(let failure):
             logger.error("a push cannot be written", metadata: ["error": "\(failure)"])
         case .failed(let error):
-            logger.info("connection failed", metadata: ["error": "\(ConnectionFailure.text(error))"])
+            let text = ConnectionFailure.text(error, wasUp: state.hasSettings)
+            logger.info("connection failed", metadata: ["error": "\(text)"])
         case .otherProtocol, .lost, .closed:
             break
         }

@@ -2,6 +2,7 @@ import ChatDomain
 import Logging
 import NIOCore
 import NIOEmbedded
+import NIOSSL
 import NIOTLS
 import PushWire
 import TestSupport
@@ -15,9 +16,11 @@ import Testing
 struct HTTP2ConnectionHandlerTests {
     private let buffer = ReportBuffer()
 
-    /// - Parameter tokenEnd: The time after which the provider token is too old.
+    /// - Parameters:
+    ///   - streams: The limit that the gateway sends. `nil` if it has not sent anything.
+    ///   - tokenEnd: The time after which the provider token is too old.
     private func connection(
-        streams: Int = 100, tokenEnd: TimeAmount? = nil
+        streams: Int? = 100, tokenEnd: TimeAmount? = nil, logger: Logger = HTTP2GatewayFixture.silent
     ) throws -> (EmbeddedChannel, HTTP2ClientHandler<HTTP2Pushes<APNSClient>>) {
         let loop = EmbeddedEventLoop()
         let client = APNSClient(host: "host", bundleID: nil, token: nil)
@@ -27,12 +30,12 @@ struct HTTP2ConnectionHandlerTests {
                 limits: HTTP2Limits(), isConfirmed: true, tokenEnd: tokenEnd.map { loop.now + $0 }, now: loop.now,
                 interpret: client.answer),
             client: client, retirement: loop.makePromise(), reports: buffer, breaker: CircuitBreaker(),
-            now: Timestamp.now, clock: MonotonicClock(), changed: {}, logger: HTTP2GatewayFixture.silent)
+            now: Timestamp.now, clock: MonotonicClock(), changed: {}, logger: logger)
         let handler = HTTP2ClientHandler(pushes)
         let channel = EmbeddedChannel(handler: handler, loop: loop)
         try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
         channel.pipeline.fireUserInboundEventTriggered(TLSUserEvent.handshakeCompleted(negotiatedProtocol: "h2"))
-        try channel.writeInbound(ServerFrames.settings([(3, streams)]))
+        if let streams { try channel.writeInbound(ServerFrames.settings([(3, streams)])) }
         return (channel, handler)
     }
 
@@ -92,6 +95,18 @@ struct HTTP2ConnectionHandlerTests {
     /// Returns the streams that were opened since the last call.
     private func opened(_ channel: EmbeddedChannel) throws -> [Int] {
         try written(channel).filter { $0.type == .headers }.map(\.stream)
+    }
+
+    @Test(
+        "The log does not call an end without notice a failed handshake, if the gateway has spoken before",
+        arguments: [
+            (100, "it closed the connection without notice"), (nil, "it closed the connection before TLS was up"),
+        ] as [(Int?, String)])
+    func endWithoutNotice(streams: Int?, text: String) throws {
+        let log = LogRecorder()
+        let (channel, _) = try connection(streams: streams, logger: log.logger)
+        channel.pipeline.fireErrorCaught(NIOSSLError.uncleanShutdown)
+        #expect(log.lines.contains { $0.contains("connection failed") && $0.contains("error=\(text)") }, "\(log.lines)")
     }
 
     @Test("5,000 pushes get one report each, as one range per read")
