@@ -288,6 +288,19 @@ struct NtfyTests {
         try Self.check(await Self.get(Rooms().relay(), path, secret), status, code)
     }
 
+    /// The user of an app has a password of a room, and no access to the relay's configuration.
+    @Test(
+        "A wrong password of an app is not answered with words about the operator's settings",
+        arguments: [
+            ("/ntfy/kitchen/auth", nil), ("/ntfy/kitchen/auth", "other"), ("/ntfy/kitchen/json", "pcc_wrong"),
+            ("/ntfy/v1/account", "other"), ("/gotify/message", nil), ("/gotify/message?token=other", nil),
+        ] as [(String, String?)])
+    func wrongPassword(path: String, secret: String?) async throws {
+        let answer = try await Self.get(Rooms().relay(), path, secret)
+        #expect([401, 403].contains(answer.status.code))
+        #expect(!answer.text.contains("admin.token") && answer.text.localizedCaseInsensitiveContains("token"))
+    }
+
     @Test("Another scheme counts as no credential")
     func schemes() async throws {
         let relay = try Rooms().relay()

@@ -38,7 +38,8 @@ struct AdminGuard: Sendable {
             let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
             // ntfy's clients also post with GET.
             let changes = scope == .post || ![.get, .head].contains(request.method)
-            let caller = try await caller(credential(request), client, request, context, settings, changes: changes)
+            let caller = try await caller(
+                credential(request), client, request, context, settings, changes: changes, isForApps: admitsCredentials)
             if case .credential = caller, !admitsCredentials {
                 throw ChatError(.forbidden, "This credential is only for the calls of ntfy's and Gotify's clients")
             }
@@ -50,7 +51,7 @@ struct AdminGuard: Sendable {
 
     private func caller(
         _ credential: String?, _ client: IPAddress?, _ request: Request, _ context: ChatContext,
-        _ settings: ChatHTTPSettings, changes: Bool
+        _ settings: ChatHTTPSettings, changes: Bool, isForApps: Bool
     ) async throws(ChatError) -> Caller {
         // Check the configuration's tokens first, because one of them may look like a token of the database.
         if let credential, Self.isRight(credential, settings) { return .administrator }
@@ -79,7 +80,7 @@ struct AdminGuard: Sendable {
             guard credential == nil else { throw .unauthorized(Self.unknownToken) }
             try Self.checkOrigin(request, context, settings, changes: changes)
         } else {
-            try refuse(credential, client)
+            try refuse(credential, client, isForApps: isForApps)
         }
         return .administrator
     }
@@ -105,12 +106,21 @@ struct AdminGuard: Sendable {
         settings.adminTokens.reduce(false) { isSame(given, $1) || $0 }
     }
 
-    private func refuse(_ given: String?, _ client: IPAddress?) throws(ChatError) -> Never {
+    /// Refuses a caller whose credential is missing or has no form that the relay knows.
+    ///
+    /// - Parameter isForApps: Whether users of other apps make this call. They do not know the operator's settings.
+    private func refuse(_ given: String?, _ client: IPAddress?, isForApps: Bool) throws(ChatError) -> Never {
         guard let given, !given.isEmpty else {
-            throw .unauthorized("Send Authorization: Bearer with the relay's admin.token, or a token of the relay")
+            throw .unauthorized(
+                isForApps
+                    ? "Send a password of a room or a token of the relay"
+                    : "Send Authorization: Bearer with the relay's admin.token, or a token of the relay")
         }
         try limiter.countWrongToken(client)
-        throw .unauthorized("The bearer token is not the relay's admin.token")
+        throw .unauthorized(
+            isForApps
+                ? "Wrong password or token: copy it again, or make another one in the chat, under \"Use another app\""
+                : "The bearer token is not the relay's admin.token")
     }
 
     /// Requires that a call without a token comes from this machine, not through a proxy, and not from a page of
