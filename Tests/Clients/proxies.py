@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs a recipe of docs/https as printed, with Debian's proxy and a relay behind it, and uses it as browsers and apps do.
 
-Usage: proxies.py caddy|nginx|haproxy|own|findings|initial|relays PUSHCHAT FOLDER
+Usage: proxies.py caddy|nginx|haproxy|sub-path-caddy|sub-path-nginx|sub-path-haproxy|own|findings|initial|relays PUSHCHAT FOLDER
+`sub-path-…` tests a recipe for a relay below a path of a site, also in a browser,
 `own` tests the relay's own TLS with certbot's hook, `findings` the report of `pushchat check` on misconfigured proxies, `initial` the
 configurations that `pushchat init` writes, `relays` two relays on one PostgreSQL behind Caddy, as in docs/postgresql. The proxies are
 in .build/proxies (make setup). The test replaces only the printed ports, paths, names, addresses and certificates.
@@ -145,8 +146,8 @@ def recipe(name, changes):
 
 
 class Caddy:
-    def __init__(self, relay, port, plain):
-        self.begin("https/Caddyfile", port, plain, {"127.0.0.1:44447": f"127.0.0.1:{relay.port}"})
+    def __init__(self, relay, port, plain, folder="https"):
+        self.begin(folder + "/Caddyfile", port, plain, {"127.0.0.1:44447": f"127.0.0.1:{relay.port}"})
 
     def begin(self, name, port, plain, changes, **environment):
         admin = free_port()
@@ -163,6 +164,11 @@ class Caddy:
         run(*self.command, "reload", "--config", path("Caddyfile"), "--force", env=self.environment)
 
 
+class CaddyAtPath(Caddy):
+    def __init__(self, relay, port, plain):
+        super().__init__(relay, port, plain, "https/sub-path")
+
+
 class CaddyBeforeRelays(Caddy):
     def __init__(self, relays, port, plain):
         self.begin("postgresql/Caddyfile", port, plain, {}, RELAYS=" ".join(f"127.0.0.1:{relay.port}" for relay in relays))
@@ -177,6 +183,9 @@ class Nginx:
             "listen [::]:80": f"listen [::]:{plain}", "server_name chat.example.org": "server_name localhost",
             "/etc/letsencrypt/live/chat.example.org/fullchain.pem": path("tls.pem"),
             "/etc/letsencrypt/live/chat.example.org/privkey.pem": path("tls.key")})
+        self.begin(text)
+
+    def begin(self, text):
         write("site.conf", self.change(text))
         # Include the site as Debian's nginx.conf does, with the test's paths.
         temporary = "".join(f"{each}_temp_path {path(each)};\n" for each in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
@@ -189,16 +198,34 @@ class Nginx:
         self.process.send_signal(signal.SIGHUP)
 
 
+class NginxAtPath(Nginx):
+    """A site that includes the snippet."""
+
+    def __init__(self, relay, port, plain):
+        write("snippet.conf", recipe("https/sub-path/nginx.conf", {"127.0.0.1:44447": f"127.0.0.1:{relay.port}"}))
+        self.begin(f"server {{\nlisten {port} ssl http2;\nserver_name localhost;\nssl_certificate {path('tls.pem')};\n"
+                   f"ssl_certificate_key {path('tls.key')};\ninclude {path('snippet.conf')};\n}}\n")
+
+    def open(self):
+        """Passes on /v1, for programs and operators elsewhere."""
+        text, count = re.subn(r"location ~ .*return 404; }\n", "", read(path("snippet.conf")))
+        check("the recipe has one line that blocks /v1", count == 1, text)
+        write("snippet.conf", text)
+        self.reload()
+
+
 class HAProxy:
     def __init__(self, relay, port, plain):
-        text = recipe("https/haproxy.cfg", {
-            "127.0.0.1:44447": f"127.0.0.1:{relay.port}", "127.0.0.1:8888": f"127.0.0.1:{self.challenges()}", "bind :::80 ": f"bind :::{plain} ", "bind :::443 ": f"bind :::{port} ", "/etc/haproxy/pushchat.pem": path("tls.both.pem")})
+        self.plain = plain
+        self.begin( recipe("https/haproxy.cfg", {
+            "127.0.0.1:44447": f"127.0.0.1:{relay.port}", "127.0.0.1:8888": f"127.0.0.1:{self.challenges()}", "bind :::80 ": f"bind :::{plain} ", "bind :::443 ": f"bind :::{port} ", "/etc/haproxy/pushchat.pem": path("tls.both.pem")}))
+
+    def begin(self, text):
         # Use Debian's own file without the lines that need its user and its paths.
         debian = read(f"{PROXIES}/etc/haproxy/haproxy.cfg").replace("/etc/", f"{PROXIES}/etc/")
         debian = re.sub(r"(?m)^\s*(log|chroot|stats|user|group|daemon)\b.*\n", "", debian)
         write("haproxy.cfg", debian + text)
         # Start it as its unit does.
-        self.plain = plain
         self.process = start("proxy", f"{PROXIES}/usr/sbin/haproxy", "-W", "-f", path("haproxy.cfg"), env={
             **os.environ, "LD_LIBRARY_PATH": f"{PROXIES}/usr/lib/{os.uname().machine}-linux-gnu"})
 
@@ -215,6 +242,12 @@ class HAProxy:
         until("certbot's answers come through", lambda: curl(
             f"http://localhost:{self.plain}/.well-known/acme-challenge/token").body == "the proof", told=log("certbot"))
         self.process.send_signal(signal.SIGUSR2)
+
+
+class HAProxyAtPath(HAProxy):
+    def __init__(self, relay, port, plain):
+        self.begin(recipe("https/sub-path/haproxy.cfg", {
+            "127.0.0.1:44447": f"127.0.0.1:{relay.port}", "bind :::443 ": f"bind :::{port} ", "/etc/haproxy/site.pem": path("tls.both.pem")}))
 
 
 class Collecting(http.server.BaseHTTPRequestHandler):
@@ -415,6 +448,41 @@ def recipes(make):
     say(4, "at last")
     until("and brings the message", lambda: quiet.has("at last"), told=quiet.told)
     check("the other one is open as well", busy.is_open, busy.told())
+
+
+def sub_path(make):
+    """Tests a relay below a path of a site, with its pages in a browser."""
+    port = free_port()
+    make_authority()
+    make_certificate("tls")
+    site = f"https://localhost:{port}"
+    url = site + "/chat"
+    relay = Relay(public_url=url, rate_per_address="off")
+    proxy = make(relay, port, free_port())
+    until("the proxy answers", lambda: curl(url + "/healthz").status == 200, told=log("proxy"))
+    check("the rest of the site is not the relay's", "healthy" not in curl(site + "/healthz").body)
+    authorized = ("-H", f"Authorization: Bearer {TOKEN}")
+    for private in ("/v1", "/v1/queue", "//v1/queue", "/v1/docs", "/metrics"):
+        answer = curl(url + private, "--path-as-is", *authorized)
+        check(f"{private} is for this machine", answer.status == 404, answer.__dict__)
+    said = pushchat_check(relay)
+    for line in (f"ok    public address: a relay answers at {url}, over HTTP/2", "ok    public address: pages and service worker",
+                 "ok    public address: streams arrive at once", "ok    public address: clients' addresses come from the proxy at 127.0.0.1"):
+        check(f"check says: {line}", line in said, said)
+
+    def play(scenario):
+        ran = subprocess.run(
+            [sys.executable, os.path.join(os.path.dirname(__file__), "browser_pages.py"), scenario, url, "", "[]"],
+            capture_output=True, text=True, timeout=200, env={**os.environ, "SSL_CERT_FILE": path("ca.pem"), "ADMIN_TOKEN": TOKEN})
+        sys.stdout.write(ran.stdout)
+        check(f"{scenario} passes in a browser", f"PASSED {scenario}" in ran.stdout, ran.stderr[-3000:])
+
+    if os.path.exists("/usr/bin/chromedriver"):
+        play("sub_path")
+        if isinstance(proxy, NginxAtPath):
+            proxy.open()
+            until("/v1 is open", lambda: curl(url + "/v1/queue", *authorized).status == 200, told=log("proxy"))
+            play("sub_path_operator")
 
 
 def own():
@@ -663,7 +731,8 @@ def share(both, url, server):
 
 try:
     {"own": own, "findings": findings, "initial": initial, "relays": relays}.get(
-        KIND, lambda: recipes({"caddy": Caddy, "nginx": Nginx, "haproxy": HAProxy}[KIND]))()
+        KIND, lambda: sub_path({"sub-path-caddy": CaddyAtPath, "sub-path-nginx": NginxAtPath, "sub-path-haproxy": HAProxyAtPath}[KIND])
+        if KIND.startswith("sub-path-") else recipes({"caddy": Caddy, "nginx": Nginx, "haproxy": HAProxy}[KIND]))()
 finally:
     for process in reversed(processes):
         process.terminate()

@@ -20,6 +20,11 @@ extension Waiting {
             }
         }
 
+        @Test(
+            "Each recipe for a path below a site works as printed, with the pages in a browser",
+            arguments: ["caddy", "nginx", "haproxy"])
+        func subPath(proxy: String) async throws { try await Self.play("sub-path-" + proxy, checks: 30) }
+
         @Test("certbot's hook gives the relay a renewed certificate, and open streams continue")
         func hook() async throws { try await Self.play("own", checks: 10) }
 
