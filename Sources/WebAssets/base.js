@@ -16,6 +16,25 @@ function storageKey(name) {
   return "pushchat." + (root.pathname === "/" ? "" : root.pathname) + name;
 }
 
+// Values that the browser keeps for this tab. If it keeps nothing, they last as long as the page.
+const tabMemory = {
+  get(name) {
+    try {
+      return sessionStorage.getItem(storageKey(name));
+    } catch {
+      return null;
+    }
+  },
+  set(name, value) {
+    try {
+      if (value === null) sessionStorage.removeItem(storageKey(name));
+      else sessionStorage.setItem(storageKey(name), value);
+    } catch {
+      // Storage is forbidden.
+    }
+  },
+};
+
 function element(name, className, text) {
   const made = document.createElement(name);
   if (className) made.className = className;

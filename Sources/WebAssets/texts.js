@@ -16,14 +16,30 @@ function languageOf(locale) {
   return locale.split("-")[0].toLowerCase();
 }
 
-// Returns a text. Replaces each `{name}` with a value. A text with plural forms is selected by the value `count`.
+// Characters that override the direction of others, or end an isolation. A page shows none of them within names.
+const directions = /[\u202a-\u202e\u2066-\u2069]/g;
+const rightToLeft = /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}\u200f]/u;
+
+// Returns a name as people may see it: without characters that change the direction of what is around it.
+function plain(name) {
+  return String(name).replace(directions, "");
+}
+
+// Returns a name for use within a sentence, whose order it does not change. Adds nothing to most names, so that a person can copy
+// the text.
+function isolated(name) {
+  const shown = plain(name);
+  return words("direction") === "rtl" || rightToLeft.test(shown) ? "\u2068" + shown + "\u2069" : shown;
+}
+
+// Returns a text. Replaces each `{name}` with a value, isolated. A text with plural forms is selected by the value `count`.
 function words(key, values = {}) {
   const locale = chosenLocale();
   let found = textsByLanguage[languageOf(locale)][key] ?? textsByLanguage.en[key];
   if (typeof found === "object") found = found[new Intl.PluralRules(locale).select(values.count)] ?? found.other;
   return found.replace(/\{(\w+)\}/g, (_, name) => {
     const value = values[name];
-    return typeof value === "number" ? new Intl.NumberFormat(locale).format(value) : value;
+    return typeof value === "number" ? new Intl.NumberFormat(locale).format(value) : isolated(value);
   });
 }
 

@@ -8,7 +8,7 @@ extension Browser {
         private static let pages = PlayedPages(
             in: .chromium,
             [
-                "basics", "chat", "outbox", "view", "languages", "programs", "another_app", "inbox", "inbox_groups",
+                "basics", "chat", "outbox", "input", "view", "languages", "programs", "another_app", "inbox", "inbox_groups",
                 "inbox_phone", "long_room", "calls", "together", "deleting", "titles", "sheets",
             ])
 
@@ -21,7 +21,7 @@ extension Browser {
     /// Scenarios of the chat page that depend on what browsers do differently: dialogs, focus, scrolling, layers.
     @Suite("The chat page in Firefox", PlayedPages.areThere(in: .firefox))
     struct FirefoxPageTests {
-        private static let pages = PlayedPages(in: .firefox, ["deleting", "titles", "sheets", "long_room"])
+        private static let pages = PlayedPages(in: .firefox, ["input", "deleting", "titles", "sheets", "long_room"])
 
         @Test("A scenario of Tests/Clients/pages passes", arguments: pages.scenarios)
         func play(_ scenario: String) async throws { try await Self.pages.expectPassed(scenario) }
@@ -34,7 +34,7 @@ extension Programs {
         private static let pages = PlayedPages(
             in: .chromium,
             [
-                "overview", "moderation", "new_code", "operator_queue", "operator_lists", "operator_languages",
+                "overview", "moderation", "new_code", "operator_queue", "operator_lists", "operator_languages", "names",
                 "notifications", "sessions",
             ])
 

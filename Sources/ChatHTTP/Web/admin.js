@@ -17,7 +17,7 @@ function formatted(value) {
   return typeof value === "number" ? new Intl.NumberFormat(chosenLocale()).format(value) : value;
 }
 
-let token = sessionStorage.getItem(storageKey("admin"));
+let token = tabMemory.get("admin");
 
 function call(method, path, body, headers = {}) {
   return callJSON(method, path, body, token ? { ...headers, Authorization: "Bearer " + token } : headers);
@@ -29,11 +29,11 @@ byId("login").addEventListener("submit", (event) => {
   event.preventDefault();
   token = byId("token").value.trim();
   showFormError(null, byId("login"));
-  look().then(() => sessionStorage.setItem(storageKey("admin"), token)).catch(() => {});
+  look().then(() => tabMemory.set("admin", token)).catch(() => {});
 });
 
 byId("forget").addEventListener("click", () => {
-  sessionStorage.removeItem(storageKey("admin"));
+  tabMemory.set("admin", null);
   location.reload();
 });
 

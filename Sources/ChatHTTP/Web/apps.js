@@ -72,13 +72,15 @@ function showNewApp(app) {
   newApp = app;
   byId("app-form").hidden = true;
   byId("app-lines").hidden = false;
+  byId("app-only-here").hidden = !isOnlyHere(setting("ntfy-url", "/ntfy"));
   showLines();
 }
 
 // The picture is a link to this page, which shows the lines on the other device. The fragment is not sent to any server.
 function showAppPicture({ topic, credential }) {
   const link = setting("public-url", "") + "/#" + new URLSearchParams({ app: credential, topic });
-  const code = qrCode(encoder.encode(link));
+  // Another device could not open the link.
+  const code = isOnlyHere(link) ? null : qrCode(encoder.encode(link));
   byId("app-qr").hidden = byId("app-scan").hidden = !code;
   if (code) byId("app-qr").replaceChildren(drawing(code));
 }
@@ -104,13 +106,13 @@ async function listApps() {
   byId("app-own").hidden = credentials.length === 0;
   byId("app-list").replaceChildren(...credentials.map((app) => {
     const text = element("div");
-    text.append(element("bdi", "", app.name), element("span", "hint", app.last_used_at
+    text.append(element("bdi", "", plain(app.name)), element("span", "hint", app.last_used_at
       ? words(app.last_used_from ? "apps.usedFrom" : "apps.used", {
         time: dateOf.format(new Date(app.last_used_at)), address: app.last_used_from })
       : words("apps.unused")));
     const button = element("button", "quiet", words("apps.revoke"));
     button.type = "button";
-    button.append(element("span", "only-spoken", " " + app.name));
+    button.append(element("span", "only-spoken", " " + plain(app.name)));
     button.addEventListener("click", () => revokeApp(app, button));
     const item = element("li");
     item.append(text, button);
@@ -142,7 +144,6 @@ byId("use-app").addEventListener("click", () => {
   newApp = null;
   byId("app-form").hidden = false;
   byId("app-lines").hidden = byId("app-own").hidden = true;
-  byId("app-name").value = "";
   sayInApps("");
   byId("apps").showModal();
   attemptInApps(byId("app-make"), listApps);
@@ -153,6 +154,7 @@ byId("app-form").addEventListener("submit", (event) => {
   sayInApps("");
   attemptInApps(byId("app-make"), async () => {
     const app = await callForApps({ name: byId("app-name").value.trim() });
+    byId("app-name").value = "";
     showNewApp(app);
     showAppPicture(app);
     byId("app-lines-title").focus();

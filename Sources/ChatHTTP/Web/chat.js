@@ -16,13 +16,8 @@ function setting(name, path) {
 let session = null;
 
 function takeSession(token) {
-  session = token ?? session;
-  try {
-    if (token) sessionStorage.setItem(storageKey("session"), token);
-    session ??= sessionStorage.getItem(storageKey("session"));
-  } catch {
-    // Storage is forbidden. The page works until it is reloaded.
-  }
+  session = token ?? session ?? tabMemory.get("session");
+  if (token) tabMemory.set("session", token);
 }
 
 function callRelay(path, fields, headers = {}) {
@@ -62,13 +57,9 @@ function showLogin(code = "", reason = "", title = "") {
   // An invited person only chooses a name.
   byId("about").hidden = byId("code-entry").hidden = code !== "";
   byId("invited").hidden = code === "";
-  byId("invited").textContent = words("login.invited", { room: isolated(title || code) });
-  showLoginError(reason);
-}
-
-// Returns a name whose direction does not change the sentence around it.
-function isolated(name) {
-  return "\u2068" + name + "\u2069";
+  byId("invited").textContent = words("login.invited", { room: title || code });
+  byId("enter").disabled = !memory.works();
+  showLoginError(reason || (byId("enter").disabled ? words("login.storage") : ""));
 }
 
 function joinAnother() {
@@ -114,6 +105,8 @@ byId("login-form").addEventListener("submit", async (event) => {
   const [name, code] = [byId("name").value.trim(), composed(byId("code").value)];
   const room = rooms.find((room) => room.code === code) ?? recall({ udid: removedAs(code) ?? random(20), name, code });
   byId("enter").disabled = true;
+  // Without its udid the browser would be another member after each reload.
+  if (!memory.works()) return showLoginError(words("login.storage"));
   showLoginError("");
   try {
     await call(room, { cmd: "join", token: "0", name, code });
@@ -149,6 +142,7 @@ function open(room) {
   say("");
   attempt = 0;
   field.value = room.draft;
+  showRefusal();
   showLog();
   showOutbox();
   toEnd();
@@ -164,7 +158,7 @@ function showTitle() {
 // Deletes everything about a room that this browser has left.
 function forget(room, reason) {
   rooms = rooms.filter((other) => other !== room);
-  for (const part of ["room.", "outbox."]) memory.set(part + room.udid, undefined);
+  for (const part of ["room.", "outbox.", "draft."]) memory.set(part + room.udid, undefined);
   rememberRooms();
   if (!room.isLeft) rememberRemoved(room, true);
   // The stream may report that the member left before the call returns.
@@ -195,7 +189,7 @@ let leaving = null;
 byId("leave").addEventListener("click", () => {
   byId("menu").hidePopover();
   leaving = current;
-  byId("leaving-title").textContent = words("leave.title", { room: isolated(nameOf(leaving)) });
+  byId("leaving-title").textContent = words("leave.title", { room: nameOf(leaving) });
   byId("leaving").showModal();
 });
 byId("stay").addEventListener("click", () => byId("leaving").close());
@@ -430,13 +424,14 @@ function show(message, before, log = byId("log")) {
   item.dataset.id = message.id;
   if (message.program) item.classList.add("card");
   if (isEmoji(message)) item.classList.add("large");
-  const name = element("bdi", "", message.own ? words("messages.you") : message.name);
+  const name = element("span");
+  name.append(element("bdi", "", message.own ? words("messages.you") : plain(message.name)));
   if (message.program) name.append(" ", element("span", "program", words("messages.program")));
   const time = element("time", "time", timeOf.format(date));
   time.dateTime = message.sent_at;
   const box = element("div", "box");
   box.append(name, element("span", "only-spoken", ": "), bubbleOf(message), time);
-  if (!message.own) item.append(faceOf(message.name, message.program ? "⚙" : undefined));
+  if (!message.own) item.append(faceOf(plain(message.name), message.program));
   item.append(box);
   log.append(item);
   if (message.own) box.append(eraser(message));
@@ -464,7 +459,7 @@ function showReceipt() {
 
 function receiptText({ reached, read, read_by: names }) {
   const rest = read - names.length;
-  const readers = [...names, ...(rest > 0 ? [words("receipt.more", { count: rest })] : [])];
+  const readers = [...names.map(isolated), ...(rest > 0 ? [words("receipt.more", { count: rest })] : [])];
   const list = new Intl.ListFormat(chosenLocale(), { style: "short", type: "unit" }).format(readers);
   return [
     reached > 0 && words("receipt.reached", { count: reached }), read > 0 && words("receipt.read", { names: list }),
@@ -476,7 +471,7 @@ function showName(item, message, before) {
   const isFirst = before?.name !== message.name || before.program !== message.program || before.own !== message.own
     || item.previousElementSibling?.classList.contains("line");
   item.classList.toggle("first", isFirst);
-  item.querySelector("bdi").className = isFirst && !message.own ? "name " + toneOf(message.name) : "only-spoken";
+  item.querySelector(".box").firstChild.className = isFirst && !message.own ? "name " + toneOf(message.name) : "only-spoken";
 }
 
 // Programs' messages may have a title and a link.
@@ -799,7 +794,26 @@ function count() {
   field.style.height = field.scrollHeight + 2 + "px";
 }
 
-field.addEventListener("input", count);
+// Puts a text into a room's input, and keeps it for a reload.
+function setDraft(text, room) {
+  room.draft = text;
+  if (rooms.includes(room)) memory.set("draft." + room.udid, text || undefined);
+  if (room !== current) return;
+  if (field.value !== text) field.value = text;
+  count();
+}
+
+// Shows why the server has refused the text in the input.
+function showRefusal() {
+  byId("refusal").textContent = current.refusal ?? "";
+  byId("refusal").hidden = !current.refusal;
+}
+
+field.addEventListener("input", () => {
+  setDraft(field.value, current);
+  current.refusal = null;
+  showRefusal();
+});
 field.addEventListener("keydown", (event) => {
   // Ignore the Enter with which an input method accepts a suggestion.
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -814,8 +828,9 @@ byId("compose").addEventListener("submit", (event) => {
   const item = { key: random(16), text, problem: null };
   current.outbox.push(item);
   rememberItem(item, current);
-  field.value = "";
-  count();
+  setDraft("", current);
+  current.refusal = null;
+  showRefusal();
   current.unreadFrom = undefined;
   placeDivider();
   sendOutbox(current);
@@ -849,11 +864,13 @@ async function deliver(item, room) {
   item.isInProgress = true;
   showOutbox();
   rememberItem(item, room);
+  let status;
   try {
     const answer = await call(room, { cmd: "message", text: item.text }, { "Idempotency-Key": item.key });
     item.id = answer.id;
     if (room !== current || answer.id <= room.cursor) drop(item, room);
   } catch (error) {
+    status = error.status;
     if (isGone(error)) {
       forget(room, reasons.left);
       return true;
@@ -861,14 +878,35 @@ async function deliver(item, room) {
     // An equal message of the same member, from another app, has settled this one.
     if (item.isSettled && !room.outbox.includes(item)) room.outbox.unshift(item);
     delete item.isSettled;
-    // The relay's errors have a code, and a proxy's errors do not. At 429 the relay accepts the message later.
-    item.isRefused = error instanceof Refused && error.code !== undefined && error.status < 500 && error.status !== 429;
+    item.isRefused = isRefusal(error);
     item.problem = error instanceof Refused ? error.message : words("outbox.unreachable");
   }
   item.isInProgress = false;
+  // A new session sends a message that was refused without one (401). Other refused messages wait until the input is empty.
+  item.needsSession = item.isRefused && status === 401;
+  if (item.isRefused && !item.needsSession && !(room === current ? field.value : room.draft).trim()) edit(item, room);
   showOutbox();
   rememberItem(item, room);
   return !item.problem || item.isRefused;
+}
+
+// The statuses with which a proxy refuses a message for its content or its size, whenever it is sent.
+const refusalsOfProxies = [400, 403, 413, 415, 422];
+
+// Whether sending the same message again makes no sense. The relay's errors have a code, and a proxy's errors do not. At 429 the
+// relay accepts the message later.
+function isRefusal(error) {
+  if (!(error instanceof Refused)) return false;
+  return error.code === undefined ? refusalsOfProxies.includes(error.status) : error.status < 500 && error.status !== 429;
+}
+
+// Puts a refused message back into the input, in front of what the member has written since.
+function edit(item, room) {
+  drop(item, room);
+  room.refusal = item.problem;
+  const draft = room === current ? field.value : room.draft;
+  setDraft(item.text + (draft.trim() ? "\n" + draft : ""), room);
+  if (room === current) showRefusal();
 }
 
 // Removes our own message from the outbox, because it has arrived.
@@ -898,9 +936,14 @@ function showOutbox() {
     line.append(bubble);
     if (item.problem) line.append(element("span", "problem", item.problem));
     if (item.problem || !item.isInProgress && item.id === undefined) {
-      const again = element("button", "quiet", words("outbox.again"));
+      const isFinal = item.isRefused && !item.needsSession;
+      const again = element("button", "quiet", words(isFinal ? "outbox.edit" : "outbox.again"));
       again.type = "button";
       again.addEventListener("click", () => {
+        if (isFinal) {
+          edit(item, room);
+          return field.focus();
+        }
         item.isRefused = false;
         sendOutbox(room);
       });
@@ -934,11 +977,16 @@ function showInvitation() {
   byId("invite-code").textContent = current.code;
   byId("copied").textContent = "\u00A0";
   byId("share").hidden = !navigator.share;
-  byId("only-here").hidden = !/^(localhost|.*\.localhost|127\.[\d.]+|\[::1\])$/.test(new URL(link).hostname);
+  byId("only-here").hidden = !isOnlyHere(link);
   const code = qrCode(encoder.encode(link));
   byId("qr").hidden = !code;
   if (code) byId("qr").replaceChildren(drawing(code));
   byId("invitation").showModal();
+}
+
+// Whether an address leads to this computer, wherever it is opened.
+function isOnlyHere(address) {
+  return /^(localhost|.*\.localhost|127\.[\d.]+|\[::1\])$/.test(new URL(address).hostname);
 }
 
 function drawing(rows) {
@@ -977,9 +1025,9 @@ byId("close").addEventListener("click", () => byId("invitation").close());
 
 // MARK: Start
 
-// Returns a title from a link without characters that could change the sentence around it.
+// Returns a title from a link without control characters.
 function plainTitle(title) {
-  return title.replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "").trim().slice(0, 255);
+  return plain(title).replace(/[\u0000-\u001f\u007f-\u009f]/g, "").trim().slice(0, 255);
 }
 
 // The fragment of the address: an invitation's code, a notification's room, a session, the lines for another app.
@@ -987,7 +1035,8 @@ function arrive() {
   const fragment = new URLSearchParams(location.hash.slice(1));
   takeSession(fragment.get("token"));
   // A new session sends the messages that the relay has refused without one.
-  if (fragment.get("token")) rooms.flatMap((room) => room.outbox).forEach((item) => { item.isRefused = false; });
+  const isWaiting = (item) => item.needsSession ?? true;
+  if (fragment.get("token")) rooms.flatMap((room) => room.outbox).filter(isWaiting).forEach((item) => { item.isRefused = false; });
   const [code, hash] = [fragment.get("code"), fragment.get("room")];
   const udid = memory.get("current", "");
   const room = code !== null

@@ -1,13 +1,13 @@
 "use strict";
 // All calls of the relay, from /v1/openapi.json.
 
-let token = sessionStorage.getItem(storageKey("admin"));
+let token = tabMemory.get("admin");
 let description = null;
 
 byId("login").addEventListener("submit", (event) => {
   event.preventDefault();
   token = byId("token").value.trim();
-  load().then((isIn) => isIn && sessionStorage.setItem(storageKey("admin"), token));
+  load().then((isIn) => isIn && tabMemory.set("admin", token));
 });
 
 async function load() {

@@ -3,6 +3,14 @@
 
 const registered = navigator.serviceWorker?.register(at("/sw.js")).catch(() => null) ?? Promise.resolve(null);
 let subscription = null;
+// The time in milliseconds for the browser's push service to subscribe. With the relay's key, a person waits no longer than 15 s.
+const subscribeLimit = 12000;
+// The time in milliseconds after which the page says that it waits.
+const patience = 2000;
+// Chrome subscribes to this host, which does not exist, for a moment after the end of another subscription.
+const removedHost = "permanently-removed.invalid";
+// The waits in milliseconds before each other try to get a host that exists.
+const removedWaits = [500, 1000, 2000, 4000];
 let isChanging = false;
 let changes = Promise.resolve();
 
@@ -68,18 +76,40 @@ async function subscribe() {
 
 async function subscribeWith(key) {
   try {
-    const manager = await pushManager();
-    subscription = await manager.getSubscription();
-    // A subscription with another key is useless: the relay has another database now.
-    if (subscription && !isEqual(new Uint8Array(subscription.options.applicationServerKey ?? []), key)) {
-      await subscription.unsubscribe();
-      subscription = null;
-    }
-    subscription ??= await manager.subscribe({ userVisibleOnly: true, applicationServerKey: key });
+    subscription = await inTime(subscriptionWith(key));
   } catch (error) {
     subscription = null;
     throw new Error(obstacle() ?? words("notify.push", { reason: error.message }));
   }
+}
+
+// Waits for the browser, whose push service may never answer.
+function inTime(work) {
+  return Promise.race([work, pause(subscribeLimit).then(() => { throw new Error(words("notify.silent")); })]);
+}
+
+function pause(time) {
+  return new Promise((done) => setTimeout(done, time));
+}
+
+// Returns the browser's subscription, or a new one. A subscription with another key is useless, because the relay then has
+// another database now.
+async function subscriptionWith(key) {
+  const manager = await pushManager();
+  const known = await manager.getSubscription();
+  if (known && !isRemoved(known) && isEqual(new Uint8Array(known.options.applicationServerKey ?? []), key)) return known;
+  await known?.unsubscribe();
+  for (const wait of [...removedWaits, null]) {
+    const made = await manager.subscribe({ userVisibleOnly: true, applicationServerKey: key });
+    if (!isRemoved(made)) return made;
+    await made.unsubscribe();
+    if (wait !== null) await pause(wait);
+  }
+  throw new Error(removedHost);
+}
+
+function isRemoved({ endpoint }) {
+  return new URL(endpoint).hostname === removedHost;
 }
 
 async function sendSubscriptions() {
@@ -119,11 +149,21 @@ function renew() {
 async function start() {
   const problem = obstacle();
   if (problem) return explain(problem);
+  const hint = setTimeout(() => explain(words("notify.waiting")), patience);
+  try {
+    await subscribeWithPermission();
+  } finally {
+    clearTimeout(hint);
+  }
+}
+
+async function subscribeWithPermission() {
   const permission = await Notification.requestPermission();
   if (permission !== "granted") return explain(obstacle() ?? words("notify.dismissed"));
   try {
     await subscribe();
     memory.set("notify", true);
+    explain("");
   } catch (error) {
     await subscription?.unsubscribe();
     subscription = null;
@@ -138,7 +178,7 @@ async function stop() {
   subscription = null;
   // If this fails, the push service's response to the next push tells the relay.
   const told = callRelay("/push_chat_service.php", { cmd: "unregister", subscription: JSON.stringify(ended) }).catch(() => {});
-  await Promise.all([told, ended.unsubscribe()]);
+  await Promise.all([told, inTime(ended.unsubscribe())]);
 }
 
 byId("notify").addEventListener("click", async () => {

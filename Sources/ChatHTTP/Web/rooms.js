@@ -21,6 +21,14 @@ const memory = {
       // Storage is full or forbidden. The page works without it.
     }
   },
+  // Whether the browser keeps what the page stores.
+  works() {
+    const proof = random(8);
+    this.set("works", proof);
+    const isKept = this.get("works") === proof;
+    this.set("works", undefined);
+    return isKept;
+  },
 };
 
 function random(bytes) {
@@ -32,7 +40,7 @@ let rooms = memory.get("rooms", []).map(recall);
 // The room on the screen.
 let current = null;
 
-// Restores a room. `draft` and `unread` last as long as the page. `was` is the room's hash in notifications under its old code.
+// Restores a room. `unread` lasts as long as the page. `was` is the room's hash in notifications under its old code.
 function recall({ udid, name, code, title, was }) {
   const { cursor = 0, messages = [], outbox: old } = memory.get("room." + udid, {});
   if (old) {
@@ -43,7 +51,7 @@ function recall({ udid, name, code, title, was }) {
   }
   const outbox = storedOutbox(udid, cursor);
   outbox.forEach((item) => delete item.isInProgress);
-  return { udid, name, code, title, was, cursor, messages, outbox, draft: "", unread: 0 };
+  return { udid, name, code, title, was, cursor, messages, outbox, draft: memory.get("draft." + udid, ""), unread: 0 };
 }
 
 // Returns the stored outbox without the messages that have arrived.
@@ -113,7 +121,7 @@ function learn(room, { code, title }) {
 
 // Returns the name that people see: the title, or the secret code of a room without one.
 function nameOf(room) {
-  return room.title ?? room.code;
+  return plain(room.title ?? room.code);
 }
 
 // Normalizes a code as the relay does before it compares codes.
@@ -212,10 +220,11 @@ function showRooms() {
 // Returns the start of a room's last message.
 function lastLine(room) {
   const last = room.messages.at(-1);
-  const { own, name, title, text } = (last?.id ?? 0) > (room.latest?.id ?? 0) ? last : room.latest ?? {};
+  const { own, name, title, text, program } = (last?.id ?? 0) > (room.latest?.id ?? 0) ? last : room.latest ?? {};
   const line = element("bdi", "last-line");
   if (text !== undefined) {
-    line.textContent = words("rooms.last", { name: own ? words("messages.you") : name, text: (title || text).slice(0, 80) });
+    if (program) line.append(programMark(), " ");
+    line.append(words("rooms.last", { name: own ? words("messages.you") : name, text: (title || text).slice(0, 80) }));
   }
   return line;
 }
@@ -225,10 +234,19 @@ function closeList() {
   if (byId("rooms").matches(":popover-open")) byId("rooms").hidePopover();
 }
 
-// Returns the first letter of a name, or another mark, on the name's color.
-function faceOf(name, mark) {
+// Returns the mark of a program beside its name, in a frame that no name has.
+function programMark() {
+  const mark = element("span", "mark");
+  const sign = element("span", "", "⚙");
+  sign.setAttribute("aria-hidden", "true");
+  mark.append(sign, element("span", "only-spoken", words("messages.program")));
+  return mark;
+}
+
+// Returns the first letter of a name on the name's color. A program has a sign on a square, which no member's face is.
+function faceOf(name, isProgram) {
   const [letter] = new Intl.Segmenter().segment(name.trim().toUpperCase());
-  const face = element("span", "face " + toneOf(name), mark ?? letter?.segment ?? "");
+  const face = element("span", "face " + toneOf(name) + (isProgram ? " is-program" : ""), isProgram ? "⚙" : letter?.segment ?? "");
   face.setAttribute("aria-hidden", "true");
   return face;
 }

@@ -38,19 +38,19 @@ function listPeople() {
     if (page.programs.length) {
       byId("programs").hidden = false;
       byId("program-list").replaceChildren(...page.programs.map((program) =>
-        personLine(program, words(program.operator ? "people.operator" : "messages.program"), "⚙")));
+        personLine(program, words(program.operator ? "people.operator" : "messages.program"), true)));
     }
     peopleCursor = page.next;
     byId("people-more").hidden = page.next === null;
   });
 }
 
-function personLine({ name, last_seen: seen }, mark, face) {
+function personLine({ name, last_seen: seen }, mark, isProgram) {
   const line = element("li");
   const text = element("span", "person");
-  text.append(element("bdi", "", name));
+  text.append(element("bdi", "", plain(name)));
   if (mark) text.append(" ", element("span", "mark", mark));
-  line.append(faceOf(name, face), text, element("span", "hint", agoOf(new Date(seen))));
+  line.append(faceOf(plain(name), isProgram), text, element("span", "hint", agoOf(new Date(seen))));
   return line;
 }
 
@@ -123,7 +123,10 @@ function resultLine(message) {
   const head = element("span", "head");
   const time = element("time", "", dateOf.format(new Date(message.sent_at)));
   time.dateTime = message.sent_at;
-  head.append(element("bdi", "", message.own ? words("messages.you") : message.name), " ", time);
+  const name = element("span");
+  name.append(element("bdi", "", message.own ? words("messages.you") : plain(message.name)));
+  if (message.program) name.append(" ", programMark());
+  head.append(name, " ", time);
   const text = element("span", "excerpt");
   text.dir = "auto";
   text.append(...marked([message.title, message.text].filter(Boolean).join("\n")));

@@ -27,7 +27,11 @@ def play(relay):
     until("the dialog is open", lambda: find(driver, "apps").is_displayed())
     check("without an app, there is no list", not find(driver, "app-own").is_displayed())
     accessible(driver, "another app")
-    find(driver, "app-name").send_keys("<i>Phone</i>" + Keys.ENTER)
+    find(driver, "app-name").send_keys("<i>Phone</i>")
+    find(driver, "apps-close").click()
+    choose(driver, "use-app")
+    check("closed and opened, the dialog has the name", find(driver, "app-name").get_attribute("value") == "<i>Phone</i>")
+    find(driver, "app-name").send_keys(Keys.ENTER)
     until("a password is made", lambda: find(driver, "app-lines").is_displayed())
     check("its lines have the focus", driver.switch_to.active_element.get_attribute("id") == "app-lines-title")
     ntfy = lines(driver)
@@ -36,7 +40,19 @@ def play(relay):
           and ntfy["Server"] == RELAY + "/ntfy" and len(topic) == 22 and secret.startswith("pcc_") and ntfy["User name"], ntfy)
     until("the app is listed", lambda: texts(driver, "#app-list bdi") == ["<i>Phone</i>"])
     check("as one that was not used", texts(driver, "#app-list .hint") == ["Not used yet"], texts(driver, "#app-list .hint"))
-    check("the picture is there", texts(driver, "#app-qr svg path") != [])
+    check("an address of this computer is not given without a word", "only on this computer" in find(driver, "app-only-here").text)
+    check("and has no picture for other devices", not find(driver, "app-qr").is_displayed())
+    driver.execute_script("""
+        for (const name of ["public-url", "ntfy-url"]) {
+          document.querySelector(`meta[name=${name}]`).content = "https://chat.example.org";
+        }
+        showNewApp(newApp);
+        showAppPicture(newApp);""")
+    check("at another address the picture is there", texts(driver, "#app-qr svg path") != []
+          and not find(driver, "app-only-here").is_displayed())
+    driver.execute_script("""
+        for (const name of ["public-url", "ntfy-url"]) document.querySelector(`meta[name=${name}]`).content = "";
+        showLines();""")
     picture(driver, "another-app-light")
     accessible(driver, "the lines for another app")
     click(driver, "#app-rows div:last-child button")

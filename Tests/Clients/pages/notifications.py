@@ -11,19 +11,27 @@ from pages.helper import (
 )
 
 
-# A fake push service, because the browser's own needs the vendor's. Like that one, it keeps one subscription per worker.
+# A fake push service, because the browser's own needs the vendor's. Like that one, it keeps one subscription per worker. Like
+# Chrome's, it gives an address that does not exist just after the end of a subscription.
 FAKE_PUSH_SERVICE = """
 (() => {
   const stored = () => JSON.parse(localStorage.getItem("fake") ?? "null");
   const bytes = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
   const made = (kept) => kept && {
+    endpoint: kept.subscription.endpoint,
     options: { applicationServerKey: bytes(kept.key).buffer },
     toJSON: () => kept.subscription,
-    unsubscribe: async () => { localStorage.removeItem("fake"); return true; },
+    unsubscribe: async () => { localStorage.removeItem("fake"); localStorage.setItem("ended", "2"); return true; },
   };
   PushManager.prototype.getSubscription = async () => made(stored());
   PushManager.prototype.subscribe = async (options) => {
     if (localStorage.getItem("fail")) throw new DOMException("push service not available", "AbortError");
+    if (localStorage.getItem("silent")) return new Promise(() => {});
+    const ended = Number(localStorage.getItem("ended"));
+    if (ended) {
+      localStorage.setItem("ended", ended - 1);
+      return { endpoint: "https://permanently-removed.invalid/fcm/send/x", unsubscribe: async () => true };
+    }
     if (!options.userVisibleOnly) throw new DOMException("not allowed", "NotAllowedError");
     const key = new Uint8Array(options.applicationServerKey);
     if (key.length !== 65 || key[0] !== 4) throw new DOMException("not a key", "InvalidAccessError");
@@ -111,7 +119,10 @@ def play(relay):
     driver.execute_script("localStorage.setItem('fail', '1')")
     press(driver, "notify", "push service not available", "notify-text")
     check("notifications that failed are not on", find(driver, "notify").text == "Notify me" and browser_devices() == [])
-    driver.execute_script("localStorage.removeItem('fail')")
+    driver.execute_script("localStorage.removeItem('fail'); localStorage.setItem('silent', '1')")
+    press(driver, "notify", "has not answered yet", "notify-text")
+    until("a push service that never answers is reported", lambda: "(no answer)" in find(driver, "notify-text").text)
+    driver.execute_script("localStorage.removeItem('silent'); localStorage.setItem('ended', '2')")
     press(driver, "notify", "Stop", "notify")
     check("the error is gone", not find(driver, "notify-notice").is_displayed())
     [device] = browser_devices()

@@ -1,6 +1,8 @@
 """Messages that a browser writes without a connection."""
+from selenium.webdriver.common.keys import Keys
+
 from checks import check, until
-from pages.helper import RELAY, browser, click, enter, find, form, lose_network, quiet, say, texts
+from pages.helper import RELAY, accessible, browser, click, enter, find, form, lose_network, picture, quiet, say, texts
 
 
 def play(relay):
@@ -47,15 +49,40 @@ def play(relay):
     tries = driver.execute_script("return tries")
     check("the second try had the same key", len(tries) == 3 and tries[0] == tries[1] != tries[2], tries)
 
-    # The relay refuses a message. It stays, and does not hold up the next one.
+    # The relay refuses a message. It returns to the input, or waits for it, and does not hold up the next one.
     driver.execute_script("""
         window.fetch = async (path, options) => options?.body?.get?.("text") !== "refuse me" ? real(path, options)
           : new Response(JSON.stringify({ error: { code: "invalid", message: "text: refused" } }), { status: 400 });""")
+    field = find(driver, "text")
     say(driver, "refuse me")
-    say(driver, "the next")
+    until("a refused message is in the input again", lambda: field.get_attribute("value") == "refuse me")
+    check("with the reason, and not in the outbox", find(driver, "refusal").text == "text: refused"
+          and texts(driver, "#outbox li") == [])
+    accessible(driver, "a refused message")
+    picture(driver, "refused-light")
+    driver.refresh()
+    until("a reload keeps it", lambda: find(driver, "text").get_attribute("value") == "refuse me")
+    field = find(driver, "text")
+    field.send_keys(Keys.END + " no longer" + Keys.ENTER)
+    until("corrected, it is sent", lambda: texts(driver)[-1] == "refuse me no longer" and not find(driver, "refusal").is_displayed())
+    driver.execute_script("""
+        window.real = fetch;
+        window.fetch = async (path, options) => {
+          if (options?.body?.get?.("text") !== "refuse me") return real(path, options);
+          return new Promise((done) => { window.answerNow = () => done(new Response("<h1>Too large</h1>", { status: 413 })); });
+        };""")
+    say(driver, "refuse me")
+    field.send_keys("the next")
+    driver.execute_script("answerNow()")
+    until("a proxy's refusal is final, too", lambda: "413" in "".join(texts(driver, "#outbox .problem")))
+    check("the text in the input stays", field.get_attribute("value") == "the next")
+    field.send_keys(Keys.ENTER)
     until("a refused message does not hold up the next one", lambda: texts(driver)[-1] == "the next")
-    check("it stays with its reason", texts(driver, "#outbox .problem") == ["text: refused"])
-    click(driver, "#outbox li button", "Delete")
+    field.send_keys("more")
+    click(driver, "#outbox li button", "Edit")
+    until("it can be edited", lambda: field.get_attribute("value") == "refuse me\nmore" and texts(driver, "#outbox li") == [])
+    field.clear()
+    field.send_keys(" " + Keys.BACKSPACE)
 
     # The relay limits the rate. The messages wait, and keep their order.
     driver.execute_script("""

@@ -1,0 +1,64 @@
+"""The input and the browser's storage: drafts, a window of small height, a browser that keeps nothing."""
+from selenium.webdriver.common.keys import Keys
+
+from checks import check, until
+from pages.helper import IN_FIREFOX, RELAY, admin_call, browser, choose, enter, find, fits, leave, picture, quiet, resize
+
+
+def play(relay):
+    driver = browser()
+    for code in ("drafts", "other drafts"):
+        enter(driver, "Dora", code) if code == "drafts" else None
+        if code != "drafts":
+            choose(driver, "another")
+            find(driver, "code").send_keys(code + Keys.ENTER)
+        until(f"{code} is open", lambda: find(driver, "room").text == code)
+        find(driver, "text").send_keys(f"half a sentence in {code}")
+    driver.refresh()
+    until("a reload keeps a draft", lambda: find(driver, "text").get_attribute("value") == "half a sentence in other drafts")
+    find(driver, "text").send_keys(Keys.ENTER)
+    driver.execute_script("open(rooms[0])")
+    check("each room has its own", find(driver, "text").get_attribute("value") == "half a sentence in drafts")
+    driver.execute_script("open(rooms[1])")
+    check("a draft that was sent is gone", find(driver, "text").get_attribute("value") == "")
+    driver.refresh()
+    until("for good", lambda: find(driver, "room").text == "other drafts" and find(driver, "text").get_attribute("value") == "")
+    leave(driver)
+    until("the first room is shown again", lambda: find(driver, "room").text == "drafts")
+    leave(driver)
+    until("the member has left", lambda: find(driver, "login").is_displayed())
+    left = driver.execute_script("return Object.keys(localStorage).filter((key) => key.includes('draft.'))")
+    check("and with a room its draft is forgotten", left == [], left)
+
+    enter(driver, "Dora", "a low window")
+    for height in (657, 480, 320):
+        resize(driver, 1000, height)
+        choose(driver, "invite")
+        until("the invitation is open", lambda: find(driver, "invitation").is_displayed())
+        box = driver.execute_script("""
+            const { top, bottom } = document.getElementById("copy").getBoundingClientRect();
+            const at = document.elementFromPoint(document.getElementById("copy").getBoundingClientRect().left + 5, (top + bottom) / 2);
+            return [top, bottom, innerHeight, at?.id]""")
+        check(f"the link can be copied at a height of {height} pixels", 0 <= box[0] and box[1] <= box[2] and box[3] == "copy", box)
+        fits(driver, f"the invitation at {height} pixels")
+        picture(driver, f"invitation-{height}")
+        find(driver, "close").click()
+    resize(driver, 1280, 800)
+
+    # The page must not join as another member at each visit.
+    if not IN_FIREFOX:
+        blocked = browser()
+        blocked.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": """
+            for (const name of ["localStorage", "sessionStorage"]) {
+              Object.defineProperty(window, name, { get() { throw new DOMException("blocked", "SecurityError"); } });
+            }"""})
+        blocked.get(RELAY + "/#code=no+storage")
+        until("without storage the page says that it needs it", lambda: "needs the browser’s storage" in find(blocked, "login-error").text)
+        find(blocked, "name").send_keys("Ghost" + Keys.ENTER)
+        check("and does not join", not find(blocked, "enter").is_enabled() and find(blocked, "login").is_displayed())
+        picture(blocked, "no-storage")
+        blocked.get(RELAY + "/admin")
+        until("the operator's page works until it is closed", lambda: find(blocked, "token").is_displayed())
+        quiet(blocked, "pages without storage", 401)
+    quiet(driver, "the input")
+    return relay
