@@ -121,8 +121,36 @@ struct UnifiedPushPortTests {
         }
         let kept = try await messages(next, in: store)
         #expect(kept.count == UnifiedPushLimits.messagesPerTopic && kept.first == "1" && kept.last == "100")
-        _ = try store.query("UPDATE unifiedpush_messages SET size = \(UnifiedPushLimits.totalBytes)")
-        #expect(try await store.stores.unifiedPush.post([1], to: next) == .full)
+    }
+
+    @Test("An owner has a share of the space, and all owners together a total", arguments: StoreKind.allCases)
+    func space(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (first, second) = (try await owner(1, in: store), try await token(in: store))
+        let (one, two, other) = (try Self.topic(1), try Self.topic(2), try Self.topic(3))
+        let pushes = store.stores.unifiedPush
+        let smallest = UnifiedPushLimits.smallestSize
+        func resize(_ topic: UnifiedPushTopic, to size: Int) throws {
+            _ = try store.query("UPDATE unifiedpush_messages SET size = \(size) WHERE topic = '\(topic.text)'")
+        }
+        _ = try await pushes.claim([one, two], for: first)
+        _ = try await pushes.claim([other], for: second)
+        _ = try await post("", to: one, in: store)
+        #expect(try store.value("SELECT size FROM unifiedpush_messages") == smallest, "an empty push needs space, too")
+        try resize(one, to: UnifiedPushLimits.bytesPerOwner - smallest)
+        _ = try await post("1", to: two, in: store)
+        #expect(try await pushes.post([1], to: two) == .full)
+        _ = try await post("1", to: other, in: store)
+        // The second owner gets the space of all but one push. The store notices at its next count.
+        try await pushes.confirm(.max, in: [one, two])
+        try resize(other, to: UnifiedPushLimits.totalBytes - smallest)
+        store.advance(UnifiedPushLimits.countInterval)
+        _ = try await post("2", to: two, in: store)
+        #expect(try await pushes.post([1], to: two) == .full)
+        try await pushes.confirm(.max, in: [other])
+        #expect(try await pushes.post([1], to: two) == .full, "The total is kept, and not summed for each push.")
+        store.advance(UnifiedPushLimits.countInterval)
+        _ = try await post("3", to: two, in: store)
     }
 
     @Test("Pushes are kept for twelve hours, unused topics for thirty days", arguments: StoreKind.allCases)

@@ -36,7 +36,7 @@ package enum UnifiedPushReceipt: Sendable, Hashable {
     case stored(MessageID)
     /// The topic has no subscriber, or a room has its name.
     case noOwner
-    /// All topics together have ``UnifiedPushLimits/totalBytes``.
+    /// The owner's topics have ``UnifiedPushLimits/bytesPerOwner``, or all topics ``UnifiedPushLimits/totalBytes``.
     case full
 }
 
@@ -46,7 +46,15 @@ package enum UnifiedPushLimits {
     package static let topicsPerOwner = 100
     /// A further push replaces the oldest of its topic.
     package static let messagesPerTopic = 100
+    /// The bytes for which a smaller push counts, because its row and index entries need space as well.
+    package static let smallestSize = 512
+    /// The bytes of the pushes that wait for one owner, so that no owner takes the space of the others: five full topics
+    /// of the largest pushes.
+    package static let bytesPerOwner = 2 << 20
+    /// The bytes of all pushes that wait. The store counts them every ``countInterval``, and adds new ones in between.
+    /// Several relays together may exceed the limit by the pushes of that time.
     package static let totalBytes = 64 << 20
+    package static let countInterval = Duration.seconds(10)
     /// The age at which a push is deleted even if it was not fetched.
     package static let lifetime = Duration.seconds(12 * 3600)
     /// The time after which an unused topic is deleted.

@@ -1,4 +1,5 @@
 package import ChatDomain
+import Synchronization
 
 /// The topics of UnifiedPush and their pushes.
 package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore {
@@ -7,6 +8,7 @@ package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore
 
     private let database: Database
     /// Reports a topic with a new push, for a database whose transactions cannot announce.
+    private let waiting = Mutex(Waiting())
     private let onPost: @Sendable (MessageID, UnifiedPushTopic) -> Void
 
     package init(database: Database, onPost: @escaping @Sendable (MessageID, UnifiedPushTopic) -> Void = { _, _ in }) {
@@ -96,39 +98,101 @@ package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore
 
     package func post(_ body: [UInt8], to topic: UnifiedPushTopic) async throws(ChatError) -> UnifiedPushReceipt {
         // The read refuses most strangers without a write transaction.
-        guard try await database.read({ try Self.isOwned(topic, $0) }) else { return .noOwner }
+        guard try await database.read({ try Self.owner(of: topic, $0) }) != nil else { return .noOwner }
+        let size = max(body.count, UnifiedPushLimits.smallestSize)
+        guard try await reserve(size) else { return .full }
+        var receipt: UnifiedPushReceipt?
+        defer {
+            if case .stored = receipt {} else { waiting.withLock { $0.bytes -= Int64(size) } }
+        }
+        let stored = try await store(body, size: size, in: topic)
+        receipt = stored
+        return stored
+    }
+
+    private func store(
+        _ body: [UInt8], size: Int, in topic: UnifiedPushTopic
+    ) async throws(ChatError) -> UnifiedPushReceipt {
         let now = database.now()
         return try await database.write(as: .answerOnce) { transaction -> UnifiedPushReceipt in
             // The ids of pushes increase in the order of their commits: an app confirms all its topics with one id.
             try transaction.lock("unifiedpush")
-            guard try Self.isOwned(topic, transaction) else { return .noOwner }
+            guard let owner = try Self.owner(of: topic, transaction) else { return .noOwner }
             try transaction.run(
                 """
                 DELETE FROM unifiedpush_messages WHERE topic = $1 AND message_id <= (
                     SELECT m.message_id FROM unifiedpush_messages m WHERE m.topic = $1
                     ORDER BY m.message_id DESC LIMIT 1 OFFSET $2)
                 """, [.text(topic.text), .int(UnifiedPushLimits.messagesPerTopic - 1)])
-            let total = try transaction.row("SELECT CAST(coalesce(sum(size), 0) AS bigint) FROM unifiedpush_messages")
-            guard let total, try total.int(0) + Int64(body.count) <= UnifiedPushLimits.totalBytes else { return .full }
-            let id = try transaction.nextMessageID()
+            let (column, id) = owner.column
+            let waiting = try Self.waiting(
+                "WHERE topic IN (SELECT t.topic FROM unifiedpush_topics t WHERE t.\(column) = $1)", [.int(id)],
+                transaction)
+            guard waiting + Int64(size) <= UnifiedPushLimits.bytesPerOwner else { return .full }
+            let message = try transaction.nextMessageID()
             try transaction.run(
                 """
                 INSERT INTO unifiedpush_messages (message_id, topic, size, time_sent, body)
                 VALUES ($1, $2, $3, at($4), $5)
-                """, [.int(id), .text(topic.text), .int(body.count), .time(now), .bytes(body)])
+                """, [.int(message), .text(topic.text), .int(size), .time(now), .bytes(body)])
             transaction.announce(.topic(topic))
-            return .stored(id)
+            return .stored(message)
         } committed: { [onPost] receipt in
             if case .stored(let id) = receipt { onPost(id, topic) }
         }
     }
 
-    /// Returns whether a topic has an owner and no room has its name. Looks for a room only after it has found the
-    /// owner: the time of a refusal then does not tell a stranger which rooms exist.
-    private static func isOwned(_ topic: UnifiedPushTopic, _ transaction: Database.Transaction) throws -> Bool {
+    /// Returns a topic's owner. `nil` if it has none, or if a room has its name. Looks for a room only after it has found
+    /// the owner: the time of a refusal then does not tell a stranger which rooms exist.
+    private static func owner(
+        of topic: UnifiedPushTopic, _ transaction: Database.Transaction
+    ) throws -> UnifiedPushOwner? {
         let name = [SQLValue.text(topic.text)]
-        return try transaction.row("SELECT 1 FROM unifiedpush_topics WHERE topic = $1", name) != nil
-            && transaction.row("\(rooms) = $1 LIMIT 1", name) == nil
+        let row = try transaction.row("SELECT member, token FROM unifiedpush_topics WHERE topic = $1", name)
+        guard let row, try transaction.row("\(rooms) = $1 LIMIT 1", name) == nil else { return nil }
+        return try row.optionalInt(0).map { .member($0) } ?? .token(row.int(1))
+    }
+
+    /// The bytes of all pushes that wait. Deletions appear with the next count.
+    private struct Waiting {
+        var bytes: Int64 = 0
+        var countedAt: Timestamp?
+
+        /// Whether the caller has to count now.
+        mutating func isDue(at now: Timestamp) -> Bool {
+            // The clock may have been set back.
+            if let countedAt, countedAt <= now, now < countedAt + UnifiedPushLimits.countInterval { return false }
+            countedAt = now
+            return true
+        }
+
+        mutating func reserve(_ size: Int) -> Bool {
+            guard bytes + Int64(size) <= UnifiedPushLimits.totalBytes else { return false }
+            bytes += Int64(size)
+            return true
+        }
+    }
+
+    /// Takes bytes of the space for all pushes. Returns whether there was enough.
+    private func reserve(_ size: Int) async throws(ChatError) -> Bool {
+        if waiting.withLock({ $0.isDue(at: database.now()) }) {
+            do throws(ChatError) {
+                let bytes = try await database.read { try Self.waiting("", [], $0) }
+                waiting.withLock { $0.bytes = bytes }
+            } catch {
+                waiting.withLock { $0.countedAt = nil }
+                throw error
+            }
+        }
+        return waiting.withLock { $0.reserve(size) }
+    }
+
+    /// Returns the bytes of pushes that wait.
+    private static func waiting(
+        _ condition: String, _ values: [SQLValue], _ transaction: Database.Transaction
+    ) throws -> Int64 {
+        let sum = "SELECT CAST(coalesce(sum(size), 0) AS bigint) FROM unifiedpush_messages"
+        return try transaction.row("\(sum) \(condition)", values)?.int(0) ?? 0
     }
 
     package func messages(
