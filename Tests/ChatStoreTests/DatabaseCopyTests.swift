@@ -108,27 +108,35 @@ import Testing
                 $0 is DatabaseFile.Unusable && "\($0)".contains(part)
             }
         }
-        refuses("does not exist", other)
+        refuses("other.db does not exist; name a relay's file, or a copy of it", other)
         refuses("the database itself", fixture.path)
         try Data("no database".utf8).write(to: URL(filePath: other))
         refuses("another kind", other)
-        try FileManager.default.removeItem(atPath: other)
+        /// A copy that was changed on purpose has no checksum.
+        func removeCopy() throws {
+            try FileManager.default.removeItem(atPath: other)
+            #expect(unlink(other + ".sha256") == 0 || errno == ENOENT)
+        }
+        try removeCopy()
         try DatabaseCopy.make(of: fixture.path, to: other)
+        unlink(other + ".sha256")
         do {
             let queue = try DatabaseQueue(path: other)
             try queue.writeWithoutTransaction { try $0.execute(sql: "PRAGMA user_version = 99") }
             try queue.close()
         }
         refuses("newer than this pushchat knows", other)
-        try FileManager.default.removeItem(atPath: other)
+        try removeCopy()
         // Damage in the middle of the tables.
         try DatabaseCopy.make(of: fixture.path, to: other)
         let handle = try #require(FileHandle(forWritingAtPath: other))
         try handle.seek(toOffset: 4096)
         try handle.write(contentsOf: Data(repeating: 0xFF, count: 4096 * 4))
         try handle.close()
+        refuses("has changed since it was made", other)
+        unlink(other + ".sha256")
         refuses("other.db", other)
-        try FileManager.default.removeItem(atPath: other)
+        try removeCopy()
 
         try DatabaseCopy.make(of: fixture.path, to: other)
         do {
@@ -208,10 +216,61 @@ import Testing
         let early = try DatabaseCopy.make(
             of: fixture.path, in: folder.path, keep: 3, now: Timestamp(seconds: 1_700_000_000))
         #expect(early.removed == 1 && FileManager.default.fileExists(atPath: early.file))
-        try FileManager.default.removeItem(atPath: early.file)
+        #expect(unlink(early.file) == 0 && unlink(early.file + ".sha256") == 0)
         try FileManager.default.removeItem(atPath: draft)
         #expect(
             try Set(FileManager.default.contentsOfDirectory(atPath: folder.path))
-                == Set(others).union(["18", "19"].map { "pushchat-202701\($0)T080000Z.db" }))
+                == Set(others).union(
+                    ["18", "19"].flatMap { day in
+                        ["", ".sha256"].map { "pushchat-202701\(day)T080000Z.db\($0)" }
+                    }))
+    }
+
+    @Test("A checksum beside each copy proves that no byte of it has changed, and is read by sha256sum")
+    func checksum() throws {
+        try fixture.open().close()
+        for number in 0..<200 { try say("message \(number)") }
+        let copy = fixture.directory.path + "/copy.db"
+        try DatabaseCopy.make(of: fixture.path, to: copy)
+        let line = try String(contentsOfFile: copy + ".sha256", encoding: .utf8)
+        #expect(line.wholeMatch(of: #/[0-9a-f]{64}  copy\.db\n/#) != nil, "\(line)")
+        #expect(try DatabaseCopy.verify(copy, against: fixture.path).hasChecksum)
+
+        let content = try Data(contentsOf: URL(filePath: copy))
+        /// Returns the error about a copy with this content.
+        func error(_ changed: Data) throws -> String? {
+            try changed.write(to: URL(filePath: copy))
+            let verifying = #expect(throws: DatabaseFile.Unusable.self) {
+                try DatabaseCopy.verify(copy, against: fixture.path)
+            }
+            let restoring = #expect(throws: DatabaseFile.Unusable.self) {
+                try DatabaseCopy.restore(copy, to: fixture.path)
+            }
+            #expect(verifying?.description == restoring?.description)
+            return verifying?.description
+        }
+        // In each copy, eight bytes from the first to the last are flipped.
+        for index in 0..<30 {
+            var changed = content
+            for part in 0..<8 { changed[(part * 30 + index) * (content.count - 1) / (8 * 30 - 1)] ^= 0xFF }
+            #expect(try error(changed)?.contains("copy.db has changed since it was made") == true)
+        }
+        // A changed text, which SQLite's check does not find.
+        let text = try #require(content.firstRange(of: Data("message 77".utf8)))
+        let changed = content.replacingSubrange(text, with: Data("message 78".utf8))
+        #expect(try error(changed)?.contains("has changed since it was made") == true)
+        unlink(copy + ".sha256")
+        #expect(try !DatabaseCopy.verify(copy, against: fixture.path).hasChecksum)
+        // A checksum that a copy of that name has left does not count for the next one.
+        unlink(copy)
+        try Data("0  copy.db\n".utf8).write(to: URL(filePath: copy + ".sha256"))
+        try DatabaseCopy.make(of: fixture.path, to: copy)
+        #expect(try DatabaseCopy.verify(copy, against: fixture.path).hasChecksum)
+    }
+}
+
+extension Data {
+    fileprivate func replacingSubrange(_ range: Range<Index>, with data: Data) -> Data {
+        self[..<range.lowerBound] + data + self[range.upperBound...]
     }
 }

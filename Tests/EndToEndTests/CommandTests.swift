@@ -468,9 +468,14 @@ extension EndToEnd {
                     """,
                 ])
             #expect(checked == "ok\n1\n1\n")
+            try await tool("env", ["-C", folder.url.path, "sha256sum", "--check", "--strict", "copy.db.sha256"])
             let verified = try await Self.pushchat("backup", "--verify", file, "--database", relay.database)
             #expect(verified.status == 0 && verified.text.contains("messages\t"), "\(verified.errors)")
             _ = try await tool("sqlite3", [file, "DELETE FROM messages WHERE message_id = 2"])
+            let changed = try await Self.pushchat("backup", "--verify", file, "--database", relay.database)
+            #expect(
+                changed.status == 1 && changed.errors.contains("has changed since it was made"), "\(changed.errors)")
+            try FileManager.default.removeItem(atPath: file + ".sha256")
             let lacking = try await Self.pushchat("backup", "--verify", file, "--database", relay.database)
             #expect(lacking.status == 1 && lacking.errors.contains("messages 1"), "\(lacking.errors)")
         }

@@ -24,7 +24,10 @@ extension DatabaseCopy {
         _ copy: String, to path: String, carrying carries: Bool = true, now: Timestamp = .now(),
         progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
     ) throws -> Restored {
-        try FileRights(reading: copy).perform { try requireWhole(copy) }
+        try FileRights(reading: copy).perform {
+            _ = try requireUnchanged(copy)
+            try requireWhole(copy)
+        }
         let file = DatabaseFile.resolved(path)
         guard DatabaseFile.resolved(copy) != file else {
             throw DatabaseFile.Unusable(description: "\(copy) is the database itself; name a copy of it")
@@ -148,11 +151,12 @@ extension DatabaseCopy {
     ///
     /// - Parameter pragma: SQLite's check, with the number of problems to report.
     static func requireWhole(_ copy: String, by pragma: String = "quick_check(3)") throws {
-        let queue = try DatabaseFile(path: copy).openExisting()
+        let file = DatabaseFile(path: copy, isArgument: true)
+        let queue = try file.openExisting()
         let problems: [String]
         do {
             problems = try queue.read { db in
-                _ = try DatabaseFile(path: copy).knownVersion(db)
+                _ = try file.knownVersion(db)
                 return try String.fetchAll(db, sql: "PRAGMA \(pragma)")
             }
         } catch let error as DatabaseError {

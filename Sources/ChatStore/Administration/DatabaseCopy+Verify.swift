@@ -8,6 +8,8 @@ extension DatabaseCopy {
     package struct Verified: Sendable {
         package let file: String
         package let madeAt: Timestamp
+        /// Whether the copy has a checksum, which then proves that it has not changed since it was made.
+        package let hasChecksum: Bool
         package let tables: [TableCount]
     }
 
@@ -21,7 +23,7 @@ extension DatabaseCopy {
         package let missing: Int
     }
 
-    /// Checks that a copy is intact, and compares its tables with those of the database.
+    /// Checks that a copy is undamaged, and compares its tables with those of the database.
     ///
     /// - Parameter file: The copy, or a folder, whose newest copy is checked.
     /// - Throws: ``DatabaseFile/Unusable`` if the copy is damaged, or if one of the two cannot be read.
@@ -34,6 +36,7 @@ extension DatabaseCopy {
         return try FileRights(reading: copy).perform {
             var status = stat()
             guard stat(copy, &status) == 0 else { throw DatabaseFile.unusable("\(copy) cannot be opened") }
+            let hasChecksum = try requireUnchanged(copy)
             try requireWhole(copy, by: "integrity_check(3)")
             let copied = try counts(of: copy)
             let current = try FileRights(reading: path).perform { try counts(of: path, upTo: copied) }
@@ -43,7 +46,9 @@ extension DatabaseCopy {
                 let missing = max(0, (inDatabase?.old ?? 0) - inCopy)
                 return TableCount(name: name, inCopy: inCopy, inDatabase: inDatabase?.rows, missing: missing)
             }
-            return Verified(file: copy, madeAt: Timestamp(seconds: Int64(status.st_mtim.tv_sec)), tables: tables)
+            return Verified(
+                file: copy, madeAt: Timestamp(seconds: Int64(status.st_mtim.tv_sec)), hasChecksum: hasChecksum,
+                tables: tables)
         }
     }
 

@@ -26,7 +26,7 @@ package struct SQLiteMigration: MigrationTarget {
         return try FileRights(reading: path).perform {
             let lock = try DatabaseLock(path: path)
             let result = try describingErrors(of: path) {
-                let file = DatabaseFile(path: path)
+                let file = DatabaseFile(path: path, isArgument: true)
                 let queue = try file.openExisting()
                 try queue.read(file.requireCurrent)
                 // Other writers wait, and then get an error that the file is busy.
@@ -92,7 +92,7 @@ package struct SQLiteMigration: MigrationTarget {
         _ draft: String, for path: String, _ body: (SQLiteMigration) throws -> Result
     ) throws -> Result {
         let descriptor = Foundation.open(draft, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
-        guard descriptor >= 0 else { throw DatabaseFile.unusable("\(draft) cannot be written") }
+        guard descriptor >= 0 else { throw DatabaseFile.unusable("\(path) cannot be written") }
         close(descriptor)
         var configuration = DatabaseFile.configuration("pushchat migrate")
         // An unfinished draft is deleted. It needs no journal, and is synced once at the end.

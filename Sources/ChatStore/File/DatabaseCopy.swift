@@ -8,20 +8,20 @@ package enum DatabaseCopy {
     private static let step: CInt = 2048
 
     /// Makes a consistent copy of a database, with mode 0600, while a relay may use the database. Writes a draft in the
-    /// same folder and then renames it.
+    /// same folder and then renames it. Its checksum is in a file beside it (``checksumFile(of:)``).
     ///
-    /// - Parameters:
-    ///   - replaces: Whether an existing file of that name is replaced. Otherwise it is an error.
-    ///   - progress: Receives the number of pages copied and the total.
-    /// - Throws: ``DatabaseFile/Unusable``.
+    /// - Parameter progress: Receives the number of pages copied and the total.
+    /// - Throws: ``DatabaseFile/Unusable``, also if there is a file of that name.
     package static func make(
-        of path: String, to file: String, replaces: Bool = false,
-        progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
+        of path: String, to file: String, progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
     ) throws {
-        try make(of: path, to: file, replaces: replaces, rights: FileRights(changing: file), progress: progress)
+        try make(of: path, to: file, replaces: false, rights: FileRights(changing: file), progress: progress)
     }
 
-    /// - Parameter rights: The rights for the folder of the copy.
+    /// - Parameters:
+    ///   - replaces: Whether an existing file of that name is replaced. Otherwise it is an error. A copy that replaces
+    ///     another one has no checksum, because the process itself uses it next.
+    ///   - rights: The rights for the folder of the copy.
     static func make(
         of path: String, to file: String, replaces: Bool, rights: FileRights,
         progress: (_ done: Int, _ total: Int) -> Void = { _, _ in }
@@ -33,6 +33,10 @@ package enum DatabaseCopy {
             throw DatabaseFile.Unusable(description: "\(file) exists already; name a file that does not")
         }
         let reading = FileRights(reading: path)
+        let folder = DatabaseFile.folder(of: file)
+        guard access(folder, F_OK) == 0 else {
+            throw DatabaseFile.Unusable(description: "the folder \(folder) does not exist; create it first")
+        }
         let source = try reading.perform { try DatabaseFile(path: path).openExisting() }
         defer { try? reading.perform { try source.close() } }
         try rights.perform {
@@ -52,7 +56,7 @@ package enum DatabaseCopy {
         func removeDraft() { for suffix in ["", "-journal", "-wal", "-shm"] { unlink(draft + suffix) } }
         if replaces { removeDraft() }
         let descriptor = Foundation.open(draft, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
-        guard descriptor >= 0 else { throw DatabaseFile.unusable("\(draft) cannot be written") }
+        guard descriptor >= 0 else { throw DatabaseFile.unusable("\(file) cannot be written") }
         close(descriptor)
         defer { removeDraft() }
         do {
@@ -61,12 +65,18 @@ package enum DatabaseCopy {
             throw DatabaseFile.Unusable(description: "\(path) cannot be copied to \(file): \(error)")
         }
         try sync(draft)
+        // A copy without a checksum would look like one of an earlier version, so the checksum comes first.
+        if !replaces { try writeChecksum(of: draft, as: file) }
         // `rename` is the fallback for a file system without hard links. It is nearly as good.
         let isMade =
             replaces
             ? rename(draft, file) == 0
             : link(draft, file) == 0 || ([EPERM, ENOTSUP, ENOSYS].contains(errno) && rename(draft, file) == 0)
-        guard isMade else { throw DatabaseFile.unusable("\(file) cannot be created") }
+        guard isMade else {
+            let number = errno
+            if !replaces { unlink(checksumFile(of: file)) }
+            throw DatabaseFile.unusable("\(file) cannot be created", number)
+        }
         try sync(folder)
     }
 
@@ -164,6 +174,7 @@ package enum DatabaseCopy {
         for name in old where unlink("\(folder)/\(name)") != 0 {
             throw DatabaseFile.unusable("\(folder)/\(name) cannot be removed")
         }
+        for name in old { unlink(checksumFile(of: "\(folder)/\(name)")) }
         return old.count
     }
 

@@ -23,15 +23,21 @@ package struct DatabaseFile: Sendable {
 
     package let path: String
     let schema: Schema
+    private let isArgument: Bool
     private let freeSpace: @Sendable (_ folder: String) -> Int64?
 
-    package init(path: String, schema: Schema = .current) {
-        self.init(path: path, schema: schema, freeSpace: DatabaseCopy.freeSpace)
+    /// - Parameter isArgument: Whether an argument names the file, and not the setting `database.path`.
+    package init(path: String, schema: Schema = .current, isArgument: Bool = false) {
+        self.init(path: path, schema: schema, isArgument: isArgument, freeSpace: DatabaseCopy.freeSpace)
     }
 
-    init(path: String, schema: Schema = .current, freeSpace: @escaping @Sendable (_ folder: String) -> Int64?) {
+    init(
+        path: String, schema: Schema = .current, isArgument: Bool = false,
+        freeSpace: @escaping @Sendable (_ folder: String) -> Int64?
+    ) {
         self.path = path
         self.schema = schema
+        self.isArgument = isArgument
         self.freeSpace = freeSpace
     }
 
@@ -121,7 +127,7 @@ package struct DatabaseFile: Sendable {
     /// Opens a connection for a command, to a file that exists, of any schema version.
     func openExisting() throws -> DatabaseQueue {
         guard access(path, F_OK) == 0 else {
-            throw Unusable(description: "\(path) does not exist; name the file with database.path")
+            throw Unusable(description: "\(path) does not exist; \(advice)")
         }
         try requireNotForeign()
         do {
@@ -200,7 +206,7 @@ package struct DatabaseFile: Sendable {
         defer { close(descriptor) }
         var status = stat()
         guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
-            throw Unusable(description: "\(path) is not a file; name a file in database.path")
+            throw Unusable(description: "\(path) is not a file; \(advice)")
         }
         guard status.st_size > 0 else { return }
         // sqlite.org, "Database File Format", sections 1.3 and 1.6: the database header, then the header of the page
@@ -221,7 +227,12 @@ package struct DatabaseFile: Sendable {
     }
 
     var ofAnother: Unusable {
-        Unusable(description: "\(path) is a database of another program; name another file in database.path")
+        Unusable(description: "\(path) is a database of another program; \(advice)")
+    }
+
+    /// What to do about a wrong file.
+    private var advice: String {
+        isArgument ? "name a relay's file, or a copy of it" : "name the relay's file with --database or database.path"
     }
 
     /// Creates the file with mode 0600 before SQLite opens it: the journal's files inherit its mode.

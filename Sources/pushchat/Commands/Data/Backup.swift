@@ -8,6 +8,7 @@ struct Backup: ParsableCommand {
         abstract: "Copy the database into a file while the relay runs.",
         discussion: """
             The copy shows the database at one moment and is complete in one file. Only its owner can read it (mode 0600).
+            Its checksum is in a file beside it, as sha256sum writes it (FILE.sha256).
             To restore it: stop the relay, run pushchat restore FILE, start the relay.
             With --verify alone, it makes no copy. It checks the newest one in the folder, and compares it with the database.
             """)
@@ -21,7 +22,7 @@ struct Backup: ParsableCommand {
         help: .value(
             "number", "Name the copy after the time, and keep only this many of the newest copies in the folder."))
     var keep: Int?
-    @Flag(help: "Check that the newest copy in the folder is intact and has all rows that it should have.")
+    @Flag(help: "Check that the newest copy in the folder is as it was made and has all rows that it should have.")
     var verify = false
     @Flag(help: "The result as JSON.") var json = false
     @OptionGroup var options: DatabaseOptions
@@ -48,6 +49,7 @@ struct Backup: ParsableCommand {
                 json: .object([
                     "file": .string(result.file), "made_at": .string(result.madeAt.rfc3339),
                     "complete": .bool(missing.isEmpty),
+                    "checksum": result.hasChecksum ? .string("ok") : .null,
                     "tables": .array(
                         result.tables.map { table in
                             .object([
@@ -65,7 +67,8 @@ struct Backup: ParsableCommand {
                 ])
             }
             table.end()
-            print("\(result.file): made at \(result.madeAt.rfc3339), intact")
+            let state = result.hasChecksum ? "intact" : "no checksum, and no damage that SQLite can find"
+            print("\(result.file): made at \(result.madeAt.rfc3339), \(state)")
         }
         guard missing.isEmpty else {
             let texts = missing.map { "\($0.name) \($0.missing)" }.joined(separator: ", ")
