@@ -279,10 +279,12 @@ struct InboxFilter: Sendable, Hashable {
     var gateway: GatewayProtocol?
     /// The ``InboxEntry/Response/name``.
     var answer: String?
+    /// A text of the payload.
+    var text: PayloadSearch?
 
     func matches(_ entry: InboxEntry) -> Bool {
         (token == nil || entry.token == token) && (gateway == nil || entry.gateway == gateway)
-            && (answer == nil || entry.answer.name == answer)
+            && (answer == nil || entry.answer.name == answer) && text?.matches(entry.payload) != false
     }
 }
 

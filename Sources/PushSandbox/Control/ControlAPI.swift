@@ -27,6 +27,9 @@ struct ControlAPI: Sendable {
         let router = Router(context: ControlContext.self)
         router.add(middleware: ControlErrorMiddleware())
         router.add(middleware: ControlGuard(host: configuration.host, allowed: configuration.allowedHosts))
+        let health = ["/healthz", "/readyz"]
+        router.add(
+            middleware: ControlQuery(free: Set(pageFiles.map(\.path) + health + ["\(ControlChannel.pushPath)"])))
         for file in pageFiles {
             router.get(RouterPath(file.path)) { request, _ in
                 var response = file.response(to: request)
@@ -35,7 +38,7 @@ struct ControlAPI: Sendable {
             }
         }
         // `pushchat check --ready` calls the address that a relay has.
-        for path in ["/healthz", "/readyz"] {
+        for path in health {
             router.get(RouterPath(path)) { _, _ in try Response.json(["healthy": true]) }
         }
         router.get("/credentials") { _, _ in try Response.json(credentials.forClients()) }
@@ -92,7 +95,13 @@ struct ControlAPI: Sendable {
                 }
                 return gateway
             },
-            answer: parameters["answer"].map { String($0) })
+            answer: parameters["answer"].map { String($0) },
+            text: try parameters["text"].map { text in
+                guard let search = PayloadSearch(text) else {
+                    throw ControlError("text: must be 1 to \(PayloadSearch.limit) bytes long")
+                }
+                return search
+            })
         let count = try integer("count", of: request, in: 1...limit, default: 1)
         let time = try parameters["wait"].map { try Self.waitingTime($0) }
         guard time != nil || parameters["count"] == nil else {

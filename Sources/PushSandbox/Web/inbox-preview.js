@@ -32,7 +32,9 @@ function contentOf(notification) {
   const aps = object(document_.aps);
   const alert = document_.aps === undefined ? shown : aps.alert;
   const texts = typeof alert === "object" && alert !== null ? alert : { body: alert };
-  const data = Object.entries(object(message.data)).map((pair) => pair.join(": ")).join("\n");
+  // A page's worker may read any text, and any JSON.
+  const isOwn = notification.protocol === "webpush" && !notification.delivery && document_.notification === undefined && document_.aps === undefined;
+  const data = isOwn ? notification.payload ?? "" : Object.entries(object(message.data)).map((pair) => pair.join(": ")).join("\n");
   const text = (...names) => {
     const found = names.map((name) => texts[name]).find((value) => value !== undefined && value !== null);
     return found === undefined ? undefined : plain(found);

@@ -33,7 +33,7 @@ function query() {
   const token = byId("filter-token").value.replace(/[<>\s]/g, "");
   // An incomplete token, and one that is too long, do not filter the list.
   if (/^([0-9a-fA-F]{2}){1,100}$/.test(token)) parts.set("token", token);
-  for (const name of ["protocol", "answer"]) {
+  for (const name of ["text", "protocol", "answer"]) {
     const value = byId("filter-" + name).value;
     if (value) parts.set(name, value);
   }
@@ -45,7 +45,7 @@ async function poll() {
   const parts = query();
   parts.set("since", since);
   parts.set("limit", page);
-  const answer = await callJSON("GET", "/notifications?" + parts);
+  const answer = await callJSON("GET", "/notifications?" + String(parts).replaceAll("+", "%20"));
   if (current !== generation) return false;
   // The inbox was emptied, or the sandbox was restarted.
   if (answer.next < since) {
@@ -206,9 +206,12 @@ function showPayload(notification) {
     : Uint8Array.from(atob(notification.payload_base64 ?? ""), (character) => character.charCodeAt(0));
   const limit = notification.push_type === "voip" && notification.protocol === "http2" ? 5120 : limits[notification.protocol];
   const document_ = parsed(notification);
-  const problem = document_ !== null ? "" : words(notification.delivery ? "detail.isEncrypted" : "detail.notJSON");
+  // Web Push carries any text. The page's worker reads it.
+  const isText = notification.protocol === "webpush" && !notification.delivery && Boolean(notification.payload);
+  const kind = notification.delivery ? "detail.isEncrypted" : isText ? "detail.isText" : "detail.notJSON";
+  const problem = document_ !== null ? "" : words(kind);
   byId("size").textContent = words("detail.size", { count: String(bytes.length), limit: String(limit) }) + problem;
-  byId("size").className = bytes.length > limit || document_ === null && !notification.delivery ? "bad" : "hint";
+  byId("size").className = bytes.length > limit || document_ === null && kind === "detail.notJSON" ? "bad" : "hint";
   byId("pretty").textContent = document_ === null ? notification.payload ?? words("detail.notText") : JSON.stringify(document_, null, 2);
   byId("bytes").textContent = dump(bytes);
 }

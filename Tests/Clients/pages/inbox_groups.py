@@ -16,6 +16,13 @@ PREVIEW = """
       [...made.querySelectorAll("figcaption p")].map((each) => each.textContent)]"""
 
 
+# Shows a message of Web Push as if it had arrived, and returns the payload in the details.
+SHOW = """
+    add({ id: 1e6, protocol: "webpush", answer: "accepted", received_at: "2026-01-31T09:41:00Z", token: "ab".repeat(32), headers: {}, payload: arguments[0] }, false);
+    choose(groups[0], groups[0].first);
+    return document.getElementById("pretty").textContent"""
+
+
 def play(relay):
     control("DELETE", "/notifications")
     driver = browser()
@@ -72,9 +79,39 @@ def play(relay):
 
     previews(driver)
     accessible(driver, "previews")
+    plain_texts(driver)
+    search(driver)
     faults_and_refusals(driver)
     quiet(driver, "the inbox with groups")
     return relay
+
+
+def plain_texts(driver):
+    """Shows messages of Web Push that are not JSON, or JSON of the sender's own."""
+    for payload, kind in (("Backup done", "; plain text"), ('{"kind":"backup"}', "")):
+        shown = driver.execute_script(SHOW, payload)
+        check("plain text is shown in the list", texts(driver, "#list li:first-child .body") == [payload], texts(driver, "#list li:first-child"))
+        check("and in the details", shown in (payload, '{\n  "kind": "backup"\n}'), shown)
+        size = find(driver, "size")
+        check("and is no error", size.text.endswith("of 3993" + kind) and size.get_attribute("class") == "hint", size.text)
+    accessible(driver, "plain texts")
+
+
+def search(driver):
+    form(cmd="message", udid="a0" * 20, text="A needle & hay")
+    until("a message to be found", lambda: any("needle" in text for text in texts(driver, "#list .body")))
+    field = find(driver, "filter-text")
+    field.send_keys("Needle & h")
+    until("a text is found", lambda: texts(driver, "#list .body") == ["G0: A needle & hay"])
+    check("and is marked as a search", field.get_attribute("type") == "search")
+    accessible(driver, "a search")
+    fits(driver, "a search")
+    picture(driver, "inbox-search-light")
+    field.send_keys("!")
+    until("another text is not found", lambda: texts(driver, "#list li") == [] and find(driver, "empty").is_displayed())
+    field.clear()
+    field.send_keys(" " + Keys.BACKSPACE)
+    until("without a text, all are listed", lambda: len(texts(driver, "#list li")) > 1)
 
 
 def previews(driver):

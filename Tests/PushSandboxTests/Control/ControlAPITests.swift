@@ -37,6 +37,66 @@ struct ControlAPITests {
         }
     }
 
+    @Test(
+        "A call refuses names that it does not know, and names that appear twice",
+        arguments: [
+            (
+                .get, "/notifications?wiat=1s",
+                "wiat: unknown name; must be one of answer, count, limit, protocol, since"
+            ),
+            (.get, "/notifications?since=0&since=1", "since: must not appear twice"),
+            (.get, "/notifications?Since=1", "Since: unknown name"), (.get, "/devices?token=aa", "token: unknown name"),
+            (.delete, "/notifications?token=aa", "token: unknown name; this call has no query"),
+            (.get, "/stats?x", "x: unknown name; this call has no query"),
+            (.get, "/faults?since=0", "since: unknown name"),
+            (.delete, "/faults?protocol=binary", "protocol: unknown name"),
+            (.get, "/credentials?a=b", "a: unknown name"),
+            (.get, "/browsers?host=x", "host: unknown name"), (.get, "/channels?topic=x", "topic: unknown name"),
+            (.get, "/installations?kind=fid", "kind: unknown name"), (.get, "/activities?x=1", "x: unknown name"),
+            (.delete, "/devices/aa?topic=x", "topic: unknown name"), (.delete, "/browsers/1?x=1", "x: unknown name"),
+        ] as [(HTTPRequest.Method, String, String)])
+    func unknownNames(method: HTTPRequest.Method, path: String, text: String) async throws {
+        try await TestSandbox.with { sandbox in
+            let answer = try await sandbox.control(method, path)
+            #expect(answer.status == 400)
+            #expect(try error(answer).hasPrefix(text), "\(answer.body)")
+        }
+    }
+
+    @Test("The page, its files, the addresses for monitors and calls that do not exist ignore the query")
+    func freeNames() async throws {
+        try await TestSandbox.with { sandbox in
+            for path in ["/", "/inbox.js", "/healthz", "/readyz", "/base.css"] {
+                let answer = try await sandbox.control(.get, path + "?utm=x")
+                #expect(answer.status == 200)
+            }
+            let answer = try await sandbox.control(.get, "/nothere?x=1")
+            #expect(answer.status == 404)
+        }
+    }
+
+    @Test("Notifications are found by a text of their payload, in any case, also if JSON has escaped it")
+    func search() async throws {
+        try await TestSandbox.with { sandbox in
+            let client = try await sandbox.gateway()
+            for (number, text) in [#"Caf\u00e9 \ud83c\udf75"#, "CAFÉ 🍵 & tea", #"say \"hi\"\nyou"#].enumerated() {
+                try await client.send(
+                    .good(UInt32(number + 1), payload: #"{"aps":{"alert":"\#(text)"}}"#))
+            }
+            _ = try await client.finish()
+            for (text, found) in [
+                ("caf%C3%A9%20%F0%9F%8D%B5", [1, 2]), ("Tea", [2]), ("say%20%22hi%22%20you", [3]),
+                ("alert", [1, 2, 3]),
+                ("%26", [2]), ("coffee", []), ("u00e9", []),
+            ] {
+                #expect(try await sandbox.notifications("?text=\(text)").map { $0["id"] as? Int } == found, "\(text)")
+            }
+            let long = try await sandbox.control(.get, "/notifications?text=" + String(repeating: "x", count: 201))
+            #expect(try long.status == 400 && error(long) == "text: must be 1 to 200 bytes long")
+            #expect(try await sandbox.control(.get, "/notifications?text=").status == 400)
+        }
+    }
+
     @Test("Clients that cannot read the files get the credentials, without the key of the authority")
     func credentials() async throws {
         try await TestSandbox.with { sandbox in
