@@ -40,4 +40,13 @@ package enum Base64URL {
         let padding = String(repeating: "=", count: (4 - standard.utf8.count % 4) % 4)
         return Data(base64Encoded: standard + padding).map(Array.init)
     }
+
+    /// Reads base64 as people paste it: in either alphabet, with or without padding, and with blanks and line ends. For
+    /// keys and subscriptions. Signed texts have one valid form only.
+    package static func bytesOfAny(_ text: some StringProtocol) -> [UInt8]? {
+        let digits = String(text.filter { !$0.isWhitespace })
+        let padding = digits.reversed().prefix { $0 == "=" }.count
+        return padding > 2
+            ? nil : bytes(digits.dropLast(padding).replacing("+", with: "-").replacing("/", with: "_"))
+    }
 }

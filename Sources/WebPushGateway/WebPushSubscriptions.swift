@@ -44,10 +44,11 @@ package struct WebPushSubscriptions: SubscriptionReader {
         return token
     }
 
-    /// Decodes base64url with or without padding. Browsers omit the padding, and some libraries add it.
+    /// Decodes base64 in either alphabet, with or without padding. Browsers write base64url without padding, and pages
+    /// that encode the keys with `btoa` write the standard alphabet.
     private static func bytes(_ text: String, _ field: String) throws(WebPushError) -> [UInt8] {
-        guard let bytes = Base64URL.bytes(text.trimmingCharacters(in: CharacterSet(charactersIn: "="))) else {
-            throw WebPushError(field, "must be base64url")
+        guard let bytes = Base64URL.bytesOfAny(text) else {
+            throw WebPushError(field, "must be base64url or base64")
         }
         return bytes
     }

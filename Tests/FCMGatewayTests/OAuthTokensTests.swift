@@ -37,12 +37,32 @@ struct OAuthTokensTests {
         "A file that cannot be used is named, with the reason",
         arguments: [
             ("type", "authorized_user", "is not a service account"), ("project_id", "a/b", "project_id"),
-            ("private_key", "x", "private_key"), ("token_uri", "http://example.org", "token_uri"),
+            ("private_key", "x", "private_key"), ("client_email", "", "client_email is not a text"),
+            ("token_uri", "http://example.org", "token_uri"),
         ])
     func files(_ member: String, _ value: String, _ text: String) throws {
         let path = try Self.file { $0[member] = value }
         let error = #expect(throws: CredentialsError.self) { try ServiceAccountFile(file: path) }
         #expect(error?.description.contains(path) == true && error?.description.contains(text) == true)
+    }
+
+    @Test(
+        "A file without a member is named, with the member",
+        arguments: ["type", "project_id", "private_key_id", "private_key", "client_email", "token_uri"])
+    func missing(_ member: String) throws {
+        let path = try Self.file { $0[member] = nil }
+        let error = #expect(throws: CredentialsError.self) { try ServiceAccountFile(file: path) }
+        #expect(error?.description.contains("\(path) is not a service account: \(member) is missing") == true)
+    }
+
+    @Test("The key of a file may be on one line, or have line ends that were escaped twice")
+    func keyForms() throws {
+        let pem = try Self.key.get().pkcs8PEMRepresentation
+        for text in [
+            pem.replacing("\n", with: "\\n"), pem.replacing("\n", with: " "), pem.replacing("\n", with: "\r\n"),
+        ] {
+            #expect(throws: Never.self) { try ServiceAccountFile(file: Self.file { $0["private_key"] = text }) }
+        }
     }
 
     @Test("The assertion is signed by the account's key, and valid for an hour")

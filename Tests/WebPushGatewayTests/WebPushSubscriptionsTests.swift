@@ -37,6 +37,12 @@ struct WebPushSubscriptionsTests {
         // Some libraries write padding.
         #expect(try reader.subscription(json(secret: secret + "==")).secret == subscription.secret)
         #expect(try reader.subscription(json()).expiresAt == nil)
+        // Pages that encode the keys with `btoa` write the other alphabet.
+        func standard(_ text: String) throws -> String {
+            Data(try #require(Base64URL.bytes(text))).base64EncodedString()
+        }
+        let encoded = try reader.subscription(json(key: standard(key), secret: standard(secret)))
+        #expect(encoded.publicKey == subscription.publicKey && encoded.secret == subscription.secret)
     }
 
     @Test("An invalid subscription is refused with the part and the rule")

@@ -1,6 +1,5 @@
 import Foundation
 package import GatewayPool
-import NIOSSL
 package import PushWire
 
 extension ProviderKey {
@@ -28,15 +27,12 @@ extension ProviderKey {
             throw CredentialsError("\(file) holds an RSA key; \(Self.expected)")
         }
         guard text.contains("-----BEGIN PRIVATE KEY-----") else { throw Self.noKey(text, file) }
-        do {
-            try self.init(pem: Self.keyBlock(text), keyID: keyID, teamID: teamID)
+        do throws(NoP256Key) {
+            try self.init(pem: text, keyID: keyID, teamID: teamID)
+        } catch .otherKind(let kind) {
+            throw CredentialsError("\(file) holds a key \(kind), not on the curve P-256; \(Self.expected)")
         } catch {
-            // If NIOSSL can read the key, it is intact but of another kind.
-            let isOther = (try? NIOSSLPrivateKey(bytes: Array(text.utf8), format: .pem)) != nil
-            throw CredentialsError(
-                isOther
-                    ? "\(file) holds a key that is not on the curve P-256 (RSA, or another curve); \(Self.expected)"
-                    : "the private key in \(file) is damaged; copy the whole file again")
+            throw CredentialsError("the private key in \(file) is damaged; copy the whole file again")
         }
     }
 
@@ -62,14 +58,5 @@ extension ProviderKey {
             return CredentialsError("\(file) holds a public key; \(expected)")
         }
         return CredentialsError("\(file) is not a PEM file with a private key; \(expected)")
-    }
-
-    /// Returns the PEM block of the key, without the text around it.
-    private static func keyBlock(_ text: String) -> String {
-        let begin = "-----BEGIN PRIVATE KEY-----"
-        let end = "-----END PRIVATE KEY-----"
-        guard let start = text.range(of: begin), let stop = text.range(of: end, range: start.upperBound..<text.endIndex)
-        else { return text }
-        return String(text[start.lowerBound..<stop.upperBound])
     }
 }

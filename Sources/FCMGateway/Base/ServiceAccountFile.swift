@@ -1,3 +1,4 @@
+import ChatDomain
 import CryptoExtras
 import Foundation
 package import GatewayPool
@@ -25,24 +26,42 @@ package struct ServiceAccountFile: Sendable {
     /// Reads a file.
     package init(file: String) throws(CredentialsError) {
         let bytes = try CredentialsError.read(file, limit: Self.longestFile, expected: Self.expected)
-        guard let content = try? JSONDecoder().decode(Content.self, from: Data(bytes)),
-            content.type == "service_account"
-        else { throw CredentialsError("\(file) is not a service account; \(Self.expected)") }
-        guard Self.isProject(content.projectID) else {
+        let value: JSONValue
+        do throws(JSONValue.Malformed) {
+            value = try JSONValue(parsing: bytes)
+        } catch {
+            throw Self.notAccount(file, "\(error)")
+        }
+        guard let content = value.object else { throw Self.notAccount(file, "it is \(value.kind)") }
+        func member(_ name: String) throws(CredentialsError) -> String {
+            guard let value = content[name] else { throw Self.notAccount(file, "\(name) is missing") }
+            guard let text = value.nonEmptyText else { throw Self.notAccount(file, "\(name) is not a text, or empty") }
+            return text
+        }
+        let type = try member("type")
+        guard type == "service_account" else {
+            throw Self.notAccount(file, "type is \(type.printableASCII(limit: 40))")
+        }
+        project = try member("project_id")
+        keyID = try member("private_key_id")
+        let keyText = try member("private_key")
+        email = try member("client_email")
+        tokenURL = try member("token_uri")
+        guard Self.isProject(project) else {
             throw CredentialsError("\(file): project_id is not the id of a Google project")
         }
-        guard let url = URL(string: content.tokenURL), url.scheme == "https", url.host != nil,
-            content.tokenURL.utf8.allSatisfy({ (0x21...0x7E).contains($0) })
+        guard let url = URL(string: tokenURL), url.scheme == "https", url.host != nil,
+            tokenURL.utf8.allSatisfy({ (0x21...0x7E).contains($0) })
         else { throw CredentialsError("\(file): token_uri must be an address with https://") }
         do {
-            key = try _RSA.Signing.PrivateKey(pemRepresentation: content.privateKey)
+            key = try _RSA.Signing.PrivateKey(pemRepresentation: PEM(keyText).text)
         } catch {
             throw CredentialsError("\(file): private_key is not a readable RSA key; download the file again")
         }
-        project = content.projectID
-        email = content.clientEmail
-        tokenURL = content.tokenURL
-        keyID = content.privateKeyID
+    }
+
+    private static func notAccount(_ file: String, _ problem: String) -> CredentialsError {
+        CredentialsError("\(file) is not a service account: \(problem); \(expected)")
     }
 
     /// Returns the signed request for an access token: a JWT.
@@ -66,24 +85,6 @@ package struct ServiceAccountFile: Sendable {
             && text.utf8.allSatisfy {
                 $0.isASCIIDigit || (UInt8(ascii: "a")...UInt8(ascii: "z")).contains($0) || "-.:".utf8.contains($0)
             }
-    }
-
-    private struct Content: Decodable {
-        let type: String
-        let projectID: String
-        let privateKeyID: String
-        let privateKey: String
-        let clientEmail: String
-        let tokenURL: String
-
-        enum CodingKeys: String, CodingKey {
-            case type
-            case projectID = "project_id"
-            case privateKeyID = "private_key_id"
-            case privateKey = "private_key"
-            case clientEmail = "client_email"
-            case tokenURL = "token_uri"
-        }
     }
 
     private struct Header: Encodable {

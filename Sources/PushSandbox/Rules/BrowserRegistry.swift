@@ -121,7 +121,7 @@ struct BrowserRegistry: Sendable {
     /// base64url.
     static func applicationServerKey(_ text: String) -> [UInt8]? {
         // Browsers also accept and send the key with padding.
-        guard let bytes = Base64URL.bytes(text.replacing("=", with: "")),
+        guard let bytes = Base64URL.bytesOfAny(text),
             (try? P256.Signing.PublicKey(x963Representation: bytes)) != nil
         else { return nil }
         return bytes

@@ -11,18 +11,23 @@ package struct VAPIDKey: Sendable {
         key = P256.Signing.PrivateKey()
     }
 
-    /// Reads a private key as other servers write it: 32 bytes in base64url or base64, or PEM.
+    /// Reads a private key as other servers write it: 32 bytes in base64url or base64, DER in base64, or PEM.
     package init(text: String) throws(WebPushError) {
-        let isPEM = text.contains("-----BEGIN")
-        let bytes = Base64URL.bytes(
-            text.trimmingCharacters(in: CharacterSet(charactersIn: "= \t\r\n"))
-                .replacing("+", with: "-").replacing("/", with: "_"))
-        guard
-            let key = isPEM
-                ? try? P256.Signing.PrivateKey(pemRepresentation: text)
-                : bytes.flatMap({ try? P256.Signing.PrivateKey(rawRepresentation: $0) })
-        else { throw WebPushError("key", "must be a private key of the curve P-256: 32 bytes in base64url, or PEM") }
-        self.key = key
+        do throws(NoP256Key) {
+            key = try text.contains("-----BEGIN") ? P256.Signing.PrivateKey(PEM(text)) : Self.key(base64: text)
+        } catch {
+            throw WebPushError(
+                "key", "must be a private key of the curve P-256, 32 bytes in base64url, or PEM; \(error)")
+        }
+    }
+
+    private static func key(base64 text: String) throws(NoP256Key) -> P256.Signing.PrivateKey {
+        guard let bytes = Base64URL.bytesOfAny(text), !bytes.isEmpty else { throw .missing }
+        if bytes.count == 65, bytes[0] == 4 { throw .other("a public key") }
+        // DER begins with a SEQUENCE, and is longer.
+        if bytes.count > 65, bytes[0] == 0x30 { return try P256.Signing.PrivateKey(der: bytes) }
+        guard let key = try? P256.Signing.PrivateKey(rawRepresentation: bytes) else { throw .damaged }
+        return key
     }
 
     /// The private key: 32 bytes in base64url.

@@ -29,7 +29,11 @@ struct ProviderCredentialsTests {
     @Test("Apple's key file is read, also with other text and Windows line ends around the key")
     func reads() throws {
         let pem = try certificates.text("ec.key")
-        for text in [pem, "Key: mine\n\n" + pem + "\n\n", pem.replacingOccurrences(of: "\n", with: "\r\n")] {
+        for text in [
+            pem, "Key: mine\n\n" + pem + "\n\n", pem.replacingOccurrences(of: "\n", with: "\r\n"),
+            // As environments and JSON hold it, and with the base64 on one line.
+            pem.replacingOccurrences(of: "\n", with: "\\n"), pem.replacingOccurrences(of: "\n", with: " "),
+        ] {
             #expect(problem(try folder.write(text, "AuthKey.p8")) == "none")
         }
     }
@@ -47,7 +51,10 @@ struct ProviderCredentialsTests {
         try check(try certificates.key("ec", .traditionalEncrypted), "is encrypted")
         try check(try certificates.text("rsa.key"), "not on the curve P-256")
         try check(try certificates.key("rsa", .traditional), "an RSA key")
-        try check(try openssl(["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:secp384r1"]), "P-256")
+        try check(
+            try openssl(["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:secp384r1"]),
+            "on the curve P-384")
+        try check(try openssl(["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:secp256k1"]), "secp256k1")
         try check(try certificates.text("ec.pem"), "a certificate")
         try check(try openssl(["pkey", "-in", certificates.file("ec.key"), "-pubout"]), "a public key")
         try check("", "is empty")

@@ -7,10 +7,9 @@ package struct ProviderKey: Sendable {
     package let teamID: String
     private let key: P256.Signing.PrivateKey
 
-    /// Reads a private key from PEM text.
-    /// - Parameter pem: PKCS#8 with a key on the curve P-256.
-    package init(pem: String, keyID: String, teamID: String) throws {
-        self.key = try P256.Signing.PrivateKey(pemRepresentation: pem)
+    /// Reads a private key from PEM text: a key on the curve P-256.
+    package init(pem: String, keyID: String, teamID: String) throws(NoP256Key) {
+        self.key = try P256.Signing.PrivateKey(PEM(pem))
         self.keyID = keyID
         self.teamID = teamID
     }
