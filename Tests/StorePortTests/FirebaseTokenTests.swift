@@ -71,4 +71,113 @@ struct FirebaseTokenTests {
         try await register(in: store)
         #expect(try await leased(store).map(\.obstacle) == [nil])
     }
+
+    // MARK: The two forms of an address
+
+    private static let id = "cAAAAAAAAAAAAAAAAAAAA1"
+
+    private func form(_ text: String) throws -> DeviceToken { try DeviceToken(parsing: text) }
+
+    private func devices(_ store: TestedStore) async throws -> [Device] {
+        try await store.stores.devices.devices(DeviceFilter(app: Self.app), after: nil, limit: 10).items
+    }
+
+    private func join(_ number: Int, _ token: String, _ code: String = "room") throws -> JoinRequest {
+        JoinRequest(
+            member: try StoreFixture.member(number), app: Self.app, token: try form(token),
+            nickname: try Nickname(parsing: "name\(number)"), code: try SecretCode(parsing: code))
+    }
+
+    private func tokens(_ store: TestedStore) throws -> [[String]] {
+        try store.query("SELECT device_token FROM active_users ORDER BY member_id")
+    }
+
+    @Test(
+        "A token and its later installation id are one device, with its user, tags, member and pushes",
+        arguments: StoreKind.allCases, [[text, id], [id, text]])
+    func laterForm(kind: StoreKind, forms: [String]) async throws {
+        let store = try await kind.make()
+        let (devices, old, new) = (store.stores.devices, try form(forms[0]), try form(forms[1]))
+        let edit = DeviceEdit(user: .set(UserReference(stored: "ann")), tags: [ChatDomain.Tag(stored: "beta")])
+        _ = try await devices.register(RegistrationRequest(token: old, app: Self.app, edit: edit))
+        try await store.stores.rooms.join(StoreFixture.join(1))
+        try await store.stores.rooms.join(join(2, forms[0]))
+        // An equal token of another app is another device.
+        _ = try await devices.register(RegistrationRequest(token: old, app: AppName("second")))
+        let first = try await devices.device(old, app: Self.app)
+        func notify() async throws {
+            _ = try await store.stores.notifications.send(
+                NotificationRequest(
+                    audience: .users([UserReference(stored: "ann")]), app: nil, payload: #"{"aps":{"alert":"x"}}"#))
+        }
+        try await notify()
+        _ = try await store.stores.rooms.post(StoreFixture.post(1, "hello"))
+        #expect(try await devices.register(RegistrationRequest(token: new, app: Self.app)) == .refreshed)
+        let found = try await self.devices(store)
+        #expect(found.map(\.id) == [first.id] && found.map(\.token) == [new])
+        #expect(found.first?.user?.text == "ann" && found.first?.tags.map(\.text) == ["beta"])
+        #expect(try await devices.device(old, app: AppName("second")).token == old)
+        #expect(try tokens(store) == [[try StoreFixture.token(1).description], [forms[1]]])
+        // Pushes that wait for the old form are still sent. Later ones go to the new form, once.
+        try await notify()
+        #expect(
+            try await leased(store).map { "\($0.address?.description ?? "") \($0.obstacle == nil)" }
+                == ["\(forms[0]) true", "\(forms[0]) true", "\(forms[1]) true"])
+        // A server that still knows the device by its token reaches it.
+        if forms[1] == Self.id {
+            #expect(try await devices.device(old, app: Self.app).token == new)
+            #expect(try await devices.unregister(old, app: Self.app))
+            #expect(try await self.devices(store).isEmpty)
+            #expect(try tokens(store)[1] == ["0"])
+        }
+    }
+
+    @Test("Two devices that an earlier version made of one phone become one", arguments: StoreKind.allCases)
+    func two(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let devices = store.stores.devices
+        let edit = DeviceEdit(
+            user: .set(UserReference(stored: "ann")), clientInfo: .set("old"), tags: [ChatDomain.Tag(stored: "a")])
+        _ = try await devices.register(RegistrationRequest(token: token(), app: Self.app, edit: edit))
+        let first = try await devices.device(token(), app: Self.app).id
+        _ = try store.query(
+            "INSERT INTO devices (app, device_token, client_info) VALUES ('\(Self.app)', '\(Self.id)', 'new')")
+        store.advance(DeviceRegistration.freshness + .seconds(1))
+        #expect(try await devices.register(RegistrationRequest(token: form(Self.id), app: Self.app)) == .refreshed)
+        let found = try await self.devices(store)
+        #expect(found.map(\.id) == [first] && found.map(\.token.description) == [Self.id])
+        #expect(found.first?.user?.text == "ann" && found.first?.clientInfo == "new")
+        #expect(found.first?.tags.map(\.text) == ["a"])
+    }
+
+    @Test(
+        "A member who joins or updates with the installation id takes the phone from its earlier udid",
+        arguments: StoreKind.allCases, [true, false])
+    func member(kind: StoreKind, joins: Bool) async throws {
+        let store = try await kind.make()
+        let rooms = store.stores.rooms
+        try await rooms.join(join(1, Self.text))
+        if joins {
+            try await rooms.join(join(2, Self.id))
+        } else {
+            try await rooms.join(join(2, "dAAAAAAAAAAAAAAAAAAAA2"))
+            try await rooms.update(
+                StoreFixture.member(2), token: form(Self.id), app: .app(Self.app), client: ClientInfo(), user: nil)
+        }
+        #expect(try tokens(store) == [["0"], [Self.id]])
+        let phones = try await devices(store).map(\.token.description).filter { $0.hasPrefix(Self.id) }
+        #expect(phones == [Self.id])
+    }
+
+    @Test("A ban of a phone also holds for its installation id", arguments: StoreKind.allCases)
+    func banned(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await store.stores.rooms.join(join(1, Self.text))
+        _ = try await store.stores.moderation.ban(
+            BanRequest(.device(token(), room: nil)), by: Moderator(name: "admin", address: nil))
+        for text in [Self.text, Self.id] {
+            let error = await #expect(throws: ChatError.self) { try await store.stores.rooms.join(join(2, text)) }
+            #expect(error?.code == .forbidden)
+        }
+    }
 }

@@ -62,6 +62,12 @@ package enum DeviceToken: Sendable, Hashable, CustomStringConvertible {
         return colon == UInt8(ascii: ":") && rest.count > 8 && rest.dropFirst().allSatisfy(\.isBase64URL)
     }
 
+    /// The text that both forms of an Android phone's address have in common: the installation id, with which a
+    /// registration token begins (Firebase, "Manage FCM registration tokens"). Other tokens stay as they are.
+    package static func installation(of text: String) -> String {
+        isFirebase(text) ? String(text.prefix(installationID)) : text
+    }
+
     package static let firebaseRule =
         "must be a Firebase installation id of \(installationID) characters, or a registration token of at most "
         + "\(longestFirebase)"

@@ -79,7 +79,10 @@ package struct SQLAppAdoption<Database: SQLDatabase>: Sendable {
                     LEFT JOIN devices n ON n.device_token = d.device_token AND n.app = $1
                     """, [.text(app), .int(Self.step)]
                 ).map { (old: try $0.int(0), new: try $0.optionalInt(1)) }
-                for (old, new) in found { if let new { try Self.merge(old, into: new, transaction) } }
+                // The device that has registered again under the new name counts.
+                for (old, new) in found {
+                    if let new { try transaction.mergeDevice(old, into: new, prefersKept: true) }
+                }
                 try transaction.pipeline(
                     "UPDATE devices SET app = $2 WHERE device_id IN (\(transaction.dialect.each("$1", "bigint")))",
                     [.ints(found.map(\.old)), .text(app)])
@@ -88,30 +91,5 @@ package struct SQLAppAdoption<Database: SQLDatabase>: Sendable {
             count += changed
             if changed < Self.step { return count }
         }
-    }
-
-    /// Merges a device into the one that has registered again under the new name. The state of the new one counts. It
-    /// takes over the values that only the old one has.
-    private static func merge(_ old: Int64, into new: Int64, _ transaction: Database.Transaction) throws {
-        for sql in [
-            """
-            UPDATE devices AS d SET user_reference = coalesce(d.user_reference, o.user_reference),
-                client_info = coalesce(d.client_info, o.client_info),
-                server_info = coalesce(d.server_info, o.server_info),
-                time_created = CASE WHEN o.time_created < d.time_created THEN o.time_created ELSE d.time_created END
-            FROM devices o WHERE o.device_id = $1 AND d.device_id = $2
-            """,
-            """
-            INSERT INTO device_tags (tag, device_id) SELECT tag, CAST($2 AS bigint) FROM device_tags WHERE device_id = $1
-            ON CONFLICT DO NOTHING
-            """,
-            """
-            UPDATE push_queue AS q SET device = $2 WHERE q.device = $1 AND q.chat_message IS NULL AND NOT EXISTS (
-                SELECT 1 FROM push_queue o WHERE o.notification = q.notification AND o.device = $2)
-            """,
-        ] {
-            try transaction.pipeline(sql, [.int(old), .int(new)])
-        }
-        try transaction.pipeline("DELETE FROM devices WHERE device_id = $1", [.int(old)])
     }
 }

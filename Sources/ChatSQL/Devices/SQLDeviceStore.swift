@@ -42,7 +42,7 @@ extension SQLDeviceStore {
                 """
                 UPDATE active_users SET device_token = '0'
                 WHERE device_token = $1 AND app = $2 AND device_token <> '0'
-                """, [.text(token.description), .text(device.app)])
+                """, [.text(device.token), .text(device.app)])
             try transaction.pipeline("DELETE FROM devices WHERE device_id = $1", [.int(device.id)])
             return try rows.map {
                 FinalStateCount(app: AppName(try $0.text(0)), state: .cancelled, reason: PushLifeCycle.unregistered)
@@ -58,7 +58,7 @@ extension SQLDeviceStore {
     ) async throws(ChatError) -> Device {
         try await database.write(as: .answer) { transaction in
             let device = try transaction.require(token, app: app, transaction.dialect.locked("devices"))
-            let name = DeviceName(token: token.description, app: device.app)
+            let name = DeviceName(token: device.token, app: device.app)
             if let known = try transaction.knownDevices([name])[name] { try transaction.apply(edit, to: known) }
             return try transaction.device(device.id)
         }
@@ -128,28 +128,37 @@ extension DeviceFilter {
 }
 
 extension SQLTransaction {
-    /// Returns `nil` if the device is not registered.
+    /// Returns `nil` if the device is not registered. Finds an Android phone also by the registration token that it had
+    /// before its installation id.
     /// - Parameter lock: The end of the statement, with the lock.
     /// - Throws: ``ChatError/Code/ambiguous``.
     fileprivate func find(
         _ token: DeviceToken, app: AppName?, _ lock: String
-    ) throws -> (id: Int64, app: String)? {
+    ) throws -> (id: Int64, token: String, app: String)? {
+        let text = token.description
+        let id = DeviceToken.installation(of: text)
+        return try find(text, app: app, lock) ?? (id == text ? nil : find(id, app: app, lock))
+    }
+
+    private func find(
+        _ token: String, app: AppName?, _ lock: String
+    ) throws -> (id: Int64, token: String, app: String)? {
         let rows = try rows(
             """
             SELECT device_id, app FROM devices WHERE device_token = $1 AND (CAST($2 AS text) IS NULL OR app = $2)
             ORDER BY app LIMIT $3 \(lock)
-            """, [.text(token.description), .optional(app?.text), .int(Device.mostNamed)])
+            """, [.text(token), .optional(app?.text), .int(Device.mostNamed)])
         guard rows.count < 2 else {
             let apps = try rows.map { try $0.text(1) }.joined(separator: ", ")
             throw ChatError(
                 .ambiguous, "token: belongs to several apps of this relay (\(apps)); name one with app", field: "app")
         }
-        return try rows.first.map { (try $0.int(0), try $0.text(1)) }
+        return try rows.first.map { (try $0.int(0), token, try $0.text(1)) }
     }
 
     fileprivate func require(
         _ token: DeviceToken, app: AppName?, _ lock: String
-    ) throws -> (id: Int64, app: String) {
+    ) throws -> (id: Int64, token: String, app: String) {
         if let device = try find(token, app: app, lock) { return device }
         guard let app else { throw ChatError.notFound("device") }
         throw ChatError(.notFound, "There is no such device of the app \(app)", field: "app")

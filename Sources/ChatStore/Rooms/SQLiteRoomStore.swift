@@ -17,6 +17,7 @@ package struct SQLiteRoomStore: RoomStore {
             let time = database.now()
             let now = time.sqlText
             let client = kept(request.client)
+            if let token = request.token { try SQLiteTransaction(db).mergeForms(of: token, app: request.app) }
             try SQLBans.requireAdmitted(
                 request.member, request.token, from: client.address, to: request.code, now: time, SQLiteTransaction(db))
             let isEmpty = try Self.requireSpace(in: request.code, for: request.member, db)
@@ -102,6 +103,7 @@ package struct SQLiteRoomStore: RoomStore {
                 app == old && row[5] != token.description
                 ? ClientInfo(appVersion: row[2], osVersion: row[3], deviceModel: row[4]) : ClientInfo()
             let code = SecretCode(stored: row[1])
+            try SQLiteTransaction(db).mergeForms(of: token, app: app)
             try SQLBans.requireAdmitted(member, token, from: client.address, to: code, now: now, SQLiteTransaction(db))
             let text = try Self.register(
                 token, of: member, app: app, code: code, user: user,

@@ -120,12 +120,14 @@ package struct PostgresDeviceStore: SQLDeviceStore {
 
 /// A device's registration.
 private struct Registration: Sendable {
+    let token: DeviceToken
     let name: DeviceName
     let edit: DeviceEdit
     let keepsUsage: Bool
     let now: Timestamp
 
     init(_ request: RegistrationRequest, keepsUsage: Bool, now: Timestamp) {
+        token = request.token
         name = DeviceName(token: request.token.description, app: request.app.text)
         var edit = request.edit
         if !keepsUsage { edit.client = ClientInfo() }
@@ -138,6 +140,7 @@ private struct Registration: Sendable {
     static func write(
         _ requests: [Registration], _ transaction: PostgresTransaction
     ) throws -> [Result<DeviceRegistration, ChatError>] {
+        try mergeForms(of: requests, transaction)
         var answers: [DeviceRegistration] = Array(repeating: .unchanged, count: requests.count)
         var rest = Array(requests.indices)
         while !rest.isEmpty {
@@ -150,6 +153,15 @@ private struct Registration: Sendable {
             }
         }
         return answers.map { .success($0) }
+    }
+
+    /// Makes one device of those that are known by the other form of their address.
+    private static func mergeForms(of requests: [Registration], _ transaction: PostgresTransaction) throws {
+        let devices = requests.map { (token: $0.token, app: AppName($0.name.app)) }
+        let names = try transaction.devicesWithOtherForm(devices)
+        guard !names.isEmpty else { return }
+        transaction.lock(names.map { RoomLock.device(of: $0.token) })
+        for name in names.sorted() { try transaction.mergeForms(of: name) }
     }
 
     /// Processes registrations of different devices.

@@ -126,7 +126,7 @@ package struct PostgresModeration: Moderation {
             Self.lockAlone([room], transaction)
             return try ReadState.remove(where: "secret_code = $4::text", [.text(room)], now: now, transaction)
         }
-        transaction.lock((udid.map { [(.member, $0)] } ?? []) + (token.map { [(.device, $0)] } ?? []))
+        transaction.lock((udid.map { [(.member, $0)] } ?? []) + (token.map { [RoomLock.device(of: $0)] } ?? []))
         if let address { transaction.lock([(.address, address)]) }
         func condition(from first: Int) -> String {
             """

@@ -28,9 +28,11 @@ package struct PostgresRoomStore: RoomStore {
         let (member, code) = (request.member, request.code)
         return try await database.write { transaction in
             let now = database.now()
-            transaction.lock([(.member, member.text)] + (request.token.map { [(.device, $0.description)] } ?? []))
+            transaction.lock(
+                [(.member, member.text)] + (request.token.map { [RoomLock.device(of: $0.description)] } ?? []))
             transaction.lockShared(address: client.address)
             Self.lockRooms(of: member, and: code, transaction)
+            if let token = request.token { try transaction.mergeForms(of: token, app: request.app) }
             let isEmpty = try Self.requireSpace(in: code, for: request, now: now, transaction)
             RoomRow.make([code.text], now: now, transaction)
             let token = Self.takeToken(request.token, of: member, app: request.app, code: code, transaction)
@@ -115,7 +117,7 @@ package struct PostgresRoomStore: RoomStore {
         let client = settings().keepsUsage ? client : ClientInfo(address: client.address)
         try await database.write { transaction in
             let now = database.now()
-            transaction.lock([(.member, member.text), (.device, token.description)])
+            transaction.lock([(.member, member.text), RoomLock.device(of: token.description)])
             transaction.lockShared(address: client.address)
             let row = try transaction.row(
                 """
@@ -132,6 +134,7 @@ package struct PostgresRoomStore: RoomStore {
                 ? ClientInfo(
                     appVersion: row.optionalText(2), osVersion: row.optionalText(3), deviceModel: row.optionalText(4))
                 : ClientInfo()
+            try transaction.mergeForms(of: token, app: app)
             try SQLBans.requireAdmitted(
                 member, token, from: client.address, to: code, now: now, transaction)
             let text = Self.takeToken(token, of: member, app: app, code: code, transaction)

@@ -20,6 +20,9 @@ enum RoomLock: Int64, Sendable {
     case address = 4
     /// Taken by work that is not about a room. Apart from ``room``, because a room's code can be any text.
     case named = 5
+
+    /// The lock of a device. Both forms of an Android phone's address have the same.
+    static func device(of token: String) -> (RoomLock, String) { (.device, DeviceToken.installation(of: token)) }
 }
 
 extension PostgresTransaction {
