@@ -205,4 +205,40 @@ struct GuessingTests {
         let refused = relay.log.lines.filter { $0.contains("call of the admin API refused") }
         #expect(refused.filter { !$0.contains("address=2001:db8::1 ") }.count == 1, "the one of the other address")
     }
+
+    @Test("Calls without a token slow down their client's address, and fill no log")
+    func missingToken() async throws {
+        var relay = Relay(
+            ScriptedStore(
+                admin: AdminResponses(depths: { [] }, totals: { StoreTotals() }, usage: { nil }, outcomes: [])),
+            settings: ChatHTTPSettings(
+                trustedProxies: ["127.0.0.1"].compactMap { AddressRange($0) }, adminTokens: ["right"]))
+        relay.clock = TestClock()
+        let paths = ["/v1/queue", "/gotify/message", "/ntfy/tea/json?poll=1"]
+        let burst = HTTPLimits.missingTokens.burst
+        let statuses = try await relay.listening { port in
+            try await RawConnection.open(port: port) { connection -> [Int] in
+                func call(_ number: Int, _ address: String, _ more: String = "") async throws -> Int {
+                    try await connection.write(
+                        "GET \(paths[number % 3]) HTTP/1.1\r\nHost: localhost\r\n"
+                            + "X-Forwarded-For: \(address)\r\n\(more)\r\n")
+                    return try await connection.answer().status
+                }
+                var statuses: [Int] = []
+                for number in 0..<burst { statuses.append(try await call(number, "2001:db8::1")) }
+                // An address in the same network.
+                for number in 0..<3 { statuses.append(try await call(number, "2001:db8::2")) }
+                for token in ["right", "wrong"] {
+                    statuses.append(try await call(0, "2001:db8::2", "Authorization: Bearer \(token)\r\n"))
+                }
+                statuses.append(try await call(0, "192.0.2.1"))
+                return statuses
+            }
+        }
+        // ntfy's apps ask for a password after 403.
+        #expect(statuses == (0..<burst).map { [401, 401, 403][$0 % 3] } + [429, 429, 429, 200, 401, 401])
+        let lines = relay.log.lines.filter { $0.hasPrefix("notice call of the admin API refused") }
+        #expect(lines.count == HTTPLimits.refusalLines.burst + 1)
+        #expect(lines.last?.contains("address=192.0.2.1 ") == true)
+    }
 }

@@ -60,6 +60,17 @@ struct MetricsTests {
         #expect(lines.contains { $0.hasPrefix(#"pushchat_post_duration_seconds_bucket{le="30"}"#) })
     }
 
+    @Test("A push that no app receives counts as the client's error, in the metrics and in the log")
+    func orphans() async throws {
+        let relay = Self.relay(
+            ChatHTTPSettings(ntfy: NtfySettings(baseURL: "https://chat.example.org", unifiedPush: true)))
+        let push = (HTTPRequest.Method.post, "/ntfy/upABCDabcd0123?up=1", [:] as HTTPFields, "x" as String?)
+        let lines = try await Self.metrics(relay, after: [push, push])
+            .filter { $0.hasPrefix("pushchat_http_requests_total{") && $0.contains("ntfy") }
+        #expect(lines.count == 1 && lines[0].contains(#"status="404""#) && lines[0].hasSuffix(" 2"), "\(lines)")
+        #expect(relay.log.lines.filter { $0.contains("507") }.allSatisfy { $0.hasPrefix("debug ") })
+    }
+
     @Test("The build, the readiness and each limit have metrics from the start")
     func state() async throws {
         let lines = try await Self.metrics(Self.relay())

@@ -56,6 +56,11 @@ final class RequestLimiter: Sendable {
         case all
     }
 
+    private struct Refusals {
+        var ofAddresses = RateLimiter<IPAddress>()
+        var inAll = RateLimiter<Everyone>(capacity: 2)
+    }
+
     private struct Guesses {
         var ofAddresses = RateLimiter<IPAddress>()
         var inAll = RateLimiter<Everyone>(capacity: 2)
@@ -73,6 +78,8 @@ final class RequestLimiter: Sendable {
     private let members = Mutex(RateLimiter<MemberID>())
     private let codes = Mutex(Guesses())
     private let wrongTokens = Mutex(RateLimiter<IPAddress>())
+    private let missingTokens = Mutex(RateLimiter<IPAddress>())
+    private let refusalLines = Mutex(Refusals())
     private let metrics: LimitMetrics
     private let clock: MonotonicTime
 
@@ -131,10 +138,28 @@ final class RequestLimiter: Sendable {
     ///
     /// - Parameter address: The client's address. All clients without an address share a bucket.
     func countWrongToken(_ address: IPAddress?) throws(ChatError) {
-        let key = address?.rateKey ?? IPAddress(bits: 0)
-        let wait = wrongTokens.withLock { $0.admit(key, limit: HTTPLimits.wrongTokens, at: clock.now()) }
+        let wait = wrongTokens.withLock { $0.admit(Self.key(address), limit: HTTPLimits.wrongTokens, at: clock.now()) }
         if let wait { throw tooMany(.wrongTokens, "wrong tokens", from: "address", wait) }
     }
+
+    /// Counts a refused call without a token, like a wrong token.
+    func countMissingToken(_ address: IPAddress?) throws(ChatError) {
+        let wait = missingTokens.withLock {
+            $0.admit(Self.key(address), limit: HTTPLimits.missingTokens, at: clock.now())
+        }
+        if let wait { throw tooMany(.missingTokens, "calls without a token", from: "address", wait) }
+    }
+
+    /// Whether the log may report a refused call now. Otherwise one client could fill the log.
+    func mayReportRefusal(_ address: IPAddress?) -> Bool {
+        let now = clock.now()
+        return refusalLines.withLock { lines in
+            lines.ofAddresses.admit(Self.key(address), limit: HTTPLimits.refusalLines, at: now) == nil
+                && lines.inAll.admit(.all, limit: HTTPLimits.allRefusalLines, at: now) == nil
+        }
+    }
+
+    private static func key(_ address: IPAddress?) -> IPAddress { address?.rateKey ?? IPAddress(bits: 0) }
 
     private func tooMany(
         _ limit: Limit, _ what: String = "requests", from whose: String, _ wait: Duration

@@ -49,7 +49,27 @@ struct AdminGuard: Sendable {
         }
     }
 
+    /// Counts a refused call against the limits of its address.
     private func caller(
+        _ credential: String?, _ client: IPAddress?, _ request: Request, _ context: ChatContext,
+        _ settings: ChatHTTPSettings, changes: Bool, isForApps: Bool
+    ) async throws(ChatError) -> Caller {
+        do throws(ChatError) {
+            return try await known(
+                credential, client, request, context, settings, changes: changes, isForApps: isForApps)
+        } catch {
+            if error.code == .unauthorized || error.code == .forbidden {
+                if credential?.isEmpty ?? true {
+                    try limiter.countMissingToken(client)
+                } else {
+                    try limiter.countWrongToken(client)
+                }
+            }
+            throw error
+        }
+    }
+
+    private func known(
         _ credential: String?, _ client: IPAddress?, _ request: Request, _ context: ChatContext,
         _ settings: ChatHTTPSettings, changes: Bool, isForApps: Bool
     ) async throws(ChatError) -> Caller {
@@ -63,7 +83,6 @@ struct AdminGuard: Sendable {
                 calls.count(token.name.text)
                 return .token(token)
             }
-            try limiter.countWrongToken(client)
             throw .unauthorized(Self.unknownToken)
         }
         if let credential, credential.hasPrefix(Credential.prefix), credential.utf8.count <= Self.maxTokenLength {
@@ -72,7 +91,6 @@ struct AdminGuard: Sendable {
                 if case .token(let token) = found.owner { calls.count(token.name.text) }
                 return .credential(found)
             }
-            try limiter.countWrongToken(client)
             throw .unauthorized(Self.unknownToken)
         }
         if settings.adminTokens.isEmpty {
@@ -80,7 +98,7 @@ struct AdminGuard: Sendable {
             guard credential == nil else { throw .unauthorized(Self.unknownToken) }
             try Self.checkOrigin(request, context, settings, changes: changes)
         } else {
-            try refuse(credential, client, isForApps: isForApps)
+            throw Self.refusal(of: credential, isForApps: isForApps)
         }
         return .administrator
     }
@@ -106,21 +124,19 @@ struct AdminGuard: Sendable {
         settings.adminTokens.reduce(false) { isSame(given, $1) || $0 }
     }
 
-    /// Refuses a caller whose credential is missing or has no form that the relay knows.
+    /// The refusal of a caller whose credential is missing or has no form that the relay knows.
     ///
     /// - Parameter isForApps: Whether users of other apps make this call. They do not know the operator's settings.
-    private func refuse(_ given: String?, _ client: IPAddress?, isForApps: Bool) throws(ChatError) -> Never {
-        guard let given, !given.isEmpty else {
-            throw .unauthorized(
-                isForApps
-                    ? "Send a password of a room or a token of the relay"
-                    : "Send Authorization: Bearer with the relay's admin.token, or a token of the relay")
+    private static func refusal(of given: String?, isForApps: Bool) -> ChatError {
+        switch (given?.isEmpty ?? true, isForApps) {
+        case (true, true): .unauthorized("Send a password of a room or a token of the relay")
+        case (true, false):
+            .unauthorized("Send Authorization: Bearer with the relay's admin.token, or a token of the relay")
+        case (false, true):
+            .unauthorized(
+                "Wrong password or token: copy it again, or make another one in the chat, under \"Use another app\"")
+        case (false, false): .unauthorized("The bearer token is not the relay's admin.token")
         }
-        try limiter.countWrongToken(client)
-        throw .unauthorized(
-            isForApps
-                ? "Wrong password or token: copy it again, or make another one in the chat, under \"Use another app\""
-                : "The bearer token is not the relay's admin.token")
     }
 
     /// Requires that a call without a token comes from this machine, not through a proxy, and not from a page of

@@ -56,6 +56,12 @@ enum HTTPLimits {
     static let readinessReports = Duration.seconds(60)
     /// The rate of wrong admin API tokens from one address. A wrong token within the rate gets 401, any more get 429.
     static let wrongTokens = RateLimit(perSecond: 10.0 / 60, burst: 30)!
+    /// The rate of refused calls without a token from one address, for example of apps whose user has not signed in. A
+    /// call within the rate gets 401 or 403, any more get 429.
+    static let missingTokens = RateLimit(perSecond: 1, burst: 100)!
+    /// The rates of log lines about refused calls: from one address, and from all.
+    static let refusalLines = RateLimit(perSecond: 1.0 / 60, burst: 10)!
+    static let allRefusalLines = RateLimit(perSecond: 1, burst: 100)!
     /// The lifetime of an event stream ticket, and the maximum number of tickets; the oldest is dropped first. The rate
     /// limits of addresses and members prevent one client from using up all tickets.
     static let ticketTime: Duration = .seconds(30)

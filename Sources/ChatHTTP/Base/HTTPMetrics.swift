@@ -46,6 +46,7 @@ enum Limit: String, Sendable, CaseIterable {
     case ratePerMember = "rate_per_member"
     case joinsPerAddress = "joins_per_address"
     case wrongTokens = "wrong_tokens"
+    case missingTokens = "missing_tokens"
     case connectionsPerAddress = "connections_per_address"
     /// All connections are in use, or no file descriptor is left for another.
     case connections = "connections"

@@ -114,7 +114,8 @@ struct UnifiedPushAPI: Sendable {
             return id
         case .noOwner:
             try limiter.countWrongToken(address)
-            throw ErrorResponse.insufficientStorage("No app has subscribed to this topic")
+            // Every app that was removed causes this, and anyone can.
+            throw ErrorResponse.insufficientStorage("No app has subscribed to this topic", countedAs: 404)
         case .full:
             throw ErrorResponse.insufficientStorage("Too many pushes wait for apps that are offline")
         }

@@ -18,6 +18,9 @@ struct ErrorResponse: Error, Sendable {
     var allow: String?
     /// ntfy's code. `nil` for the usual code of the status.
     var ntfyCode: Int?
+    /// The status under which the metrics count the response. `nil` for its own. The error is then the client's, whatever
+    /// the status.
+    var countedStatus: Int?
     /// Whether the request had no credentials. The `WWW-Authenticate` header then reports no error (RFC 6750 §3.1).
     var isChallenge = false
 
@@ -67,11 +70,14 @@ struct ErrorResponse: Error, Sendable {
     var isUnknownAddress: Bool { status == .notFound && message == Self.notFound.message }
 
     /// Servers of apps retry a push after this status. After another, some give up the app.
-    static func insufficientStorage(_ message: String) -> ErrorResponse {
+    ///
+    /// - Parameter counted: ``countedStatus``.
+    static func insufficientStorage(_ message: String, countedAs counted: Int? = nil) -> ErrorResponse {
         var response = ErrorResponse(
             HTTPResponse.Status(code: 507, reasonPhrase: "Insufficient Storage"), code: "insufficient_storage",
             message: message)
         response.ntfyCode = 50701
+        response.countedStatus = counted
         return response
     }
 

@@ -114,7 +114,8 @@ package struct ChatServer: Service {
         let router = Router(context: ChatContext.self)
         router.add(
             middleware: ResponseMiddleware(
-                environment: environment, unavailable: RepeatedRefusals(clock: clock), metrics: metrics))
+                environment: environment, unavailable: RepeatedRefusals(clock: clock), limiter: limiter,
+                metrics: metrics))
         router.add(middleware: ForeignPageGuard(environment: environment))
         let administrators = AdminGuard(environment: environment, calls: calls, limiter: limiter)
         Routes(environment: environment, administrators: administrators).add(routes, to: router)

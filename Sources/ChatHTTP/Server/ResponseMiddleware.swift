@@ -12,6 +12,7 @@ struct ResponseMiddleware: RouterMiddleware {
 
     let environment: ChatEnvironment
     let unavailable: RepeatedRefusals
+    let limiter: RequestLimiter
     let metrics: HTTPMetrics
 
     private static let noHost = ChatError(
@@ -26,6 +27,7 @@ struct ResponseMiddleware: RouterMiddleware {
         context.ids = RequestIDs(request.headers, otherwise: context.id)
         context.received = metrics.clock.now()
         var response: Response
+        var countedStatus: Int?
         do {
             guard request.head.authority != nil else { throw Self.noHost }
             response = try await next(request.continued(on: context.channel), context)
@@ -34,9 +36,11 @@ struct ResponseMiddleware: RouterMiddleware {
             metrics.record(context.endpointPath, request.method, 400)
             throw error
         } catch {
-            response = refuse(ErrorResponse(error), request, context)
+            let error = ErrorResponse(error)
+            countedStatus = error.countedStatus
+            response = refuse(error, request, context)
         }
-        metrics.record(context.endpointPath, request.method, response.status.code)
+        metrics.record(context.endpointPath, request.method, countedStatus ?? response.status.code)
         if Self.form(request) == .ntfy { response.headers[.accessControlAllowOrigin] = "*" }
         response.headers.append(HTTPField(name: .requestID, value: context.ids.request))
         response.headers.append(Self.noSniff)
@@ -52,12 +56,12 @@ struct ResponseMiddleware: RouterMiddleware {
             LogKeys.route: "\(context.endpointPath ?? "")",
             LogKeys.status: "\(error.status.code)",
         ])
-        if error.status.code >= 500 {
+        if error.status.code >= 500, error.countedStatus == nil {
             metadata[LogKeys.code] = "\(error.code)"
             metadata[LogKeys.cause] = "\(error.cause ?? error.message)"
-            // Log every internal error. Log temporary unavailability (503) once per interval, with the number of
+            // Log every internal error. Log temporary unavailability (503, 507) once per interval, with the number of
             // failures.
-            let count = error.status == .serviceUnavailable ? unavailable.count(error.message) : 1
+            let count = error.status == .internalServerError ? 1 : unavailable.count(error.message)
             if let count, count > 1 { metadata[LogKeys.count] = "\(count)" }
             environment.logger.log(level: count == nil ? .debug : .error, "request failed", metadata: metadata)
         } else {
@@ -65,7 +69,9 @@ struct ResponseMiddleware: RouterMiddleware {
             if form != .text, form != .json, error.status == .unauthorized || error.status == .forbidden {
                 let client = ClientAddress.find(request, context, trusted: environment.settings.trustedProxies)
                 metadata[LogKeys.address] = "\(client?.description ?? "unknown")"
-                environment.logger.notice("call of the admin API refused", metadata: metadata)
+                environment.logger.log(
+                    level: limiter.mayReportRefusal(client) ? .notice : .debug, "call of the admin API refused",
+                    metadata: metadata)
             } else {
                 environment.logger.debug("request refused", metadata: metadata)
             }
