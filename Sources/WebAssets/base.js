@@ -45,7 +45,11 @@ function element(name, className, text) {
 // Returns the elements of a description list. Skips rows without a value.
 function facts(rows) {
   return rows.filter(([, value]) => value !== null && value !== undefined && value !== "")
-    .flatMap(([name, value, className]) => [element("dt", "", name), element("dd", className, String(value))]);
+    .flatMap(([name, value, className]) => {
+      const fact = element("dd", className);
+      fact.append(value instanceof Node ? value : String(value));
+      return [element("dt", "", name), fact];
+    });
 }
 
 // An error response of the server.

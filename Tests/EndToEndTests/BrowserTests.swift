@@ -8,7 +8,8 @@ extension Browser {
         private static let pages = PlayedPages(
             in: .chromium,
             [
-                "basics", "chat", "outbox", "input", "view", "languages", "programs", "another_app", "inbox", "inbox_groups",
+                "basics", "chat", "outbox", "input", "view", "languages", "programs", "another_app", "inbox",
+                "inbox_groups",
                 "inbox_phone", "long_room", "calls", "together", "deleting", "titles", "sheets",
             ])
 

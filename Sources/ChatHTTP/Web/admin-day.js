@@ -2,6 +2,7 @@
 // The operator's page: the last day, minute by minute. The relay records it, so it includes the night.
 
 const dayLength = 86400000;
+let dayHistory = [];
 
 async function showDay() {
   let history;
@@ -12,6 +13,7 @@ async function showDay() {
   }
   for (const id of ["day-pushes-chart", "day-queue-chart"]) byId(id).hidden = history === undefined;
   if (history !== undefined) drawDay(history, Date.now());
+  dayHistory = history ?? [];
 }
 
 setInterval(() => {

@@ -8,6 +8,32 @@ const tabLists = {
   queue: () => showQueue(), tokens: () => showTokens(), moderation: () => showModeration(),
 };
 
+// The metrics on which a tab's lists depend. The page reads a list again when they change, because each call adds a line to the log.
+const tabMetrics = {
+  rooms: (stats) => [stats.rooms, stats.members, stats.messages],
+  devices: (stats) => stats.devices,
+  notifications: (stats) => [stats.notifications, settledOf(stats)],
+  queue: (stats) => [stats.apps.map((app) => [app.app, app.due, app.delayed, app.written, app.paused_at]), settledOf(stats)],
+};
+const tabRefreshes = {
+  rooms: () => rooms.refresh(), devices: () => devices.refresh(), notifications: () => sent.refresh(), queue: () => refreshQueue(),
+};
+let refreshedFor = "";
+
+function settledOf(stats) {
+  return stats.apps.flatMap((app) => app.outcomes.map((outcome) => outcome.total));
+}
+
+async function refreshTab() {
+  const current = currentTab();
+  const metrics = JSON.stringify([current, tabMetrics[current]?.(latestStats)]);
+  if (metrics === refreshedFor || byId("sure").open) return;
+  refreshedFor = metrics;
+  await tabRefreshes[current]?.();
+}
+
+let shownTab = null;
+
 function currentTab() {
   const name = location.hash.slice(1);
   return tabs.includes(name) ? name : "overview";
@@ -15,6 +41,9 @@ function currentTab() {
 
 function showTab() {
   const current = currentTab();
+  // A record belongs to the tab in which it was opened.
+  if (shownTab !== null && shownTab !== current) closeResult();
+  shownTab = current;
   for (const section of document.querySelectorAll("[data-tab]")) section.classList.toggle("away", section.dataset.tab !== current);
   for (const link of document.querySelectorAll("#tabs a")) {
     if (link.hash.slice(1) === current) {
@@ -27,6 +56,9 @@ function showTab() {
 
 addEventListener("hashchange", showTab);
 showTab();
+
+// The largest number of rows that are read again without a request of the operator.
+const maxRefreshed = 200;
 
 // The pages of a list. `fetchPage` gets a cursor, and returns [rows, next]. `draw` gets all rows that were fetched, the next
 // cursor, and whether the list starts again.
@@ -48,7 +80,20 @@ function paging(fetchPage, draw) {
     [shown, next] = [rows, following];
     draw(shown, next, true);
   }
-  return { show, more };
+  // Reads the rows again that are shown, unless the operator has gone through many.
+  async function refresh() {
+    const [mine, count] = [round, shown.length];
+    if (count > maxRefreshed) return;
+    let [rows, following] = await fetchPage(null);
+    while (following && rows.length < count) {
+      const [others, after] = await fetchPage(following);
+      [rows, following] = [[...rows, ...others], after];
+    }
+    if (mine !== round || shown.length !== count) return;
+    [shown, next] = [rows, following];
+    draw(shown, next, false);
+  }
+  return { show, more, refresh };
 }
 
 // A list with a filter and pages.
@@ -138,7 +183,7 @@ function toText(to) {
   if (to.all) return words("to.all");
   const [kind, value] = Object.entries(to)[0];
   const all = kind === "tokens" ? value.map((token) => token.slice(0, 8) + "…") : [value].flat();
-  const names = all.slice(0, 3).join(", ");
+  const names = all.slice(0, 3).map(isolated).join(", ");
   return words("to." + kind, { names: all.length > 3 ? words("andMore", { names, count: all.length - 3 }) : names });
 }
 

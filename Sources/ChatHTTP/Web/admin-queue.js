@@ -3,11 +3,15 @@
 
 // The number of calls in which one count or change may go on, for about two million pushes.
 const maxCalls = 40;
+// The number of calls up to which a list of pushes is read again without a request of the operator.
+const cheapCalls = 3;
+let callsOfList = 0;
 const chosen = new Set();
 let pushes = [];
 const pushPages = paging(fetchPushes, (rows, next, isFirst) => {
   pushes = rows;
   if (isFirst) chosen.clear();
+  for (const id of chosen) if (!rows.some((push) => push.id === id)) chosen.delete(id);
   drawPushes(next);
 });
 
@@ -18,6 +22,10 @@ function pushFilter() {
     app: byId("pushes-app").value, state: byId("pushes-state").value, reason: byId("pushes-reason").value.trim(),
     queued_before: age > 0 ? time : "", queued_after: age < 0 ? time : "",
   }).filter(([, value]) => value));
+}
+
+function refreshQueue() {
+  return Promise.all([showPauses(), callsOfList <= cheapCalls && pushPages.refresh()]);
 }
 
 async function showQueue() {
@@ -80,6 +88,7 @@ async function fetchPushes(cursor) {
     const page = await call("GET", "/v1/pushes?" + query({ limit: 50, ...pushFilter(), cursor }));
     found = [...found, ...page.pushes];
     cursor = page.next;
+    callsOfList = calls + 1;
     if (found.length >= 50 || cursor === null) break;
   }
   return [found, cursor];
@@ -178,7 +187,7 @@ function changePushes(verb) {
     ask({
       title: words(isRetry ? "pushes.retryTitle" : "pushes.cancelTitle", { pushes: words(isAll ? "pushes.count" : "pushes.moreThan", { count }) }),
       text: words(isRetry ? "pushes.retryAbout" : "pushes.cancelAbout"), verb: words(isRetry ? "pushes.retry" : "pushes.cancel"),
-      isHarmless: isRetry,
+      isHarmless: isRetry, ...(!isRetry && { no: words("pushes.keep") }),
     }, async () => {
       const [changed] = await overAll(verb, which, false, (count) => {
         status.textContent = words(isRetry ? "pushes.retrying" : "pushes.cancelling", { count });

@@ -54,12 +54,18 @@ async function showRoom(code, withTexts = false) {
   box.append(table(["column.message", "column.by", ...(withTexts ? ["column.text"] : []), "column.bytes", "column.reached", "column.fetched",
     "column.at", ...(canModerate ? ["column.actions"] : [])],
     messages.messages.map((message) => [
-      link(String(message.id), () => follow(() => showMessage(message.id))), message.program ? words("room.program", { name: message.name }) : message.name,
+      link(String(message.id), () => follow(() => showMessage(message.id))), senderCell(message),
       ...(withTexts ? [said(message)] : []),
       message.bytes, message.sent, words("ofAll", { count: message.fetched, all: message.readers }), clock(message.sent_at), ...(canModerate ? [actions([deletion(message, again)])] : []),
     ])));
   if (messages.next) box.append(element("p", "hint", words("room.moreMessages")));
   return [box, true];
+}
+
+function senderCell(message) {
+  const cell = element("td");
+  cell.append(sender(message));
+  return cell;
 }
 
 function said({ title, text, link }) {
@@ -105,7 +111,7 @@ function messageName(id) {
 function deletion({ id, name, text }, then) {
   return [words("delete.verb"), messageName(id), "delete-" + id, () => ask({
     title: words("delete.title", { id: String(id) }), verb: words("delete.verb"),
-    text: (text === undefined ? words("delete.by", { name }) : name + ": " + text) + "\n" + words("delete.about"),
+    text: (text === undefined ? words("delete.by", { name }) : isolated(name) + ": " + isolated(text)) + "\n" + words("delete.about"),
   }, () => call("DELETE", "/v1/messages/" + id), () => finish(then))];
 }
 
@@ -142,7 +148,7 @@ async function finish(then) {
 
 function banTable(bans, then) {
   return table(["column.banned", "column.room", "column.reason", "column.since", "column.until", "column.actions"], bans.map((ban) => [
-    ban.closed ? words("ban.closed") : [ban.name, ban.address].filter(Boolean).join(", "), ban.room ?? words("ban.everywhere"), ban.reason, clock(ban.created_at),
+    ban.closed ? words("ban.closed") : [ban.name, ban.address].filter(Boolean).map(isolated).join(", "), ban.room ?? words("ban.everywhere"), ban.reason, clock(ban.created_at),
     ban.ended ? words("ended") : endOf(ban.ends_at, words("forEver")),
     isActive(ban)
       ? actions([[words(ban.closed ? "open.verb" : "end.verb"), ban.closed ? ban.room : words("end.object", { name: nameOf(ban) }), "end-" + ban.id, () => endBan(ban, then)]])
@@ -185,12 +191,13 @@ let question = null;
 
 // Asks for confirmation of an action that cannot be undone. `act` gets the answers as members of a ban. If it fails, the dialog
 // stays open and shows the error. `then` shows the result.
-function ask({ title, text, verb, asksTime = false, asksWhere = false, asksCode = false, asksReason = asksTime, isHarmless = false }, act, then) {
+function ask({ title, text, verb, no = words("sure.cancel"), asksTime = false, asksWhere = false, asksCode = false, asksReason = asksTime, isHarmless = false }, act, then) {
   const opener = document.activeElement;
   byId("sure-form").reset();
   byId("sure-title").textContent = title;
   byId("sure-text").textContent = text;
   byId("sure-yes").textContent = verb;
+  byId("sure-no").textContent = no;
   byId("sure-yes").className = isHarmless ? "" : "danger";
   byId("sure-time").hidden = !asksTime;
   byId("sure-why").hidden = !asksReason;

@@ -30,7 +30,7 @@ async function showTokens() {
 
 function audienceOf(to) {
   if (!to) return words("to.anyone");
-  return [...(to.users ?? []), ...(to.tags ?? []).map((tag) => words("to.tags", { names: tag }))].join(", ");
+  return [...(to.users ?? []).map(isolated), ...(to.tags ?? []).map((tag) => words("to.tags", { names: tag }))].join(", ");
 }
 
 function revoke(token) {

@@ -4,6 +4,8 @@
 // The age in seconds from which a waiting push is a problem, and the days before the end of a certificate.
 const oldPush = 900;
 const certificateDays = 30;
+// Failures are a problem if they are this many of the last hour's pushes, and this part of them.
+const manyFailures = { count: 3, part: 0.25 };
 
 // Returns the problems, the worst first. Each has a title, an explanation, and the key of a remedy with its
 // command or tab.
@@ -40,7 +42,28 @@ function problemsOf(stats, ready, warnings) {
         text: "", remedy: "verdict.replace", command: "pushchat reload" });
     }
   }
+  const { sent, failed } = lastHour(stats, dayHistory, Date.now());
+  if (failed >= manyFailures.count && failed >= manyFailures.part * (sent + failed)) {
+    const reason = commonReason(lastFailures);
+    problems.push({ rank: 6, title: words("verdict.failures", { failed, all: sent + failed }),
+      text: reason ? words("verdict.reason", { reason }) : "", remedy: "verdict.look", tab: "log" });
+  }
   return problems.sort((one, other) => one.rank - other.rank);
+}
+
+// Returns the numbers of pushes that were sent and that failed in the last hour. The metrics have the last minute, and the record
+// has the minutes before.
+function lastHour(stats, history, now) {
+  const minutes = history.filter(({ at }) => Date.parse(at) >= now - 3600000 && Date.parse(at) <= now - 120000);
+  const all = (states, name) => states.reduce((count, state) => count + recent(stats, state), 0)
+    + minutes.reduce((count, minute) => count + minute[name], 0);
+  return { sent: all(["sent"], "sent"), failed: all(["failed", "expired"], "failed") };
+}
+
+function commonReason(failures) {
+  const counts = new Map();
+  for (const { reason } of failures) if (reason) counts.set(reason, (counts.get(reason) ?? 0) + 1);
+  return [...counts].sort((one, other) => other[1] - one[1])[0]?.[0];
 }
 
 // The last log line about an app's gateway, without what is said elsewhere.

@@ -12,9 +12,18 @@ function named(key, name) {
   return key in textsByLanguage.en ? words(key) : name;
 }
 
-// Returns a value of a table or card as text.
+// Returns a value of a table or card as text. Other values, such as elements, stay as they are.
 function formatted(value) {
-  return typeof value === "number" ? new Intl.NumberFormat(chosenLocale()).format(value) : value;
+  if (typeof value === "number") return new Intl.NumberFormat(chosenLocale()).format(value);
+  return typeof value === "string" ? plain(value) : value;
+}
+
+// Returns the sender of a message. A program has a mark outside of its name, because any member could have a name with a mark.
+function sender({ name, program }) {
+  const box = element("span");
+  box.append(element("bdi", "", plain(name)));
+  if (program) box.append(" ", element("span", "mark", words("room.program")));
+  return box;
 }
 
 let token = tabMemory.get("admin");
@@ -55,8 +64,10 @@ function showTunnel() {
 // MARK: Metrics
 
 const samples = [];
+let latestStats = null;
 let activeDevices = 0;
 let lastWarnings = [];
+let lastFailures = [];
 // Whether the error on the screen says that the metrics cannot be read. Only that error disappears without user action.
 let isLost = false;
 
@@ -166,6 +177,7 @@ function draw(stats, ready) {
   plot();
   update(byId("apps"), ...stats.apps.map(appOf));
   showVerdict(stats, ready, lastWarnings);
+  latestStats = stats;
 }
 
 // Returns a line through the samples, with the newest on the right and the top of the axis just below the edge.
@@ -248,7 +260,7 @@ function button(text, action, key) {
 
 // Returns a table cell with a link.
 function link(text, action) {
-  const made = button(text, () => lead(action));
+  const made = button(plain(text), () => lead(action));
   made.className = "link";
   const cell = element("td");
   cell.append(made);
@@ -261,7 +273,7 @@ function actions(list) {
   const box = element("div", "buttons");
   box.append(...list.map(([verb, object, key, action]) => {
     const made = button(verb, action, key);
-    made.append(element("span", "only-spoken", " " + object));
+    made.append(element("span", "only-spoken", " " + plain(object)));
     return made;
   }));
   cell.append(box);
@@ -375,10 +387,14 @@ async function follow(show) {
   }
 }
 
-byId("close-result").addEventListener("click", () => {
+function closeResult() {
   following += 1;
   byId("found").hidden = true;
   byId("result").replaceChildren();
+}
+
+byId("close-result").addEventListener("click", () => {
+  closeResult();
   byId("term").focus();
 });
 
@@ -501,12 +517,12 @@ function messageOf(message) {
     way.append(step);
   }
   box.append(element("h3", "", words("message.title", { id: String(message.id) })), list([
-    ["column.room", message.room], ["column.by", message.name], ["column.sent", clock(message.sent_at)],
+    ["column.room", message.room], ["column.by", sender(message)], ["column.sent", clock(message.sent_at)],
     ["column.text", words("message.bytes", { count: message.bytes })],
   ]), way);
   if (message.fetched_by?.length) {
     const rest = message.fetched - message.fetched_by.length;
-    const names = message.fetched_by.join(", ");
+    const names = message.fetched_by.map(isolated).join(", ");
     box.append(element("p", "hint", words("message.fetched", { names: rest > 0 ? words("andMore", { names, count: rest }) : names })));
   }
   if (canModerate) {
@@ -563,6 +579,7 @@ byId("search").addEventListener("submit", (event) => {
 async function errors() {
   const [failures, warnings] = await Promise.all([call("GET", "/v1/failures?limit=20"), call("GET", "/v1/warnings")]);
   lastWarnings = warnings.warnings;
+  lastFailures = failures.deliveries;
   showReasons(failures.deliveries);
   const none = () => element("p", "hint", words("empty"));
   update(byId("failures"), failures.deliveries.length
@@ -610,7 +627,7 @@ fetch(at("/test/"), { method: "HEAD" }).then((answer) => { byId("tests").hidden 
 (async () => {
   for (let round = 0; ; round += 1) {
     if (!document.hidden && byId("door").hidden && byId("closed").hidden) {
-      await look().then(() => (round % 3 === 0 ? errors() : undefined)).catch(() => {});
+      await look().then(() => (round % 3 === 0 ? Promise.all([errors(), refreshTab()]) : undefined)).catch(() => {});
     }
     await new Promise((done) => setTimeout(done, pause));
   }

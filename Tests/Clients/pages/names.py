@@ -55,6 +55,7 @@ def play(relay):
     check("of which one is a program's", len(texts(driver, "#found .mark")) == 1)
     find(driver, "search-close").click()
     say(driver, "hello")
+    until("the member's own message is there", lambda: texts(driver)[-1] == "hello" and texts(driver, "#outbox li") == [])
     form(cmd="messages", udid=f"{3:040x}")
     until("a name from right to left stands isolated in a sentence", lambda: "".join(texts(driver, ".receipt"))
           .endswith("Read by \u2068" + HEBREW + "\u2069"))

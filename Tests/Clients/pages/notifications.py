@@ -250,7 +250,7 @@ def play(relay):
                message(kitchen, 4714, "Nobody looks"))
     until("and counted on the app", lambda: worker.run("badges.at(-1)") == 1)
     click_notification("message-4714")
-    check("a click then opens the room", worker.run("opened") == ["/#room=" + room_hash(kitchen)], worker.run("opened"))
+    check("a click then opens the room", worker.run("opened") == [RELAY + "/#room=" + room_hash(kitchen)], worker.run("opened"))
     push_until("a notification of the operator is shown", lambda: [each["title"] for each in shown()] == ["News"], json.dumps(
         {"notification": {"title": "News", "tag": "news", "navigate": "https://example.org/news"}}))
     click_notification("news")

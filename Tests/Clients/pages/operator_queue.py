@@ -39,6 +39,9 @@ def play(relay):
     click(driver, "#pushes-age option[value='-3600']")
     click(driver, "#pushes-state option[value='pending']")
     until("the waiting pushes are listed", lambda: len(pending()) >= 5)
+    before = len(pending())
+    form(cmd="message", udid=writer, text="Boat 5")
+    until("the table follows the queue", lambda: len(pending()) == before + 1)
     waiting = admin_call("GET", "/v1/pushes?state=pending&app=default", token=ADMIN)[1]["pushes"]
     check("all of them", pending() == [str(push["id"]) for push in waiting], pending())
     accessible(driver, "the queue")
@@ -52,9 +55,14 @@ def play(relay):
     until("a selection is counted", lambda: find(driver, "cancel-pushes").text == "Cancel selected (1)…")
     find(driver, "cancel-pushes").send_keys(Keys.ENTER)
     sure(driver, "Cancel 1 push?")
+    check("the first answer cannot be mistaken", find(driver, "sure-no").text == "Keep them")
+    picture(driver, "admin-cancel")
+    form(cmd="message", udid=writer, text="Boat 6")
     driver.switch_to.active_element.send_keys(Keys.ENTER)
     until("the first answer changes nothing", lambda: not find(driver, "sure").is_displayed())
     check("so all wait", last in pending())
+    until("the table follows the queue again", lambda: len(pending()) == before + 2)
+    check("and the selection stays", find(driver, "cancel-pushes").text == "Cancel selected (1)…")
     find(driver, "cancel-pushes").send_keys(Keys.ENTER)
     sure(driver, "Cancel 1 push?")
     yes()
@@ -85,7 +93,7 @@ def play(relay):
     yes()
     until("the app sends again", lambda: "sending" in texts(driver, "#pauses td"))
     until("every push arrives once", lambda: len(
-        control("GET", "/notifications?token=" + "e2" * 32)["notifications"]) == 5)
+        control("GET", "/notifications?token=" + "e2" * 32)["notifications"]) == 7)
     until("and the verdict is good", lambda: "is paused" not in find(driver, "verdict").text)
     tab(driver, "moderation")
     until("the record has it all", lambda: {"app paused", "app resumed", "pushes cancelled", "pushes retried"} <= set(

@@ -80,6 +80,7 @@ def play(relay):
     until("it is fetched", lambda: texts(driver, "#result .way b")[3] == "1 of 1")
     check("and the error from elsewhere stays", find(driver, "problem").text == "stays")
     tab(driver, "log")
+    check("the result stays in the tab in which it was opened", not find(driver, "found").is_displayed())
     until("the failure is among the recent errors", lambda: "PayloadTooLarge" in find(driver, "failures").text)
     check("and its log line is shown", "refused by the gateway" in find(driver, "warnings").text)
     look_up(driver, "token", "not hexadecimal", submit=False)
@@ -87,6 +88,14 @@ def play(relay):
     until("the page shows the error", lambda: "hexadecimal" in find(driver, "search-problem").text)
     check("beside its form, whose field has the focus", driver.switch_to.active_element.get_attribute("id") == "term")
     accessible(driver, "the log")
+    check("few failures of many pushes are no problem", "failed" not in find(driver, "verdict").text, find(driver, "verdict").text)
+    for number in range(4):
+        control("POST", "/faults", {"protocol": "http2", "action": "status", "reason": "PayloadTooLarge", "token": "8" * 64})
+        form(cmd="message", udid=gina, text=f"anybody? {number}")
+    driver.execute_script("dayHistory = []")
+    until("many failures are, although nothing waits", lambda: "pushes of the last hour failed" in find(driver, "verdict").text
+          and "PayloadTooLarge" in find(driver, "verdict").text)
+    picture(driver, "admin-failures")
     tab(driver, "overview")
     driver.execute_script("scrollTo(0, 0)")
     accessible(driver, "the operator's page")
