@@ -139,7 +139,8 @@ package struct RelayClient: Sendable {
         guard (200..<300).contains(response.status.code) else {
             let bytes = try await response.body.collect(upTo: Self.maximumResponse)
             throw RelayRefusal(
-                status: Int(response.status.code), body: try? JSONValue(parsing: bytes.readableBytesView))
+                status: Int(response.status.code), body: try? JSONValue(parsing: bytes.readableBytesView),
+                from: request.url)
         }
         return response
     }
@@ -256,8 +257,10 @@ package struct RelayRefusal: Error, Equatable {
 
     /// Reads the message from the body of an error response.
     ///
-    /// - Parameter body: The body: an error of the admin API or of the chat API. `nil` if it is not JSON.
-    init(status: Int, body: JSONValue?) {
+    /// - Parameters:
+    ///   - body: The body: an error of the admin API or of the chat API. `nil` if it is not JSON.
+    ///   - url: The URL of the call, for the message about a server that is not a relay.
+    init(status: Int, body: JSONValue?, from url: String) {
         let error = body?.object?["error"]?.object
         // The response of `/readyz` lists checks.
         let checks = body?.object?["checks"]?.object?.members ?? []
@@ -268,7 +271,7 @@ package struct RelayRefusal: Error, Equatable {
             status: status, code: (error ?? body?.object)?["code"]?.text,
             message: (body?.object?["detail"]?.text ?? error?["message"]?.text
                 ?? (problems.isEmpty ? nil : "not ready: " + problems.joined(separator: ", "))
-                    ?? "the server answered with status \(status)")
+                    ?? "\(url) answered with status \(status) and gave no reason: is it a PushChat relay?")
                 .oneLine)
     }
 }

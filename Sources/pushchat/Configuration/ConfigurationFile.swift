@@ -26,8 +26,10 @@ struct ConfigurationFile {
 
     /// The map at the document's root. `nil` if the document is empty or cannot be read.
     private mutating func readRoot(_ path: String, _ trust: FileTrust?) -> Node.Mapping? {
+        var lines = 0
         do {
             let text = try ReadableFile.text(path, limit: SettingLimits.file, trust: trust)
+            lines = 1 + text.trimmingSuffix(while: \.isNewline).count(where: \.isNewline)
             // Append blank lines. Yams keeps a pointer into the text, and Swift stores very short texts elsewhere.
             let padded = text + String(repeating: "\n", count: 16)
             guard let root = try Parser(yaml: padded, encoding: .utf8).singleRoot() else { return nil }
@@ -42,7 +44,7 @@ struct ConfigurationFile {
                 }
             report(name, "the configuration file is \(path), \(error); \(remedy)")
         } catch let error as YamlError {
-            report(error)
+            report(error, lines: lines)
         } catch {
             report(name, "cannot be read as YAML: \(error)")
         }
@@ -158,12 +160,13 @@ struct ConfigurationFile {
         problems.append(.init(at: position, message))
     }
 
-    private mutating func report(_ error: YamlError) {
+    /// - Parameter lines: The number of lines in the file. An error at its end has a mark in the appended lines.
+    private mutating func report(_ error: YamlError, lines: Int) {
         switch error {
         case .scanner(_, let problem, let mark, _), .parser(_, let problem, let mark, _),
             .composer(_, let problem, let mark, _):
             report(
-                "\(name):\(mark)",
+                mark.line > lines ? "\(name):\(lines)" : "\(name):\(mark)",
                 "cannot be read as YAML: \(problem); look at the indentation, the colons and the quotation marks there")
         case .duplicatedKeysInMapping(let keys, let context):
             let names = keys.map { SettingValue.text($0).quoted }.joined(separator: ", ")

@@ -14,7 +14,12 @@ import Testing
             (["devices", "tags"], "did you mean tag?"), (["webpush", "kye"], "did you mean key?"),
             (["help", "sedn"], "did you mean send?"), (["help", "queue", "lst"], "did you mean list?"),
             (["tea"], "pushchat has no command \"tea\"; `pushchat --help` lists the commands"),
-            (["bans", "edn"], "did you mean end?"),
+            (["bans", "edn"], "did you mean end?"), (["rooms", "clos", "tea"], "did you mean close?"),
+            (
+                ["rooms", "title", "tea", "Kitchen"],
+                "pushchat rooms has no command \"title\"; `pushchat rooms --help` lists the commands"
+            ),
+            (["members", "kick", "7"], "`pushchat members --help` lists the commands"),
             (["queue", "17"], "`pushchat queue --help` lists the commands"),
             (["\u{1B}[2J"], "pushchat has no command \"\\u{1b}[2J\""),
         ])
@@ -29,7 +34,8 @@ import Testing
         arguments: [
             [], ["--help"], ["help"], ["help", "send"], ["--port", "1"], ["send", "sedn"], ["queue"],
             ["queue", "--limit", "3", "lsit"], ["queue", "show", "7"], ["chat", "sedn", "--name", "a"],
-            ["post", "tea", "x"], ["members", "tea"], ["messages", "tea"], ["rooms", "te"], ["members", "remove", "7"],
+            ["post", "tea", "x"], ["members", "tea"], ["messages", "tea"], ["rooms", "te"],
+            ["rooms", "te", "--limit", "3"], ["messages", "tea", "--json"], ["members", "remove", "7"],
             ["help", "members", "ban"],
             ["---completion", "send"], ["--generate-completion-script", "bash"], [""],
         ])

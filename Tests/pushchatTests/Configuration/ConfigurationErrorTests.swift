@@ -127,6 +127,13 @@ import Testing
         for (problem, expected) in zip(problems, expected) { #expect(problem.hasPrefix(expected)) }
     }
 
+    @Test("An error at the end of the file names its last line", arguments: ["", "\n", "\n\n\n"])
+    func unfinished(end: String) throws {
+        let problems = try folder.problems("environment: development\nhttp: {port: 1" + end)
+        #expect(problems.count == 1)
+        #expect(problems.first?.hasPrefix("pushchat.yaml:2: cannot be read as YAML: ") == true, "\(problems)")
+    }
+
     @Test("The error's text has a line for each problem")
     func text() throws {
         let error = #expect(throws: ConfigurationError.self) { try folder.load("a: 1\nb: 2") }

@@ -4,8 +4,8 @@ import ChatLog
 /// Checks that the words at the beginning of a command line name a command.
 ///
 /// ArgumentParser passes an unknown word to the default subcommand as an argument. The error would then be about a
-/// command that the user did not mean. A default subcommand that takes an argument (``ListingCommands``) accepts any
-/// word.
+/// command that the user did not mean. A default subcommand that takes one argument (``ListingCommands``) accepts any
+/// word, unless another one follows.
 enum CommandNameCheck {
     /// Walks down the commands that `words` name.
     ///
@@ -19,7 +19,7 @@ enum CommandNameCheck {
             case let commands = command.configuration.subcommands, !commands.isEmpty
         {
             guard let next = commands.first(where: { $0._commandName == word }) else {
-                if command is any ListingCommands.Type { return }
+                if command is any ListingCommands.Type, words.first?.hasPrefix("-") ?? true { return }
                 let command = path.joined(separator: " ")
                 let nearest = Suggestion.nearest(to: word, among: commands.map { $0._commandName })
                 let advice = nearest.map { "did you mean \($0)?" } ?? "`\(command) --help` lists the commands"
@@ -31,6 +31,6 @@ enum CommandNameCheck {
     }
 }
 
-/// A command whose default subcommand takes an argument: a room's code, or the beginning of the codes of the rooms to
+/// A command whose default subcommand takes one argument: a room's code, or the beginning of the codes of the rooms to
 /// list.
 protocol ListingCommands {}
