@@ -142,7 +142,7 @@ function activity(notification, { aps, title, body }) {
     list.append(...facts(state.map(([name, value]) => [name, typeof value === "object" ? JSON.stringify(value) : value])));
     box.append(list);
   }
-  if (title ?? body) box.append(element("p", "", [title, body].filter(Boolean).join(": ")));
+  if (title ?? body) box.append(element("p", "", [title, body].filter(Boolean).map(isolated).join(": ")));
   card.append(box);
   return { card, notes: [words("preview.activity")] };
 }
