@@ -87,7 +87,9 @@ struct FieldTests {
         #expect(try Nickname(parsing: "0").text == "0")
         #expect(try SecretCode(parsing: " 0 ").text == "0")
         #expect(try MessageText(parsing: "a\r\nb").text == "a\r\nb")
-        for text in ["", " \t\n", "a\tb", "a\u{1}b", String(repeating: "x", count: 191)] {
+        #expect(try MessageText(parsing: "\ta\tb\n\tc ").text == "a\tb\n\tc")
+        #expect(throws: ChatError.self) { try Nickname(parsing: "a\tb") }
+        for text in ["", " \t\n", "a\u{B}b", "a\u{1}b", String(repeating: "x", count: 191)] {
             #expect(throws: ChatError.self) { try MessageText(parsing: text) }
         }
         #expect(try MessageText(parsing: String(repeating: "好", count: 63)).text.utf8.count == 189)

@@ -13,9 +13,10 @@ package struct MessageText: Sendable, Hashable {
 
     package let text: String
 
-    /// Line feeds and carriage returns are allowed. Other control characters are not.
+    /// Tabs, line feeds and carriage returns are allowed: people paste code and tables. Other control characters are
+    /// not.
     package init(parsing text: String, limit: Int = defaultLimit, field: String = "text") throws(ChatError) {
-        self.text = try FieldText.checked(text, field: field, limit: limit, allowing: [10, 13])
+        self.text = try FieldText.checked(text, field: field, limit: limit, allowing: [9, 10, 13])
     }
 
     /// Wraps a text that was checked before it was stored.

@@ -25,6 +25,11 @@ import Testing
             ),
             (["tea", "Fire", "--urgent"], #"{"room":"tea","text":"Fire","urgent":true}"#),
             (["tea", "--", "-5 °C"], #"{"room":"tea","text":"-5 °C"}"#),
+            (["tea", "4.0K\t/srv\n8.0K\t/home"], #"{"room":"tea","text":"4.0K\t/srv\n8.0K\t/home"}"#),
+            (
+                ["tea", "\u{1B}[1;31mFAILED\u{1B}[0m \u{1B}(B2 of 7", "--title", "\u{1B}]0;Build\u{7}Night"],
+                #"{"room":"tea","text":"FAILED 2 of 7","title":"Night"}"#
+            ),
         ])
     func fields(arguments: [String], expected: String) async throws {
         let relay = try ScriptedRelay([.init(201, #"{"id":7}"#)])

@@ -69,11 +69,12 @@ struct Post: AsyncParsableCommand {
             .POST, "/v1/messages", body, headers: ["Idempotency-Key": key ?? UUID().uuidString])
     }
 
-    /// The request body that the flags describe. The relay checks it.
+    /// The request body that the flags describe, without the colours of a program's output. The relay checks it.
     func body(_ text: String) throws -> JSONObject {
+        let text = text.withoutEscapeSequences
         guard !FieldText.trimmed(text).isEmpty else { throw Failure("there is no text to post") }
         var body: JSONObject = ["room": .string(code), "text": .string(text)]
-        if let title { body["title"] = .string(title) }
+        if let title { body["title"] = .string(title.withoutEscapeSequences) }
         if let name { body["name"] = .string(name) }
         if let link { body["link"] = .string(link) }
         if let priority { body["priority"] = .number(priority) }
