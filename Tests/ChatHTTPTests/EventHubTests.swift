@@ -713,7 +713,7 @@ final class FakeTokens: TokenStore {
         }
     }
     func create(
-        _ name: Nickname, _ grant: AccessGrant, expiresAt: Timestamp?
+        _ name: Nickname, _ grant: AccessGrant, expiresAt: Timestamp?, form: AccessToken.Form
     ) async throws(ChatError) -> (token: AccessToken, secret: String) {
         throw unasked()
     }

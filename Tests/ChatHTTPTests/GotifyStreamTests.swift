@@ -134,7 +134,9 @@ struct GotifyStreamTests {
             ("pcc_phone", "Origin: http://localhost\r\n", true, 101), ("pcc_phone", "", true, 101),
             ("pcc_phone", "Origin: https://LOCALHOST\r\n", true, 101),
             ("pcc_phone", "Origin: https://example.org\r\n", true, 403),
-            ("pcc_phone", "Origin: http://localhost:81\r\n", true, 403), ("pcc_phone", "Origin: null\r\n", true, 403),
+            ("pcc_phone", "Origin: http://localhost:81\r\n", true, 101), ("pcc_phone", "Origin: null\r\n", true, 403),
+            ("pcc_phone", "Origin: http://localhost.example.org:81\r\n", true, 403),
+            ("pcc_phone", "Origin: http://localhost:x\r\n", true, 403),
             ("pcc_phone", "", false, 400), ("pct_post", "", true, 403), ("pct_wrong", "", true, 401),
             ("geheim", "", true, 403), ("", "", true, 401),
         ])

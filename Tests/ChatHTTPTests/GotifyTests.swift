@@ -359,6 +359,41 @@ struct GotifyTests {
         #expect(try object(answer)["appid"]?.integer == (room == "hall" ? 2 : 1))
     }
 
+    @Test(
+        "A server's address may end with a slash, at Gotify's prefix and at the root",
+        arguments: ["/gotify//message", "//gotify/message", "//message", "/message"])
+    func slashes(path: String) async throws {
+        var relay = relay
+        relay.settings.gotifyAtRoot = true
+        let posted = try await relay.send(
+            .post, path + "?token=pct_post_kitchen", headers: [.contentType: "application/json"],
+            body: Array(#"{"message":"x"}"#.utf8))
+        #expect(posted.status == .ok, "\(posted.text)")
+        #expect(relay.store.calls.count == 1)
+        // The router ignores the second slash, too, but a proxy's rule for `/v1` does not.
+        let admin = try await relay.send(.get, "//v1/rooms", headers: [.authorization: "Bearer geheim"])
+        #expect(admin.status == .notFound)
+    }
+
+    @Test(
+        "A message may be in the query, and the body takes precedence",
+        arguments: [
+            ("message=a+b&title=T&priority=1", nil, "a b", "T", 1),
+            ("message=a&title=T&appid=1", "message=b", "b", "T", 5), ("message=a", "title=B&message=", nil, nil, 0),
+            ("title=T", nil, nil, nil, 0),
+        ] as [(String, String?, String?, String?, Int64)])
+    func query(query: String, body: String?, text: String?, title: String?, priority: Int64) async throws {
+        var headers: HTTPFields = [.gotifyKey: "pct_post_kitchen"]
+        if body != nil { headers[.contentType] = "application/x-www-form-urlencoded" }
+        let answer = try await relay.send(
+            .post, "/gotify/message?" + query, headers: headers, body: body.map { Array($0.utf8) })
+        #expect(answer.status == (text == nil ? .badRequest : .ok), "\(answer.text)")
+        guard let text else { return }
+        let json = try object(answer)
+        #expect(json["message"]?.text == text && json["title"]?.text == title)
+        #expect(json["priority"]?.integer == priority)
+    }
+
     @Test("A member's app posts as the member, and the title is the first line")
     func postingAsMember() async throws {
         let answer = try await relay.send(
@@ -383,7 +418,7 @@ struct GotifyTests {
         arguments: [
             (.get, "/gotify/none", 404, "page not found"), (.get, "/gotify/image/1.png", 404, "page not found"),
             (.get, "/gotify", 404, "page not found"), (.patch, "/gotify/message", 401, nil),
-            (.put, "/gotify/version", 405, nil), (.get, "/gotify//message", 404, "page not found"),
+            (.put, "/gotify/version", 405, nil), (.get, "/gotify//message", 401, nil),
         ] as [(HTTPRequest.Method, String, Int, String?)])
     func errors(method: HTTPRequest.Method, path: String, status: Int, text: String?) async throws {
         let answer = try await call(method, path, nil)

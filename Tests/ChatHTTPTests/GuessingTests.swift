@@ -165,7 +165,7 @@ struct GuessingTests {
         var relay = Relay(
             ScriptedStore(
                 admin: AdminResponses(depths: { [] }, totals: { StoreTotals() }, usage: { nil }, outcomes: []),
-                tokens: ["pct_known": known]),
+                tokens: ["pct_known": known, "AknownInGotify_": known]),
             settings: ChatHTTPSettings(
                 trustedProxies: ["127.0.0.1"].compactMap { AddressRange($0) }, adminTokens: ["right", "next"]))
         let clock = TestClock()
@@ -188,12 +188,14 @@ struct GuessingTests {
                 }
                 for number in 0..<burst { #expect(try await call("wrong\(number)").status == 401) }
                 // An address in the same network.
-                for token in ["wrong", "pct_wrong"] {
+                for token in ["wrong", "pct_wrong", "AwrongInGotify_"] {
                     let answer = try await call(token, "2001:db8::2")
                     #expect(answer.status == 429 && answer.headers["retry-after"] == "6")
                     #expect(answer.headers["content-type"] == "application/problem+json")
                 }
-                for token in ["right", "next", "pct_known"] { #expect(try await call(token).status == 200) }
+                for token in ["right", "next", "pct_known", "AknownInGotify_"] {
+                    #expect(try await call(token).status == 200)
+                }
                 #expect(try await call(nil).status == 401)
                 #expect(try await call("wrong", "192.0.2.1").status == 401)
                 clock.advance(by: .seconds(6))

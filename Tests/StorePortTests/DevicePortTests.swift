@@ -478,6 +478,12 @@ struct DevicePortTests {
         #expect(try await tokens.token(of: secret.dropLast() + "!") == nil)
         #expect(await refusal { _ = try await tokens.create(first.name, grant, expiresAt: nil) } == .conflict)
         #expect(try await Page.all { try await tokens.tokens(after: $0, limit: 1) } == [first, short.token])
+        let name = try AccessToken.name("watchtower")
+        let (gotify, key) = try await tokens.create(name, grant, expiresAt: store.now() + .seconds(60), form: .gotify)
+        #expect(
+            key.first == "A" && key.count == 15
+                && key.utf8.allSatisfy { $0.isASCIIDigit || $0.isASCIILetter || "-_".utf8.contains($0) })
+        #expect(try await tokens.token(of: key) == gotify && AccessToken.isSecret(key))
         store.advance(.seconds(60))
         #expect(try await tokens.token(of: short.secret) == nil)
         #expect(try await tokens.revoke(first.id) == first.name)

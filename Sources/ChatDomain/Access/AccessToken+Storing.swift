@@ -5,6 +5,31 @@ extension AccessToken {
     /// store.
     private static let secretSize = 32
 
+    /// The form of a token's secret.
+    package enum Form: String, Sendable, CaseIterable {
+        /// ``AccessToken/prefix``, then random bytes in base64url.
+        case relay
+        /// The form of the tokens of Gotify's applications, which some programs check before they send: `A`, then 14
+        /// letters or digits. It has fewer random bits: 84. The limit of wrong tokens keeps them from being guessed.
+        case gotify
+    }
+
+    private static let gotifyPrefix = "A"
+    private static let gotifyLength = 15
+
+    /// Whether a secret may be that of a token, as far as its form shows.
+    package static func isSecret(_ text: String) -> Bool {
+        text.hasPrefix(prefix) || (text.hasPrefix(gotifyPrefix) && text.utf8.count == gotifyLength)
+    }
+
+    package static func makeSecret(_ form: Form) -> String {
+        switch form {
+        case .relay: makeSecret()
+        // 11 bytes are 15 characters.
+        case .gotify: gotifyPrefix + randomText(bytes: 11).prefix(gotifyLength - gotifyPrefix.count)
+        }
+    }
+
     /// A new secret: the prefix, then random bytes in base64url.
     package static func makeSecret(prefix: String = prefix) -> String { prefix + randomText(bytes: secretSize) }
 

@@ -13,8 +13,12 @@ extension JSONValue {
 
     /// Reads one value with nothing after it. As strict as the gateways: duplicate names in an object, lone surrogates
     /// and invalid UTF-8 are errors.
-    package init(parsing bytes: some Collection<UInt8>) throws(Malformed) {
-        var reader = JSONReader(bytes)
+    ///
+    /// - Parameter isLenient: Whether to read careless JSON as servers written in Go do: U+FFFD replaces lone surrogates
+    ///   and invalid UTF-8, the last of several members with one name counts, and text after the value is ignored. A
+    ///   byte order mark is ignored, too.
+    package init(parsing bytes: some Collection<UInt8>, isLenient: Bool = false) throws(Malformed) {
+        var reader = JSONReader(bytes, isLenient: isLenient)
         self = try reader.document()
     }
 
@@ -28,26 +32,38 @@ extension JSONValue {
 private struct MemberNames {
     /// Comparing a name with a few others is faster than hashing it.
     private static let few = 8
-    private var names: Set<[UInt8]> = []
+    private var indices: [[UInt8]: Int] = [:]
 
-    /// Returns whether the name is new.
-    mutating func insert(_ name: String, after members: [(name: String, value: JSONValue)]) -> Bool {
+    /// Returns the index of the member with the name. `nil` if the name is new: its member must be appended.
+    mutating func insert(_ name: String, after members: [(name: String, value: JSONValue)]) -> Int? {
         guard members.count >= Self.few else {
-            return !members.contains { $0.name.utf8.count == name.utf8.count && $0.name.utf8.elementsEqual(name.utf8) }
+            return members.firstIndex {
+                $0.name.utf8.count == name.utf8.count && $0.name.utf8.elementsEqual(name.utf8)
+            }
         }
-        if names.isEmpty { names = Set(members.map { Array($0.name.utf8) }) }
-        return names.insert(Array(name.utf8)).inserted
+        if indices.isEmpty {
+            for (index, member) in members.enumerated() { indices[Array(member.name.utf8)] = index }
+        }
+        let key = Array(name.utf8)
+        if let index = indices[key] { return index }
+        indices[key] = members.count
+        return nil
     }
 }
 
 private struct JSONReader {
     private typealias Malformed = JSONValue.Malformed
 
+    /// U+FEFF in UTF-8, with which some programs begin a text.
+    private static let byteOrderMark: [UInt8] = [0xEF, 0xBB, 0xBF]
+
     private let bytes: [UInt8]
+    private let isLenient: Bool
     private var position = 0
 
-    init(_ bytes: some Collection<UInt8>) {
+    init(_ bytes: some Collection<UInt8>, isLenient: Bool) {
         self.bytes = Array(bytes)
+        self.isLenient = isLenient
     }
 
     private var next: UInt8? { position < bytes.count ? bytes[position] : nil }
@@ -57,10 +73,15 @@ private struct JSONReader {
     }
 
     mutating func document() throws(JSONValue.Malformed) -> JSONValue {
+        if bytes.starts(with: Self.byteOrderMark) {
+            // RFC 8259 §8.1
+            guard isLenient else { throw malformed("a byte order mark, which JSON must not have,") }
+            position = Self.byteOrderMark.count
+        }
         skipBlanks()
         let value = try value(depth: 0)
         skipBlanks()
-        guard next == nil else { throw malformed("unexpected text after the value") }
+        guard next == nil || isLenient else { throw malformed("unexpected text after the value") }
         return value
     }
 
@@ -103,13 +124,13 @@ private struct JSONReader {
                 throw reader.malformed("expected a member's name in quotes")
             }
             let name = try reader.string()
-            guard names.insert(name, after: object.members) else {
-                throw reader.malformed("duplicate member name", at: start)
-            }
+            let known = names.insert(name, after: object.members)
+            guard known == nil || reader.isLenient else { throw reader.malformed("duplicate member name", at: start) }
             reader.skipBlanks()
             guard reader.take(":") else { throw reader.malformed("expected a colon") }
             reader.skipBlanks()
-            object.append(name, try reader.value(depth: depth))
+            let value = try reader.value(depth: depth)
+            if let known { object.replace(at: known, with: value) } else { object.append(name, value) }
         }
         return object
     }
@@ -169,10 +190,9 @@ private struct JSONReader {
             position += 1
             switch byte {
             case UInt8(ascii: "\""):
-                guard let string = String(validating: text, as: UTF8.self) else {
-                    throw malformed("a string is not UTF-8", at: start)
-                }
-                return string
+                if let string = String(validating: text, as: UTF8.self) { return string }
+                guard isLenient else { throw malformed("a string is not UTF-8", at: start) }
+                return String(decoding: text, as: UTF8.self)
             case UInt8(ascii: "\\"): text.append(contentsOf: try escape())
             case 0..<0x20: throw malformed("unescaped control character in a string", at: position - 1)
             default: text.append(byte)
@@ -194,13 +214,16 @@ private struct JSONReader {
         case UInt8(ascii: "t"): return [0x09]
         case UInt8(ascii: "u"):
             var code = UInt32(try unit(start))
+            let end = position
             if (0xD800..<0xDC00).contains(code), take("\\"), take("u") {
                 let low = UInt32(try unit(start))
-                guard (0xDC00..<0xE000).contains(low) else { throw malformed("half of a surrogate pair", at: start) }
-                code = 0x10000 + (code - 0xD800) << 10 + (low - 0xDC00)
+                if (0xDC00..<0xE000).contains(low) { code = 0x10000 + (code - 0xD800) << 10 + (low - 0xDC00) }
             }
-            guard let scalar = Unicode.Scalar(code) else { throw malformed("half of a surrogate pair", at: start) }
-            return Array(String(Character(scalar)).utf8)
+            if let scalar = Unicode.Scalar(code) { return Array(String(Character(scalar)).utf8) }
+            guard isLenient else { throw malformed("half of a surrogate pair", at: start) }
+            // The escape that follows is a character of its own.
+            position = end
+            return Array("\u{FFFD}".utf8)
         default: throw malformed("unknown escape", at: start)
         }
     }

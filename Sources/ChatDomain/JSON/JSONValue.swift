@@ -121,6 +121,10 @@ package struct JSONObject: Sendable, Hashable, ExpressibleByDictionaryLiteral {
         members.append((name, value))
     }
 
+    mutating func replace(at index: Int, with value: JSONValue) {
+        members[index].value = value
+    }
+
     /// The members in the order of their names, and those of all objects in them.
     fileprivate var sorted: JSONObject {
         var sorted = JSONObject()

@@ -32,6 +32,16 @@ package struct MessageExtras: Sendable, Hashable {
     /// The maximum number of bytes of a sound's name.
     package static let longestSound = 64
 
+    /// What a message may also open beside a page: a call, a letter, a place.
+    private static let otherLinks = ["tel:", "mailto:", "geo:"]
+
+    /// Whether a click on a message can open the text.
+    package static func isLink(_ text: String) -> Bool {
+        NotificationContent.isLink(text)
+            || NotificationContent.isLinkText(text)
+                && otherLinks.contains { text.hasPrefix($0) && text.utf8.count > $0.utf8.count }
+    }
+
     /// The heading above the text.
     package let title: String?
     /// The target of a click.
@@ -49,7 +59,7 @@ package struct MessageExtras: Sendable, Hashable {
         self.title = try title.map { text throws(ChatError) in
             try FieldText.checked(text, field: "title", limit: Self.longestTitle)
         }
-        if let link { try NotificationContent.requireLink(link) }
+        if let link, !Self.isLink(link) { throw NotificationContent.invalidLink("link", or: Self.otherLinks) }
         self.link = link
         self.priority = try NotificationContent.priority(priority, isUrgent: isUrgent)
         self.isUrgent = isUrgent

@@ -272,20 +272,24 @@ package struct NotificationContent: Sendable, Hashable {
 
     private static func link(_ value: JSONValue?, _ field: String) throws(ChatError) -> String? {
         guard let link = try text(value, field) else { return nil }
-        try requireLink(link, field: field)
+        guard isLink(link) else { throw invalidLink(field) }
         return link
     }
 
-    static func requireLink(_ link: String, field: String = "link") throws(ChatError) {
-        guard isLink(link) else {
-            throw .invalid(
-                field, "must be an address with https:// or http://, of at most \(longestLink) ASCII characters")
-        }
+    /// - Parameter others: The other beginnings of a link.
+    static func invalidLink(_ field: String, or others: [String] = []) -> ChatError {
+        let beginnings = (["https://", "http://"] + others).joined(separator: " or ")
+        return .invalid(field, "must be an address with \(beginnings), of at most \(longestLink) ASCII characters")
     }
 
-    /// Whether a browser can open the text as a link.
+    /// Whether the text may be a link as far as its characters show.
+    static func isLinkText(_ text: String) -> Bool {
+        text.utf8.count <= longestLink && text.utf8.allSatisfy { (0x21...0x7E).contains($0) }
+    }
+
+    /// Whether a browser can open the text as a page.
     package static func isLink(_ text: String) -> Bool {
-        guard text.utf8.count <= longestLink, text.utf8.allSatisfy({ (0x21...0x7E).contains($0) }) else { return false }
+        guard isLinkText(text) else { return false }
         return ["https://", "http://"].contains {
             text.hasPrefix($0) && text.dropFirst($0.count).first != "/" && text.count > $0.count
         }

@@ -31,9 +31,11 @@ struct AdminGuard: Sendable {
             }
         let credential = route.credential ?? { $0.headers.credential }
         return { request, context in
-            // The router treats `//v1` as `/v1`, but a proxy's rule does not. No rule concerns ntfy's paths, and ntfy's
-            // app sends `//` if its user typed the server's address with a slash at the end.
-            guard route.isOfNtfy || !request.uri.path.utf8.contains("//".utf8) else { throw ErrorResponse.notFound }
+            // The router treats `//v1` as `/v1`, but a proxy's rule does not. No rule concerns the paths of ntfy's and
+            // Gotify's clients.
+            guard route.isOfForeignClients || !request.uri.path.utf8.contains("//".utf8) else {
+                throw ErrorResponse.notFound
+            }
             let settings = environment.settings
             let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
             // ntfy's clients also post with GET.
@@ -75,7 +77,7 @@ struct AdminGuard: Sendable {
     ) async throws(ChatError) -> Caller {
         // Check the configuration's tokens first, because one of them may look like a token of the database.
         if let credential, Self.isRight(credential, settings) { return .administrator }
-        if let credential, credential.hasPrefix(AccessToken.prefix), credential.utf8.count <= Self.maxTokenLength {
+        if let credential, AccessToken.isSecret(credential), credential.utf8.count <= Self.maxTokenLength {
             // The lookup is one indexed read by the token's hash, and each connection waits for one lookup at a time. A
             // lookup costs less than a chat request.
             if let token = try await environment.stores.tokens.token(of: credential) {

@@ -11,13 +11,38 @@ struct AdminBody: Sendable {
     /// - Parameters:
     ///   - members: The permitted member names. `nil` for any.
     ///   - isOptional: Whether the request may have no body.
-    ///   - hasAnyType: Whether the media type may be another than that of JSON.
     static func read(
-        _ request: Request, members: Set<String>? = nil, isOptional: Bool = false, hasAnyType: Bool = false,
-        limit: Int = HTTPLimits.adminBody
+        _ request: Request, members: Set<String>? = nil, isOptional: Bool = false, limit: Int = HTTPLimits.adminBody
     ) async throws -> AdminBody {
+        let object = try await object(of: request, isOptional: isOptional, limit: limit)
+        if let members { try requireKnown(object, members) }
+        return AdminBody(object: object)
+    }
+
+    /// Reads the JSON object in the body of another server's client, as leniently as that server, which is written in
+    /// Go. The case of the members' names does not matter either.
+    ///
+    /// - Parameters:
+    ///   - members: The names of the members, in lower case. All others are ignored.
+    ///   - hasAnyType: Whether the media type may be another than that of JSON.
+    static func readLenient(
+        _ request: Request, members: Set<String>, hasAnyType: Bool = false
+    ) async throws -> AdminBody {
+        let given = try await object(of: request, hasAnyType: hasAnyType, isLenient: true)
+        var object = JSONObject()
+        for (name, value) in given.members where name.utf8.count <= HTTPLimits.fieldName {
+            let name = name.lowercased()
+            if members.contains(name) { object[name] = value }
+        }
+        return AdminBody(object: object)
+    }
+
+    private static func object(
+        of request: Request, isOptional: Bool = false, hasAnyType: Bool = false, isLenient: Bool = false,
+        limit: Int = HTTPLimits.adminBody
+    ) async throws -> JSONObject {
         let bytes = try await RequestBody.read(request, limit: limit)
-        if bytes.isEmpty, isOptional { return AdminBody(object: JSONObject()) }
+        if bytes.isEmpty, isOptional { return JSONObject() }
         guard hasAnyType || request.headers.mediaType == "application/json" else {
             throw ChatError.unsupported("The body must be application/json")
         }
@@ -26,15 +51,14 @@ struct AdminBody: Sendable {
         }
         let value: JSONValue
         do throws(JSONValue.Malformed) {
-            value = try JSONValue(parsing: bytes)
+            value = try JSONValue(parsing: request.headers.charset.utf8(bytes), isLenient: isLenient)
         } catch {
             throw ChatError.malformed("The body is not valid JSON: \(error)")
         }
         guard let object = value.object else {
             throw ChatError.malformed("The body must be an object, is \(value.kind)")
         }
-        if let members { try requireKnown(object, members) }
-        return AdminBody(object: object)
+        return object
     }
 
     /// Rejects unknown members, so that a misspelled one is not ignored.

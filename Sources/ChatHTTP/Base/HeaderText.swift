@@ -131,6 +131,12 @@ extension HTTPFields {
     /// The media type of the body in lower case, without parameters. Empty if the header is missing.
     var mediaType: String { HeaderText.parameterized((first(.contentType) ?? "")[...]).value }
 
+    /// The charset of the body, as `Content-Type` declares it. UTF-8 if it declares none, or one that is not known.
+    var charset: Charset {
+        let parameters = HeaderText.parameterized((first(.contentType) ?? "")[...]).parameters
+        return parameters.last { $0.name == "charset" }.flatMap { Charset(name: $0.value) } ?? .utf8
+    }
+
     /// The token of an `Authorization: Bearer` header (RFC 6750 §2.1). `nil` if there is none. The scheme's case does
     /// not matter.
     var bearerToken: String? {

@@ -49,4 +49,8 @@ struct Route: Sendable {
 
     /// Whether the route is for ntfy's clients. Pages of other sites may call it with a credential.
     var isOfNtfy: Bool { path == Self.ntfyPrefix || path.hasPrefix(Self.ntfyPrefix + "/") }
+
+    /// Whether the route is for clients of another server. Their users type the server's address, often with a slash at
+    /// the end, and the clients then send `//`.
+    var isOfForeignClients: Bool { isOfNtfy || path.hasPrefix(GotifyAPI.prefix + "/") }
 }

@@ -57,7 +57,7 @@ struct EventsAPI: Sendable {
     /// Whether a stream request names no member and carries a token of the relay.
     @Sendable static func isOfProgram(_ request: Request) -> Bool {
         let query = request.uri.queryParameters
-        return request.headers.bearerToken?.hasPrefix(AccessToken.prefix) == true && request.headers.first(.udid) == nil
+        return request.headers.bearerToken.map(AccessToken.isSecret) == true && request.headers.first(.udid) == nil
             && ["ticket", "udid", "user_id"].allSatisfy { query[$0[...]] == nil }
     }
 

@@ -245,6 +245,9 @@ enum Charset: Sendable, Hashable {
         }
     }
 
+    /// Returns a text's bytes in UTF-8, which are not checked if this is its charset.
+    func utf8(_ bytes: [UInt8]) -> [UInt8] { self == .utf8 ? bytes : text(bytes).map { Array($0.utf8) } ?? bytes }
+
     /// Decodes bytes. `nil` if they are not valid UTF-8. In the other two charsets every byte is a character.
     func text(_ bytes: some Collection<UInt8>) -> String? {
         switch self {

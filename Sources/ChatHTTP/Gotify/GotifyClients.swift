@@ -31,7 +31,8 @@ extension GotifyAPI {
         let caller = try admitted(request, context)
         let given =
             request.headers.mediaType == "application/json"
-            ? try await AdminBody.read(request).text("name") : try await FormFields.read(request).text(.name)
+            ? try await AdminBody.readLenient(request, members: ["name"]).text("name")
+            : try await FormFields.read(request).text(.name)
         guard let given else { throw ChatError.missing("name") }
         guard let owner = caller.credentialOwner else {
             throw ChatError(

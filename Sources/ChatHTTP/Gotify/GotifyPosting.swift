@@ -3,7 +3,7 @@ import Hummingbird
 
 /// Posting, with a token or a credential.
 extension GotifyAPI {
-    /// `POST /gotify/message`, in JSON or as a form.
+    /// `POST /gotify/message`, in JSON, as a form, or in the query.
     func post(_ request: Request, _ context: ChatContext) async throws -> Response {
         let caller = try context.caller()
         guard caller != .administrator else {
@@ -20,7 +20,7 @@ extension GotifyAPI {
         let priority = message.priority ?? Self.usualPriority
         let draft = PostingAPI.Draft(
             room: room.code, text: text, title: title.flatMap { FieldText.trimmed($0).isEmpty ? nil : $0 },
-            link: message.link.flatMap { NotificationContent.isLink($0) ? $0 : nil },
+            link: message.link.flatMap { MessageExtras.isLink($0) ? $0 : nil },
             priority: priority <= Self.quietPriority ? 5 : nil, sound: priority <= Self.quietPriority ? "" : nil,
             isUrgent: priority >= Self.urgentPriority)
         let (receipt, _) = try await posting.post(draft, request, context)
@@ -64,7 +64,8 @@ extension GotifyAPI {
         init(_ request: Request) async throws {
             var application: Int64?
             if request.headers.mediaType == "application/json" {
-                let body = try await AdminBody.read(request)
+                let body = try await AdminBody.readLenient(
+                    request, members: ["message", "title", "priority", "extras", "appid"])
                 guard let text = try body.text("message") else { throw ChatError.missing("message") }
                 (self.text, title) = (text, try body.text("title"))
                 priority = try Self.value(body, "priority", "a whole number") { $0.integer }
@@ -72,10 +73,16 @@ extension GotifyAPI {
                 application = try Self.value(body, "appid", "a whole number") { $0.integer }
             } else {
                 let form = try await FormFields.read(request)
-                (text, title) = (try form.required(.message), try form.text(.title))
-                priority = try form.text(.priority).flatMap { Int64($0) }
+                let query = try URLEncodedForm.parse(Array((request.uri.query ?? "").utf8), charset: .utf8)
+                // As on Gotify's server, a field of the body takes precedence over one of the query.
+                func value(_ field: FormField) throws(ChatError) -> String? {
+                    try form.has(field) ? form.text(field) : query.text(field)
+                }
+                guard let text = try value(.message) else { throw ChatError.missing("message") }
+                (self.text, title) = (text, try value(.title))
+                priority = try value(.priority).flatMap { Int64($0) }
                 extras = nil
-                if let text = try form.text(.appID), !text.isEmpty {
+                if let text = try value(.appID), !text.isEmpty {
                     guard let number = Int64(digits: text) else {
                         throw ChatError.invalid("appid", "must be a whole number")
                     }

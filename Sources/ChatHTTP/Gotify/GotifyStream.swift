@@ -31,15 +31,24 @@ extension GotifyAPI {
             starts, for: caller.reader, .program(secret: secret), as: format, address, request, context)
     }
 
-    /// Refuses pages of other sites, as Gotify does. Programs send no origin.
+    /// Refuses pages of other sites, as Gotify does. Programs send no origin. Some proxies send the host without its
+    /// port (`proxy_set_header Host $host` of nginx), so a port counts only if both have one. The stream needs a token,
+    /// so that a page of another port gains nothing.
     private static func checkOrigin(_ request: Request) throws(ChatError) {
-        let host = request.head.authority?.lowercased()
+        let host = hostAndPort((request.head.authority ?? "")[...])
         for origin in request.headers[values: .origin] {
-            let end = origin.firstRange(of: "://")?.upperBound
-            guard let end, origin[end...].lowercased() == host else {
+            let given = origin.firstRange(of: "://").map { hostAndPort(origin[$0.upperBound...]) }
+            guard let given, given.host == host.host, given.port == host.port || given.port == nil || host.port == nil
+            else {
                 throw ChatError(.forbidden, "Origin: pages of other sites may not open the stream", field: "Origin")
             }
         }
+    }
+
+    private static func hostAndPort(_ authority: Substring) -> (host: String, port: Substring?) {
+        guard let colon = authority.lastIndex(of: ":"), authority[colon...].dropFirst().utf8.allSatisfy(\.isASCIIDigit)
+        else { return (authority.lowercased(), nil) }
+        return (authority[..<colon].lowercased(), authority[authority.index(after: colon)...])
     }
 
     /// Returns the rooms of a stream, at most ``HTTPLimits/streamRooms``: those with the newest messages first.

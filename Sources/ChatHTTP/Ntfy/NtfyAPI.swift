@@ -51,7 +51,7 @@ struct NtfyAPI: Sendable {
     ///
     /// - Parameter ownNames: The first names of the relay's own paths.
     static func servesAtRoot(_ request: Request, ownNames: Set<Substring>) -> Bool {
-        let path = request.uri.path.dropFirst()
+        let path = request.uri.path.drop { $0 == "/" }
         if rootPaths.contains(String(path)) { return true }
         let parts = path.split(separator: "/", omittingEmptySubsequences: false)
         guard let topics = parts.first, !ownNames.contains(topics), NtfyTopics.areNames(topics) else { return false }

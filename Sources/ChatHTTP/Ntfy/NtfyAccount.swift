@@ -65,7 +65,7 @@ extension NtfyAPI {
         guard !bytes.isEmpty else { return nil }
         let value: JSONValue
         do throws(JSONValue.Malformed) {
-            value = try JSONValue(parsing: bytes)
+            value = try JSONValue(parsing: bytes, isLenient: true)
         } catch {
             throw ChatError.malformed("The body is not valid JSON: \(error)")
         }

@@ -129,7 +129,7 @@ struct UnifiedPushAPI: Sendable {
         let baseURL = try baseURL()
         let address = try admitAddress(of: request, context)
         let body = try await RequestBody.read(request, limit: UnifiedPushLimits.body)
-        let notification = (try? JSONValue(parsing: String(decoding: body, as: UTF8.self)))?
+        let notification = (try? JSONValue(parsing: body, isLenient: true))?
             .object?["notification"]?.object
         guard let key = notification?["devices"]?.array?.first?.object?["pushkey"]?.text else {
             var error = ErrorResponse(ChatError(.malformedRequest, "The body must be a notification of Matrix"))

@@ -22,7 +22,7 @@ enum RootPaths {
         // Servers of Matrix replace the whole path of an endpoint.
         if settings.ntfy.unifiedPush, request.uri.path == UnifiedPushAPI.matrixPath { return Route.ntfyPrefix }
         guard settings.gotifyAtRoot || settings.ntfyAtRoot else { return nil }
-        let first = request.uri.path.dropFirst().prefix { $0 != "/" }
+        let first = request.uri.path.drop { $0 == "/" }.prefix { $0 != "/" }
         if settings.gotifyAtRoot, GotifyAPI.rootNames.contains(String(first)) { return GotifyAPI.prefix }
         return settings.ntfyAtRoot && NtfyAPI.servesAtRoot(request, ownNames: ownNames) ? Route.ntfyPrefix : nil
     }

@@ -12,9 +12,9 @@ package final class SQLTokenStore<Database: SQLDatabase>: TokenStore {
     }
 
     package func create(
-        _ name: Nickname, _ grant: AccessGrant, expiresAt: Timestamp?
+        _ name: Nickname, _ grant: AccessGrant, expiresAt: Timestamp?, form: AccessToken.Form
     ) async throws(ChatError) -> (token: AccessToken, secret: String) {
-        let secret = AccessToken.makeSecret()
+        let secret = AccessToken.makeSecret(form)
         let token = try await database.write(as: .answerOnce) { [database] transaction in
             let now = database.now()
             let row = try transaction.row(

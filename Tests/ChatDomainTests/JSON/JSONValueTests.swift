@@ -34,6 +34,27 @@ struct JSONValueTests {
     }
 
     @Test(
+        "A lenient reader substitutes what has no meaning, and still rejects what is no JSON",
+        arguments: [
+            (#""\ud800""#, #""\u{FFFD}""#), (#""\udc00x""#, #""\u{FFFD}x""#), (#""\ud800\u0041""#, #""\u{FFFD}A""#),
+            (#""\ud800\ud83d\ude00""#, #""\u{FFFD}😀""#), (#""\ud83d\ude00""#, #""😀""#), ("\u{FEFF}1", "1"),
+            (#"{"a":1,"b":2,"a":3}"#, #"{"a":3,"b":2}"#), ("1 2", "1"), (#""\u12g4""#, nil), ("{", nil), ("", nil),
+            ("1\u{FEFF}", "1"), ("\u{FEFF}\u{FEFF}1", nil), ("\"\n\"", nil),
+        ] as [(String, String?)])
+    func lenient(text: String, expected: String?) throws {
+        let value = try? JSONValue(parsing: text.utf8, isLenient: true)
+        #expect(try value == expected.map { try JSONValue(parsing: $0.replacing("\\u{FFFD}", with: "\u{FFFD}")) })
+    }
+
+    @Test("A lenient reader replaces bytes that are not UTF-8, and reads many doubled names in linear time")
+    func lenientSizes() throws {
+        #expect(try JSONValue(parsing: Array("\"a".utf8) + [0xFF, 0x22], isLenient: true) == .string("a\u{FFFD}"))
+        let names = (0..<50_000).map { #""\#($0)":0"# }.joined(separator: ",")
+        let object = try JSONValue(parsing: "{\(names),\(names)}".utf8, isLenient: true).object
+        #expect(object?.members.count == 50_000)
+    }
+
+    @Test(
         "A whole number has its value however it is written, and nothing is rounded to one",
         arguments: [
             ("0", 0), ("-0.0e9", 0), ("1.0", 1), ("1e3", 1000), ("1.5e1", 15), ("1500E-2", 15), ("-2.50e+2", -250),

@@ -331,7 +331,7 @@ private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, Subsc
     func setVAPIDKey(_ text: String) async throws(ChatError) { throw fail() }
 
     func create(
-        _ name: Nickname, _ grant: AccessGrant, expiresAt: Timestamp?
+        _ name: Nickname, _ grant: AccessGrant, expiresAt: Timestamp?, form: AccessToken.Form
     ) async throws(ChatError) -> (token: AccessToken, secret: String) {
         guard !tokens.values.contains(where: { $0.name == name }) else {
             throw ChatError(.conflict, "Invalid name: a token with this name exists", field: "name")

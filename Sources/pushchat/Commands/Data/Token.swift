@@ -2,6 +2,8 @@ import ArgumentParser
 import ChatDomain
 import Foundation
 
+extension AccessToken.Form: ExpressibleByArgument {}
+
 /// `pushchat token`
 struct Token: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -34,13 +36,18 @@ struct Token: AsyncParsableCommand {
         @Option(help: .value("reference", "Sends only to this user; repeatable.")) var user: [String] = []
         @Option(help: .value("tag", "Sends only to devices with this tag; repeatable.")) var tag: [String] = []
         @Option(help: .value("duration", "The lifetime, like 90d; by default it never expires.")) var expires: String?
+        @Option(
+            help: .value(
+                "form",
+                "relay, or gotify for programs that accept only a token of Gotify: 15 characters, the first one A."))
+        var form = AccessToken.Form.relay
         @Flag(help: "Print the token and its properties as JSON.") var json = false
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         func run() async throws {
             let (name, grant, end) = try request()
             let (token, secret) = try await options.withStores { stores in
-                try await stores.tokens.create(name, grant, expiresAt: end)
+                try await stores.tokens.create(name, grant, expiresAt: end, form: form)
             }
             guard json else { return print(secret) }
             var object = token.json
