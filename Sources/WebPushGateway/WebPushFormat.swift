@@ -52,7 +52,8 @@ package struct WebPushFormat: PushFormat {
             ]
             notification.append("tag", .string("message-\(alert.message)"))
             if isSilent { notification.append("silent", .bool(true)) }
-            if let link { notification.append("navigate", .string(link)) }
+            // Browsers open only pages. Another link is in the message on the chat page.
+            if let link, NotificationContent.isLink(link) { notification.append("navigate", .string(link)) }
             notification.append(
                 "data", .object(["room": .string(room), "message_id": .number(alert.message)]))
             return self.document(notification, path: "/#room=\(room)", badge: nil)

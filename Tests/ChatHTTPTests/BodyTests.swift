@@ -156,7 +156,7 @@ struct BodyTests {
                 #expect(try await connection.answer().status == 413)
                 do {
                     // Far more than the server reads and drops.
-                    for _ in 0..<100 { try await connection.write(chunk) }
+                    for _ in 0..<1000 { try await connection.write(chunk) }
                 } catch {
                     // The server closes the connection during the write, as expected.
                 }

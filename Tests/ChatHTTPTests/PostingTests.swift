@@ -174,7 +174,7 @@ struct PostingTests {
             type: "application/json")
         #expect(answer.status == .ok, "\(answer.text)")
         let text = try #require(request?.text.text)
-        #expect(text.hasPrefix("a b [0m\nää") && text.hasSuffix("ä…") && text.utf8.count <= 4000)
+        #expect(text.hasPrefix("a\tb [0m\nää") && text.hasSuffix("ä…") && text.utf8.count <= 4000)
         #expect(try request?.program == Self.program(MessageExtras(link: "https://example.org/")))
     }
 
@@ -257,6 +257,140 @@ struct PostingTests {
         #expect(try request?.program == Self.program(MessageExtras(title: "T", priority: 1, sound: "")))
     }
 
+    @Test(
+        "ntfy: JSON is read as leniently as by a server in Go",
+        arguments: [
+            (#"{"topic":"kitchen","message":"cut \ud83d"}"#, "cut \u{FFFD}"),
+            ("\u{FEFF}" + #"{"topic":"kitchen","message":"a"}"#, "a"),
+            (#"{"topic":"kitchen","message":"a","message":"b"}"#, "b"), (#"{"Topic":"kitchen","MESSAGE":"a"}"#, "a"),
+            (#"{"topic":"kitchen","message":"a\\nb","priority":0,"title":"","delay":null,"call":7}"#, "a\\nb"),
+        ])
+    func ntfyCareless(json: String, text: String) async throws {
+        let (answer, request) = try await Self.send("/ntfy", json)
+        #expect(answer.status == .ok, "\(answer.text)")
+        #expect(request?.text.text == text)
+        #expect(request?.program == Self.program())
+    }
+
+    @Test("JSON that Gotify's server would read is read, and /v1 says where it is wrong")
+    func careless() async throws {
+        for (member, problem) in [
+            (#""\udc00 x""#, "half of a surrogate pair at byte 13"),
+            (#""a","MEMBER":"\ufffd x""#, "duplicate member name at byte 16"),
+        ] {
+            let (answer, request) = try await Self.send(
+                "/gotify/message", "{\"message\":\(member.replacing("MEMBER", with: "message"))}",
+                type: "application/json",
+                token: nil, headers: [.gotifyKey: "pct_post_kitchen"])
+            #expect(answer.status == .ok && request?.text.text == "\u{FFFD} x", "\(answer.text)")
+            let strict = try await Self.send(
+                "/v1/messages", "{\"text\":   \(member.replacing("MEMBER", with: "text"))}", type: "application/json"
+            ).0
+            #expect(strict.status == .badRequest && strict.text.contains(problem), "\(strict.text)")
+        }
+        let marked = try await Self.send("/v1/messages", "\u{FEFF}{}", type: "application/json").0
+        #expect(marked.status == .badRequest && marked.text.contains("byte order mark"), "\(marked.text)")
+    }
+
+    @Test(
+        "A body in a declared charset is converted",
+        arguments: [
+            ("/v1/messages", "text/plain; charset=ISO-8859-1", ""),
+            ("/ntfy/kitchen", "text/plain;charset=\"latin1\"", ""),
+            ("/ntfy/kitchen", "text/plain; charset=windows-1252", ""),
+            ("/v1/messages", "application/json; charset=iso-8859-1", "text"),
+            ("/ntfy", "text/plain; charset=iso-8859-1", "message"),
+            ("/gotify/message", "application/json; charset=iso-8859-1", "message"),
+        ])
+    func charsets(path: String, type: String, member: String) async throws {
+        let relay = try TokenAccessTests.relay()
+        let text = Array("gr".utf8) + [0xF6, 0xDF] + Array("er".utf8)
+        let start = member == "text" ? #"{"text":""# : #"{"topic":"kitchen","\#(member)":""#
+        let answer = try await relay.send(
+            .post, path, headers: [.contentType: type, .authorization: "Bearer pct_post_kitchen"],
+            body: member.isEmpty ? text : Array(start.utf8) + text + Array("\"}".utf8))
+        #expect(answer.status.code / 100 == 2, "\(answer.text)")
+        guard case .post(let request) = relay.store.calls.first else {
+            Issue.record("nothing was posted")
+            return
+        }
+        #expect(request.text.text == "größer")
+    }
+
+    @Test(
+        "ntfy: encoded words are read in each charset that forms may have",
+        arguments: [
+            ("=?ISO-8859-1?Q?gr=F6=DFer_als?= x", "größer als x"), ("=?iso-8859-1?B?Z3L232Vy?=", "größer"),
+            ("=?windows-1252?Q?5_=80?=", "5 €"), ("=?utf-8*en?Q?=E2=82=AC?= =?ISO-8859-1?Q?=F6?=", "€ö"),
+            ("=?utf-8?B?gICA?=", "=?utf-8?B?gICA?="), ("=?koi8-r?Q?=F6?=", "=?koi8-r?Q?=F6?="),
+        ])
+    func encodedWords(header: String, title: String) async throws {
+        let (_, request) = try await Self.send("/ntfy/kitchen", "x", headers: [HTTPField.Name("Title")!: header])
+        #expect(request?.program?.extras.title == title)
+    }
+
+    @Test(
+        "ntfy: a message with a file is posted without the file, and the answer says so",
+        arguments: [
+            ("?message=Door+open&filename=pic.jpg&title=T", [0xFF, 0xD8, 0, 1], "Door open", true),
+            ("?m=Door+open&f=notes.txt", Array("text".utf8), "Door open", true),
+            ("?filename=notes.txt", Array("text".utf8), "text", false),
+            ("?message=m", Array("body".utf8), "body", false),
+            ("", [0xFF, 0xD8], "A file was sent, which this relay does not keep", true),
+            ("?file=pic.jpg", [0x50, 0x4B, 0, 0], "A file was sent, which this relay does not keep: pic.jpg", true),
+            ("?message=one%5Cntwo&filename=a", [0], "one\ntwo", true), ("?filename=a.jpg&message=m", [], "m", false),
+        ] as [(String, [UInt8], String, Bool)])
+    func ntfyFile(query: String, body: [UInt8], text: String, hasFile: Bool) async throws {
+        let relay = try TokenAccessTests.relay()
+        let answer = try await relay.send(
+            .put, "/ntfy/kitchen" + query, headers: [.authorization: "Bearer pct_post_kitchen"], body: body)
+        #expect(answer.status == .ok, "\(answer.text)")
+        guard case .post(let request) = relay.store.calls.first else {
+            Issue.record("nothing was posted")
+            return
+        }
+        #expect(request.text.text == text)
+        let leftOut = try JSONValue(parsing: answer.text).object?["left_out"]
+        #expect(leftOut == (hasFile ? .texts(["file"]) : nil))
+    }
+
+    @Test("ntfy: a large file does not prevent its message, and a long text is cut within no character")
+    func ntfyLargeFile() async throws {
+        let relay = try TokenAccessTests.relay()
+        for (query, body, text) in [
+            ("?message=m&filename=a.mp4", [UInt8](repeating: 0xFF, count: 3 << 20), "m"),
+            ("?filename=log.txt", Array("x".utf8) + Array(String(repeating: "ä", count: 1 << 20).utf8), nil),
+        ] {
+            let answer = try await relay.send(
+                .put, "/ntfy/kitchen" + query, headers: [.authorization: "Bearer pct_post_kitchen"], body: body)
+            #expect(answer.status == .ok, "\(answer.text)")
+            guard case .post(let request) = relay.store.calls.last else {
+                Issue.record("nothing was posted")
+                return
+            }
+            #expect(text.map { request.text.text == $0 } ?? request.text.text.hasSuffix("ä…"))
+        }
+        let answer = try await relay.send(
+            .put, "/ntfy/kitchen?message=m",
+            headers: [.authorization: "Bearer pct_post_kitchen", .contentLength: "\(HTTPLimits.discardedBody + 1)"],
+            body: [0xFF])
+        #expect(answer.status == .contentTooLarge)
+    }
+
+    @Test(
+        "ntfy: a click may also call, write or show a place, and what is not kept is named",
+        arguments: [
+            ("click=tel:%2B4930123", "tel:+4930123", nil), ("click=mailto:a@example.org", "mailto:a@example.org", nil),
+            ("click=geo:52.5,13.4", "geo:52.5,13.4", nil), ("click=javascript:1", nil, ["click"]),
+            ("click=tel:", nil, ["click"]),
+            ("attach=https://example.org/a.jpg&actions=view&e=a@example.org", nil, ["attach", "actions", "email"]),
+        ] as [(String, String?, [String]?)])
+    func ntfyClick(query: String, link: String?, leftOut: [String]?) async throws {
+        let (answer, request) = try await Self.send("/ntfy/kitchen?" + query, "x")
+        #expect(answer.status == .ok && request?.program?.extras.link == link, "\(answer.text)")
+        #expect(try JSONValue(parsing: answer.text).object?["left_out"] == leftOut.map { .texts($0) })
+    }
+
     @Test("ntfy: a message can be sent by GET and without a text")
     func ntfyGet() async throws {
         let (answer, request) = try await Self.send("/ntfy/kitchen/publish?message=a+b%2Bc", "", by: .get)
@@ -281,6 +415,8 @@ struct PostingTests {
             ("/ntfy/kitchen", "pct_wrong", 401), ("/ntfy/kitchen", nil, 403), ("/ntfy/kitchen", "pct_read", 403),
             ("/ntfy/hall", "pct_post_kitchen", 403), ("/ntfy/kitchen?priority=9", "pct_post_kitchen", 400),
             ("/ntfy/kitchen?delay=30min", "pct_post_kitchen", 400), ("/", "pct_wrong", 401),
+            ("/ntfy/kitchen?template=grafana", "pct_post_kitchen", 400),
+            ("/ntfy/kitchen?tpl=yes", "pct_post_kitchen", 400),
         ] as [(String, String?, Int)])
     func ntfyRefused(path: String, token: String?, status: Int) async throws {
         let (answer, request) = try await Self.send(path, "x", token: token)

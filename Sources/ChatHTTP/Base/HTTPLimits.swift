@@ -16,9 +16,10 @@ enum HTTPLimits {
     /// The maximum number of parts in which one call changes the queue. Each part reads at most 5,000 pushes and changes
     /// at most 1,000 of them, so a call takes seconds at most.
     static let queueParts = 50
-    /// The bytes of a rejected body that the relay still reads beyond the largest limit, so that the client sees the
-    /// response. After more bytes, the relay closes the connection.
-    static let discardedBody = 1024 * 1024
+    /// The bytes that the relay still reads beyond the largest limit, without keeping them, so that the client sees the
+    /// response. After more bytes, the relay closes the connection. ntfy's clients send files of this size, the largest
+    /// that an ntfy server accepts by default.
+    static let discardedBody = 15 * 1024 * 1024
     /// The maximum number of form fields, known or not, and of parts in a multipart body.
     static let fields = 64
     /// The maximum length of a field's name as sent, in bytes.

@@ -14,19 +14,34 @@ enum RequestBody {
     ///
     /// - Parameter limit: The maximum size, in bytes.
     static func read(_ request: Request, limit: Int) async throws -> [UInt8] {
+        try await read(request, limit: limit, kept: limit).bytes
+    }
+
+    /// Reads a body of up to ``HTTPLimits/discardedBody`` bytes, and returns its start.
+    ///
+    /// - Parameter limit: The maximum size of the start, in bytes.
+    static func readStart(_ request: Request, limit: Int) async throws -> (bytes: [UInt8], isWhole: Bool) {
+        let (bytes, size) = try await read(request, limit: HTTPLimits.discardedBody, kept: limit)
+        return (bytes, size == bytes.count)
+    }
+
+    private static func read(
+        _ request: Request, limit: Int, kept: Int
+    ) async throws -> (bytes: [UInt8], size: Int) {
         let declared = request.headers.first(.contentLength).flatMap { Int($0) }
         if let declared, declared > limit { throw tooLarge(limit) }
-        var body: [UInt8] = []
-        body.reserveCapacity(max(0, declared ?? 0))
+        var (body, size): ([UInt8], Int) = ([], 0)
+        body.reserveCapacity(min(kept, max(0, declared ?? 0)))
         for try await chunk in request.body {
-            guard body.count + chunk.readableBytes <= limit else { throw tooLarge(limit) }
-            body.append(contentsOf: chunk.readableBytesView)
+            size += chunk.readableBytes
+            guard size <= limit else { throw tooLarge(limit) }
+            body.append(contentsOf: chunk.readableBytesView.prefix(kept - body.count))
         }
         // A lost connection must not look like the end of the body.
-        if let declared, body.count < declared {
+        if let declared, size < declared {
             throw ChatError.malformed("The body is shorter than its Content-Length")
         }
-        return body
+        return (body, size)
     }
 
     private static func tooLarge(_ limit: Int) -> ChatError {

@@ -6,7 +6,8 @@ import Hummingbird
 /// The parameters of a call under all their names: in headers first, then in the query. Others are ignored.
 struct NtfyParameters: Sendable {
     enum Name: String, CaseIterable {
-        case title, message, priority, click, delay
+        case title, message, priority, click, delay, filename, template
+        case attach, actions, email, call
         case poll, since, scheduled, id, tags, unifiedPush
 
         /// The names in headers and in the query. All may also have the prefix `X-`.
@@ -17,6 +18,12 @@ struct NtfyParameters: Sendable {
             case .priority: ["priority", "prio", "p"]
             case .click: ["click"]
             case .delay: ["delay", "at", "in"]
+            case .filename: ["filename", "file", "f"]
+            case .template: ["template", "tpl"]
+            case .attach: ["attach", "a"]
+            case .actions: ["actions", "action"]
+            case .email: ["email", "e-mail", "mail", "e"]
+            case .call: ["call"]
             case .poll: ["poll", "po"]
             case .since: ["since", "si"]
             case .scheduled: ["scheduled", "sched"]
@@ -51,18 +58,22 @@ struct NtfyParameters: Sendable {
         return decoded(value)
     }
 
-    /// Decodes the UTF-8 encoded words (RFC 2047) that clients use for non-ASCII text.
+    /// Decodes the encoded words (RFC 2047) that clients use for non-ASCII text. A word that cannot be read stays.
     private static func decoded(_ value: String) -> String {
-        value.replacing(#/=\?[Uu][Tt][Ff]-8\?([BbQq])\?([^?\s]*)\?=(?:\s+(?==\?))?/#) { match in
-            guard match.1.lowercased() == "q" else { return base64(String(match.2)) ?? String(match.0) }
-            let escaped = match.2.utf8.map { byte in
+        value.replacing(#/=\?([\w-]+)(?:\*[\w-]+)?\?([BbQq])\?([^?\s]*)\?=(?:\s+(?==\?))?/#) { match in
+            let whole = String(match.0)
+            guard let charset = Charset(name: String(match.1)) else { return whole }
+            guard match.2.lowercased() == "q" else {
+                return base64Bytes(String(match.3)).flatMap(charset.text) ?? whole
+            }
+            let escaped = match.3.utf8.map { byte in
                 switch byte {
                 case UInt8(ascii: "_"): UInt8(ascii: " ")
                 case UInt8(ascii: "="): UInt8(ascii: "%")
                 default: byte
                 }
             }
-            return String(decoding: URLEncodedForm.unescaped(escaped[...], plusIsBlank: false), as: UTF8.self)
+            return charset.text(URLEncodedForm.unescaped(escaped[...], plusIsBlank: false)) ?? whole
         }
     }
 
@@ -78,22 +89,45 @@ struct NtfyParameters: Sendable {
 
     /// Decodes base64 in either alphabet, with or without padding.
     static func base64(_ text: String) -> String? {
-        let standard = text.replacing("-", with: "+").replacing("_", with: "/").replacing("=", with: "")
-        let padding = String(repeating: "=", count: (4 - standard.utf8.count % 4) % 4)
-        return Data(base64Encoded: standard + padding).flatMap { String(data: $0, encoding: .utf8) }
+        base64Bytes(text).flatMap { String(validating: $0, as: UTF8.self) }
     }
 
-    /// Adds the values of a message in JSON, which take precedence over headers and the query.
+    private static func base64Bytes(_ text: String) -> Data? {
+        let standard = text.replacing("-", with: "+").replacing("_", with: "/").replacing("=", with: "")
+        let padding = String(repeating: "=", count: (4 - standard.utf8.count % 4) % 4)
+        return Data(base64Encoded: standard + padding)
+    }
+
+    /// The message of a header or of the query. As on an ntfy server, `\n` in it is a line break, because a header has
+    /// none.
+    var message: String? { self[.message]?.replacing("\\n", with: "\n") }
+
+    /// The parameters that a message in JSON may have, and those of them that the relay only reports (``leftOut``).
+    private static let inJSON: [Name] = [.title, .message, .priority, .click, .delay]
+    private static let notKept: [Name] = [.attach, .actions, .email, .call]
+    /// The members of a message in JSON.
+    static let members = Set(["topic"] + (inJSON + notKept).map(\.rawValue))
+
+    /// Adds the values of a message in JSON, which take precedence over headers and the query. As on an ntfy server, an
+    /// empty text and the priority 0 are no value.
     mutating func add(_ document: JSONObject) throws(ChatError) {
-        for name in [Name.title, .message, .priority, .click, .delay] {
+        for name in Self.inJSON {
             guard let value = document[name.rawValue], value != .null else { continue }
-            let number = name == .priority ? value.integer.map { String($0) } : nil
+            let number = name == .priority ? value.integer.map { $0 == 0 ? "" : String($0) } : nil
             guard let text = value.text ?? number else {
                 throw .invalid(name.rawValue, "must be a string, is \(value.kind)")
             }
-            values[name] = text
+            if !text.isEmpty { values[name] = text }
+        }
+        for name in Self.notKept {
+            if let value = document[name.rawValue], ![.null, .string(""), .array([])].contains(value) {
+                values[name] = value.description
+            }
         }
     }
+
+    /// The names of the message's parts that the relay does not keep.
+    var leftOut: [String] { Self.notKept.filter { self[$0] != nil }.map(\.rawValue) }
 
     /// Whether a parameter is `1`, `yes` or `true`.
     func flag(_ name: Name) -> Bool { ["1", "yes", "true"].contains(self[name]?.lowercased()) }

@@ -9,29 +9,35 @@ extension NtfyAPI {
 
     /// `POST` or `PUT /ntfy/{topic}`, with the text as body; `GET /ntfy/{topic}/publish`.
     func publish(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let topic = try Self.topic(context)
-        let body = request.method == .get ? "" : try await PostingAPI.text(of: request)
-        return try await publish(NtfyParameters(request), topic: topic, body: body, request, context)
+        let (topic, parameters) = (try Self.topic(context), NtfyParameters(request))
+        guard parameters[.template] == nil else {
+            throw ChatError.invalid(
+                "template", "is not supported: send the text itself, or JSON with topic and message")
+        }
+        let body =
+            request.method == .get
+            ? NtfyBody(text: parameters.message ?? "") : try await NtfyBody(request, parameters)
+        return try await publish(parameters, topic: topic, body, request, context)
     }
 
     /// `POST /ntfy` and `POST /`, with a JSON body. As on an ntfy server, its media type does not matter.
     func publishJSON(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let body = try await AdminBody.read(request, hasAnyType: true)
+        let body = try await AdminBody.readLenient(request, members: NtfyParameters.members, hasAnyType: true)
         guard let topic = try body.text("topic") else { throw ChatError.missing("topic") }
         var parameters = NtfyParameters(request)
         try parameters.add(body.object)
-        return try await publish(parameters, topic: topic, body: "", request, context)
+        return try await publish(
+            parameters, topic: topic, NtfyBody(text: parameters[.message] ?? ""), request, context)
     }
 
     private func publish(
-        _ parameters: NtfyParameters, topic: String, body: String, _ request: Request, _ context: ChatContext
+        _ parameters: NtfyParameters, topic: String, _ body: NtfyBody, _ request: Request, _ context: ChatContext
     ) async throws -> Response {
         guard parameters[.delay] == nil else {
             throw ChatError.invalid("delay", "is not supported: messages are sent at once")
         }
         let priority = try parameters.priority()
-        var text = PostingAPI.Draft.fitting(
-            body.isEmpty ? parameters[.message] ?? "" : body, limit: MessageText.highestLimit)
+        var text = PostingAPI.Draft.fitting(body.text, limit: MessageText.highestLimit)
         if FieldText.trimmed(text).isEmpty { text = Self.empty }
         let title = parameters[.title].map { title in
             PostingAPI.Draft.fitting(title, limit: MessageExtras.longestTitle, keepsLines: false)
@@ -39,7 +45,7 @@ extension NtfyAPI {
         let draft = PostingAPI.Draft(
             room: try await room(of: topic, context), text: text,
             title: title.flatMap { FieldText.trimmed($0).isEmpty ? nil : $0 },
-            link: parameters[.click].flatMap { NotificationContent.isLink($0) ? $0 : nil },
+            link: parameters[.click].flatMap { MessageExtras.isLink($0) ? $0 : nil },
             priority: priority.ofPushes, sound: priority.sound, isUrgent: priority == .max)
         let (receipt, _) = try await posting.post(draft, request, context)
         var response: JSONObject = [
@@ -49,6 +55,9 @@ extension NtfyAPI {
         ]
         if let title { response["title"] = .string(title) }
         if let link = draft.link { response["click"] = .string(link) }
+        var leftOut = (body.hasFile ? ["file"] : []) + parameters.leftOut
+        if parameters[.click] != nil, draft.link == nil { leftOut.append("click") }
+        if !leftOut.isEmpty { response["left_out"] = .texts(leftOut) }
         return Responses.json(response)
     }
 

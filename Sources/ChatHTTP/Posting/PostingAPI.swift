@@ -75,13 +75,13 @@ struct PostingAPI: Sendable {
             }, sound: query.text("sound"), isUrgent: try query.flag("urgent") ?? false)
     }
 
-    /// Returns the body as UTF-8 text.
+    /// Returns the body as text, in the charset that the request declares.
     static func text(of request: Request) async throws -> String {
         guard request.headers.first(.contentEncoding) == nil else {
             throw ChatError.unsupported("The body must not have a Content-Encoding")
         }
         let bytes = try await RequestBody.read(request, limit: HTTPLimits.body)
-        guard let text = String(validating: bytes, as: UTF8.self) else {
+        guard let text = request.headers.charset.text(bytes) else {
             throw ChatError.invalid("text", "must be UTF-8")
         }
         return text
@@ -129,9 +129,11 @@ struct PostingAPI: Sendable {
 extension PostingAPI.Draft {
     /// Fits a text from another server's client into the relay's rules: replaces control characters with spaces, and
     /// cuts a text that is too long. A shortened alarm is worth more than none.
+    ///
+    /// - Parameter keepsLines: Whether tabs and line breaks stay, as in a message's text.
     static func fitting(_ text: String, limit: Int, keepsLines: Bool = true) -> String {
         let scalars = text.unicodeScalars.map { scalar -> Unicode.Scalar in
-            let isLine = scalar == "\n" || scalar == "\r"
+            let isLine = scalar == "\t" || scalar == "\n" || scalar == "\r"
             let isControl = scalar.value < 32 || (0x7F...0x9F).contains(scalar.value)
             return isControl && !(isLine && keepsLines) ? " " : scalar
         }

@@ -482,22 +482,22 @@ function bubbleOf({ title, text, link }) {
     bubble.append(...linked(text));
     return bubble;
   }
-  const address = webAddress(link);
+  const address = webAddress(link, ["tel:", "mailto:", "geo:"]);
   const head = title && element("strong", "title", address ? null : title);
   if (title && address) head.append(anchor(address, title));
   const body = element("span", "body");
   body.append(...linked(text));
   const parts = [head, body, !title && address && element("span", "host")].filter(Boolean);
-  if (!title && address) parts.at(-1).append(anchor(address, address.host));
+  if (!title && address) parts.at(-1).append(anchor(address, address.host || address.href));
   parts.forEach((part) => { part.dir = "auto"; });
   bubble.append(...parts);
   return bubble;
 }
 
-// Returns the URL of a link. Null unless it is an HTTP or HTTPS address.
-function webAddress(link) {
+// Returns the URL of a link. Null unless it is an HTTP or HTTPS address, or has one of the other schemes.
+function webAddress(link, others = []) {
   const address = typeof link === "string" && URL.canParse(link) ? new URL(link) : null;
-  return ["http:", "https:"].includes(address?.protocol) ? address : null;
+  return ["http:", "https:", ...others].includes(address?.protocol) ? address : null;
 }
 
 // HTTP and HTTPS addresses in a text, without characters that change the direction of what follows.
