@@ -62,7 +62,8 @@ import Testing
         ])
         for expected in [
             "The token is wrong: give one with --token or in PUSHCHAT_TOKEN", "at most 190 bytes",
-            "\(relay.base)/v1/messages answered with status 404 and gave no reason: is it a PushChat relay?", "does not answer in JSON",
+            "\(relay.base)/v1/messages answered with status 404 and gave no reason: is it a PushChat relay?",
+            "does not answer in JSON",
         ] {
             let error = await #expect(throws: CallFailure.self) { try await Self.post(["tea", "x"], to: relay) }
             #expect(error?.description.contains(expected) == true, "\(error?.description ?? "")")
