@@ -1,4 +1,4 @@
--- PushChat Relay: the SQLite database, version 10.
+-- PushChat Relay: the SQLite database, version 11.
 --
 -- Times are UTC text that SQLite's date functions read (2026-05-07 21:57:29.123), unless a column's comment says
 -- otherwise. PRAGMA user_version is the schema version. The relay upgrades an older file and refuses a newer one.
@@ -201,6 +201,10 @@ CREATE TABLE credentials (
     time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
     time_used TEXT,  -- the last use; some seconds behind
     used_from TEXT,  -- the address of the last use
+    -- This and the next column: with `registration: session`. The member's user in the operator's own system, and its
+    -- last call with a valid session; up to an hour behind.
+    user_reference TEXT,
+    time_session TEXT,
     CHECK ((member IS NULL) <> (token IS NULL))
 ) STRICT;
 CREATE INDEX credentials_member ON credentials (member);

@@ -57,7 +57,7 @@ package struct SQLiteStores: Sendable {
         providerTokens = SQLProviderTokenStore(database: database)
         subscriptions = SQLSubscriptionStore(database: database)
         tokens = SQLTokenStore(database: database)
-        clients = SQLClientStore(database: database)
+        clients = SQLClientStore(database: database, settings: settings)
         pollRequests = SQLPollRequestStore(database: database)
         unifiedPush = SQLUnifiedPushStore(
             database: database, onPost: { [feed] in feed.note($0, in: $1) })

@@ -49,7 +49,7 @@ package struct PostgresStores: Sendable {
         providerTokens = SQLProviderTokenStore(database: database)
         subscriptions = SQLSubscriptionStore(database: database)
         tokens = SQLTokenStore(database: database)
-        clients = SQLClientStore(database: database)
+        clients = SQLClientStore(database: database, settings: settings)
         pollRequests = SQLPollRequestStore(database: database)
         unifiedPush = SQLUnifiedPushStore(database: database)
         activities = SQLActivityStore(database: database)

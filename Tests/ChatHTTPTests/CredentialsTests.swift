@@ -122,6 +122,38 @@ struct CredentialsTests {
         #expect(try await relay.form(Self.form(""), headers: headers).status == .unauthorized)
         #expect(relay.store.clients.state.withLock(\.credentials).isEmpty)
         #expect(try await relay.form(Self.form(""), headers: [.authorization: "Bearer good"]).status == .ok)
+        let alice = UserReference(stored: "alice")
+        relay.store.clients.state.withLock { state in
+            #expect(state.makers == [.session(alice)])
+            #expect(state.sessions.values.map(\.text) == ["alice"], "The call prolongs the member's credentials.")
+        }
+        // Another app makes a credential in the name of its own.
+        let answer = try await relay.send(
+            .post, "/gotify/client",
+            headers: [.contentType: "application/json", .authorization: "Bearer pcc_1"],
+            body: Array(#"{"name":"tray"}"#.utf8))
+        #expect(answer.status == .ok)
+        #expect(relay.store.clients.state.withLock(\.makers) == [.session(alice), .credential(1)])
+    }
+
+    @Test("The operator revokes all credentials of a user")
+    func user() async throws {
+        var relay = try Self.relay()
+        relay.sessions = OneSession()
+        for _ in 1...2 { _ = try await relay.form(Self.form(""), headers: [.authorization: "Bearer good"]) }
+        relay.store.clients.state.withLock { state in
+            for (secret, credential) in state.credentials {
+                state.credentials[secret] = Credential(
+                    id: credential.id, name: credential.name, owner: credential.owner, createdAt: credential.createdAt,
+                    user: UserReference(stored: credential.id == 1 ? "alice" : "bob"), sessionAt: Sample.time)
+            }
+        }
+        let list = try await AdminTests.call(.get, "/v1/credentials", to: relay)
+        #expect(list.text.contains(#""user_reference":"alice","session_at":"#), "\(list.text)")
+        let answer = try await AdminTests.call(.delete, "/v1/credentials?user=alice", to: relay)
+        #expect(answer.text == #"{"revoked":1}"#)
+        #expect(relay.store.clients.state.withLock(\.credentials).keys.sorted() == ["pcc_2"])
+        #expect(try await AdminTests.call(.delete, "/v1/credentials", to: relay).status == .badRequest)
     }
 
     // MARK: - /v1/credentials

@@ -52,24 +52,24 @@ struct DatabaseFileTests {
         #expect(try await store.pragma("journal_mode") == "wal")
         #expect(try await store.pragma("synchronous") == "2")
         #expect(try await store.pragma("foreign_keys") == "1")
-        #expect(try await store.pragma("user_version") == "10")
+        #expect(try await store.pragma("user_version") == "11")
     }
 
     @Test("An older version is upgraded step by step, also across a gap in the versions")
     func upgrades() throws {
         _ = try fixture.open()
         let later = Schema(
-            version: 13, sql: "", upgrades: [10: "CREATE TABLE second (x)", 12: "ALTER TABLE second ADD COLUMN y"])
+            version: 14, sql: "", upgrades: [11: "CREATE TABLE second (x)", 13: "ALTER TABLE second ADD COLUMN y"])
         _ = try fixture.open(later)
         #expect(try fixture.value("SELECT count(*) FROM pragma_table_info('second')") == 2)
-        #expect(try fixture.value("PRAGMA user_version") == 13)
-        _ = try fixture.query("PRAGMA user_version = 11")
-        #expect { try fixture.open(later) } throws: { "\($0)".contains("version 11, from which there is no upgrade") }
+        #expect(try fixture.value("PRAGMA user_version") == 14)
+        _ = try fixture.query("PRAGMA user_version = 12")
+        #expect { try fixture.open(later) } throws: { "\($0)".contains("version 12, from which there is no upgrade") }
     }
 
     @Test(
         "An upgraded file has the same schema as a new one, and keeps its rows and the operator's own objects",
-        arguments: [1, 2, 3, 8, 9])
+        arguments: [1, 2, 3, 8, 9, 10])
     func fromEarlier(version: Int) async throws {
         try fixture.createFile(ofVersion: version)
         let token = String(repeating: "ab", count: 32)
@@ -91,7 +91,7 @@ struct DatabaseFileTests {
             """)
 
         let store = try fixture.open()
-        #expect(try fixture.value("PRAGMA user_version") == 10)
+        #expect(try fixture.value("PRAGMA user_version") == 11)
         let new = try StoreFixture()
         _ = try new.open()
         let structure = try Self.structure(fixture)

@@ -100,6 +100,89 @@ struct ClientPortTests {
         #expect(try store.value("SELECT count(*) FROM credentials") == 1)
     }
 
+    @Test("A member's credential ends some time after its user's last session", arguments: StoreKind.allCases)
+    func sessions(kind: StoreKind) async throws {
+        let lifetime = Duration.seconds(30 * 86_400)
+        let store = try await kind.make(credentialLifetime: lifetime)
+        let (clients, member) = (store.stores.clients, try StoreFixture.member(1))
+        let (alice, bob) = (UserReference(stored: "alice"), UserReference(stored: "bob"))
+        func sweep() async throws {
+            _ = try await store.stores.upkeep.applyRetention(messages: lifetime * 100, queue: lifetime)
+        }
+        try await store.stores.rooms.join(StoreFixture.join(1))
+        let token = try await token("t", in: store)
+        let ofToken = try await clients.createCredential(name("t"), for: .token(token.id)).secret
+        let (first, secret) = try await clients.createCredential(name("a"), for: .member(member), by: .session(alice))
+        #expect(first.user == alice && first.sessionAt == store.now())
+        store.advance(lifetime / 2)
+        // An app that makes another credential does not prolong its own.
+        let copy = try await clients.createCredential(name("b"), for: .member(member), by: .credential(first.id))
+        #expect(copy.credential.user == alice && copy.credential.sessionAt == first.sessionAt)
+        // Another user's session does not prolong it either.
+        clients.hadSession(member, of: bob)
+        try await store.flush()
+        #expect(try await found(secret, in: store)?.sessionAt == first.sessionAt)
+        clients.hadSession(member, of: alice)
+        try await store.flush()
+        #expect(try await found(secret, in: store)?.sessionAt == store.now())
+        #expect(try await found(copy.secret, in: store)?.sessionAt == store.now())
+        store.advance(lifetime - .seconds(1))
+        try await sweep()
+        #expect(try await found(secret, in: store) != nil)
+        store.advance(.seconds(1))
+        #expect(try await found(secret, in: store) == nil)
+        // Once it has ended, a session does not bring it back.
+        clients.hadSession(member, of: alice)
+        try await store.flush()
+        #expect(try await found(secret, in: store) == nil)
+        try await sweep()
+        #expect(try await clients.credentials(of: .member(member)).isEmpty)
+        #expect(try await found(ofToken, in: store) != nil)
+        await #expect {
+            try await clients.createCredential(name("c"), for: .member(member), by: .credential(first.id))
+        } throws: { ($0 as? ChatError)?.code == .notFound }
+    }
+
+    @Test("A credential from before sessions gets its member's user, or ends", arguments: StoreKind.allCases)
+    func beforeSessions(kind: StoreKind) async throws {
+        let lifetime = Duration.seconds(30 * 86_400)
+        let store = try await kind.make(credentialLifetime: lifetime)
+        let clients = store.stores.clients
+        for number in 1...2 { try await store.stores.rooms.join(StoreFixture.join(number)) }
+        let (one, two) = (try await create(of: 1, in: store), try await create(of: 2, in: store))
+        store.advance(lifetime * 2)
+        #expect(try store.value(Credential.countWithoutUserSQL) == 2)
+        #expect(try await found(one, in: store) != nil, "no app goes silent because of an upgrade")
+        _ = try await store.stores.upkeep.applyRetention(messages: lifetime * 100, queue: lifetime)
+        store.advance(lifetime / 2)
+        clients.hadSession(try StoreFixture.member(1), of: UserReference(stored: "alice"))
+        try await store.flush()
+        #expect(try store.value(Credential.countWithoutUserSQL) == 1)
+        store.advance(lifetime / 2)
+        #expect(try await found(one, in: store)?.user == UserReference(stored: "alice"))
+        #expect(try await found(two, in: store) == nil)
+    }
+
+    @Test("All credentials of a user end when the operator revokes the user", arguments: StoreKind.allCases)
+    func ofUser(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let clients = store.stores.clients
+        var secrets: [String] = []
+        for (number, user) in [(1, "alice"), (2, "bob"), (3, "alice")] {
+            try await store.stores.rooms.join(StoreFixture.join(number))
+            secrets.append(
+                try await clients.createCredential(
+                    name("phone"), for: .member(StoreFixture.member(number)),
+                    by: .session(UserReference(stored: user))
+                ).secret)
+        }
+        #expect(try await clients.revokeCredentials(ofUser: UserReference(stored: "alice")) == 2)
+        #expect(try await clients.revokeCredentials(ofUser: UserReference(stored: "alice")) == 0)
+        for (secret, isValid) in zip(secrets, [false, true, false]) {
+            #expect(try await (found(secret, in: store) != nil) == isValid)
+        }
+    }
+
     @Test("A member and a token have limited numbers of credentials", arguments: StoreKind.allCases)
     func limits(kind: StoreKind) async throws {
         let store = try await kind.make()

@@ -9,13 +9,14 @@ import Testing
 enum StoreKind: CaseIterable, Sendable {
     case sqlite, postgres
 
-    func make() async throws -> TestedStore {
+    /// - Parameter credentialLifetime: As of a relay that needs sessions.
+    func make(credentialLifetime: Duration? = nil) async throws -> TestedStore {
         switch self {
         case .postgres:
             let fixture = try PostgresFixture()
             return try await TestedStore(
                 open: {
-                    let store = try await fixture.open()
+                    let store = try await fixture.open(credentialLifetime: credentialLifetime)
                     return TestedStore.Opened(
                         stores: store.ports, imports: store.imports, notice: { try await store.lookForPushes() },
                         flush: { try await store.clients.flush() },
@@ -39,7 +40,7 @@ enum StoreKind: CaseIterable, Sendable {
             let fixture = try StoreFixture()
             return try await TestedStore(
                 open: {
-                    let store = try fixture.open()
+                    let store = try fixture.open(credentialLifetime: credentialLifetime)
                     return TestedStore.Opened(
                         stores: store.ports, imports: store.imports, notice: { try await store.lookForPushes() },
                         flush: { try await store.clients.flush() },

@@ -40,14 +40,16 @@ final class PostgresFixture: Sendable {
     /// Opens and prepares the stores of one more relay. The caller closes them.
     func open(
         schema: String? = nil, defaultApp: AppName = .default, namesMessage: Bool = false, apps: Set<AppName>? = nil,
-        keepsUsage: @escaping @Sendable () -> Bool = { true }
+        keepsUsage: @escaping @Sendable () -> Bool = { true },
+        credentialLifetime: Duration? = nil
     ) async throws -> PostgresStores {
         let stores = try PostgresStores(
             configuration: PostgresConfiguration(url: url, schema: schema, connections: 4),
             settings: {
                 StoreSettings(
                     format: { StoreFixture.format(of: $0, namesMessage: namesMessage) },
-                    defaultApp: defaultApp, firebaseApp: StoreFixture.firebaseApp, keepsUsage: keepsUsage(), apps: apps)
+                    defaultApp: defaultApp, firebaseApp: StoreFixture.firebaseApp, keepsUsage: keepsUsage(), apps: apps,
+                    credentialLifetime: credentialLifetime)
             },
             now: { self.time.now }, logger: .silent)
         do {

@@ -22,14 +22,16 @@ final class StoreFixture: Sendable {
 
     func open(
         _ schema: Schema = .current, defaultApp: AppName = .default, namesMessage: Bool = false,
-        apps: Set<AppName>? = nil, keepsUsage: @escaping @Sendable () -> Bool = { true }
+        apps: Set<AppName>? = nil, keepsUsage: @escaping @Sendable () -> Bool = { true },
+        credentialLifetime: Duration? = nil
     ) throws -> SQLiteStores {
         try SQLiteStores(
             file: DatabaseFile(path: path, schema: schema),
             settings: {
                 StoreSettings(
                     format: { StoreFixture.format(of: $0, namesMessage: namesMessage) },
-                    defaultApp: defaultApp, firebaseApp: StoreFixture.firebaseApp, keepsUsage: keepsUsage(), apps: apps)
+                    defaultApp: defaultApp, firebaseApp: StoreFixture.firebaseApp, keepsUsage: keepsUsage(), apps: apps,
+                    credentialLifetime: credentialLifetime)
             },
             now: { self.time.now }, logger: .silent)
     }

@@ -18,10 +18,14 @@ package struct Credential: Sendable, Hashable {
     /// The time of the last use, a few seconds behind.
     package let lastUsedAt: Timestamp?
     package let lastUsedFrom: String?
+    /// The user of the member's sessions. `nil` for a token's credential, or if the member has had no session yet.
+    package let user: UserReference?
+    /// The user's last call with a valid session, up to an hour behind.
+    package let sessionAt: Timestamp?
 
     package init(
         id: Int64, name: Nickname, owner: Owner, createdAt: Timestamp, lastUsedAt: Timestamp? = nil,
-        lastUsedFrom: String? = nil
+        lastUsedFrom: String? = nil, user: UserReference? = nil, sessionAt: Timestamp? = nil
     ) {
         self.id = id
         self.name = name
@@ -29,6 +33,8 @@ package struct Credential: Sendable, Hashable {
         self.createdAt = createdAt
         self.lastUsedAt = lastUsedAt
         self.lastUsedFrom = lastUsedFrom
+        self.user = user
+        self.sessionAt = sessionAt
     }
 
     /// The prefix of every credential's secret, so that secret scanners recognise it.
@@ -55,6 +61,8 @@ package struct Credential: Sendable, Hashable {
             json["room"] = .string(member.room.text)
             json["member"] = .number(member.id)
             json["nickname"] = .string(member.nickname.text)
+            json["user_reference"] = user.map { .string($0.text) }
+            json["session_at"] = sessionAt.map { .time($0) }
         case .token(let token):
             json["room"] = .optional(token.grant.room?.text)
             json["token"] = .string(token.name.text)

@@ -39,6 +39,16 @@ package enum CredentialOwner: Sendable, Hashable {
     case token(Int64)
 }
 
+/// The authority with which a credential is made.
+package enum CredentialMaker: Sendable, Hashable {
+    /// The owner itself, on a relay without sessions; or an access token.
+    case owner
+    /// The member, with a session of this user.
+    case session(UserReference)
+    /// Another credential of the owner, with this id. The new one has the same user and the same end.
+    case credential(Int64)
+}
+
 /// The messages that a client of another server may read, without those that it has hidden.
 package struct ClientReading: Sendable, Hashable {
     /// The room. `nil` for all rooms.
@@ -63,13 +73,14 @@ package protocol ClientStore: Sendable {
     ///
     /// - Returns: The credential, and its secret, which cannot be retrieved again.
     /// - Throws: ``ChatError/Code/notJoined`` if the member is in no room. ``ChatError/Code/notFound`` if there is no
-    ///   such token. ``ChatError/Code/conflict`` if the owner has ``Credential/perMember`` or ``Credential/perToken``
+    ///   such token, or if the credential that makes this one has ended. ``ChatError/Code/conflict`` if the owner has ``Credential/perMember`` or ``Credential/perToken``
     ///   credentials.
     func createCredential(
-        _ name: Nickname, for owner: CredentialOwner
+        _ name: Nickname, for owner: CredentialOwner, by maker: CredentialMaker
     ) async throws(ChatError) -> (credential: Credential, secret: String)
-    /// Returns the credential of a secret. `nil` if there is none, or if its token has expired. Sees the end of
-    /// memberships and tokens at once, also in other processes.
+    /// Returns the credential of a secret. `nil` if there is none, if its token has expired, or if its member has had no
+    /// session for ``StoreSettings/credentialLifetime``. Sees the end of memberships and tokens at once, also in other
+    /// processes.
     func credential(of secret: String) async throws(ChatError) -> Credential?
     /// Returns an owner's credentials in the order of their creation.
     func credentials(of owner: CredentialOwner) async throws(ChatError) -> [Credential]
@@ -82,6 +93,13 @@ package protocol ClientStore: Sendable {
     /// - Parameter owner: Revokes only a credential of this owner. `nil` for any owner.
     /// - Returns: The name of the revoked credential. `nil` if there is no such credential.
     func revokeCredential(_ id: Int64, of owner: CredentialOwner?) async throws(ChatError) -> Nickname?
+    /// Revokes all credentials of a user.
+    ///
+    /// - Returns: The number of revoked credentials.
+    func revokeCredentials(ofUser user: UserReference) async throws(ChatError) -> Int
+    /// Records a member's call with a valid session of a user: the member's credentials of this user live on, and those
+    /// without a user get it. The record is kept in memory at first, so the call does not wait.
+    func hadSession(_ member: MemberID, of user: UserReference)
     /// Records a use of a credential. The record is kept in memory at first, so the call does not wait.
     func usedCredential(_ id: Int64, from address: String?)
 
@@ -116,6 +134,12 @@ package protocol ClientStore: Sendable {
 }
 
 extension ClientStore {
+    package func createCredential(
+        _ name: Nickname, for owner: CredentialOwner
+    ) async throws(ChatError) -> (credential: Credential, secret: String) {
+        try await createCredential(name, for: owner, by: .owner)
+    }
+
     /// The maximum number of messages that a client hides one by one.
     package static var mostHidden: Int { 10_000 }
 }

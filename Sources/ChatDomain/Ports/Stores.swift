@@ -68,6 +68,7 @@ package protocol StoreUpkeep: Sendable {
     /// - the read positions of members who left a room
     /// - settled pushes, feedback, and notifications without pushes
     /// - bans that have ended, and moderation records, except records that still cancel queued pushes
+    /// - credentials whose member has had no session for ``StoreSettings/credentialLifetime``
     /// - messages that are hidden from clients that no longer exist
     /// - Live Activities without a call for that time, and push-to-start tokens that no app reports any more
     /// - rooms that ntfy's app no longer polls, old pushes of UnifiedPush, and its unused topics
@@ -147,12 +148,15 @@ package struct StoreSettings: Sendable {
     package var keepsUsage: Bool
     /// The configured apps. `nil` allows any app.
     package var apps: Set<AppName>?
+    /// The time for which a member's credential is valid after the member's last call with a session. `nil` if the relay
+    /// needs no sessions.
+    package var credentialLifetime: Duration?
 
     package init(
         format: @escaping @Sendable (AppName) -> any PushFormat, expiration: Duration? = nil,
         history: RoomHistory = .joined,
         defaultApp: AppName = .default, firebaseApp: AppName? = nil, keepsUsage: Bool = true,
-        apps: Set<AppName>? = nil
+        apps: Set<AppName>? = nil, credentialLifetime: Duration? = nil
     ) {
         self.format = format
         self.expiration = expiration
@@ -161,6 +165,7 @@ package struct StoreSettings: Sendable {
         self.firebaseApp = firebaseApp
         self.keepsUsage = keepsUsage
         self.apps = apps
+        self.credentialLifetime = credentialLifetime
     }
 
     /// Returns the configured name of an app. Rows have the name `default` if they were written before the app had a

@@ -105,7 +105,7 @@ package struct MigratedTable: Sendable {
             texts: "name scopes room audience used_from", bytes: "hash", times: "time_created time_expires time_used"),
         MigratedTable(
             "credentials", key: "credential_id", isNumbered: true, numbers: "credential_id member token",
-            texts: "name used_from", bytes: "hash", times: "time_created time_used",
+            texts: "name used_from user_reference", bytes: "hash", times: "time_created time_used time_session",
             condition: hasOwner),
         MigratedTable("hidden_messages", key: "client message_id", numbers: "message_id", texts: "client"),
         MigratedTable("hidden_history", key: "client room_id", numbers: "room_id hidden_to", texts: "client"),

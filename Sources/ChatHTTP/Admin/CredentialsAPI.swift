@@ -11,6 +11,7 @@ struct CredentialsAPI: Sendable {
     var routes: [Route] {
         [
             Route(.get, "/v1/credentials", .scope(.admin), list),
+            Route(.delete, "/v1/credentials", .scope(.admin), revokeAll),
             Route(.delete, "/v1/credentials/{id}", .scope(.admin), revoke),
         ]
     }
@@ -21,6 +22,18 @@ struct CredentialsAPI: Sendable {
         let page = try await store.credentials(
             ofMembersOf: query.room(), after: query.cursor(), limit: query.limit())
         return Responses.page("credentials", page.items.map(\.json), next: .optional(page.next))
+    }
+
+    /// `DELETE /v1/credentials?user=`: revokes all credentials of a user immediately.
+    func revokeAll(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let query = try AdminQuery(request, names: ["user"])
+        guard let text = query.text("user") else { throw ChatError.missing("user") }
+        let count = try await store.revokeCredentials(ofUser: UserReference(parsing: text, field: "user"))
+        let caller = try context.caller()
+        environment.logger.notice(
+            "credentials revoked",
+            metadata: context.ids.metadata([LogKeys.count: "\(count)", LogKeys.caller: "\(caller.name)"]))
+        return Responses.json(["revoked": .number(count)])
     }
 
     /// `DELETE /v1/credentials/{id}`: revokes the credential immediately.

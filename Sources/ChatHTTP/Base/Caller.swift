@@ -88,6 +88,11 @@ enum Caller: Sendable, Hashable {
         return token.map { .token($0.id) }
     }
 
+    /// The authority with which the caller makes credentials.
+    var credentialMaker: CredentialMaker {
+        if case .credential(let credential) = self { .credential(credential.id) } else { .owner }
+    }
+
     /// The owner of the topics to which the caller subscribes. `nil` for the administrator.
     var pushOwner: UnifiedPushOwner? { member.map { .member($0.id) } ?? token.map { .token($0.id) } }
 

@@ -73,7 +73,7 @@ struct ChatAPI: Sendable {
         let app = try app(of: device, call)
         let client = try call.client(isBrowser: device?.subscription != nil)
         try limiter.admit(member, limit: call.settings.memberRate)
-        let user = try await user(call.headers)
+        let user = try await user(call.headers, of: member)
         let counted = try await countJoin(call, member, code)
         var wasEmpty = false
         defer { if let counted, !wasEmpty { limiter.refund(counted) } }
@@ -114,7 +114,7 @@ struct ChatAPI: Sendable {
     private func leave(_ call: Call) async throws(ChatError) -> Response {
         let member = try call.member()
         try limiter.admit(member, limit: call.settings.memberRate)
-        _ = try await user(call.headers)
+        _ = try await user(call.headers, of: member)
         let wasJoined = try await environment.stores.rooms.leave(member)
         logger.info("member left", metadata: call.metadata(member, [LogKeys.wasJoined: "\(wasJoined)"]))
         return Responses.ok(asJSON: call.wantsJSON)
@@ -125,7 +125,7 @@ struct ChatAPI: Sendable {
         let device = try target(call)
         let client = try call.client(isBrowser: device.subscription != nil)
         try limiter.admit(member, limit: call.settings.memberRate)
-        let user = try await user(call.headers)
+        let user = try await user(call.headers, of: member)
         try await keep(device)
         // Without a name, a phone stays in the app of the member, unless that is an app for other phones.
         let isNamed = device.subscription != nil || call.form.hasValue(.appID)
@@ -143,7 +143,7 @@ struct ChatAPI: Sendable {
         let key = try call.headers.idempotencyKey()
         let client = try call.client()
         try limiter.admit(member, limit: call.settings.memberRate)
-        _ = try await user(call.headers)
+        _ = try await user(call.headers, of: member)
         let receipt = try await environment.stores.rooms.post(
             PostRequest(member: member, text: text, idempotencyKey: key, client: client))
         logger.info(
@@ -168,7 +168,7 @@ struct ChatAPI: Sendable {
         let limit = try call.limit()
         let peek = try call.number(.peek, 0...1, "must be 0 or 1")
         try limiter.admit(member, limit: call.settings.memberRate)
-        _ = try await user(call.headers)
+        _ = try await user(call.headers, of: member)
         let page = try await environment.stores.rooms.messages(
             for: member, since: since, limit: limit, isPeek: peek == 1)
         var json = #"{"messages":["#
@@ -193,7 +193,7 @@ struct ChatAPI: Sendable {
         let text = try SearchText(parsing: call.form.required(.text))
         let (limit, cursor) = (try call.limit(), try call.cursor())
         try limiter.admit(member, limit: call.settings.memberRate, price: HTTPLimits.searchPrice)
-        _ = try await user(call.headers)
+        _ = try await user(call.headers, of: member)
         let page = try await environment.stores.records.search(
             MessageSearch(text, in: .member(member), before: cursor), limit: limit)
         var json = #"{"messages":["#
@@ -207,7 +207,7 @@ struct ChatAPI: Sendable {
         let member = try call.member()
         let (limit, cursor) = (try call.limit(), try call.cursor())
         try limiter.admit(member, limit: call.settings.memberRate)
-        _ = try await user(call.headers)
+        _ = try await user(call.headers, of: member)
         let page = try await environment.stores.records.members(for: member, after: cursor, limit: limit)
         return Responses.json([
             "members": .array(page.members.items.map { .object($0.json) }),
@@ -220,7 +220,7 @@ struct ChatAPI: Sendable {
         let member = try call.member()
         let id = try call.message()
         try limiter.admit(member, limit: call.settings.memberRate)
-        _ = try await user(call.headers)
+        _ = try await user(call.headers, of: member)
         return Responses.json(try await environment.stores.rooms.receipt(of: id, for: member).json)
     }
 
@@ -229,7 +229,7 @@ struct ChatAPI: Sendable {
         let member = try call.member()
         let id = try call.message()
         try limiter.admit(member, limit: call.settings.memberRate)
-        _ = try await user(call.headers)
+        _ = try await user(call.headers, of: member)
         try await environment.stores.rooms.shown(id, to: member)
         return Responses.ok(asJSON: call.wantsJSON)
     }
@@ -239,7 +239,7 @@ struct ChatAPI: Sendable {
         let member = try call.member()
         let id = try call.message()
         try limiter.admit(member, limit: call.settings.memberRate)
-        _ = try await user(call.headers)
+        _ = try await user(call.headers, of: member)
         try await environment.stores.moderation.deleteOwn(id, of: member)
         logger.info("message deleted by its writer", metadata: call.metadata(member, [LogKeys.message: "\(id)"]))
         return Responses.ok(asJSON: call.wantsJSON)
@@ -393,20 +393,25 @@ struct ChatAPI: Sendable {
         let call = try await read(request, context)
         let member = try call.member()
         try limiter.admit(member, limit: call.settings.memberRate)
-        return (member, try await session(call.headers))
+        return (member, try await session(call.headers, of: member))
     }
 
-    func user(_ headers: HTTPFields) async throws(ChatError) -> UserReference? {
-        try await session(headers)?.user
+    /// - Parameter member: The member that calls. `nil` if there is none.
+    func user(_ headers: HTTPFields, of member: MemberID? = nil) async throws(ChatError) -> UserReference? {
+        try await session(headers, of: member)?.user
     }
 
     /// Returns the session of a request. `nil` if none is required.
-    func session(_ headers: HTTPFields) async throws(ChatError) -> UserSession? {
+    ///
+    /// - Parameter member: The member that calls. Its credentials for other apps live on.
+    func session(_ headers: HTTPFields, of member: MemberID? = nil) async throws(ChatError) -> UserSession? {
         guard let sessions = environment.configuration.sessions else { return nil }
         guard let token = headers.bearerToken else {
             throw .unauthorized("This relay needs a session token: send Authorization: Bearer")
         }
-        return try await sessions.session(of: token)
+        let session = try await sessions.session(of: token)
+        if let member { environment.stores.clients.hadSession(member, of: session.user) }
+        return session
     }
 }
 

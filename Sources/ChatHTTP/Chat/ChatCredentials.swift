@@ -26,10 +26,11 @@ extension ChatAPI {
 
     private func createCredential(_ call: Call, _ member: MemberID) async throws(ChatError) -> Response {
         let name = try Credential.name(call.optional(.name) ?? Self.anotherApp)
-        try await admit(call, member)
+        let user = try await admit(call, member)
         // Create the alias first: a failure then leaves no credential behind.
         let topic = try await topic(of: member)
-        let (credential, secret) = try await environment.stores.clients.createCredential(name, for: .member(member))
+        let (credential, secret) = try await environment.stores.clients.createCredential(
+            name, for: .member(member), by: user.map { .session($0) } ?? .owner)
         logger.info("credential created", metadata: call.metadata(member, [LogKeys.credential: "\(credential.id)"]))
         return Responses.json([
             "credential": .string(secret), "id": .number(credential.id), "name": .string(credential.name.text),
@@ -61,9 +62,10 @@ extension ChatAPI {
     }
 
     /// Enforces the member's rate limit, and requires a session if the relay does.
-    private func admit(_ call: Call, _ member: MemberID) async throws(ChatError) {
+    @discardableResult
+    private func admit(_ call: Call, _ member: MemberID) async throws(ChatError) -> UserReference? {
         try limiter.admit(member, limit: call.settings.memberRate)
-        _ = try await user(call.headers)
+        return try await user(call.headers, of: member)
     }
 
     /// Returns the name of the member's room in ntfy's clients.

@@ -139,7 +139,7 @@ struct EventsAPI: Sendable {
             throw .missing("udid")
         }
         let member = try MemberID(parsing: text, field: header == nil ? "udid" : HTTPField.Name.udid.rawName)
-        return .init(member: member, sessionEnd: try await chat.session(request.headers)?.end)
+        return .init(member: member, sessionEnd: try await chat.session(request.headers, of: member)?.end)
     }
 
     /// Returns the message after which the stream begins, from the header that browsers send when they reconnect, or

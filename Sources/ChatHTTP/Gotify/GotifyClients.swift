@@ -41,7 +41,8 @@ extension GotifyAPI {
         // Apps name themselves after their device. A name that breaks our rules must not prevent a login.
         let fitting = PostingAPI.Draft.fitting(given, limit: AccessToken.longestName, keepsLines: false)
         let name = try Credential.name(fitting.replacing(": ", with: " "))
-        let (credential, secret) = try await clients.createCredential(name, for: owner)
+        let (credential, secret) = try await clients.createCredential(
+            name, for: owner, by: caller.credentialMaker)
         log("credential created", name, caller, context)
         return Responses.json(Self.json(credential, token: secret))
     }

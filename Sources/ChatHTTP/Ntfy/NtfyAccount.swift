@@ -48,7 +48,9 @@ extension NtfyAPI {
         var secret = sent
         if let owner = caller.credentialOwner {
             try limiter.admit(caller.writer, limit: environment.settings.memberRate)
-            secret = try await environment.stores.clients.createCredential(name, for: owner).secret
+            secret = try await environment.stores.clients.createCredential(
+                name, for: owner, by: caller.credentialMaker
+            ).secret
             environment.logger.info(
                 "credential created",
                 metadata: context.ids.metadata([LogKeys.caller: "\(caller.name)", "name": "\(name.text)"]))

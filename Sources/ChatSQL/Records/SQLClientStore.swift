@@ -1,18 +1,27 @@
 package import ChatDomain
 
+extension Credential {
+    /// Counts the credentials of members whose user is unknown.
+    package static let countWithoutUserSQL =
+        "SELECT count(*) FROM credentials WHERE member IS NOT NULL AND user_reference IS NULL"
+}
+
 /// Credentials, the aliases of rooms, and hidden messages, for the clients of other servers.
 package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
     private let database: Database
+    private let settings: @Sendable () -> StoreSettings
     private let uses = TokenUses()
+    private let sessions = PendingSessions()
 
-    package init(database: Database) {
+    package init(database: Database, settings: @escaping @Sendable () -> StoreSettings) {
         self.database = database
+        self.settings = settings
     }
 
     // MARK: - Credentials
 
     package func createCredential(
-        _ name: Nickname, for owner: CredentialOwner
+        _ name: Nickname, for owner: CredentialOwner, by maker: CredentialMaker
     ) async throws(ChatError) -> (credential: Credential, secret: String) {
         let secret = Credential.makeSecret()
         let credential = try await database.write(as: .answerOnce) { [database] transaction in
@@ -22,15 +31,40 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
             if let count = try count?.int(0), count >= limit {
                 throw ChatError(.conflict, "There are \(limit) credentials already: revoke one first")
             }
+            let (user, session) = try Self.session(of: maker, now: now, transaction)
             let row = try transaction.row(
                 """
-                INSERT INTO credentials (name, hash, \(column), time_created) VALUES ($1, $2, $3, at($4))
-                RETURNING credential_id
-                """, [.text(name.text), .bytes(SQLTokenStore<Database>.hash(secret)), .int(found.id), .time(now)])
+                INSERT INTO credentials (name, hash, \(column), time_created, user_reference, time_session)
+                VALUES ($1, $2, $3, at($4), $5, at($6)) RETURNING credential_id
+                """,
+                [
+                    .text(name.text), .bytes(SQLTokenStore<Database>.hash(secret)), .int(found.id), .time(now),
+                    .optional(user?.text), session.map(SQLValue.time) ?? .null,
+                ])
             guard let row else { throw ChatError(.internalError, "the database returned no credential") }
-            return Credential(id: try row.int(0), name: name, owner: found.owner, createdAt: now)
+            return Credential(
+                id: try row.int(0), name: name, owner: found.owner, createdAt: now, user: user, sessionAt: session)
         }
         return (credential, secret)
+    }
+
+    /// Returns the user of a new credential, and the user's last session. Locks the credential that makes the new one, so
+    /// that ``revokeCredentials(ofUser:)`` finds both.
+    private static func session(
+        of maker: CredentialMaker, now: Timestamp, _ transaction: Database.Transaction
+    ) throws -> (UserReference?, Timestamp?) {
+        switch maker {
+        case .owner: return (nil, nil)
+        case .session(let user): return (user, now)
+        case .credential(let id):
+            let row = try transaction.row(
+                """
+                SELECT c.user_reference, ms(c.time_session) FROM credentials c WHERE c.credential_id = $1
+                \(transaction.dialect.locked("c"))
+                """, [.int(id)])
+            guard let row else { throw ChatError.notFound("credential") }
+            return (row.optionalText(0).map(UserReference.init(stored:)), try row.optionalTime(1))
+        }
     }
 
     private struct FoundOwner {
@@ -77,7 +111,7 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
     private static var selection: String {
         """
         SELECT c.credential_id, c.name, ms(c.time_created), ms(c.time_used), c.used_from, \(memberColumns),
-            \(SQLTokenStore<Database>.columns)
+            c.user_reference, ms(c.time_session), \(SQLTokenStore<Database>.columns)
         FROM credentials c LEFT JOIN active_users u ON u.member_id = c.member
             LEFT JOIN api_tokens t ON t.token_id = c.token
         """
@@ -87,14 +121,15 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
         let owner: Credential.Owner
         if try row.optionalInt(5) != nil {
             owner = .member(try member(row, from: 5))
-        } else if try row.optionalInt(10) != nil, let token = try SQLTokenStore<Database>.token(row, from: 10) {
+        } else if try row.optionalInt(12) != nil, let token = try SQLTokenStore<Database>.token(row, from: 12) {
             owner = .token(token)
         } else {
             return nil
         }
         return Credential(
             id: try row.int(0), name: Nickname(stored: try row.text(1)), owner: owner, createdAt: try row.time(2),
-            lastUsedAt: try row.optionalTime(3), lastUsedFrom: row.optionalText(4))
+            lastUsedAt: try row.optionalTime(3), lastUsedFrom: row.optionalText(4),
+            user: row.optionalText(10).map(UserReference.init(stored:)), sessionAt: try row.optionalTime(11))
     }
 
     /// Reads the database each time, so that the end of a membership takes effect immediately.
@@ -104,6 +139,7 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
             try transaction.row("\(Self.selection) WHERE c.hash = $1", [.bytes(hash)]).flatMap(Self.credential)
         }
         if case .token(let token) = credential?.owner, !token.isValid(at: database.now()) { return nil }
+        if let session = credential?.sessionAt, let oldest = oldestSession, session <= oldest { return nil }
         return credential
     }
 
@@ -157,10 +193,56 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
         }
     }
 
+    package func revokeCredentials(ofUser user: UserReference) async throws(ChatError) -> Int {
+        try await database.write(as: .answerOnce) { transaction in
+            // A credential may be making another one. Its row is locked until then, and the next statement sees the other.
+            var (count, deleted) = (0, 0)
+            repeat {
+                deleted = try transaction.run("DELETE FROM credentials WHERE user_reference = $1", [.text(user.text)])
+                count += deleted
+            } while deleted > 0
+            if count > 0 { transaction.announce(.tokens) }
+            return count
+        }
+    }
+
+    // MARK: - Sessions
+
+    package func hadSession(_ member: MemberID, of user: UserReference) {
+        guard let lifetime = settings().credentialLifetime else { return }
+        sessions.add(member, of: user, at: database.now(), lifetime: lifetime)
+    }
+
+    /// The last session of credentials that end now. `nil` if the relay needs no sessions.
+    private var oldestSession: Timestamp? { settings().credentialLifetime.map { database.now() - $0 } }
+
+    /// Records the pending sessions. A credential that has ended stays so.
+    private func recordSessions() async throws(ChatError) {
+        let pending = sessions.take()
+        guard !pending.isEmpty, let oldest = oldestSession else { return }
+        do throws(ChatError) {
+            try await database.write(as: .notes) { transaction in
+                for (key, time) in pending {
+                    try transaction.pipeline(
+                        """
+                        UPDATE credentials SET user_reference = $1, time_session = at($2)
+                        WHERE member = (SELECT a.member_id FROM active_users a WHERE a.udid = $3)
+                            AND (user_reference IS NULL OR user_reference = $1)
+                            AND (time_session IS NULL OR (time_session > at($4) AND time_session < at($2)))
+                        """, [.text(key.user.text), .time(time), .text(key.member.text), .time(oldest)])
+                }
+            }
+        } catch {
+            sessions.forget(pending.keys)
+            throw error
+        }
+    }
+
     package func usedCredential(_ id: Int64, from address: String?) { uses.add(id, at: database.now(), from: address) }
 
     /// Records the pending uses, unless another relay has recorded a later one.
     package func flush() async throws(ChatError) {
+        try await recordSessions()
         try await uses.record(in: "credentials", key: "credential_id", database)
     }
 
@@ -178,6 +260,7 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
     /// credentials whose owner a script has deleted without the foreign keys.
     package func applyRetention() async throws(ChatError) {
         while try await deleteOwnerless() == Self.step {}
+        try await endWithSessions()
         for (table, message) in Self.hiding {
             let oldest = "(SELECT coalesce(min(o.message_id), 0) FROM messages o)"
             let clients = try await database.read { transaction in
@@ -191,6 +274,25 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
                     try transaction.run("DELETE FROM \(table) WHERE client = $1 \(aged)", [.text(client)])
                 }
             }
+        }
+    }
+
+    /// Deletes credentials whose member has had no session for too long. The time of those that were made without a
+    /// session begins now.
+    private func endWithSessions() async throws(ChatError) {
+        guard let oldest = oldestSession else { return }
+        let now = database.now()
+        for (change, condition, time) in [
+            ("UPDATE credentials SET time_session = at($1)", "time_session IS NULL", now),
+            ("DELETE FROM credentials", "time_session <= at($1)", oldest),
+        ] {
+            let sql = """
+                \(change) WHERE credential_id IN (
+                    SELECT c.credential_id FROM credentials c WHERE c.member IS NOT NULL AND c.\(condition) LIMIT $2)
+                """
+            while try await database.write(
+                as: .upkeep, { try $0.run(sql, [.time(time), .int(Int64(Self.step))]) }) == Self.step
+            {}
         }
     }
 

@@ -265,6 +265,8 @@ extension DatabaseFile {
         package var pushesToSend: [AppName: Int] = [:]
         package var pauses: [QueuePause] = []
         package var members: [AppName: Int] = [:]
+        /// Members' credentials whose user is unknown.
+        package var credentialsWithoutUser = 0
     }
 
     /// Inspects the file without changing it.
@@ -294,7 +296,10 @@ extension DatabaseFile {
                     \(pushes.values.reduce(0, +)) pushes to send
                     """
                 let pauses = try db.tableExists("queue_pauses") ? SQLiteTransaction(db).queuePauses() : []
-                return Inspection(text: text, pushesToSend: pushes, pauses: pauses, members: members)
+                let unknown: Int? = try found < 11 ? nil : db.value(Credential.countWithoutUserSQL)
+                return Inspection(
+                    text: text, pushesToSend: pushes, pauses: pauses, members: members,
+                    credentialsWithoutUser: unknown ?? 0)
             }
         } catch let error as Unusable {
             throw error

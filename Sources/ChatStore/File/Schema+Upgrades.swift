@@ -4,7 +4,7 @@ extension Schema {
     ///
     /// Tables are changed in place and never rebuilt, so that the operator's own views, triggers, indexes and columns stay.
     static let releasedUpgrades: [Int: String] = [
-        1: version2, 2: version3, 3: version8, 8: version9, 9: version10,
+        1: version2, 2: version3, 3: version8, 8: version9, 9: version10, 10: version11,
     ]
 
     /// Apple's HTTP/2 API: `apns_id` and other columns, priority 1, and the provider tokens.
@@ -379,5 +379,11 @@ extension Schema {
             actor TEXT NOT NULL,
             time_paused TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
         ) STRICT, WITHOUT ROWID;
+        """
+
+    /// The users of credentials.
+    private static let version11 = """
+        ALTER TABLE credentials ADD COLUMN user_reference TEXT;
+        ALTER TABLE credentials ADD COLUMN time_session TEXT;
         """
 }

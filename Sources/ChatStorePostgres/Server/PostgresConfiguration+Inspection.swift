@@ -11,6 +11,8 @@ extension PostgresConfiguration {
         package var pushesToSend: [AppName: Int] = [:]
         package var pauses: [QueuePause] = []
         package var members: [AppName: Int] = [:]
+        /// Members' credentials whose user is unknown.
+        package var credentialsWithoutUser = 0
     }
 
     /// The tolerated difference between the server's clock and this machine's. The relays' clocks set the times of
@@ -84,6 +86,10 @@ extension PostgresConfiguration {
         if try connection.run("SELECT to_regclass('queue_pauses') IS NOT NULL").first?.bool(0) == true {
             found.pauses = try connection.run("SELECT \(QueuePause.columns) FROM queue_pauses ORDER BY app")
                 .map { try QueuePause($0) }
+        }
+        if version >= 4 {
+            found.credentialsWithoutUser =
+                try connection.run(Credential.countWithoutUserSQL).first.map { Int(try $0.int(0)) } ?? 0
         }
         let relays = try connection.run("SELECT count(*) FROM relay_starts WHERE time_ended IS NULL").first?.int(0) ?? 0
         found.text += """

@@ -9,7 +9,8 @@ struct PostgresSchema: Sendable {
     /// `upgrades[n]` brings version n to n + 1. Every version that was ever released has one.
     let upgrades: [Int64: String]
 
-    static let current = PostgresSchema(version: 3, sql: embedded, upgrades: [1: version2, 2: version3])
+    static let current = PostgresSchema(
+        version: 4, sql: embedded, upgrades: [1: version2, 2: version3, 3: version4])
 
     /// Rooms, bans of addresses, and the key of what relays tell each other.
     ///
@@ -36,6 +37,11 @@ struct PostgresSchema: Sendable {
         DROP INDEX bans_room;
         CREATE INDEX bans_address ON bans (address) WHERE address IS NOT NULL;
         CREATE INDEX bans_room ON bans (secret_code) WHERE udid IS NULL AND device_token IS NULL AND address IS NULL;
+        """
+
+    /// The users of credentials.
+    private static let version4 = """
+        ALTER TABLE credentials ADD COLUMN user_reference text COLLATE "C", ADD COLUMN time_session timestamptz(3);
         """
 
     /// Credentials of other apps, the aliases and titles of rooms, hidden messages, messages that phones have shown, and urgent

@@ -280,6 +280,10 @@ CREATE TABLE credentials (
     time_created timestamptz(3) NOT NULL DEFAULT now(),
     time_used timestamptz(3),  -- the last use; some seconds behind
     used_from text,  -- the address of the last use
+    -- This and the next column: with `registration: session`. The member's user in the operator's own system, and its
+    -- last call with a valid session; up to an hour behind.
+    user_reference text COLLATE "C",
+    time_session timestamptz(3),
     CHECK ((member IS NULL) <> (token IS NULL))
 );
 CREATE INDEX credentials_member ON credentials (member);

@@ -75,6 +75,7 @@ struct Configuration: Sendable {
         var keySet: String?
         var audience: String?
         var issuer: String?
+        var credentialLifetime: Duration = .days(30)
 
         var hasKeys: Bool { secret != nil || key != nil || keySet != nil }
     }
@@ -453,6 +454,10 @@ enum SettingsTable {
         Relay(
             "session.issuer", \.session.issuer, SettingKind.claim(example: "https://example.com").optional(),
             "the `iss` that a session token must have; unless set, any or none is valid"),
+        Relay(
+            "session.credential_lifetime", \.session.credentialLifetime, .retention,
+            "the time for which a member's credential for another app is valid after the member's last call with a "
+                + "session token, with `registration: session`"),
         Relay(
             // The limit of 100 bytes leaves room for a text in a payload of 256 bytes.
             "push.sound", \.push.sound,

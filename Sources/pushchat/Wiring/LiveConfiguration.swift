@@ -87,7 +87,9 @@ final class LiveConfiguration: ConfigurationInForce {
             defaultApp: configuration.defaultApp,
             firebaseApp: configuration.apps.first { $0.gateway == .fcm }?.name,
             keepsUsage: configuration.analytics == .on,
-            apps: Set(configuration.apps.map(\.name)).union([.web]))
+            apps: Set(configuration.apps.map(\.name)).union([.web]),
+            credentialLifetime: configuration.registration == .session
+                ? configuration.session.credentialLifetime : nil)
     }
 }
 

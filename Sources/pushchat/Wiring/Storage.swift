@@ -55,6 +55,8 @@ struct Storage: Sendable {
         var pushesToSend: [AppName: Int] = [:]
         var pauses: [QueuePause] = []
         var members: [AppName: Int] = [:]
+        /// Members' credentials whose user is unknown.
+        var credentialsWithoutUser = 0
     }
 
     /// Inspects the database without changing it.
@@ -64,13 +66,14 @@ struct Storage: Sendable {
         guard let url = database.url else {
             let found = try DatabaseFile(path: database.path).inspect()
             return Inspection(
-                text: found.text, pushesToSend: found.pushesToSend, pauses: found.pauses, members: found.members)
+                text: found.text, pushesToSend: found.pushesToSend, pauses: found.pauses, members: found.members,
+                credentialsWithoutUser: found.credentialsWithoutUser)
         }
         let postgres = PostgresConfiguration(url: url.text, schema: database.schema)
         let found = try await withoutCooperation { try postgres.inspect() }
         return Inspection(
             text: "\(database.description), \(found.text)", problems: found.problems, pushesToSend: found.pushesToSend,
-            pauses: found.pauses, members: found.members)
+            pauses: found.pauses, members: found.members, credentialsWithoutUser: found.credentialsWithoutUser)
     }
 
     /// Copies a SQLite file into a PostgreSQL database, or the reverse. The target must be empty or not exist.

@@ -14,6 +14,9 @@ final class FakeClients: ClientStore {
         var members: [MemberID: CredentialMember] = [:]
         var tokens: [Int64: AccessToken] = [:]
         var uses: [Int64] = []
+        /// The authority of each credential that was made.
+        var makers: [CredentialMaker] = []
+        var sessions: [MemberID: UserReference] = [:]
         var last: Int64 = 0
     }
 
@@ -26,7 +29,7 @@ final class FakeClients: ClientStore {
     }
 
     func createCredential(
-        _ name: Nickname, for owner: CredentialOwner
+        _ name: Nickname, for owner: CredentialOwner, by maker: CredentialMaker
     ) async throws(ChatError) -> (credential: Credential, secret: String) {
         let made: (Credential, String)? = state.withLock { state in
             let found: Credential.Owner? =
@@ -36,6 +39,7 @@ final class FakeClients: ClientStore {
                 }
             guard let found else { return nil }
             state.last += 1
+            state.makers.append(maker)
             let credential = Credential(id: state.last, name: name, owner: found, createdAt: now())
             let secret = "\(Credential.prefix)\(state.last)"
             state.credentials[secret] = credential
@@ -85,6 +89,16 @@ final class FakeClients: ClientStore {
             return found.value.name
         }
     }
+
+    func revokeCredentials(ofUser user: UserReference) async throws(ChatError) -> Int {
+        state.withLock { state in
+            let count = state.credentials.count
+            state.credentials = state.credentials.filter { $0.value.user != user }
+            return count - state.credentials.count
+        }
+    }
+
+    func hadSession(_ member: MemberID, of user: UserReference) { state.withLock { $0.sessions[member] = user } }
 
     func usedCredential(_ id: Int64, from address: String?) { state.withLock { $0.uses.append(id) } }
 

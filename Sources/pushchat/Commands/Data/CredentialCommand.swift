@@ -27,13 +27,14 @@ struct CredentialCommand: AsyncParsableCommand {
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         func run() async throws {
-            let header = ["ID", "NAME", "MEMBER", "TOKEN", "ROOM", "CREATED", "LAST USED", "FROM"]
+            let header = ["ID", "NAME", "MEMBER", "USER", "TOKEN", "ROOM", "CREATED", "LAST USED", "FROM"]
             let code = try parsedRoom()
             try await options.withStores { stores in
                 try await list.print(header, json: json) { credential in
                     [
                         credential["id"]?.integer.map(String.init) ?? "", credential["name"]?.text ?? "",
-                        credential["nickname"]?.text ?? "", credential["token"]?.text ?? "",
+                        credential["nickname"]?.text ?? "", credential["user_reference"]?.text ?? "",
+                        credential["token"]?.text ?? "",
                         credential["room"]?.text ?? "", credential["created_at"]?.text ?? "",
                         credential["last_used_at"]?.text ?? "", credential["last_used_from"]?.text ?? "",
                     ]
@@ -56,18 +57,32 @@ struct CredentialCommand: AsyncParsableCommand {
     /// `pushchat credential revoke`
     struct Revoke: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Revoke a credential at once.",
+            abstract: "Revoke a credential, or all of a user, at once.",
             discussion: "Names are not unique. The id is in the first column of the list.")
 
-        @Argument(help: "The credential's id.") var id: Int64
+        @Argument(help: "The credential's id.") var id: Int64?
+        @Option(help: .value("user", "All credentials of this user, the `sub` of its session tokens.")) var user:
+            String?
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
+        func validate() throws {
+            guard (id == nil) != (user == nil) else { throw ValidationError("Name either a credential's id or --user") }
+        }
+
         func run() async throws {
-            let name = try await options.withStores { stores in
-                try await stores.clients.revokeCredential(id, of: nil)
+            if let id {
+                let name = try await options.withStores { stores in
+                    try await stores.clients.revokeCredential(id, of: nil)
+                }
+                guard let name else { throw Failure("there is no credential \(id)") }
+                Output.note("\(name.text) is revoked")
+            } else if let user {
+                let reference = try UserReference(parsing: user, field: "--user")
+                let count = try await options.withStores { stores in
+                    try await stores.clients.revokeCredentials(ofUser: reference)
+                }
+                Output.note("\(count) credentials are revoked")
             }
-            guard let name else { throw Failure("there is no credential \(id)") }
-            Output.note("\(name.text) is revoked")
         }
     }
 }

@@ -165,6 +165,13 @@ struct CheckReport {
                     "is paused since \(pause.since.rfc3339) by \(pause.actor)\(reason); pushes that wait: \(waiting); "
                         + "`pushchat queue resume \(pause.app)` ends the pause")
             }
+            if configuration.registration == .session, found.credentialsWithoutUser > 0 {
+                add(
+                    .warning, "sessions",
+                    "\(found.credentialsWithoutUser) credentials for other apps were made without a session; each gets its "
+                        + "user at its member's next call and otherwise ends after session.credential_lifetime; "
+                        + "`pushchat credential list` shows them, without a user")
+            }
             return found.pushesToSend
         } catch {
             add(.failed, "database", "\(error)")

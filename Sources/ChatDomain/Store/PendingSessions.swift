@@ -1,0 +1,51 @@
+import Synchronization
+
+/// Members' calls with valid sessions, until a store records them a few seconds later. A crash loses these seconds.
+package final class PendingSessions: Sendable {
+    /// The time after which another call of a member is recorded.
+    private static let interval = Duration.seconds(3600)
+    /// The maximum number of members whose last record is remembered. Beyond it, calls are recorded more often.
+    private static let maxMembers = 65_536
+
+    package struct Key: Sendable, Hashable {
+        package let member: MemberID
+        package let user: UserReference
+    }
+
+    private struct State {
+        var recorded: [Key: Timestamp] = [:]
+        var pending: [Key: Timestamp] = [:]
+    }
+
+    private let state = Mutex(State())
+
+    package init() {}
+
+    /// - Parameter lifetime: The time for which a record counts.
+    package func add(_ member: MemberID, of user: UserReference, at time: Timestamp, lifetime: Duration) {
+        let key = Key(member: member, user: user)
+        // A short lifetime needs records more often.
+        let interval = min(Self.interval, lifetime / 10)
+        state.withLock { state in
+            // The clock may have been set back.
+            if let last = state.recorded[key], last <= time, time < last + interval { return }
+            if state.recorded.count >= Self.maxMembers { state.recorded = [:] }
+            state.recorded[key] = time
+            state.pending[key] = time
+        }
+    }
+
+    package func take() -> [Key: Timestamp] {
+        state.withLock { state in
+            defer { state.pending = [:] }
+            return state.pending
+        }
+    }
+
+    /// The calls could not be recorded, so the next ones must be.
+    package func forget(_ keys: some Sequence<Key>) {
+        state.withLock { state in
+            for key in keys { state.recorded[key] = nil }
+        }
+    }
+}
