@@ -283,7 +283,7 @@ struct DevicePropertyTests {
     @Test("Thousands of due pushes of refused devices do not hide a healthy one", arguments: 0..<3)
     func hidden(seed: UInt64) {
         let limit = CircuitBreaker.longestAskedPause * 6
-        let waits = waits(seed: seed, broken: 12, pushes: 250...300, healthy: 3, limit: limit)
+        let waits = waits(seed: seed, broken: 12, pushes: 150...200, healthy: 3, limit: limit)
         #expect(waits.count == 3)
         #expect(waits.allSatisfy { $0 <= limit })
     }
