@@ -102,7 +102,7 @@ struct UnifiedPushAPI: Sendable {
         }
     }
 
-    /// A topic without a subscriber counts as a guess, like a wrong token. The answer is the same for a room, and a
+    /// A topic without a subscriber counts like another refused call without a token. The answer is the same for a room, and a
     /// server error, because the servers of apps forget a phone after a client's error.
     private func store(
         _ body: [UInt8], _ topic: UnifiedPushTopic, from address: IPAddress?, _ context: ChatContext
@@ -113,7 +113,7 @@ struct UnifiedPushAPI: Sendable {
                 "push accepted", metadata: context.ids.metadata([LogKeys.message: "\(id)"]))
             return id
         case .noOwner:
-            try limiter.countWrongToken(address)
+            try limiter.countMissingToken(address)
             // Every app that was removed causes this, and anyone can.
             throw ErrorResponse.insufficientStorage("No app has subscribed to this topic", countedAs: 404)
         case .full:
