@@ -118,7 +118,7 @@ struct UnifiedPushTests {
         }
         let room = try await answers(Self.name)
         #expect(room == (try await answers("upZZZZzzzz0123")))
-        #expect(room.map { $0.prefix(3) } == ["507", "507", "507", "401"])
+        #expect(room.map { $0.prefix(3) } == ["507", "507", "507", "403"])
     }
 
     @Test("Pushes to topics without a subscriber count as refused calls; other pushes pass")
