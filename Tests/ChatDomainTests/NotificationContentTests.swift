@@ -40,7 +40,6 @@ struct NotificationContentTests {
             ("{}", "alert"), (#"{"custom":{"a":1}}"#, "alert"), (#"{"alert":""}"#, "alert"), (#"{"alert":5}"#, "alert"),
             (#"{"alert":{}}"#, "alert"), (#"{"alert":{"title":""}}"#, "alert"),
             (#"{"alert":{"launch-image":"x"}}"#, "alert"),
-            (#"{"payload":{"aps":{"alert":{"loc-args":["x"]}}}}"#, "payload.aps.alert"),
             (#"{"badge":-1}"#, "badge"), (#"{"badge":1.5}"#, "badge"),
             (#"{"badge":0.\#(String(repeating: "9", count: 400))}"#, "badge"),
             (#"{"badge":"1"}"#, "badge"), (#"{"badge":4294967296}"#, "badge"), (#"{"sound":""}"#, "sound"),

@@ -126,7 +126,7 @@ struct FCMFormatTests {
         #expect(
             try translated(format(.data), document)
                 == #"{"android":{"priority":"HIGH"},"data":{"title":"T","title_loc_key":"TK","title_loc_args":"[]","#
-                + #""body_loc_key":"BK","body_loc_args":"["a","2"]"}}"#)
+                + #""body_loc_key":"BK","body_loc_args":"[\"a\",\"2\"]"}}"#)
         #expect(
             try translated(format(.notification), document)
                 == #"{"android":{"notification":{"channel_id":"chat","title_loc_key":"TK","title_loc_args":[],"#

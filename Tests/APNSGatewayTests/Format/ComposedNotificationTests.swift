@@ -69,6 +69,7 @@ struct ComposedNotificationTests {
             (#"{"payload":{"aps":{"relevance-score":"1"}}}"#, "payload.aps.relevance-score"),
             (#"{"alert":"a","image":"https://a.example/","custom":{"image":1}}"#, "custom"),
             (#"{"payload":{"aps":{"alert":[]}}}"#, "payload.aps.alert"),
+            (#"{"payload":{"aps":{"alert":{"loc-args":["x"]}}}}"#, "payload.aps.alert"),
             (#"{"alert":"a","push_type":"new\ns"}"#, "push_type"),
             (#"{"alert":"a","push_type":"\#(String(repeating: "x", count: 65))"}"#, "push_type"),
             (#"{"alert":"a","push_type":"background"}"#, "push_type"),
