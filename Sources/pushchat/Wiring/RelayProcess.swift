@@ -47,10 +47,17 @@ struct RelayProcess: Sendable {
         FileLimit.raise()
         let live = LiveConfiguration(configuration)
         let lock = try DatabaseLock(path: configuration.database.path)
+        try await runAlone(live, logger)
+        // Keeps the lock until here.
+        _ = consume lock
+    }
+
+    /// Opens the database, whose lock the caller holds, and runs the services on it.
+    private func runAlone(_ live: LiveConfiguration, _ logger: Logger) async throws {
         // From now on, `pushchat reload` may send its signal. It gets the result when the relay listens.
         if reloads { try? ReloadReport(process: getpid()).write(for: configuration.database.path) }
         defer { if reloads { unlink(ReloadReport.file(of: configuration.database.path)) } }
-        // The lock makes sure that this file is no other relay's.
+        // A killed process has left this file.
         if let addressFile { unlink(addressFile) }
         defer { if let addressFile { unlink(addressFile) } }
         let (storage, key, backlog) = try await openStorage(live, logger)
@@ -62,7 +69,6 @@ struct RelayProcess: Sendable {
         }
         try await storage.close()
         logger.info("stopped")
-        _ = consume lock
     }
 
     /// Runs the services on an open database.
