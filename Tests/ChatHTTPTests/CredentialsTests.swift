@@ -127,7 +127,7 @@ struct CredentialsTests {
             #expect(state.makers == [.session(alice)])
             #expect(state.sessions.values.map(\.text) == ["alice"], "The call prolongs the member's credentials.")
         }
-        // Another app makes a credential in the name of its own.
+        // Another app makes a credential with the one that it has.
         let answer = try await relay.send(
             .post, "/gotify/client",
             headers: [.contentType: "application/json", .authorization: "Bearer pcc_1"],

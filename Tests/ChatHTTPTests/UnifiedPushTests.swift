@@ -100,7 +100,7 @@ struct UnifiedPushTests {
         #expect(try await Self.poll(relay).status == .forbidden)
     }
 
-    @Test("Without a credential, a room's name gets the same answer as a name that nobody uses")
+    @Test("Without a credential, a room's name gets the same answer as an unused name")
     func oracle() async throws {
         let (relay, store) = try Self.relay()
         let topic = try Self.topic()

@@ -136,7 +136,7 @@ struct UnifiedPushPortTests {
         _ = try await pushes.claim([one, two], for: first)
         _ = try await pushes.claim([other], for: second)
         _ = try await post("", to: one, in: store)
-        #expect(try store.value("SELECT size FROM unifiedpush_messages") == smallest, "an empty push needs space, too")
+        #expect(try store.value("SELECT size FROM unifiedpush_messages") == smallest, "an empty push also needs space")
         try resize(one, to: UnifiedPushLimits.bytesPerOwner - smallest)
         _ = try await post("1", to: two, in: store)
         #expect(try await pushes.post([1], to: two) == .full)

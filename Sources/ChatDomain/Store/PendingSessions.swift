@@ -4,7 +4,8 @@ import Synchronization
 package final class PendingSessions: Sendable {
     /// The time after which another call of a member is recorded.
     private static let interval = Duration.seconds(3600)
-    /// The maximum number of members whose last record is remembered. Beyond it, calls are recorded more often.
+    /// The maximum number of members with a pending call, and of those whose last record is remembered. Beyond the
+    /// latter, calls are recorded more often.
     private static let maxMembers = 65_536
 
     package struct Key: Sendable, Hashable {
@@ -29,6 +30,7 @@ package final class PendingSessions: Sendable {
         state.withLock { state in
             // The clock may have been set back.
             if let last = state.recorded[key], last <= time, time < last + interval { return }
+            guard state.pending.count < Self.maxMembers else { return }
             if state.recorded.count >= Self.maxMembers { state.recorded = [:] }
             state.recorded[key] = time
             state.pending[key] = time

@@ -287,8 +287,8 @@ final class EventHub: Service {
         }
     }
 
-    /// Reads the new messages of rooms and topics that have streams, notifies streams of deleted messages, and ends the
-    /// streams of members who have left their room, and those of topics whose name a room has taken.
+    /// Reads the new messages of rooms and topics that have streams, and notifies streams of deleted messages. Ends the
+    /// streams of members who have left their room, and of topics whose name a room has taken.
     func readChanges() async {
         let changes = await feed.takeRoomChanges()
         var (left, removed, deleted) = ([EventStream](), [EventStream](), [(Set<EventStream>, [MessageID])]())
