@@ -98,8 +98,8 @@ extension EndToEnd {
             let posted = try await run(in: first.0, "post", "tea", "hello", "--name", "kettle")
             #expect(
                 posted.status == 0 && posted.errors.contains("using \(first.address), the relay"), "\(posted.errors)")
-            #expect(try await run(in: first.0, "messages", "tea").text.contains("hello"))
-            #expect(try await !run(in: second.0, "messages", "tea").text.contains("hello"))
+            #expect(try await run(in: first.0, "messages", "tea").text.contains("kettle"))
+            #expect(try await !run(in: second.0, "messages", "tea").text.contains("kettle"))
             let sent = try await run(in: second.0, "send", "--all", "--alert", "x")
             #expect(sent.status == 0 && sent.errors.contains("using \(second.address), the relay"), "\(sent.errors)")
 
