@@ -159,7 +159,7 @@ struct HTTP2ConnectionStateTests {
     @Test("A connection is replaced after ten server errors in a row, if it is at least five seconds old")
     func serverErrors() throws {
         func state(errors: Int, isLastAccepted: Bool = false) throws -> HTTP2ConnectionState {
-            var state = try self.state(waiting: errors + 1)
+            var state = try self.state(streams: 20, waiting: errors + 1)
             let streams = open(&state)
             for stream in streams.prefix(errors) { refuse(&state, stream, ProviderRefusal(.internalServerError)) }
             if isLastAccepted { answer(&state, streams[errors]) }
