@@ -159,6 +159,24 @@ struct RoomPortTests {
         #expect(try store.query("SELECT count(*) FROM rooms") == [["0"]])
     }
 
+    @Test(
+        "A credential posts only while its member is in its room, also with a key that was used there",
+        arguments: StoreKind.allCases)
+    func onlyRoom(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...1, "tea", in: store)
+        var request = try StoreFixture.post(1, "hi", key: "once")
+        request.onlyRoom = code("tea")
+        let first = try await store.stores.rooms.post(request)
+        #expect(try await store.stores.rooms.post(request).message == first.message)
+        // The member changes its room between the check of the credential and the post.
+        try await join(1...1, "coffee", in: store)
+        #expect(await refusal { _ = try await store.stores.rooms.post(request) } == "not joined")
+        request.idempotencyKey = nil
+        #expect(await refusal { _ = try await store.stores.rooms.post(request) } == "not joined")
+        #expect(try store.query("SELECT count(*) FROM messages") == [["1"]])
+    }
+
     // MARK: - Search, and the members as members see them
 
     private func found(

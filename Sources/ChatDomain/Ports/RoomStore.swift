@@ -43,17 +43,21 @@ package struct PostRequest: Sendable, Hashable {
     package var member: MemberID
     /// `nil` for a member, because the store has the member's name and room.
     package var program: Program?
+    /// The room in which the member must be. `nil` for any. A credential belongs to a member's stay in one room, and the
+    /// member may change its room after the credential was checked.
+    package var onlyRoom: SecretCode?
     package var text: MessageText
     /// A second post with the same key and content gets the same response and is not sent again.
     package var idempotencyKey: String?
     package var client: ClientInfo
 
     package init(
-        member: MemberID, program: Program? = nil, text: MessageText, idempotencyKey: String? = nil,
-        client: ClientInfo = ClientInfo()
+        member: MemberID, program: Program? = nil, onlyRoom: SecretCode? = nil, text: MessageText,
+        idempotencyKey: String? = nil, client: ClientInfo = ClientInfo()
     ) {
         self.member = member
         self.program = program
+        self.onlyRoom = onlyRoom
         self.text = text
         self.idempotencyKey = idempotencyKey
         self.client = client
@@ -111,7 +115,7 @@ package protocol RoomStore: Sendable {
     ) async throws(ChatError)
     /// Stores the message and its pushes.
     ///
-    /// - Throws: ``ChatError/Code/notJoined`` for a member that is not in a room.
+    /// - Throws: ``ChatError/Code/notJoined`` for a member that is not in a room, or not in ``PostRequest/onlyRoom``.
     func post(_ request: PostRequest) async throws(ChatError) -> PostReceipt
     /// Returns the room's messages after `since`, or all that the member may read. Never returns messages from before
     /// the member's history.

@@ -109,11 +109,18 @@ struct PostingAPI: Sendable {
         let key = try request.headers.idempotencyKey()
         if caller != .administrator { try limiter.admit(caller.writer, limit: settings.memberRate) }
         let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
-        let receipt = try await environment.stores.rooms.post(
-            PostRequest(
-                member: caller.writer,
-                program: caller.member == nil ? PostRequest.Program(nickname: name, room: room, extras: extras) : nil,
-                text: text, idempotencyKey: key, client: ClientInfo(address: client?.description)))
+        let post = PostRequest(
+            member: caller.writer,
+            program: caller.member == nil ? PostRequest.Program(nickname: name, room: room, extras: extras) : nil,
+            onlyRoom: caller.member?.room, text: text, idempotencyKey: key,
+            client: ClientInfo(address: client?.description))
+        let receipt: PostReceipt
+        do throws(ChatError) {
+            receipt = try await environment.stores.rooms.post(post)
+        } catch {
+            guard error.code == .notJoined else { throw error }
+            throw .unauthorized("The member has left the room to which this credential belongs")
+        }
         environment.logger.info(
             "message accepted",
             metadata: context.ids.metadata([

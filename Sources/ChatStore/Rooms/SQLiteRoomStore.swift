@@ -260,6 +260,13 @@ package struct SQLiteRoomStore: RoomStore {
     /// Inserts the message, and the pushes if the room is small.
     private func insert(_ request: PostRequest, _ db: Database) throws -> Posted {
         let now = database.now()
+        if let room = request.onlyRoom,
+            try db.row(
+                "SELECT 1 FROM active_users WHERE udid = ? AND secret_code = ?", [request.member.text, room.text])
+                == nil
+        {
+            throw ChatError.notJoined()
+        }
         if let earlier = try Self.earlier(request, db) {
             return Posted(receipt: earlier.receipt, room: earlier.room)
         }

@@ -67,7 +67,7 @@ struct PostBatch {
 
     /// The result of a request. Checks in the same order as the SQLite store.
     private mutating func answer(_ request: PostRequest, _ found: Found) throws(ChatError) -> PostReceipt {
-        guard let room = found.room else { throw .notJoined() }
+        guard let room = found.room, room == request.onlyRoom?.text ?? room else { throw .notJoined() }
         let key = request.idempotencyKey.map { [request.member.text, $0] }
         if let known = found.earlier ?? key.flatMap({ earlier[$0] }) {
             return try known.receipt(for: request, to: room)
