@@ -48,14 +48,15 @@ package struct WebPushFormat: PushFormat {
         func document(_ text: String) -> String {
             var notification: JSONObject = [
                 "title": .string(title ?? alert.nickname.text),
-                "body": .string(title == nil ? text : "\(alert.nickname.text): \(text)"),
+                "body": .string(title == nil ? text : "\(Nickname.isolated(alert.nickname.text)): \(text)"),
             ]
             notification.append("tag", .string("message-\(alert.message)"))
             if isSilent { notification.append("silent", .bool(true)) }
             // Browsers open only pages. Another link is in the message on the chat page.
             if let link, NotificationContent.isLink(link) { notification.append("navigate", .string(link)) }
-            notification.append(
-                "data", .object(["room": .string(room), "message_id": .number(alert.message)]))
+            var data: JSONObject = ["room": .string(room), "message_id": .number(alert.message)]
+            if alert.isOfProgram { data.append("program", .bool(true)) }
+            notification.append("data", .object(data))
             return self.document(notification, path: "/#room=\(room)", badge: nil)
         }
         let whole = document(text)

@@ -96,6 +96,40 @@ struct FieldTests {
         #expect(throws: ChatError.self) { try MessageText(parsing: String(repeating: "好", count: 64)) }
     }
 
+    @Test(
+        "Characters that nobody sees are removed at the ends of names, and joiners stay where a script needs them",
+        arguments: [
+            ("\u{200B}Ann\u{2800}\u{FEFF}", "Ann"), ("\u{A0}Ann\u{200D}\u{FE0F}", "Ann"), ("e\u{301}\u{AD}", "\u{E9}"),
+            ("❤\u{FE0F}", "❤\u{FE0F}"), ("1\u{FE0F}\u{20E3}", "1\u{FE0F}\u{20E3}"), ("👩\u{200D}💻", "👩\u{200D}💻"),
+            ("می\u{200C}خواهم", "می\u{200C}خواهم"), ("ه\u{200D}", "ه\u{200D}"), ("葛\u{E0100}", "葛\u{E0100}"),
+            ("🏴\u{E0067}\u{E007F}", "🏴\u{E0067}\u{E007F}"), ("\u{202E}margorp\u{202C}", "margorp"),
+            ("a\u{2067}b\u{2069}c", "abc"), ("שלום\u{200F}", "שלום"), ("Bob:\u{202E} x", "Bob:x"),
+        ])
+    func visible(name: String, expected: String) throws {
+        #expect(try Array(Nickname(parsing: name).text.unicodeScalars) == Array(expected.unicodeScalars))
+    }
+
+    @Test(
+        "Names and texts that nobody sees are refused, and a member keeps such a name",
+        arguments: ["\u{200B}", "\u{2800}\u{2800}", "\u{3164}", "\u{AD}", "\u{A0}", "\u{202E}", "\u{FE0F}\u{200D}"])
+    func invisible(text: String) throws {
+        let name = #expect(throws: ChatError.self) { try Nickname(parsing: text) }
+        #expect(name?.message == "Invalid name: must not be empty")
+        #expect(throws: ChatError.self) { try MessageText(parsing: text) }
+        #expect(try Nickname(ofMember: text).text == text && Nickname(ofMember: text).isBlank)
+        #expect(try SecretCode(parsing: text).visible == nil)
+    }
+
+    @Test("A stored name that overrides the direction of writing loses the override")
+    func storedNames() {
+        #expect(Nickname(stored: "\u{202E}margorp").text == "margorp")
+        let message = Message(
+            id: 1, sender: MemberID(stored: "2"), nickname: "a\u{2066}b", text: "x\u{202E}",
+            sentAt: Timestamp(seconds: 0))
+        #expect(message.nickname == "ab" && message.text == "x\u{202E}")
+        #expect(Nickname.isolated("דנה") == "\u{2068}דנה\u{2069}" && Nickname.isolated("Dana – 新") == "Dana – 新")
+    }
+
     @Test("A nickname with a colon and a space is rejected, because it could pass for text (defect 19)")
     func ambiguousName() throws {
         #expect(try Nickname(parsing: "Bob:").text == "Bob:")

@@ -73,6 +73,23 @@ struct RoomPortTests {
     // MARK: - History
 
     @Test(
+        "A code with characters at its ends that nobody sees names the visible room, unless its own room exists",
+        arguments: StoreKind.allCases)
+    func invisibleEnds(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let records = store.stores.records
+        _ = try await store.stores.rooms.post(try program("x", room: "old\u{200B}"))
+        for (given, meant) in [
+            ("tea\u{200B}", "tea"), ("old\u{200B}", "old\u{200B}"), ("old\u{FEFF}", "old"), ("tea", "tea"),
+        ] {
+            #expect(try await records.room(named: code(given)) == code(meant))
+        }
+        await #expect(throws: ChatError.self) { try await records.room(named: code("\u{3164}")) }
+        #expect(try await records.exists(code("old\u{200B}")))
+        #expect(try await !records.exists(code("old")))
+    }
+
+    @Test(
         "With the history `all`, a new member reads earlier messages; otherwise only later ones",
         arguments: StoreKind.allCases)
     func historyChoice(kind: StoreKind) async throws {

@@ -90,15 +90,16 @@ struct AlertPayload: Sendable, Hashable {
         if namesSender {
             if let room { tail += #","room_id":"\#(room)""# }
             tail += "," + escaped("sender", alert.nickname.text)
+            if alert.isOfProgram { tail += #","program":true"# }
         }
         if let link { tail += "," + escaped("link", link) }
         tail += "}"
 
-        var name = alert.nickname.text
+        var name = Nickname.isolated(alert.nickname.text)
         var body = alert.text.text
         let room = limit - head.utf8.count - tail.utf8.count - 2
         if JSONString.escapedSize(name) + JSONString.escapedSize(body) > room {
-            name = JSONString.prefix(of: name, within: Self.shortNickname)
+            name = Nickname.isolated(JSONString.prefix(of: alert.nickname.text, within: Self.shortNickname))
             let textRoom = room - JSONString.escapedSize(name)
             if JSONString.escapedSize(body) > textRoom {
                 body = JSONString.prefix(of: body, within: textRoom - Self.ellipsis.utf8.count)

@@ -18,6 +18,57 @@ package enum FieldText {
         return String(scalars[first...last])
     }
 
+    /// Whether people see nothing of a character: a blank of any script, or one that fonts do not show.
+    private static func isInvisible(_ scalar: Unicode.Scalar) -> Bool {
+        // The pattern of Braille without dots looks like a blank.
+        scalar.value == 0x2800 || scalar.properties.isDefaultIgnorableCodePoint
+            || (scalar.properties.isWhitespace && scalar.value != 0x85)
+    }
+
+    /// Whether people see nothing of a text.
+    package static func isBlank(_ text: String) -> Bool { text.unicodeScalars.allSatisfy(isInvisible) }
+
+    /// Removes the characters at both ends of a text that people do not see. A joiner or a variation selector stays
+    /// after a character whose form it may choose: an emoji, or a letter of a script such as Persian.
+    package static func visible(_ text: String) -> String {
+        let scalars = text.unicodeScalars
+        guard let first = scalars.firstIndex(where: { !isInvisible($0) }),
+            let last = scalars.lastIndex(where: { !isInvisible($0) })
+        else { return "" }
+        let end = scalars.index(after: last)
+        let joiners = mayChooseForm(of: scalars[last]) ? scalars[end...].prefix(while: isJoiner) : scalars[end..<end]
+        return String(scalars[first..<joiners.endIndex])
+    }
+
+    /// Whether a character may have several forms. Letters of Latin, Greek and Cyrillic do not.
+    private static func mayChooseForm(of scalar: Unicode.Scalar) -> Bool {
+        switch scalar.value {
+        // From Hebrew to the scripts of India and beyond; symbols, ideographs and emoji; © and ®.
+        case 0x0590...0x1CFF, 0x2000..., 0xA9, 0xAE: true
+        default: false
+        }
+    }
+
+    /// Whether a character joins two others, or selects the form of the one before it. Flags of regions contain tags.
+    private static func isJoiner(_ scalar: Unicode.Scalar) -> Bool {
+        switch scalar.value {
+        case 0x200C, 0x200D, 0x180B...0x180F, 0xFE00...0xFE0F, 0xE0020...0xE007F, 0xE0100...0xE01EF: true
+        default: false
+        }
+    }
+
+    /// Removes the characters that override or isolate the direction of writing. In a name, they change the order of the
+    /// text around it: the badge `program` becomes `margorp`.
+    package static func withoutDirections(_ text: String) -> String {
+        // Each of them begins with this byte.
+        guard text.utf8.contains(0xE2) else { return text }
+        return String(
+            String.UnicodeScalarView(
+                text.unicodeScalars.filter {
+                    !(0x202A...0x202E).contains($0.value) && !(0x2066...0x2069).contains($0.value)
+                }))
+    }
+
     /// Returns the text in composed form (NFC), so that `é` typed on two keyboards becomes the same bytes. If combining
     /// marks follow each other, the cost grows with the square of the length, so check the length first.
     package static func composed(_ text: String) -> String {
@@ -31,11 +82,14 @@ package enum FieldText {
 
     /// Trims, optionally composes, and checks a text. It must not be empty or have more than `limit` bytes of UTF-8. It
     /// must have no control characters: U+0000 to U+001F except the allowed ones, and U+007F to U+009F.
+    ///
+    /// - Parameter mayBeBlank: Whether a text of characters that people do not see is allowed.
     static func checked(
-        _ text: String, field: String, limit: Int, allowing allowed: Set<UInt8> = [], composing: Bool = false
+        _ text: String, field: String, limit: Int, allowing allowed: Set<UInt8> = [], composing: Bool = false,
+        mayBeBlank: Bool = false
     ) throws(ChatError) -> String {
         var text = trimmed(text)
-        guard !text.isEmpty else { throw .invalid(field, "must not be empty") }
+        guard !text.isEmpty, mayBeBlank || !isBlank(text) else { throw .invalid(field, "must not be empty") }
         // A longer text cannot fit.
         if composing, text.utf8.count <= maxShrinkFactor * limit { text = composed(text) }
         let size = text.utf8.count

@@ -23,7 +23,7 @@ package struct ClientInfo: Sendable, Hashable {
 
     /// Checks one of the texts of a request. `nil` if it is absent or blank.
     package static func text(_ text: String?, field: String) throws(ChatError) -> String? {
-        guard let text, !FieldText.trimmed(text).isEmpty else { return nil }
+        guard let text, !FieldText.isBlank(text) else { return nil }
         return try FieldText.checked(text, field: field, limit: longest)
     }
 }

@@ -65,7 +65,7 @@ package enum DeviceNote {
 
     /// Checks a note. It may contain line feeds, carriage returns and tabs. `nil` if it is blank.
     package static func text(_ text: String, field: String) throws(ChatError) -> String? {
-        guard !FieldText.trimmed(text).isEmpty else { return nil }
+        guard !FieldText.isBlank(text) else { return nil }
         return try FieldText.checked(text, field: field, limit: longest, allowing: [9, 10, 13])
     }
 }

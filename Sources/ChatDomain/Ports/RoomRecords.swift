@@ -91,7 +91,7 @@ package struct MemberRecord: Sendable, Hashable {
         fetchedTo: MessageID?, fetchedAt: Timestamp?, shownTo: MessageID? = nil
     ) {
         self.id = id
-        self.nickname = nickname
+        self.nickname = FieldText.withoutDirections(nickname)
         self.token = token
         self.app = app
         self.joinedAt = joinedAt
@@ -125,7 +125,7 @@ package struct Receipt: Sendable, Hashable {
         self.message = message
         self.reached = reached
         self.fetched = fetched
-        self.readers = readers
+        self.readers = readers.map(FieldText.withoutDirections)
     }
 }
 
@@ -196,7 +196,7 @@ package struct RoomMember: Sendable, Hashable {
     package let lastSeen: Timestamp
 
     package init(nickname: String, isOwn: Bool, lastSeen: Timestamp) {
-        self.nickname = nickname
+        self.nickname = FieldText.withoutDirections(nickname)
         self.isOwn = isOwn
         self.lastSeen = lastSeen.fullHour
     }
@@ -215,7 +215,7 @@ package struct RoomProgram: Sendable, Hashable {
     package let lastSeen: Timestamp
 
     package init(name: String, isOperator: Bool, lastSeen: Timestamp) {
-        self.name = name
+        self.name = FieldText.withoutDirections(name)
         self.isOperator = isOperator
         self.lastSeen = lastSeen.fullHour
     }
@@ -272,7 +272,7 @@ package struct MessageProgress: Sendable, Hashable {
         self.readers = readers
         self.shown = shown
         self.fetched = fetched
-        self.fetchedBy = fetchedBy
+        self.fetchedBy = fetchedBy.map(FieldText.withoutDirections)
     }
 }
 
@@ -290,6 +290,8 @@ package struct MessageDelivery: Sendable, Hashable {
 /// Rooms as the operator sees them, and the operator's choices for them. Also what members see of their room apart from
 /// its messages.
 package protocol RoomRecords: Sendable {
+    /// Whether any data of a room are stored (``RoomRules/exists(_:)``).
+    func exists(_ room: SecretCode) async throws(ChatError) -> Bool
     /// Changes the operator's choices for a room, which need not have members. A new history applies to members that
     /// join from then on. The feed reports the room among ``RoomChanges/memberships``.
     ///
@@ -330,4 +332,25 @@ package protocol RoomRecords: Sendable {
     ///
     /// - Throws: An error for the user if `cursor` is not a failed or expired push.
     func failures(of app: AppName?, before cursor: Int64?, limit: Int) async throws(ChatError) -> Page<Delivery>
+}
+
+extension RoomRecords {
+    /// Returns the room that someone means by a code. Characters at its ends that people do not see come from copying,
+    /// and would name another room. A room whose code has them keeps it: earlier versions accepted such codes.
+    ///
+    /// - Throws: An error for the user if people see nothing of the code, and no room has it.
+    package func room(named code: SecretCode, field: String = "code") async throws(ChatError) -> SecretCode {
+        let visible = code.visible
+        if visible == code { return code }
+        if try await exists(code) { return code }
+        guard let visible else { throw .invalid(field, "must not be empty") }
+        return visible
+    }
+
+    /// Returns a grant for the room that is meant (``room(named:field:)``).
+    package func grant(_ grant: AccessGrant, field: String = "room") async throws(ChatError) -> AccessGrant {
+        guard let code = grant.room else { return grant }
+        return try AccessGrant(
+            scopes: grant.scopes, room: await room(named: code, field: field), audience: grant.audience)
+    }
 }

@@ -60,15 +60,19 @@ package struct ChatAlert: Sendable, Hashable {
     package let code: SecretCode
     package let message: MessageID
     package let extras: MessageExtras
+    /// Whether a program wrote the message. Payloads mark it, because a member may have the name of a program.
+    package let isOfProgram: Bool
 
     package init(
-        nickname: Nickname, text: MessageText, code: SecretCode, message: MessageID, extras: MessageExtras = .none
+        nickname: Nickname, text: MessageText, code: SecretCode, message: MessageID, extras: MessageExtras = .none,
+        isOfProgram: Bool = false
     ) {
         self.nickname = nickname
         self.text = text
         self.code = code
         self.message = message
         self.extras = extras
+        self.isOfProgram = isOfProgram
     }
 }
 

@@ -47,30 +47,63 @@ package struct Nickname: Sendable, Hashable {
     /// Rejects a name with `": "` inside. The app takes everything before the first `": "` as the sender's name, so the
     /// rest of such a name would appear as part of the text.
     package init(parsing text: String, field: String = "name") throws(ChatError) {
-        let name = try FieldText.checked(text, field: field, limit: Self.longest)
+        try self.init(ofMember: text, field: field)
+        guard !FieldText.isBlank(self.text) else { throw .invalid(field, "must not be empty") }
+    }
+
+    /// Reads the name of a member that exists. The name may be one that people do not see: earlier versions accepted
+    /// such names, and the member's app sends its name with each join.
+    package init(ofMember text: String, field: String = "name") throws(ChatError) {
+        let name = try FieldText.checked(
+            text, field: field, limit: Self.longest, composing: true, mayBeBlank: true)
         guard !name.utf8.contains(": ".utf8) else {
             throw .invalid(field, "must not contain a colon followed by a space, which separates name and text")
         }
-        self.text = name
+        let shown = FieldText.visible(FieldText.withoutDirections(name)).replacing(": ", with: ":")
+        self.text = shown.isEmpty ? name : shown
     }
 
-    /// Wraps a name that was checked before it was stored.
+    /// Wraps a name that was checked before it was stored. An earlier version, or a script, may have stored characters
+    /// that change the direction of writing. They are removed.
     package init(stored text: String) {
-        self.text = text
+        self.text = FieldText.withoutDirections(text)
+    }
+
+    /// Whether people see nothing of the name.
+    package var isBlank: Bool { FieldText.isBlank(text) }
+
+    /// A name for the beginning of a line. A name with letters that are written from right to left is isolated, so that
+    /// it does not change the order of what follows it.
+    package static func isolated(_ name: String) -> String {
+        name.unicodeScalars.contains(where: isRightToLeft) ? "\u{2068}\(name)\u{2069}" : name
+    }
+
+    private static func isRightToLeft(_ scalar: Unicode.Scalar) -> Bool {
+        switch scalar.value {
+        // The blocks of the scripts that are written from right to left, and the mark of that direction.
+        case 0x0590...0x08FF, 0x200F, 0xFB1D...0xFDFF, 0xFE70...0xFEFE, 0x10800...0x10FFF, 0x1E800...0x1EFFF: true
+        default: false
+        }
     }
 }
 
 /// The word that names a room. Anyone who knows it can join.
 ///
 /// Codes are compared byte by byte in composed form (NFC). So `é` typed on two keyboards is one room, but `Secret` and
-/// `secret` are two.
+/// `secret` are two. ``RoomRecords/room(named:)`` removes what nobody sees at the ends of a code.
 package struct SecretCode: Sendable, Hashable {
     package static let longest = 255
 
     package let text: String
 
     package init(parsing text: String, field: String = "code") throws(ChatError) {
-        self.text = try FieldText.checked(text, field: field, limit: Self.longest, composing: true)
+        self.text = try FieldText.checked(text, field: field, limit: Self.longest, composing: true, mayBeBlank: true)
+    }
+
+    /// The code without the characters at its ends that people do not see. `nil` if nothing remains.
+    package var visible: SecretCode? {
+        let visible = FieldText.visible(text)
+        return visible.isEmpty ? nil : SecretCode(stored: visible)
     }
 
     /// Wraps a code that was checked before it was stored.

@@ -102,7 +102,7 @@ package struct Message: Sendable, Hashable {
     ) {
         self.id = id
         self.sender = sender
-        self.nickname = nickname
+        self.nickname = FieldText.withoutDirections(nickname)
         self.text = text
         self.title = title
         self.link = link

@@ -31,7 +31,8 @@ struct TokensAPI: Sendable {
             room: body.room(),
             audience: body.object["to"] == nil ? nil : Audience(body))
         let expiresAt = try body.end("expires_at", now: environment.now())
-        let (token, secret) = try await store.create(AccessToken.name(name), grant, expiresAt: expiresAt)
+        let (token, secret) = try await store.create(
+            AccessToken.name(name), environment.stores.records.grant(grant), expiresAt: expiresAt)
         log("token created", token.name, try context.caller(), context)
         var json = token.json
         json["token"] = .string(secret)

@@ -68,12 +68,14 @@ struct ChatAPI: Sendable {
             form.hasValue(.subscription)
             ? false : FieldText.trimmed(try form.required(.token)).utf8.elementsEqual("0".utf8)
         let device = hasNone ? nil : try target(call)
-        let nickname = try Nickname(parsing: form.required(.name))
-        let code = try SecretCode(parsing: form.required(.code))
+        let nickname = try Nickname(ofMember: form.required(.name))
+        let given = try SecretCode(parsing: form.required(.code))
         let app = try app(of: device, call)
         let client = try call.client(isBrowser: device?.subscription != nil)
         try limiter.admit(member, limit: call.settings.memberRate)
         let user = try await user(call.headers, of: member)
+        if nickname.isBlank { try await requireMember(member) }
+        let code = try await environment.stores.records.room(named: given)
         let counted = try await countJoin(call, member, code)
         var wasEmpty = false
         defer { if let counted, !wasEmpty { limiter.refund(counted) } }
@@ -87,6 +89,15 @@ struct ChatAPI: Sendable {
             metadata: call.metadata(
                 member, [LogKeys.token: "\(device?.token.shortened ?? "0")", LogKeys.app: "\(app)"]))
         return Responses.ok(asJSON: call.wantsJSON)
+    }
+
+    /// Refuses a newcomer whose name nobody sees. A member with such a name keeps it.
+    private func requireMember(_ member: MemberID) async throws(ChatError) {
+        do throws(ChatError) {
+            _ = try await environment.stores.feed.position(of: member)
+        } catch  where error.code == .notJoined {
+            throw .invalid("name", "must not be empty")
+        }
     }
 
     /// Counts a join as a possible guess of a code. `nil` if there is no limit, or if the member is already in the

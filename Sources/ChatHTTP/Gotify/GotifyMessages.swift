@@ -115,7 +115,7 @@ extension Message {
     func gotify(application: Int64) -> JSONObject {
         var json: JSONObject = [
             "id": .number(id), "appid": .number(application), "message": .string(text),
-            "title": .string(title.map { "\(nickname): \($0)" } ?? nickname),
+            "title": .string(title.map { "\(Nickname.isolated(nickname)): \($0)" } ?? nickname),
             "priority": .number(GotifyAPI.priority(ofPushes: priority)), "date": .time(sentAt),
         ]
         if let link { json["extras"] = Self.extras(link: link) }

@@ -19,7 +19,7 @@ extension GotifyAPI {
         }
         let priority = message.priority ?? Self.usualPriority
         let draft = PostingAPI.Draft(
-            room: room.code, text: text, title: title.flatMap { FieldText.trimmed($0).isEmpty ? nil : $0 },
+            room: room.code, text: text, title: title.flatMap { FieldText.isBlank($0) ? nil : $0 },
             link: message.link.flatMap { MessageExtras.isLink($0) ? $0 : nil },
             priority: priority <= Self.quietPriority ? 5 : nil, sound: priority <= Self.quietPriority ? "" : nil,
             isUrgent: priority >= Self.urgentPriority)

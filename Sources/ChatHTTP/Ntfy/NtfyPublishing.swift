@@ -38,13 +38,13 @@ extension NtfyAPI {
         }
         let priority = try parameters.priority()
         var text = PostingAPI.Draft.fitting(body.text, limit: MessageText.highestLimit)
-        if FieldText.trimmed(text).isEmpty { text = Self.empty }
+        if FieldText.isBlank(text) { text = Self.empty }
         let title = parameters[.title].map { title in
             PostingAPI.Draft.fitting(title, limit: MessageExtras.longestTitle, keepsLines: false)
         }
         let draft = PostingAPI.Draft(
             room: try await room(of: topic, context), text: text,
-            title: title.flatMap { FieldText.trimmed($0).isEmpty ? nil : $0 },
+            title: title.flatMap { FieldText.isBlank($0) ? nil : $0 },
             link: parameters[.click].flatMap { MessageExtras.isLink($0) ? $0 : nil },
             priority: priority.ofPushes, sound: priority.sound, isUrgent: priority == .max)
         let (receipt, _) = try await posting.post(draft, request, context)
@@ -70,7 +70,8 @@ extension NtfyAPI {
     /// Returns the room of a topic to which the caller posts.
     private func room(of topic: String, _ context: ChatContext) async throws(ChatError) -> SecretCode {
         guard topic != "v1" else { throw .invalid("topic", "is reserved") }
-        let code = try SecretCode(parsing: topic, field: "topic")
+        let given = try SecretCode(parsing: topic, field: "topic")
+        let code = try await environment.stores.records.room(named: given, field: "topic")
         let room = try await environment.stores.clients.room(aliased: RoomAlias(stored: topic)) ?? code
         // The answer for a room that the caller may not use does not depend on whether it exists.
         if let own = try context.caller().onlyRoom, own != room { throw Self.forbidden }

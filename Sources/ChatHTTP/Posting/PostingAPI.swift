@@ -92,7 +92,9 @@ struct PostingAPI: Sendable {
         _ draft: Draft, _ request: Request, _ context: ChatContext
     ) async throws(ChatError) -> (PostReceipt, room: SecretCode) {
         let caller = try context.caller()
-        let room = try caller.room(draft.room)
+        var named = draft.room
+        if let code = named { named = try await environment.stores.records.room(named: code, field: "room") }
+        let room = try caller.room(named)
         let settings = environment.settings
         // A member's message has no title, because members' messages show the member's name there.
         let heading = caller.member == nil ? nil : draft.title

@@ -47,6 +47,12 @@ where State.Transaction == Database.Transaction {
         return choices
     }
 
+    package func exists(_ room: SecretCode) async throws(ChatError) -> Bool {
+        try await database.read { transaction in
+            try transaction.row("SELECT 1 WHERE \(RoomRules.exists("$1"))", [.text(room.text)]) != nil
+        }
+    }
+
     package func members(
         of room: SecretCode, after cursor: Int64?, limit: Int
     ) async throws(ChatError) -> Page<MemberRecord> {

@@ -42,7 +42,7 @@ enum MessageFanout {
         for app in Set(apps).sorted() {
             let alert = ChatAlert(
                 nickname: Nickname(stored: row[2]), text: MessageText(stored: row[3]), code: SecretCode(stored: code),
-                message: message, extras: extras)
+                message: message, extras: extras, isOfProgram: MemberID(stored: sender).isProgram)
             let current = settings.current(app)
             // An app whose payload cannot be made gets no pushes. The other apps do.
             guard let payload = try? settings.format(current).payload(of: alert) else { continue }

@@ -281,7 +281,7 @@ package struct SQLiteRoomStore: RoomStore {
             try settings.format(settings.current(app)).payload(
                 of: ChatAlert(
                     nickname: Nickname(stored: room.nickname), text: request.text, code: SecretCode(stored: room.code),
-                    message: message, extras: extras))
+                    message: message, extras: extras, isOfProgram: request.member.isProgram))
         }
         // If the payload cannot be made, fail this request and not each later step.
         if !room.isSmall, let app = room.app { _ = try payload(app, Int64.max) }

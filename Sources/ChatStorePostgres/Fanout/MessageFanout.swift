@@ -70,7 +70,7 @@ enum MessageFanout: BackgroundStep {
                 extras: MessageExtras(
                     storedTitle: row.optionalText(6), link: row.optionalText(7),
                     priority: try row.optionalInt(8).map(UInt8.init(clamping:)), sound: row.optionalText(9),
-                    isUrgent: try row.bool(14)))
+                    isUrgent: try row.bool(14)), isOfProgram: MemberID(stored: try row.text(15)).isProgram)
             (after, until) = (try row.int(4), try row.int(5))
             looked = Int(try row.int(10))
             next = try row.optionalInt(11)
@@ -91,7 +91,7 @@ enum MessageFanout: BackgroundStep {
             EXISTS (
                 SELECT 1 FROM active_users u WHERE u.secret_code = m.secret_code ORDER BY u.member_id
                 LIMIT 1 OFFSET $4::bigint),
-            m.urgent
+            m.urgent, m.udid
         FROM messages m
         CROSS JOIN LATERAL (
             SELECT count(*) AS looked, max(u.member_id) AS last, max(u.most) AS most,

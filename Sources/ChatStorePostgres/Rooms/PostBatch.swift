@@ -79,7 +79,7 @@ struct PostBatch {
         func alert(_ message: MessageID) -> ChatAlert {
             ChatAlert(
                 nickname: nickname, text: request.text, code: SecretCode(stored: room), message: message,
-                extras: draft.extras)
+                extras: draft.extras, isOfProgram: request.member.isProgram)
         }
         if let app = found.app, found.lastMember != nil {
             // If the payload cannot be made, fail this request and not each later step.

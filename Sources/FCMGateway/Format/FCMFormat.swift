@@ -66,7 +66,7 @@ package struct FCMFormat: PushFormat {
         func message(_ text: String) -> String {
             let shown = Shown(
                 title: extras.title ?? alert.nickname.text,
-                body: extras.title == nil ? text : "\(alert.nickname.text): \(text)", sound: sound,
+                body: extras.title == nil ? text : "\(Nickname.isolated(alert.nickname.text)): \(text)", sound: sound,
                 tag: "message-\(alert.message)")
             var data: JSONObject = ["type": .string("message")]
             if kind == .data {
@@ -77,6 +77,7 @@ package struct FCMFormat: PushFormat {
                 if extras.isUrgent { data.append("urgent", .string("true")) }
             }
             data.append("sender", .string(alert.nickname.text))
+            if alert.isOfProgram { data.append("program", .string("true")) }
             data.append("message_id", .string(String(alert.message)))
             if let room { data.append("room", .string(room(alert.code))) }
             if let link { data.append("link", .string(link)) }

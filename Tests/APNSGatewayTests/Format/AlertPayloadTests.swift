@@ -38,6 +38,21 @@ struct AlertPayloadTests {
                 == #"{"aps":{"alert":"cron: done","sound":"default"},"link":"https://example.org/"}"#)
     }
 
+    @Test("A name written from right to left is isolated, whole and shortened, and a program is marked")
+    func directions() throws {
+        #expect(
+            try json("דנה", "1 + 1") == "{\"aps\":{\"alert\":\"\u{2068}דנה\u{2069}: 1 + 1\",\"sound\":\"default\"}}")
+        let short = try json(String(repeating: "ד", count: 100), String(repeating: "t", count: 300))
+        #expect(
+            short.utf8.count <= 256 && short.contains("\u{2068}" + String(repeating: "ד", count: 10) + "\u{2069}: ttt"))
+        let alert = ChatAlert(
+            nickname: Nickname(stored: "cron"), text: MessageText(stored: "x"), code: SecretCode(stored: "c"),
+            message: 1,
+            isOfProgram: true)
+        let marked = try AlertPayload(limit: 4096, isForExtension: true).json(alert)
+        #expect(marked.hasSuffix(#","sender":"cron","program":true}"#), "\(marked)")
+    }
+
     @Test(
         "To fit, the payload loses first the end of the text, then the link, then the end of the title",
         arguments: [(20, 20, true, true), (20, 170, false, true), (255, 170, false, false), (255, 20, false, false)])

@@ -47,7 +47,8 @@ struct Token: AsyncParsableCommand {
         func run() async throws {
             let (name, grant, end) = try request()
             let (token, secret) = try await options.withStores { stores in
-                try await stores.tokens.create(name, grant, expiresAt: end, form: form)
+                try await stores.tokens.create(
+                    name, stores.records.grant(grant, field: "--room"), expiresAt: end, form: form)
             }
             guard json else { return print(secret) }
             var object = token.json

@@ -1,0 +1,51 @@
+import ChatDomain
+import HTTPTypes
+import HummingbirdTesting
+import Testing
+
+@testable import ChatHTTP
+
+@Suite("Names and codes that nobody sees")
+struct InvisibleTextTests {
+    private static func join(name: String, code: String = "kitchen", isMember: Bool = false) async throws -> (
+        TestResponse, JoinRequest?
+    ) {
+        let feed = FakeFeed()
+        if isMember { feed.join(try Sample.member, SecretCode(stored: "kitchen")) }
+        let relay = Relay(ScriptedStore(join: { false }, feed: feed))
+        func escaped(_ text: String) -> String { text.utf8.map { "%" + Hex.text([$0]) }.joined() }
+        let answer = try await relay.form(
+            "cmd=join&udid=\(Sample.udid)&token=0&name=\(escaped(name))&code=\(escaped(code))")
+        guard case .join(let request) = relay.store.calls.first else { return (answer, nil) }
+        return (answer, request)
+    }
+
+    @Test(
+        "A newcomer needs a name that people see, and a member keeps the one it has",
+        arguments: ["\u{200B}", "\u{2800}"])
+    func names(name: String) async throws {
+        let (refused, none) = try await Self.join(name: name)
+        #expect(refused.status == .badRequest && none == nil)
+        #expect(refused.header("X-Error-Description") == "Invalid name: must not be empty")
+        let (accepted, request) = try await Self.join(name: name, isMember: true)
+        #expect(accepted.status == .ok && request?.nickname.text == name)
+    }
+
+    @Test("A name is joined without invisible ends and without overrides, composed")
+    func cleaned() async throws {
+        let (answer, request) = try await Self.join(name: "\u{202E}Ren\u{65}\u{301}\u{200B}")
+        #expect(answer.status == .ok && request.map { Array($0.nickname.text.utf8) } == Array("Ren\u{E9}".utf8))
+    }
+
+    @Test(
+        "A code is joined without invisible ends, unless a room has them",
+        arguments: [
+            ("kitchen\u{200B}", "kitchen"), ("\u{A0}kitchen\u{FEFF}", "kitchen"), ("odd\u{200B}", "odd\u{200B}"),
+            ("odd\u{FEFF}", "odd"), ("\u{2800}", "\u{2800}"), ("\u{3164}", nil),
+        ] as [(String, String?)])
+    func codes(code: String, expected: String?) async throws {
+        let (answer, request) = try await Self.join(name: "Ann", code: code)
+        #expect(answer.status == (expected == nil ? .badRequest : .ok), "\(answer.text)")
+        #expect(request?.code.text == expected)
+    }
+}
