@@ -161,6 +161,29 @@ struct MetricsTests {
         }
     }
 
+    @Test("Metrics and statistics show the browsers' push services that do not get all pushes at once")
+    func pushServices() async throws {
+        var relay = Self.relay()
+        relay.apps = [
+            AppStatus(
+                app: .web, gateway: "webpush", address: nil, topic: nil,
+                restrictedServices: [
+                    PushServiceStatus(origin: "https://a.example", condition: .paused(until: Sample.time)),
+                    PushServiceStatus(origin: "https://b.example", condition: .slowed(perMinute: 900)),
+                ])
+        ]
+        let lines = try await Self.metrics(relay)
+        for state in ["paused", "slowed"] {
+            let line = #"pushchat_push_services{app="webpush",gateway="webpush",state="\#(state)"} 1"#
+            #expect(lines.contains(line), "\(state)")
+        }
+        let stats = try await relay.requests { try await $0(.get, "/v1/stats", Self.token, nil).text }
+        let apps = try JSONValue(parsing: stats).object?["apps"]?.array
+        let services = try #require(apps?.first?.object?["push_services"]?.array).compactMap(\.object)
+        #expect(services.map { $0["state"]?.text } == ["paused", "slowed"])
+        #expect(services[0]["until"]?.text == Sample.time.rfc3339 && services[1]["per_minute"]?.integer == 900)
+    }
+
     @Test(
         "The log lines of a request have its traceparent besides its id; a malformed one is ignored",
         arguments: [

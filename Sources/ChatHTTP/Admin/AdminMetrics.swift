@@ -12,6 +12,9 @@ struct AdminMetrics: Sendable {
     /// Returns the expiry of the server's own certificate. `nil` if it has none.
     let certificateExpiresAt: @Sendable () -> Timestamp?
 
+    /// The maximum number of restricted push services in a response. A vendor has a few dozen hosts.
+    private static let maxServices = 100
+
     private var store: any RelayMetrics { environment.stores.metrics }
 
     var routes: [Route] {
@@ -58,6 +61,8 @@ struct AdminMetrics: Sendable {
                             "connections": .number(part.status?.connections ?? 0),
                             "credentials_refused": .bool(part.status?.dispatch?.areCredentialsRefused ?? false),
                             "certificate_expires_at": .optional(part.status?.certificateExpiresAt),
+                            "push_services": .array(
+                                (part.status?.restrictedServices ?? []).prefix(Self.maxServices).map(\.json)),
                         ], now: now)
                     json["outcomes"] = .array(
                         outcomes.filter { $0.app == part.depth.app }.map { outcome in
@@ -164,6 +169,13 @@ struct AdminMetrics: Sendable {
             "pushchat_gateway_credentials_refused", "gauge",
             "Whether the gateway's last response about the credentials was a refusal: 1 or 0.")
         for (labels, metrics) in dispatchers { text.sample(metrics.areCredentialsRefused ? 1 : 0, labels) }
+        text.family("pushchat_push_services", "gauge", "Push services of browsers that do not get all pushes at once.")
+        for status in statuses where status.app == .web {
+            let states = status.restrictedServices.map(\.condition.name)
+            for state in ["paused", "slowed"] {
+                text.sample(states.count { $0 == state }, labels(status) + [("state", state)])
+            }
+        }
         text.family("pushchat_gateway_answers_total", "counter", "Responses of gateways to pushes, including retries.")
         for (labels, metrics) in dispatchers {
             for answers in metrics.answers {
@@ -265,6 +277,29 @@ struct AdminMetrics: Sendable {
     }
 
     private func uptime(_ now: Timestamp) -> Int64 { max(0, now.seconds - environment.started.seconds) }
+}
+
+extension PushServiceCondition {
+    fileprivate var name: String {
+        switch self {
+        case .paused: "paused"
+        case .slowed: "slowed"
+        }
+    }
+}
+
+extension PushServiceStatus {
+    fileprivate var json: JSONValue {
+        let (until, perMinute): (Timestamp?, Int?) =
+            switch condition {
+            case .paused(let until): (until, nil)
+            case .slowed(let perMinute): (nil, perMinute)
+            }
+        return .object([
+            "origin": .string(origin), "state": .string(condition.name), "until": .optional(until),
+            "per_minute": perMinute.map { .number($0) } ?? .null,
+        ])
+    }
 }
 
 /// An app's part of the queue, and its gateway. An app that is no longer configured has no gateway.

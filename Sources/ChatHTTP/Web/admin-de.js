@@ -113,6 +113,7 @@ addTexts("de", {
   "verdict.unreachable": "{name}: Der Push-Dienst ist nicht erreichbar.",
   "verdict.kept": "Nichts geht verloren.",
   "verdict.check": "Den Grund findet {target}.",
+  "verdict.restricted": "{name}: {services} nimmt weniger Pushes an, als zu senden sind, oder keine.",
   "verdict.old": "{name}: Ein Push wartet seit {time}.",
   "verdict.look": "Sieh nach unter {target}.",
   "verdict.expired": "{name}: Das Zertifikat ist abgelaufen.",

@@ -113,6 +113,7 @@ addTexts("en", {
   "verdict.unreachable": "{name}: the push service cannot be reached.",
   "verdict.kept": "Nothing is lost.",
   "verdict.check": "To find the reason, run {target}.",
+  "verdict.restricted": "{name}: {services} accepts fewer pushes than are sent, or none.",
   "verdict.old": "{name}: a push waits for {time}.",
   "verdict.look": "Look under {target}.",
   "verdict.expired": "{name}: the certificate has expired.",

@@ -36,6 +36,10 @@ function problemsOf(stats, ready, warnings) {
     } else if (app.oldest_age_seconds > oldPush) {
       problems.push({ rank: 6, title: words("verdict.old", { name, time: seconds(app.oldest_age_seconds) }), text: waits, remedy: "verdict.look", tab: "queue" });
     }
+    const restricted = (app.push_services ?? []).map((service) => service.origin.replace("https://", "")).join(", ");
+    if (restricted && count) {
+      problems.push({ rank: 6, title: words("verdict.restricted", { name, services: restricted }), text: why, remedy: "verdict.look", tab: "queue" });
+    }
     const days = app.certificate_expires_at && Math.floor((new Date(app.certificate_expires_at) - Date.now()) / 86400000);
     if (days !== null && days < certificateDays) {
       problems.push({ rank: days < 0 ? 1 : 7, title: words(days < 0 ? "verdict.expired" : "verdict.expires", { name, count: days }),
