@@ -191,7 +191,7 @@ package final class ActivitySender: Service {
                 channel.state == .refused
                     ? "a Live Activity has no channel, each device gets its own pushes"
                     : "a request about a Live Activity's channel was refused", metadata: metadata)
-        case (_, .unavailable(let reason)):
+        case (_, .unavailable(let reason, _)):
             metadata["error"] = "\(reason)"
             logger.warning(
                 channel.notBefore == nil

@@ -50,13 +50,14 @@ enum UpstreamAnswer: Sendable, Hashable {
     /// Nothing was sent, because the relay stops.
     case notSent
 
-    init(status: UInt, retryAfter: String?) {
+    init(status: UInt, retryAfter: String?, now: Timestamp = .now()) {
         switch status {
         case 200..<300: self = .accepted
         // After 401 and 403, the operator may correct the token in time.
-        case 401, 403, 408, 429, 500...:
+        case 401, 403, 408, 421, 425, 429, 500...:
+            let end = retryAfter.flatMap { Timestamp(retryAfter: $0, now: now) }
             self = .unavailable(
-                "status \(status)", after: retryAfter.flatMap { Int64($0) }.flatMap { $0 >= 0 ? .seconds($0) : nil })
+                "status \(status)", after: end.map { .milliseconds(max(0, $0.milliseconds - now.milliseconds)) })
         default: self = .refused("status \(status)")
         }
     }

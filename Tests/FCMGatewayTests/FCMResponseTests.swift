@@ -109,7 +109,7 @@ struct FCMResponseTests {
         arguments: [
             (500, "INTERNAL", nil, 10), (503, "UNAVAILABLE", "120", 120), (503, nil, nil, 10),
             (502, nil, "Tue, 19 Jan 2027 08:01:00 GMT", 3600), (404, nil, nil, 10), (302, nil, nil, 10),
-            (421, nil, nil, 10), (425, nil, nil, 10),
+            (421, nil, nil, 10), (425, nil, nil, 10), (406, nil, "30", 30), (408, "UNSPECIFIED_ERROR", "30", 30),
         ] as [(Int, String?, String?, Int)])
     func failures(_ status: Int, _ code: String?, _ retryAfter: String?, _ seconds: Int) throws {
         let answer = try client().answer(to: response(status, code, retryAfter: retryAfter))

@@ -44,6 +44,13 @@ struct UpstreamSenderTests {
         #expect(UpstreamAnswer(status: 404, retryAfter: nil) == .refused("status 404"))
         #expect(UpstreamAnswer(status: 302, retryAfter: nil) == .refused("status 302"))
         #expect(UpstreamAnswer(status: 503, retryAfter: "7") == .unavailable("status 503", after: .seconds(7)))
+        for status: UInt in [408, 421, 425] {
+            #expect(UpstreamAnswer(status: status, retryAfter: nil) == .unavailable("status \(status)", after: nil))
+        }
+        #expect(
+            UpstreamAnswer(
+                status: 429, retryAfter: "Fri, 15 Jan 2027 08:00:05 GMT", now: Timestamp(seconds: 1_800_000_000))
+                == .unavailable("status 429", after: .seconds(5)))
         #expect(UpstreamAnswer(status: 429, retryAfter: "-7") == .unavailable("status 429", after: nil))
         #expect(UpstreamAnswer(status: 403, retryAfter: "soon") == .unavailable("status 403", after: nil))
     }

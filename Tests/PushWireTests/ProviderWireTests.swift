@@ -38,6 +38,7 @@ struct ProviderWireTests {
             (403, "ExpiredProviderToken", .waitForCredentials), (503, "Shutdown", .reconnect),
             (503, "ServiceUnavailable", .retryService), (413, "PayloadTooLarge", .giveUp), (400, "Novel", .giveUp),
             (403, "Novel", .waitForCredentials), (410, "Novel", .deactivate), (429, "Novel", .retryDevice),
+            (408, "Status408", .retryService), (421, "Status421", .reconnect), (425, "Status425", .retryService),
             (500, "Novel", .retryService), (599, "Novel", .retryService), (418, "Novel", .giveUp),
             (204, "Status204", .retryService), (302, "Status302", .retryService),
         ] as [(Int, String, RefusalAction)])

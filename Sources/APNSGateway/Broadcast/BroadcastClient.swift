@@ -112,7 +112,11 @@ package final class BroadcastClient: BroadcastService {
             case .expiredProviderToken, .invalidProviderToken: refused.withLock { $0[app] = token.text }
             default: break
             }
-            return BroadcastAnswer(refusal, channel: response.headers.first(name: "apns-channel-id"))
+            return BroadcastAnswer(
+                refusal, channel: response.headers.first(name: "apns-channel-id"),
+                notBefore: response.headers.first(name: "retry-after").flatMap {
+                    Timestamp(retryAfter: $0, now: .now())
+                })
         } catch {
             return .unavailable("\(error)")
         }
@@ -120,8 +124,10 @@ package final class BroadcastClient: BroadcastService {
 }
 
 extension BroadcastAnswer {
-    /// - Parameter channel: The header with the id of a new channel.
-    init(_ refusal: ProviderRefusal, channel: String?) {
+    /// - Parameters:
+    ///   - channel: The header with the id of a new channel.
+    ///   - notBefore: The time in the header `Retry-After`.
+    init(_ refusal: ProviderRefusal, channel: String?, notBefore: Timestamp? = nil) {
         guard !(200..<300).contains(refusal.status) else {
             self = .accepted(channel: channel)
             return
@@ -133,7 +139,7 @@ extension BroadcastAnswer {
         case _ where reason == .channelNotRegistered || reason == .badChannelID || reason == .badPath:
             self = .gone(refusal.reason)
         // After 403, the operator may correct the key in time, or another token is due.
-        case 403, 408, 429, 500...: self = .unavailable(refusal.reason)
+        case 403, 408, 421, 425, 429, 500...: self = .unavailable(refusal.reason, notBefore: notBefore)
         default: self = .refused(refusal.reason)
         }
     }

@@ -72,7 +72,10 @@ struct OutcomeMapping: Sendable {
     let bundleID: String?
 
     /// Returns the meaning of a rejection.
-    func answer(to refusal: ProviderRefusal, type: String, writtenAt: Timestamp) -> HTTP2Answer {
+    /// - Parameter notBefore: The time before which the gateway wants no retry. `nil` if it names none.
+    func answer(
+        to refusal: ProviderRefusal, type: String, writtenAt: Timestamp, notBefore: Timestamp? = nil
+    ) -> HTTP2Answer {
         let subject: HTTP2Answer.Subject =
             switch refusal.action {
             case .giveUp: .push
@@ -82,7 +85,8 @@ struct OutcomeMapping: Sendable {
             case .waitForCredentials: .credentials(CredentialsProblem(refusal))
             }
         return HTTP2Answer(
-            outcome(of: refusal, type: type, writtenAt: writtenAt), subject, provesCredentials: refusal.status != 403)
+            outcome(of: refusal, type: type, writtenAt: writtenAt, notBefore: notBefore), subject,
+            provesCredentials: refusal.status != 403)
     }
 
     /// Returns the outcome of a push that the gateway rejected.
@@ -90,7 +94,9 @@ struct OutcomeMapping: Sendable {
     /// - Parameters:
     ///   - type: The push's type.
     ///   - writtenAt: The time at which the push was written. It is used if the rejection contains no time.
-    func outcome(of refusal: ProviderRefusal, type: String, writtenAt: Timestamp) -> Outcome {
+    func outcome(
+        of refusal: ProviderRefusal, type: String, writtenAt: Timestamp, notBefore: Timestamp? = nil
+    ) -> Outcome {
         switch refusal.action {
         case .giveUp: .rejected(reason: refusal.reason, hint: hint(refusal, type: type))
         case .deactivate:
@@ -98,7 +104,7 @@ struct OutcomeMapping: Sendable {
             .unregistered(
                 since: Timestamp(milliseconds: max(0, min(refusal.timestamp ?? .max, writtenAt.milliseconds))),
                 reason: refusal.reason)
-        case .retryDevice, .retryService: .retry(reason: refusal.reason)
+        case .retryDevice, .retryService: .retry(reason: refusal.reason, notBefore: notBefore)
         case .reconnect: .sentBack(reason: refusal.reason)
         case .waitForCredentials: .notAuthorized(reason: refusal.reason)
         }

@@ -53,7 +53,8 @@ package struct APNSClient: HTTP2PushClient {
     package func answer(to response: HTTP2Response) -> HTTP2Answer {
         mapping.answer(
             to: ProviderRefusal(status: response.status, body: response.body), type: response.type,
-            writtenAt: response.writtenAt)
+            writtenAt: response.writtenAt,
+            notBefore: response.retryAfter.flatMap { Timestamp(retryAfter: $0, now: response.writtenAt) })
     }
 
     package func goAwayReason(_ debugData: [UInt8]) -> String? { ProviderRefusal.reason(in: debugData) }

@@ -85,11 +85,11 @@ package struct ActivityChannel: Sendable, Hashable {
         _ answer: BroadcastAnswer, to step: Step, revision: Int64, at now: Timestamp,
         notBefore earliest: Timestamp? = nil
     ) {
-        if case .unavailable = answer {
+        if case .unavailable(_, let wanted) = answer {
             failures += 1
             if failures < (step == .create ? Self.mostCreations : Self.mostFailures) {
                 let pause = now + .seconds(min(Self.longestPause, 1 << min(failures - 1, 10)))
-                notBefore = max(pause, earliest ?? pause)
+                notBefore = max(pause, earliest ?? pause, min(wanted ?? pause, now + .seconds(Self.longestPause)))
                 return
             }
         }
@@ -114,6 +114,6 @@ package enum BroadcastAnswer: Sendable, Hashable {
     case gone(String)
     /// Another attempt would also fail.
     case refused(String)
-    /// The service accepts nothing at the moment, or cannot be reached.
-    case unavailable(String)
+    /// The service accepts nothing at the moment, or cannot be reached. `notBefore` is the time of a retry that it named.
+    case unavailable(String, notBefore: Timestamp? = nil)
 }

@@ -38,7 +38,7 @@ package struct OAuthTokenError: Error, Sendable, Hashable, CustomStringConvertib
         let object = (try? JSONValue(parsing: body))?.object
         let reason = (object?["error"]?.text ?? "status \(status)").printableASCII(limit: 200)
         let detail = object?["error_description"]?.text.map { ": " + $0.printableASCII(limit: 200) } ?? ""
-        isRefusal = (400..<500).contains(status) && status != 408 && status != 429
+        isRefusal = (400..<500).contains(status) && ![408, 421, 425, 429].contains(status)
         let advice =
             switch object?["error"]?.text {
             case _ where !isRefusal: ""

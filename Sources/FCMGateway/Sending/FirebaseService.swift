@@ -116,6 +116,8 @@ package struct FCMClient: HTTP2PushClient {
                             + "account the role Firebase Cloud Messaging API Admin", blamesToken: false,
                         endsConnection: false)), provesCredentials: false)
         case ("QUOTA_EXCEEDED", _), (_, 429): return limited(response, reason)
+        // A code of FCM's does not make these final either (RFC 9110 §15.5.9 and §15.5.20, RFC 8470).
+        case (_, 408), (_, 421), (_, 425): return failed(response, reason, provesCredentials: false)
         case ("INTERNAL", _), ("UNAVAILABLE", _), (_, 500...): return failed(response, reason, provesCredentials: true)
         case (.some, 400..<500), (nil, 400), (nil, 413):
             let tooLarge = response.status == 413 ? "FCM takes smaller messages; lower payload_limit" : nil

@@ -61,6 +61,10 @@ package struct ProviderRefusal: Error, Sendable, Hashable {
         // Apple sends no such status, so another server has responded, which says nothing about the push.
         case ..<400: return .retryService
         case 403: return .waitForCredentials
+        // A proxy, or a server for another host, has responded. The request may succeed later, or over another
+        // connection (RFC 9110 §15.5.9 and §15.5.20, RFC 8470).
+        case 408, 425: return .retryService
+        case 421: return .reconnect
         case 410: return .deactivate
         case 429: return .retryDevice
         case 500...: return .retryService
