@@ -25,6 +25,18 @@ extension UInt8 {
     }
 }
 
+extension UInt8 {
+    /// Whether the byte belongs to the alphabet of base64url.
+    package var isURLSafe: Bool {
+        switch self {
+        case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+            UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"):
+            true
+        default: false
+        }
+    }
+}
+
 /// Base64 with `-` and `_`, and without padding (RFC 4648 §5, RFC 7515 §2).
 package enum Base64URL {
     package static func text(_ bytes: [UInt8]) -> String {

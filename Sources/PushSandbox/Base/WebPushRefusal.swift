@@ -8,8 +8,19 @@ struct WebPushRefusal: Error, Sendable, Hashable {
     let message: String
     /// The number of seconds after which the sender may retry. `nil` if the response does not name it.
     var retryAfter: Int?
+    let form: Form
 
-    init(_ status: Int, _ errno: Int, _ message: String) {
+    /// The form of the response.
+    enum Form: Sendable, Hashable {
+        case mozilla
+        /// Apple's body, with this reason.
+        case apple(String)
+        /// Without a body. Headers of Windows' service have this description.
+        case windows(String)
+    }
+
+    init(_ status: Int, _ errno: Int, _ message: String, as form: Form = .mozilla) {
+        self.form = form
         self.status = status
         self.errno = errno
         self.message = message
@@ -24,7 +35,7 @@ struct WebPushRefusal: Error, Sendable, Hashable {
             case 410: 103
             case 413: 104
             // Mozilla's number for "retry, with increasing delays".
-            case 429, 503: 201
+            case 406, 429, 503: 201
             default: 999
             }
         self.init(status, errno, "a fault of the sandbox")

@@ -1,4 +1,5 @@
 import NIOCore
+import PushWire
 
 /// The recipient that a client names to the proxy.
 struct ProxyTarget: Sendable, Hashable, CustomStringConvertible {

@@ -53,6 +53,17 @@ struct BrowserPush: Sendable {
         }
     }
 
+    /// The vendor whose service has more rules.
+    private enum Vendor {
+        case apple, windows
+    }
+
+    private var vendor: Vendor? {
+        let host = Self.withoutPort(origin).dropFirst("https://".count)
+        if host.hasSuffix(".push.apple.com") { return .apple }
+        return host.hasSuffix(".notify.windows.com") ? .windows : nil
+    }
+
     private func lifetime() throws(WebPushRefusal) -> Int {
         let values = headers[values: .ttl]
         guard let value = values.first else { throw WebPushRefusal(400, 111, "TTL: must be given") }
@@ -60,7 +71,18 @@ struct BrowserPush: Sendable {
             throw WebPushRefusal(400, 112, "TTL: must be a whole number of seconds from 0")
         }
         // A number that does not fit counts as the maximum (RFC 8030 §5.2).
-        return min(Int(value) ?? Self.maxTTL, Self.maxTTL)
+        let seconds = min(Int(value) ?? Self.maxTTL, Self.maxTTL)
+        switch vendor {
+        // Apple, "Sending web push notifications in web apps and browsers": the number must be positive.
+        case .apple where seconds == 0:
+            throw WebPushRefusal(400, 112, "TTL: must be above 0 at Apple's service", as: .apple("BadTtl"))
+        // pywebpush#162, webpush-go#66.
+        case .windows where seconds == 0 && headers[.cachePolicy]?.lowercased() != "no-cache":
+            throw WebPushRefusal(
+                400, 112, "TTL: 0 needs X-WNS-Cache-Policy: no-cache at Windows' service",
+                as: .windows("Ttl value conflicts with X-WNS-Cache-Policy."))
+        default: return seconds
+        }
     }
 
     private func checkHeaders() throws(WebPushRefusal) {
@@ -76,6 +98,12 @@ struct BrowserPush: Sendable {
             throw WebPushRefusal(
                 400, 113, "Topic: must be 1 to \(Self.maxTopicSize) letters, digits, hyphens and underscores")
         }
+        // Apple's service decodes the topic (AltanS/collie#90). No base64 has a single character in its last group.
+        if vendor == .apple, let text = topic.first, text.utf8.count % 4 == 1 {
+            throw WebPushRefusal(
+                400, 113, "Topic: must be base64url at Apple's service, which never has \(text.utf8.count) characters",
+                as: .apple("BadWebPushTopic"))
+        }
         guard headers[values: .contentEncoding] == [MessageEncryption.coding] else {
             throw WebPushRefusal(400, 110, "Content-Encoding: must be \(MessageEncryption.coding), and nothing else")
         }
@@ -86,7 +114,9 @@ struct BrowserPush: Sendable {
         guard let value = values.first else {
             throw WebPushRefusal(401, 109, "Authorization: must be vapid t=…, k=…")
         }
-        func wrong(_ rule: String) -> WebPushRefusal { WebPushRefusal(403, 109, "Authorization: " + rule) }
+        func wrong(_ rule: String) -> WebPushRefusal {
+            WebPushRefusal(403, 109, "Authorization: " + rule, as: vendor == .apple ? .apple("BadJwtToken") : .mozilla)
+        }
         guard values.count == 1 else { throw wrong("must be given once") }
         let sender: VAPIDAuthorization
         do {
@@ -104,6 +134,13 @@ struct BrowserPush: Sendable {
                 throw wrong("sub must be a URL of mailto or https")
             }
         }
+        if vendor == .apple {
+            // web-push#787, web-push#947, and alphastorm/omp-session-gateway#173 for `.invalid`.
+            guard let contact = sender.subject.flatMap(VAPIDContact.init) else {
+                throw wrong("sub must be given as mailto or https, with a host")
+            }
+            if let host = contact.privateHost { throw wrong("sub must have a public host; \(host) is none") }
+        }
         if let key = browser.applicationServerKey, Base64URL.bytes(sender.publicText) != key {
             throw wrong("k must be the application server key of the subscription")
         }
@@ -119,22 +156,11 @@ extension BrowserPush {
     }
 }
 
-extension UInt8 {
-    /// Whether the byte belongs to the alphabet of base64url.
-    var isURLSafe: Bool {
-        switch self {
-        case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
-            UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"):
-            true
-        default: false
-        }
-    }
-}
-
 extension HTTPField.Name {
     static let ttl = Self("TTL")!
     static let urgency = Self("Urgency")!
     static let topic = Self("Topic")!
+    static let cachePolicy = Self("X-WNS-Cache-Policy")!
 }
 
 /// The push service's action for a request.

@@ -1,4 +1,5 @@
 import Foundation
+import PushWire
 
 /// A message in a request to FCM, and the rules for it.
 ///

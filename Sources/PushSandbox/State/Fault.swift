@@ -73,6 +73,8 @@ struct Fault: Sendable, Hashable {
     enum WebPush: Sendable, Hashable {
         /// Responds with the status after the delay. `retryAfter` is in seconds.
         case status(Int, retryAfter: Int?, delay: Int)
+        /// Processes this number of messages per minute, and responds to the others with the status.
+        case limitRate(Int, status: Int, retryAfter: Int?)
         /// Closes the connection without a response. The message is not processed.
         case close
         /// Processes the message after this time.
@@ -130,6 +132,18 @@ struct Fault: Sendable, Hashable {
     fileprivate(set) var hit = 0
     /// The number of notifications since the last hit that were not hit because of ``every``.
     fileprivate var skipped = 0
+    /// The minute of a rate limit, and the number of messages that have passed in it.
+    private var minuteStart = Date.distantPast
+    private var passedInMinute = 0
+
+    /// Whether a rate limit lets the message pass, which is counted.
+    fileprivate mutating func passesRate(at now: Date) -> Bool {
+        guard case .webPush(.limitRate(let limit, _, _)) = action else { return false }
+        if now < minuteStart || now.timeIntervalSince(minuteStart) >= 60 { (minuteStart, passedInMinute) = (now, 0) }
+        guard passedInMinute < limit else { return false }
+        passedInMinute += 1
+        return true
+    }
 
     /// - Parameter gateway: The protocol, if it is not that of the action: broadcasts and channel management share the
     ///   actions of HTTP/2, and the token endpoint those of FCM.
@@ -208,6 +222,7 @@ extension Fault: Encodable {
         case probe
         case closeAccepted = "close_accepted"
         case goAway = "goaway"
+        case rateLimit = "rate_limit"
         case streamLimit = "stream_limit"
         case resetStream = "reset_stream"
         case refuseStream = "refuse_stream"
@@ -223,6 +238,8 @@ extension Fault: Encodable {
             case (.status, .binary): [.status, .identifier, .delay]
             case (.status, .http2), (.status, .broadcast), (.status, .channels): [.status, .reason, .timestamp, .delay]
             case (.status, .webpush): [.status, .retryAfter, .delay]
+            case (.rateLimit, .webpush): [.limit, .status, .retryAfter]
+            case (.rateLimit, _): nil
             case (.status, .fcm), (.status, .fcmToken): [.status, .reason, .retryAfter, .retryAfterForm, .delay]
             case (.expireToken, .fcm), (.reset, .fcm), (.goAway, .fcm): []
             case (.probe, .binary): [.answer, .status]
@@ -273,7 +290,9 @@ extension Fault: Encodable {
             case .fcm: .fcm(try Self.fcm(name, body))
             case .fcmToken: .fcm(try Self.fcmToken(name, body))
             }
-        self.init(action, over: gateway, token: token, after: after ?? 0, times: times ?? 1, every: every ?? 1)
+        // A limit holds until it is deleted.
+        let usual = name == .rateLimit ? Self.maxCount : 1
+        self.init(action, over: gateway, token: token, after: after ?? 0, times: times ?? usual, every: every ?? 1)
     }
 
     private static func binary(_ name: Name, _ body: ControlBody<Field>) throws(ControlError) -> Binary {
@@ -298,8 +317,9 @@ extension Fault: Encodable {
                 throw ControlError("status: allowed with the action probe only if answer is unidentified")
             }
             return .probe(answer, status ?? SandboxState.unidentifiedStatus)
-        // The names after `status` belong to HTTP/2 and were rejected before.
-        case .status, .closeAccepted, .goAway, .streamLimit, .resetStream, .refuseStream, .expireToken, .noUpdateToken,
+        // The names after `status` belong to other protocols and were rejected before.
+        case .status, .closeAccepted, .goAway, .rateLimit, .streamLimit, .resetStream, .refuseStream, .expireToken,
+            .noUpdateToken,
             .keepToken, .lose, .reorder:
             guard let status = try body.integer(.status, in: 0...255) else {
                 throw ControlError("status: must be given with the action status, from 0 to 255")
@@ -336,8 +356,8 @@ extension Fault: Encodable {
         case .keepToken: return .keepToken
         case .lose: return .lose
         case .reorder: return .reorder
-        // `probe` belongs to the binary protocol and was rejected before.
-        case .expireToken, .probe: return .expireToken
+        // `probe` and `rate_limit` belong to other protocols and were rejected before.
+        case .expireToken, .probe, .rateLimit: return .expireToken
         }
     }
 
@@ -347,6 +367,13 @@ extension Fault: Encodable {
         case .close: return .close
         case .drop: return .drop
         case .delay: return .delay(try required(delay))
+        case .rateLimit:
+            guard let limit = try body.integer(.limit, in: 1...maxCount) else {
+                throw ControlError("limit: must be given with the action rate_limit, in messages per minute")
+            }
+            return .limitRate(
+                limit, status: try body.integer(.status, in: 300...599) ?? 429,
+                retryAfter: try body.integer(.retryAfter, in: 0...maxRetryAfter))
         // The names after `status` belong to other protocols and were rejected before.
         case .status, .reset, .stopReading, .probe, .closeAccepted, .goAway, .streamLimit, .resetStream, .refuseStream,
             .expireToken, .noUpdateToken, .keepToken, .lose, .reorder:
@@ -498,6 +525,8 @@ extension Fault: Encodable {
             )
         case .webPush(.status(let status, let retryAfter, let delay)):
             (.status, nil, [.status: status, .retryAfter: retryAfter, .delay: delay])
+        case .webPush(.limitRate(let limit, let status, let retryAfter)):
+            (.rateLimit, nil, [.limit: limit, .status: status, .retryAfter: retryAfter])
         case .binary(.close), .http2(.close), .webPush(.close): (.close, nil, [:])
         case .binary(.reset), .http2(.reset): (.reset, nil, [:])
         case .binary(.drop), .http2(.drop), .webPush(.drop): (.drop, nil, [:])
@@ -573,10 +602,11 @@ struct FaultTable: Sendable {
     /// as well.
     /// - Parameters:
     ///   - isProbe: Whether the notification is a probe of the binary protocol.
+    ///   - now: The time. Only limits of the rate of Web Push need it.
     ///   - event: Returns the event of a Live Activity push, and `nil` for any other notification.
     /// - Returns: The action to apply, which belongs to `gateway`. `nil` if no fault is due.
     mutating func trigger(
-        token: [UInt8], over gateway: GatewayProtocol, isProbe: Bool = false,
+        token: [UInt8], over gateway: GatewayProtocol, isProbe: Bool = false, at now: Date = .distantPast,
         event: () -> ActivityPayload.Event? = { nil }
     ) -> Fault.Action? {
         guard !waiting.isEmpty else { return nil }
@@ -588,6 +618,8 @@ struct FaultTable: Sendable {
         {
             if waiting[index].passed < waiting[index].after {
                 waiting[index].passed += 1
+            } else if waiting[index].passesRate(at: now) {
+                continue
             } else if waiting[index].skipped < waiting[index].every - 1 {
                 waiting[index].skipped += 1
             } else if due == nil {

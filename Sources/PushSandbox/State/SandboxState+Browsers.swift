@@ -5,12 +5,16 @@ extension SandboxState {
     /// Decides on a message for a browser, and records it.
     /// - Parameter applies: Whether faults apply. `false` if a fault has postponed this message before.
     mutating func decide(_ push: BrowserPush, at now: Date, faults applies: Bool = true) -> WebPushDecision {
-        if applies, case .webPush(let fault)? = faults.trigger(token: push.token, over: .webpush) {
+        if applies, case .webPush(let fault)? = faults.trigger(token: push.token, over: .webpush, at: now) {
             switch fault {
             case .status(let status, let retryAfter, let delay):
                 let refusal = WebPushRefusal(fault: status, retryAfter: retryAfter)
                 record(push, .denied(refusal), at: now)
                 return .refuse(refusal, delay: delay)
+            case .limitRate(_, let status, let retryAfter):
+                let refusal = WebPushRefusal(fault: status, retryAfter: retryAfter)
+                record(push, .denied(refusal), at: now)
+                return .refuse(refusal)
             case .delay(let milliseconds):
                 return .postpone(milliseconds: milliseconds)
             case .drop:

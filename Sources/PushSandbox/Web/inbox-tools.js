@@ -156,7 +156,7 @@ const appleProtocols = "http2 binary broadcast channels";
 const actions = {
   status: "", close: "", reset: appleProtocols, stop_reading: appleProtocols, delay: "", drop: "", close_accepted: "http2 broadcast channels",
   no_update_token: "http2", keep_token: "http2", lose: "broadcast", reorder: "broadcast", goaway: "http2 broadcast channels",
-  stream_limit: "http2", reset_stream: "http2", refuse_stream: "http2", expire_token: "http2 fcm",
+  rate_limit: "webpush", stream_limit: "http2", reset_stream: "http2", refuse_stream: "http2", expire_token: "http2 fcm",
 };
 // The additional fields of an action: by protocol, with an example. A number as example makes a field for numbers.
 const actionFields = {
@@ -167,6 +167,7 @@ const actionFields = {
   },
   stop_reading: { all: { delay_ms: 5000 } },
   delay: { all: { delay_ms: 2000 } },
+  rate_limit: { webpush: { limit: 1000 } },
   stream_limit: { http2: { limit: 10 } },
 };
 

@@ -1,4 +1,5 @@
 import Foundation
+import HTTPTypes
 import Hummingbird
 import HummingbirdCore
 import HummingbirdHTTP2
@@ -94,15 +95,33 @@ extension SandboxAddress {
     }
 }
 
+/// Headers of Windows' service.
+extension HTTPField.Name {
+    fileprivate static let errorDescription = Self("X-WNS-Error-Description")!
+    fileprivate static let wnsStatus = Self("X-WNS-Status")!
+    fileprivate static let notificationStatus = Self("X-WNS-NotificationStatus")!
+}
+
 extension WebPushRefusal {
     fileprivate var response: Response {
         get throws {
             struct Body: Encodable {
                 let code: Int, errno: Int, error: String, message: String
             }
-            let error = HTTPResponseStatus(statusCode: status).reasonPhrase
-            var response = try Response.json(
-                Body(code: status, errno: errno, error: error, message: message), status: .init(code: status))
+            let code = HTTPResponse.Status(code: status)
+            var response: Response
+            switch form {
+            case .mozilla:
+                response = try .json(
+                    Body(code: status, errno: errno, error: code.reasonPhrase, message: message), status: code)
+            case .apple(let reason): response = try .json(["reason": reason], status: code)
+            case .windows(let description):
+                response = Response(
+                    status: code,
+                    headers: [
+                        .errorDescription: description, .wnsStatus: "dropped", .notificationStatus: "dropped",
+                    ])
+            }
             response.headers[.retryAfter] = retryAfter.map { "\($0)" }
             return response
         }

@@ -15,17 +15,19 @@ private struct Sender {
     var state = SandboxState.forTests()
     let key = VAPIDKey()
     let browser: SandboxBrowser
+    let origin: String
 
-    init() throws {
+    init(_ origin: String = origin) throws {
+        self.origin = origin
         browser = try state.browsers.subscribe(
-            secret: "abc", origin: Self.origin, applicationServerKey: Base64URL.bytes(key.publicText), at: Self.now)
+            secret: "abc", origin: origin, applicationServerKey: Base64URL.bytes(key.publicText), at: Self.now)
     }
 
     func authorization(
-        _ key: VAPIDKey? = nil, audience: String = origin, expiresIn: Int64 = 3600, subject: String? = nil
+        _ key: VAPIDKey? = nil, audience: String? = nil, expiresIn: Int64 = 3600, subject: String? = nil
     ) throws -> String {
         try (key ?? self.key).authorization(
-            audience: audience, expiresAt: Self.seconds + expiresIn, subject: subject)
+            audience: audience ?? origin, expiresAt: Self.seconds + expiresIn, subject: subject)
     }
 
     /// Returns a request that is valid apart from `change`.
@@ -39,7 +41,7 @@ private struct Sender {
         let body = try body ?? MessageEncryption.encrypt(Array(text.utf8), for: browser.keys())
         let browser = browser
         return BrowserPush(
-            origin: Self.origin, secret: secret, headers: headers,
+            origin: origin, secret: secret, headers: headers,
             payload: isTooLong ? nil : Result { () throws(WebPushError) in try browser.read(body) })
     }
 
@@ -206,6 +208,66 @@ struct BrowserPushTests {
         #expect(sender.decide(try sender.push()) == decision)
         #expect(sender.state.inbox.page().entries.map(\.answer.name) == [answer].compactMap(\.self))
         #expect(sender.decide(try sender.push()) == .accept(ttl: 60))
+    }
+
+    @Test(
+        "A vendor's host has the vendor's rules",
+        arguments: [
+            ("web.push.apple.com", "0", nil, nil, .apple("BadTtl")),
+            ("web.push.apple.com", "1", "abcde", nil, .apple("BadWebPushTopic")),
+            ("web.push.apple.com", "1", "collie-update", nil, .apple("BadWebPushTopic")),
+            ("web.push.apple.com", "1", "collie-herd", nil, nil), ("localhost:2199", "0", "abcde", nil, nil),
+            ("wns2-par02p.notify.windows.com", "0", nil, nil, .windows("Ttl value conflicts with X-WNS-Cache-Policy.")),
+            ("wns2-par02p.notify.windows.com", "0", "abcde", "no-cache", nil),
+            ("wns2-par02p.notify.windows.com", "1", nil, nil, nil),
+        ] as [(String, String, String?, String?, WebPushRefusal.Form?)])
+    func vendors(host: String, ttl: String, topic: String?, policy: String?, form: WebPushRefusal.Form?) throws {
+        var sender = try Sender("https://" + host)
+        let push = try sender.push {
+            $0[.ttl] = ttl
+            $0[.topic] = topic
+            $0[.cachePolicy] = policy
+            $0[.authorization] = try sender.authorization(subject: "mailto:a@example.org")
+        }
+        let decision = sender.decide(push)
+        guard let form else {
+            #expect(decision == .accept(ttl: Int(ttl) ?? -1))
+            return
+        }
+        guard case .refuse(let refusal, 0) = decision else {
+            Issue.record("it was taken")
+            return
+        }
+        #expect(refusal.status == 400 && refusal.form == form)
+    }
+
+    @Test("Apple's host refuses a contact that no public host can have; others take it")
+    func contact() throws {
+        for subject in [nil, "mailto:a@localhost", "https://localhost", "mailto:a@x.local", "https://192.168.1.1"] {
+            for host in ["web.push.apple.com", "updates.push.services.mozilla.com"] {
+                var sender = try Sender("https://" + host)
+                let push = try sender.push { $0[.authorization] = try sender.authorization(subject: subject) }
+                guard case .refuse(let refusal, 0) = sender.decide(push) else {
+                    #expect(host != "web.push.apple.com", "\(subject ?? "none") was taken")
+                    continue
+                }
+                #expect(host == "web.push.apple.com" && refusal.status == 403 && refusal.form == .apple("BadJwtToken"))
+            }
+        }
+    }
+
+    @Test("A rate limit lets a number of messages through in each minute")
+    func rateLimit() throws {
+        var sender = try Sender()
+        let action = Fault.WebPush.limitRate(3, status: 429, retryAfter: 9)
+        try sender.state.faults.add(Fault(.webPush(action), times: 1000))
+        let refusal = WebPushDecision.refuse(WebPushRefusal(fault: 429, retryAfter: 9))
+        for minute in 0..<2 {
+            let now = Sender.now.addingTimeInterval(Double(60 * minute))
+            let decisions = try (1...5).map { _ in sender.state.decide(try sender.push(), at: now) }
+            #expect(decisions == [.accept(ttl: 60), .accept(ttl: 60), .accept(ttl: 60), refusal, refusal])
+        }
+        #expect(sender.state.faults.all.first?.hit == 4)
     }
 
     @Test("The number of browsers is limited")
