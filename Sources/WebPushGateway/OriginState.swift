@@ -42,10 +42,9 @@ struct OriginState: Sendable {
         /// The service works: it has accepted a push, or rejected it because of the push itself.
         case answered(accepted: Bool)
         /// The service did not accept the push now, or did not respond. This may concern only the subscription.
-        /// `notBefore` is the time of a retry that the service named.
-        case refused(notBefore: Timestamp?)
+        case refused
         /// The service accepts pushes only at a lower rate. This may concern only the subscription.
-        case limited(notBefore: Timestamp?)
+        case limited
         /// No connection to the service could be opened.
         case unreachable
         /// The service does not accept the sender. This may concern only the subscription, whose key may be another.
@@ -201,7 +200,6 @@ struct OriginState: Sendable {
         count(now)
         var next = Next()
         var pauses = false
-        var notBefore: Timestamp?
         failedConnects = result == .unreachable ? failedConnects + 1 : 0
         switch result {
         case .notSent: break
@@ -210,10 +208,10 @@ struct OriginState: Sendable {
             watch.worked(for: subscription, accepted: isAccepted)
             phase = .sending
             backoff.reset()
-        case .refused(let time):
-            (pauses, notBefore) = (watch.refused(subscription), time)
-        case .limited(let time):
-            (pauses, notBefore) = (watch.limited(subscription, at: now), time)
+        case .refused:
+            pauses = watch.refused(subscription)
+        case .limited:
+            pauses = watch.limited(subscription, at: now)
             if pauses {
                 countMinute(now)
                 let pace = Pace(accepted: max(accepted.now, accepted.before), at: now)
@@ -229,7 +227,7 @@ struct OriginState: Sendable {
             pauses = watch.weigh(subscription) > 0
         }
         if pauses, case .sending = phase {
-            let until = pause(notBefore, now, random)
+            let until = pause(now, random)
             next.postponed = withdrawWaiting().map { ($0, postpone(from: until)) }
             next.opened = until
         }
@@ -274,14 +272,13 @@ struct OriginState: Sendable {
         return .slowed(perMinute: pace.perMinute)
     }
 
-    /// Starts a pause.
-    /// - Returns: Its end. A service cannot ask for more than the longest pause, because only one subscription may have
-    ///   got that response. Each push waits for as long as its own response asks.
-    private mutating func pause(_ notBefore: Timestamp?, _ now: Timestamp, _ random: Double) -> Timestamp {
+    /// Starts a pause. `Retry-After` does not lengthen it, because only one subscription may have got that response.
+    /// Each push waits for as long as its own response asks.
+    /// - Returns: The end of the first round.
+    private mutating func pause(_ now: Timestamp, _ random: Double) -> Timestamp {
         let length = backoff.delay(random: random)
-        let until = max(now + length, min(notBefore ?? now, now + Self.pauses.longest))
-        phase = .paused(Pause(until: until, length: length))
-        return until
+        phase = .paused(Pause(until: now + length, length: length))
+        return now + length
     }
 
     private mutating func noteAccepted(_ now: Timestamp) {

@@ -4,8 +4,10 @@ import ChatDomain
 struct Pace: Sendable {
     /// The part of the accepted rate at which sending continues, so that the service's limit is not hit at once.
     private static let start = 0.9
-    /// The slowest rate, per second.
-    static let slowest = 1.0
+    /// The slowest rate, per second. It is below the 1,000 pushes a minute that Chrome's service grants at least
+    /// (developer.chrome.com, "Increasing web push notification value with rate limits"). A slower one would let refused
+    /// subscriptions delay the others.
+    static let slowest = 10.0
     /// The rate rises by this factor in each minute without another refusal, because the service's limit may have
     /// ended.
     private static let raise = 1.1

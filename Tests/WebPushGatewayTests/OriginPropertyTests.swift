@@ -58,6 +58,7 @@ struct OriginPropertyTests {
         var random: Random
         private var behaviours: [DeviceToken: Behaviour] = [:]
         private var entries: [Int64: Entry] = [:]
+        private var lastID: Int64 = 0
         private var inFlight: [(push: BrowserPush, sentAt: Timestamp, end: Timestamp)] = []
         private(set) var waits: [Duration] = []
         private let lifeCycle = PushLifeCycle()
@@ -77,7 +78,8 @@ struct OriginPropertyTests {
         }
 
         mutating func queue(to number: Int64, at now: Timestamp) {
-            let (id, token) = (Int64(entries.count + 1), Self.device(number))
+            lastID += 1
+            let (id, token) = (lastID, Self.device(number))
             let push = BrowserPush(
                 push: Push(id: id, identifier: UInt32(id), address: .token(token), payload: []),
                 subscription: Subscription(
@@ -119,7 +121,8 @@ struct OriginPropertyTests {
             let next = state.finished(response.result, of: device, at: now, random: 1)
             conclude(
                 push,
-                response.outcome(sentAt: sentAt, isAuthorized: isAuthorized, pausedUntil: next.pausedUntil), at: now)
+                response.outcome(
+                    sentAt: sentAt, isAuthorized: isAuthorized, pausedUntil: next.pausedUntil, contact: nil), at: now)
             for (push, until) in next.postponed { conclude(push, .postponed(until: until, reason: ""), at: now) }
             for push in next.send { send(push, at: now) }
         }
@@ -133,7 +136,7 @@ struct OriginPropertyTests {
             entry.history.refused += transition.added.refused
             entry.isLeased = false
             switch transition.result {
-            case .waiting(let until, _):
+            case .waiting(let until, _, _):
                 entry.due = until
                 entries[push.push.id] = entry
             case .due:
@@ -145,8 +148,9 @@ struct OriginPropertyTests {
     }
 
     fileprivate static let start = Timestamp(seconds: 1_800_000_000)
-    /// A request without a response holds its place for 30 seconds, and the longest pause takes five minutes.
-    private static let bound = Duration.seconds(330)
+    /// A request without a response holds its place for 30 seconds, and some rounds of a pause may pass until 300 refused
+    /// subscriptions are tested. The longest wait of 200 mixtures was 77 seconds.
+    private static let bound = Duration.seconds(180)
 
     @Test(
         "A push to a subscription that the service accepts is soon sent, whatever the others answer", arguments: 1...60)
@@ -172,7 +176,6 @@ struct OriginPropertyTests {
         #expect(simulation.waits.count == 3, "\(3 - simulation.waits.count) of 3 were not tried")
         let longest = simulation.waits.max() ?? .zero
         #expect(longest <= Self.bound)
-        print("OriginPropertyTests: \(broken) broken, healthy at \(healthyAt): \(longest)")
     }
 
     @Test("Twelve subscriptions with 507 do not delay a healthy one")

@@ -488,7 +488,7 @@ struct WebPushFormatTests {
     func hints() {
         func hint(_ status: UInt) -> String? {
             let outcome = WebPushResponse.status(status, retryAfter: nil, text: "").outcome(
-                sentAt: .now(), isAuthorized: true, pausedUntil: nil)
+                sentAt: .now(), isAuthorized: true, pausedUntil: nil, contact: nil)
             guard case .rejected(_, let hint) = outcome else { return "not rejected" }
             return hint
         }
