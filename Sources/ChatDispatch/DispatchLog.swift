@@ -89,7 +89,8 @@ struct DispatchLog: Sendable {
                 logger.notice(isOver ? "failed: no retries left" : "retrying later", metadata: metadata)
             case .postponed:
                 logger.debug("push service accepts no pushes now, waiting", metadata: metadata)
-            case .notAuthorized:
+            case .notAuthorized(_, let hint):
+                if let hint { metadata["hint"] = "\(hint)" }
                 logger.notice(
                     isOver
                         ? "failed: credentials rejected"

@@ -88,6 +88,8 @@ final class PushOrigin: Sendable {
     func capacity(at now: Timestamp, isAlone: Bool) -> Int? {
         state.withLock { $0.capacity(at: now, isAlone: isAlone) }
     }
+    /// The contact that the sender names.
+    var contact: String? { sender.subject }
     var isIdle: Bool { state.withLock { $0.outstanding == 0 } }
     func isAuthorized(at now: Timestamp) -> Bool { state.withLock { $0.isAuthorized(at: now) } }
     func refusesCredentials(at now: Timestamp) -> Bool { state.withLock { $0.refusesCredentials(at: now) } }

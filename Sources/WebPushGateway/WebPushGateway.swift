@@ -387,14 +387,15 @@ package final class WebPushGateway: PushGateway {
                     ])
             }
             if let until = next.opened {
-                logger.warning(
-                    "a push service takes nothing now",
-                    metadata: [
-                        "origin": "\(origin.name)", "reason": "\(entry.response.reason)", "until": "\(until.rfc3339)",
-                    ])
+                var metadata: Logger.Metadata = [
+                    "origin": "\(origin.name)", "reason": "\(entry.response.reason)", "until": "\(until.rfc3339)",
+                ]
+                if let hint = entry.response.hint(contact: origin.contact) { metadata["hint"] = "\(hint)" }
+                logger.warning("a push service takes nothing now", metadata: metadata)
             }
             let outcome = entry.response.outcome(
-                sentAt: entry.sentAt, isAuthorized: isAuthorized, pausedUntil: next.pausedUntil)
+                sentAt: entry.sentAt, isAuthorized: isAuthorized, pausedUntil: next.pausedUntil,
+                contact: origin.contact)
             outcomes.append((entry.push.push.identifier, outcome))
             outcomes += next.postponed.map { Self.postponed($0.push, until: $0.until) }
             sent += next.send

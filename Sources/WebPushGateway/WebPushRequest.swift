@@ -130,10 +130,10 @@ enum WebPushResponse: Sendable, Hashable {
         switch self {
         case .status(200..<300, _, _): .answered(accepted: true)
         case .status(401, _, _), .status(403, _, _): .notAuthorized
-        case .status(let code, let retryAfter, _) where Self.limits.contains(code): .limited(notBefore: retryAfter)
-        case .status(let code, let retryAfter, _) where Self.isTemporary(code): .refused(notBefore: retryAfter)
+        case .status(let code, _, _) where Self.limits.contains(code): .limited
+        case .status(let code, _, _) where Self.isTemporary(code): .refused
         case .status, .unusable: .answered(accepted: false)
-        case .lost: .refused(notBefore: nil)
+        case .lost: .refused
         case .unreached: .unreachable
         case .notSent: .notSent
         }
@@ -161,14 +161,16 @@ enum WebPushResponse: Sendable, Hashable {
     ///   - isAuthorized: Whether the service has recently accepted other pushes, so that a rejection of the credentials
     ///     concerns this subscription.
     ///   - pausedUntil: The time until which sending to the service pauses. `nil` if it does not.
-    func outcome(sentAt: Timestamp, isAuthorized: Bool, pausedUntil: Timestamp?) -> Outcome {
+    ///   - contact: The contact that the sender names.
+    func outcome(sentAt: Timestamp, isAuthorized: Bool, pausedUntil: Timestamp?, contact: String?) -> Outcome {
         switch self {
         case .status(200..<300, _, _): return .accepted
         // Only these two statuses end a subscription.
         case .status(404, _, _), .status(410, _, _): return .unregistered(since: sentAt, reason: reason)
         case .status(401, _, _), .status(403, _, _):
-            if let pausedUntil, !isAuthorized { return .postponed(until: pausedUntil, reason: reason) }
-            return .notAuthorized(reason: reason)
+            let hint = hint(contact: contact)
+            if let pausedUntil, !isAuthorized { return .postponed(until: pausedUntil, reason: reason, hint: hint) }
+            return .notAuthorized(reason: reason, hint: hint)
         case .status(let code, let retryAfter, _) where Self.isTemporary(code):
             return .retry(reason: reason, notBefore: retryAfter)
         case .status(413, _, _): return .rejected(reason: reason, hint: Self.smallerLimit)
@@ -176,6 +178,17 @@ enum WebPushResponse: Sendable, Hashable {
         case .lost, .unreached: return .retry(reason: reason)
         case .notSent: return .notProcessed
         }
+    }
+
+    /// The probable cause of a rejection. `nil` if the reason says enough.
+    func hint(contact: String?) -> String? {
+        guard case .status(403, _, "BadJwtToken") = self else { return nil }
+        guard let contact else { return "Apple's service needs a contact: set push.contact" }
+        guard let host = VAPIDContact(contact)?.privateHost else {
+            return "does the contact \(contact) exist (push.contact), and is this machine's clock right?"
+        }
+        return "Apple's service rejects the contact \(contact), because no public host has the name \(host): "
+            + "set push.contact to an address of yours"
     }
 
     /// - Parameter retryAfter: The field `Retry-After`.

@@ -170,7 +170,7 @@ struct SilentGatewayTests {
                     lastSent = now
                 case .failed(let reason, _): failed[id] = reason
                 case .due(let lane, _): lanes[lane, default: []].append(id)
-                case .waiting(let until, _): waiting.append((until, id))
+                case .waiting(let until, _, _): waiting.append((until, id))
                 case .expired, .cancelled: Issue.record("no push expires or is cancelled here")
                 }
             }

@@ -29,7 +29,7 @@ struct PushLifeCycleTests {
 
     /// Returns the time that the push waits. `nil` if it does not wait.
     private static func wait(_ transition: Transition) -> Duration? {
-        guard case .waiting(let time, _) = transition.result else { return nil }
+        guard case .waiting(let time, _, _) = transition.result else { return nil }
         return .milliseconds(time.milliseconds - now.milliseconds)
     }
 

@@ -61,7 +61,9 @@ struct StorePortTests {
         let leased = try await store.lease()
         let time = store.now() + .seconds(30)
         try await store.settle(
-            [leased[0]], Transition(.waiting(until: time, reason: "Busy"), adding: PushHistory(attempts: 1)))
+            [leased[0]],
+            Transition(.waiting(until: time, reason: "Busy", hint: "why?"), adding: PushHistory(attempts: 1)))
+        #expect(try store.value("SELECT count(*) FROM push_queue WHERE state = 'pending' AND hint = 'why?'") == 1)
         try await store.settle(
             [leased[1]], Transition(.due(.retry, reason: "Lost"), adding: PushHistory(attempts: 1, unanswered: 1)))
         try await store.settle([leased[2]], Transition(.failed(reason: "BadTopic", hint: "which?")))
@@ -77,6 +79,8 @@ struct StorePortTests {
         #expect(failures.items.map(\.reason) == ["BadTopic"] && failures.items.map(\.hint) == ["which?"])
         let outcomes = store.stores.metrics.outcomes()
         #expect(outcomes.map(\.state) == [.failed, .sent] && outcomes.map(\.total) == [1, 1])
+        try await store.settle([repeated[0]], Self.sent)
+        #expect(try store.value("SELECT count(*) FROM push_queue WHERE hint = 'why?'") == 0)
     }
 
     @Test("A join returns whether the room was empty before", arguments: StoreKind.allCases)

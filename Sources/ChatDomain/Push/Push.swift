@@ -99,11 +99,12 @@ package enum Outcome: Sendable, Hashable {
     /// before the time that the gateway named (`Retry-After`).
     case retry(reason: String, notBefore: Timestamp? = nil)
     /// The push was not sent, because the push service accepts no pushes now. The push is retried at `until`. This does
-    /// not count as an attempt.
-    case postponed(until: Timestamp, reason: String)
+    /// not count as an attempt. `hint` tells people the likely cause.
+    case postponed(until: Timestamp, reason: String, hint: String? = nil)
     /// The gateway did not accept the credentials. The push waits for better ones: it is retried after a delay, without
     /// a limit. But if the gateway accepts other pushes of the app in that time, the push fails after some refusals.
-    case notAuthorized(reason: String)
+    /// `hint` tells people the likely cause.
+    case notAuthorized(reason: String, hint: String? = nil)
     /// The push was written, but the gateway reports that it has not processed the push (on HTTP/2: GOAWAY,
     /// REFUSED_STREAM, or the reasons Shutdown and IdleTimeout). The push is retried at once, but behind the others,
     /// and after a delay if this continues.
@@ -125,8 +126,8 @@ extension Outcome {
         case .badAddress(let reason): ("bad_address", reason)
         case .unregistered(_, let reason): ("unregistered", reason)
         case .retry(let reason, _): ("retry", reason)
-        case .postponed(_, let reason): ("postponed", reason)
-        case .notAuthorized(let reason): ("not_authorized", reason)
+        case .postponed(_, let reason, _): ("postponed", reason)
+        case .notAuthorized(let reason, _): ("not_authorized", reason)
         case .sentBack(let reason): ("sent_back", reason)
         case .notProcessed: ("not_processed", nil)
         case .unanswered(let reason): ("unanswered", reason)

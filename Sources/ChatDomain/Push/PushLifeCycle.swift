@@ -62,7 +62,7 @@ package struct Transition: Sendable, Hashable {
         case expired
         case cancelled(reason: String)
         /// The push is due at a later time.
-        case waiting(until: Timestamp, reason: String)
+        case waiting(until: Timestamp, reason: String, hint: String? = nil)
         /// The push is due again at once, in a lane. Without a reason, nothing has happened to the push.
         case due(PushLane, reason: String?)
     }
@@ -100,7 +100,7 @@ package struct Transition: Sendable, Hashable {
     package var reason: String? {
         switch result {
         case .sent: nil
-        case .failed(let reason, _), .cancelled(let reason), .waiting(_, let reason): reason
+        case .failed(let reason, _), .cancelled(let reason), .waiting(_, let reason, _): reason
         case .expired: PushLifeCycle.expired
         case .due(_, let reason): reason
         }
@@ -228,8 +228,8 @@ package struct PushLifeCycle: Sendable, Hashable {
             }
             let time = min(max(now + delay, notBefore ?? now), now + Self.longestWait)
             return Transition(.waiting(until: time, reason: reason), adding: attempt)
-        case .postponed(let until, let reason):
-            return Transition(.waiting(until: min(until, now + Self.longestWait), reason: reason))
+        case .postponed(let until, let reason, let hint):
+            return Transition(.waiting(until: min(until, now + Self.longestWait), reason: reason, hint: hint))
         case .notProcessed:
             return Transition(.due(lane, reason: nil))
         case .unanswered(let reason):
@@ -242,13 +242,15 @@ package struct PushLifeCycle: Sendable, Hashable {
                 reason, count: history.unanswered, immediate: Self.aloneFrom, limit: Self.aloneFrom + 5, added,
                 leasedAt,
                 lastAccepted, now)
-        case .notAuthorized(let reason):
-            guard policy.credentialsMayChange else { return Transition(.failed(reason: reason), adding: attempt) }
+        case .notAuthorized(let reason, let hint):
+            guard policy.credentialsMayChange else {
+                return Transition(.failed(reason: reason, hint: hint), adding: attempt)
+            }
             var added = attempt
             added.refused = 1
             return transitionAfterLoss(
-                reason, count: history.refused, immediate: 0, limit: Self.refusedLimit, added, leasedAt, lastAccepted,
-                now)
+                reason, hint: hint, count: history.refused, immediate: 0, limit: Self.refusedLimit, added, leasedAt,
+                lastAccepted, now)
         case .sentBack(let reason):
             var added = attempt
             added.refused = 1
@@ -269,16 +271,17 @@ package struct PushLifeCycle: Sendable, Hashable {
     /// The first `immediate` times, the push is due again at once. After that, the push waits one second, doubling up
     /// to 512 seconds.
     private func transitionAfterLoss(
-        _ reason: String, count: Int, immediate: Int, limit: Int, _ added: PushHistory, _ leasedAt: Timestamp,
+        _ reason: String, hint: String? = nil, count: Int, immediate: Int, limit: Int, _ added: PushHistory,
+        _ leasedAt: Timestamp,
         _ lastAccepted: Timestamp?, _ now: Timestamp
     ) -> Transition {
         let earlierAttempt = leasedAt - .seconds(1 << min(max(count - immediate - 1, 0), Self.longestDelayExponent))
         if count + 1 >= limit, let lastAccepted, lastAccepted >= earlierAttempt {
-            return Transition(.failed(reason: reason), adding: added)
+            return Transition(.failed(reason: reason, hint: hint), adding: added)
         }
         guard count + 1 > immediate else { return Transition(.due(.retry, reason: reason), adding: added) }
         let delay = Duration.seconds(1 << min(count - immediate, Self.longestDelayExponent))
-        return Transition(.waiting(until: now + delay, reason: reason), adding: added)
+        return Transition(.waiting(until: now + delay, reason: reason, hint: hint), adding: added)
     }
 
     /// The longest delay is 2⁹ = 512 seconds, so an operator who corrects a problem sees the effect within minutes.

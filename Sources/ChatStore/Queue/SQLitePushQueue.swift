@@ -256,7 +256,7 @@ package final class SQLitePushQueue: PushQueue {
                 case .due(let next, _):
                     lane = next
                     mustSignal = true
-                case .waiting(let time, _):
+                case .waiting(let time, _, _):
                     index.waits(until: time, app: app)
                     mustSignal = true
                 case .sent, .failed, .expired, .cancelled: break

@@ -69,7 +69,7 @@ struct SettlementWriter {
             try RawStatement(
                 db,
                 """
-                UPDATE push_queue SET state = 'sent', reason = NULL, time_sent = ?, time_settled = ?,
+                UPDATE push_queue SET state = 'sent', reason = NULL, hint = NULL, time_sent = ?, time_settled = ?,
                     attempts = \(Self.bounded("attempts")) + ? \(rows)
                 """, time, time, attempts, first, last
             ).run()
@@ -92,17 +92,17 @@ struct SettlementWriter {
         case .waiting, .due:
             // The push needs a time, because the next process only scans ids above `queue_state.settled_to`, and pushes
             // with a time. If a silence was taken for acceptance, the attempt that it counted is taken back.
-            var (dueAt, attempts) = (now, Int64(added.attempts) - 1)
-            if case .waiting(let until, _) = settlement.transition.result {
-                (dueAt, attempts) = (until, Int64(state == .sent ? 0 : added.attempts))
+            var (dueAt, attempts, hint) = (now, Int64(added.attempts) - 1, String?.none)
+            if case .waiting(let until, _, let given) = settlement.transition.result {
+                (dueAt, attempts, hint) = (until, Int64(state == .sent ? 0 : added.attempts), given)
             }
             try RawStatement(
                 db,
                 """
-                UPDATE push_queue SET state = 'pending', reason = coalesce(?, reason), not_before = ?, time_sent = NULL,
-                    time_settled = NULL, attempts = max(0, \(Self.bounded("attempts")) + ?),
+                UPDATE push_queue SET state = 'pending', reason = coalesce(?, reason), hint = coalesce(?, hint),
+                    not_before = ?, time_sent = NULL, time_settled = NULL, attempts = max(0, \(Self.bounded("attempts")) + ?),
                     unanswered = \(Self.bounded("unanswered")) + ?, refused = \(Self.bounded("refused")) + ? \(rows)
-                """, settlement.transition.reason, dueAt.milliseconds, attempts, unanswered, refused, first, last
+                """, settlement.transition.reason, hint, dueAt.milliseconds, attempts, unanswered, refused, first, last
             ).run()
         }
         return db.changesCount

@@ -148,7 +148,7 @@ struct QueueLeases: Sendable {
             let first = settlement.pushIDs.lowerBound
             switch settlement.transition.result {
             case .due: isDue(from: first, app)
-            case .waiting(let time, _):
+            case .waiting(let time, _, _):
                 for lane in PushLane.allCases {
                     parts[app, default: Part()].lanes[lane.rawValue].waiting
                         .lower(to: Floor(time: time.milliseconds, id: first))

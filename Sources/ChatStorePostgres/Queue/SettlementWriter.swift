@@ -108,10 +108,13 @@ struct SettlementWriter {
             case .pending:
                 """
                 reason = coalesce($6::text, reason), not_before = coalesce($7::bigint, not_before), time_sent = NULL,
-                time_settled = NULL, lease_start = NULL, settled_on = NULL
+                time_settled = NULL, lease_start = NULL, settled_on = NULL, hint = coalesce($8::text, hint)
                 """
             case .sent:
-                "reason = $6::text, time_sent = at($7::bigint), time_settled = at($7::bigint), settled_on = $8::date"
+                """
+                reason = $6::text, time_sent = at($7::bigint), time_settled = at($7::bigint), settled_on = $8::date,
+                hint = NULL
+                """
             case .failed, .expired, .cancelled:
                 """
                 reason = $6::text, time_settled = at($7::bigint), settled_on = $8::date, hint = $9::text,
@@ -139,11 +142,11 @@ struct SettlementWriter {
         case .sent: rest = [.time(now), .text(now.day)]
         case .failed(_, let hint): rest = [.time(now), .text(now.day), .optional(hint)]
         case .expired, .cancelled: rest = [.time(now), .text(now.day), .null]
-        case .waiting(let until, _): rest = [.time(until)]
+        case .waiting(let until, _, let hint): rest = [.time(until), .optional(hint)]
         case .due:
             // The silence that was taken for acceptance counted an attempt. Take it back.
             if state == .sent { attempts = added.attempts - 1 }
-            rest = [.null]
+            rest = [.null, .null]
         }
         return try transaction.rows(
             Self.changeSQL(to: transition.state, from: state),

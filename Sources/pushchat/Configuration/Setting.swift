@@ -3,6 +3,7 @@ import ChatDomain
 import ChatHTTP
 import ChatLog
 import Foundation
+import PushWire
 import WebPushGateway
 
 /// One setting: its names, and how to read, check, show and compare its value. `Root` is the part of the configuration
@@ -394,9 +395,9 @@ extension SettingKind where Value == String {
 
     /// A subject of a VAPID token.
     static var contact: Self {
-        text("a `mailto:` or `https:` URL, for example `mailto:you@example.org`", limit: 255) {
+        text("a `mailto:` or `https:` URL with a host, for example `mailto:you@example.org`", limit: 255) {
             (0x21...0x7E).contains($0.value)
-        }.checked { ($0.hasPrefix("mailto:") && $0.contains("@")) || $0.hasPrefix("https://") }
+        }.checked { VAPIDContact($0) != nil }
     }
 
     /// Returns this kind with one more rule.

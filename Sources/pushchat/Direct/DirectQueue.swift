@@ -100,7 +100,7 @@ final class DirectQueue: PushQueue {
             push.isSettled = true
         case .expired, .cancelled:
             push.isSettled = true
-        case .waiting(let time, _):
+        case .waiting(let time, _, _):
             push.due = time
         case .due:
             push.due = nil

@@ -118,7 +118,7 @@ struct DevicePropertyTests {
                 rows[id]?.history.unanswered += added.unanswered
                 rows[id]?.history.refused += added.refused
                 switch settlement.transition.result {
-                case .waiting(let until, _): rows[id]?.due = until
+                case .waiting(let until, _, _): rows[id]?.due = until
                 case .due: rows[id]?.due = now
                 case .sent, .failed, .expired, .cancelled: rows[id] = nil
                 }

@@ -128,6 +128,16 @@ struct CheckReport {
     private mutating func checkBrowsers(_ configuration: Configuration) {
         do {
             let sender = try BrowserRuntime.sender(configuration, VAPIDKey())
+            if let host = sender.subject.flatMap(VAPIDContact.init)?.privateHost {
+                let source =
+                    configuration.push.contact == nil
+                    ? "http.public_url is also the contact for push services, because push.contact is not set"
+                    : "push.contact is \(sender.subject ?? "")"
+                add(
+                    .warning, "browsers",
+                    "\(source): no public host has the name \(host), so Apple's push service rejects all pushes; "
+                        + "set push.contact to an address of yours")
+            }
             if sender.subject == nil {
                 add(
                     .warning, "browsers",
