@@ -257,7 +257,7 @@ struct PostgresCoreTests {
         #expect(try postgres.inspect().text.contains("no tables yet"))
         try database(fixture).close()
         let found = try postgres.inspect()
-        #expect(found.text.contains("schema version 3, 0 relays, 0 members") && found.problems.isEmpty)
+        #expect(found.text.contains("schema version 4, 0 relays, 0 members") && found.problems.isEmpty)
 
         let other = "\(fixture.database)_ascii"
         try fixture.query("CREATE DATABASE \(other) TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'")

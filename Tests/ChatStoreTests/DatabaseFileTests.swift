@@ -318,7 +318,7 @@ struct DatabaseFileTests {
         #expect(try content() == before)
         _ = try fixture.query(remedy)
         _ = try fixture.open()
-        #expect(try fixture.value("PRAGMA user_version") == 10)
+        #expect(try fixture.value("PRAGMA user_version") == 11)
     }
 
     @Test(
@@ -362,7 +362,7 @@ struct DatabaseFileTests {
         _ = try fixture.open()
         let broken = Schema(version: 12, sql: "", upgrades: [10: "CREATE TABLE second (x)", 11: "NO SQL"])
         #expect(throws: (any Error).self) { try fixture.open(broken) }
-        #expect(try fixture.value("PRAGMA user_version") == 10)
+        #expect(try fixture.value("PRAGMA user_version") == 11)
         #expect(try fixture.value("SELECT count(*) FROM sqlite_schema WHERE name = 'second'") == 0)
     }
 
@@ -429,7 +429,7 @@ struct DatabaseFileTests {
             try FileManager.default.copyItem(atPath: fixture.path + suffix, toPath: copy.path + suffix)
         }
         _ = try copy.open()
-        #expect(try copy.value("PRAGMA user_version") == 10)
+        #expect(try copy.value("PRAGMA user_version") == 11)
         try store.close()
     }
 

@@ -178,9 +178,9 @@ struct CheckReport {
             if configuration.registration == .session, found.credentialsWithoutUser > 0 {
                 add(
                     .warning, "sessions",
-                    "\(found.credentialsWithoutUser) credentials for other apps were made without a session; each gets its "
-                        + "user at its member's next call and otherwise ends after session.credential_lifetime; "
-                        + "`pushchat credential list` shows them, without a user")
+                    "members' credentials for other apps without a user: \(found.credentialsWithoutUser). Each gets its user "
+                        + "at its member's next call, or ends after session.credential_lifetime; `pushchat credential list` "
+                        + "shows them")
             }
             return found.pushesToSend
         } catch {
