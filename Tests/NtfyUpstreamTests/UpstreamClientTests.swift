@@ -10,7 +10,7 @@ struct UpstreamClientTests {
     private static let request = PollRequest(room: 1, alias: RoomAlias(stored: "AbC-_123"), message: 1, attempts: 0)
 
     /// Sends a request to a server whose answer begins with `head`, and continues with a byte now and then, for ever.
-    private static func answer(to head: String) async throws -> UpstreamAnswer {
+    private static func answer(to head: String, within limit: TimeAmount) async throws -> UpstreamAnswer {
         let service = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
             .childChannelInitializer { channel in
                 channel.writeAndFlush(ByteBuffer(string: head), promise: nil)
@@ -24,24 +24,34 @@ struct UpstreamClientTests {
         let server = UpstreamServer(
             url: "http://127.0.0.1:\(service.localAddress?.port ?? 0)", token: nil, baseURL: "https://chat.example.org",
             userAgent: "pushchat/1")
-        let client = UpstreamClient(timeLimit: .milliseconds(500))
+        let client = UpstreamClient(timeLimit: limit)
         let answer = await client.send(request, to: server)
         await client.close()
         try await service.close()
         return answer
     }
 
-    @Test("A body that arrives byte by byte ends at the deadline, and the status is the answer")
-    func body() async throws {
-        #expect(try await Self.answer(to: "HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n") == .accepted)
-        #expect(
-            try await Self.answer(to: "HTTP/1.1 503 Later\r\nRetry-After: 7\r\nContent-Length: 60000\r\n\r\n")
-                == .unavailable("status 503", after: .seconds(7)))
+    @Test(
+        "A body that arrives byte by byte ends at the deadline, and the status is the answer",
+        arguments: [
+            ("HTTP/1.1 200 OK\r\n", .accepted),
+            ("HTTP/1.1 503 Later\r\nRetry-After: 7\r\n", .unavailable("status 503", after: .seconds(7))),
+        ] as [(String, UpstreamAnswer)])
+    func body(head: String, expected: UpstreamAnswer) async throws {
+        // On a busy machine, the head may be late, too.
+        for limit in [500, 4000, 20_000] as [Int64]
+        where try await Self.answer(to: head + "Content-Length: 60000\r\n\r\n", within: .milliseconds(limit))
+            == expected
+        {
+            return
+        }
+        Issue.record("no answer is \(expected)")
     }
 
     @Test("A head that arrives byte by byte ends at the deadline")
     func head() async throws {
-        guard case .unavailable = try await Self.answer(to: "HTTP/1.1 200 OK\r\nX-Long: ") else {
+        let answer = try await Self.answer(to: "HTTP/1.1 200 OK\r\nX-Long: ", within: .milliseconds(500))
+        guard case .unavailable = answer else {
             Issue.record("a head without an end is an answer")
             return
         }
