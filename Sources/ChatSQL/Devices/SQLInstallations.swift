@@ -20,8 +20,12 @@ extension SQLTransaction {
     }
 
     /// Makes one device of those that have both forms of this address, before it registers.
-    package func mergeForms(of token: DeviceToken, app: AppName) throws {
-        for name in try devicesWithOtherForm([(token, app)]) { try mergeForms(of: name) }
+    /// - Returns: Whether the device was known by the other form.
+    @discardableResult
+    package func mergeForms(of token: DeviceToken, app: AppName) throws -> Bool {
+        let names = try devicesWithOtherForm([(token, app)])
+        for name in names { try mergeForms(of: name) }
+        return !names.isEmpty
     }
 
     /// Makes one device of all devices that have the other form of this address, and of the one that has this form.

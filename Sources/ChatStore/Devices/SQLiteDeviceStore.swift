@@ -22,9 +22,9 @@ package struct SQLiteDeviceStore: SQLDeviceStore {
         return try await database.writer.perform { [edit] db in
             // Another request may have registered it in the meantime.
             let transaction = SQLiteTransaction(db)
-            try transaction.mergeForms(of: request.token, app: app)
+            let hasNewForm = try transaction.mergeForms(of: request.token, app: app)
             let known = try transaction.knownDevices([name])[name]
-            if let known, known.isUnchanged(by: edit, at: now) { return .unchanged }
+            if let known, !hasNewForm, known.isUnchanged(by: edit, at: now) { return .unchanged }
             try Self.setRegistered(
                 token, app: app, now: database.now(), says: settings().keepsUsage ? edit.client : nil, db)
             if let device = try known ?? transaction.knownDevices([name])[name] {

@@ -140,7 +140,7 @@ private struct Registration: Sendable {
     static func write(
         _ requests: [Registration], _ transaction: PostgresTransaction
     ) throws -> [Result<DeviceRegistration, ChatError>] {
-        try mergeForms(of: requests, transaction)
+        var newForms = try mergeForms(of: requests, transaction)
         var answers: [DeviceRegistration] = Array(repeating: .unchanged, count: requests.count)
         var rest = Array(requests.indices)
         while !rest.isEmpty {
@@ -148,31 +148,37 @@ private struct Registration: Sendable {
             let round = rest.filter { names.insert(requests[$0].name).inserted }
             let done = Set(round)
             rest.removeAll(where: done.contains)
-            for (index, answer) in zip(round, try writeRound(round.map { requests[$0] }, transaction)) {
+            for (index, answer) in zip(round, try writeRound(round.map { requests[$0] }, newForms, transaction)) {
                 answers[index] = answer
             }
+            newForms = []
         }
         return answers.map { .success($0) }
     }
 
     /// Makes one device of those that are known by the other form of their address.
-    private static func mergeForms(of requests: [Registration], _ transaction: PostgresTransaction) throws {
+    /// - Returns: The devices that were known by the other form.
+    private static func mergeForms(
+        of requests: [Registration], _ transaction: PostgresTransaction
+    ) throws -> Set<DeviceName> {
         let devices = requests.map { (token: $0.token, app: AppName($0.name.app)) }
         let names = try transaction.devicesWithOtherForm(devices)
-        guard !names.isEmpty else { return }
         transaction.lock(names.map { RoomLock.device(of: $0.token) })
         for name in names.sorted() { try transaction.mergeForms(of: name) }
+        return names
     }
 
     /// Processes registrations of different devices.
+    /// - Parameter newForms: Devices whose address has just changed.
     private static func writeRound(
-        _ requests: [Registration], _ transaction: PostgresTransaction
+        _ requests: [Registration], _ newForms: Set<DeviceName>, _ transaction: PostgresTransaction
     ) throws -> [DeviceRegistration] {
         // Other transactions may have registered them since the first read.
         var known = try transaction.knownDevices(requests.map(\.name), transaction.dialect.locked("d"))
         let answers = requests.map { request -> DeviceRegistration in
             guard let device = known[request.name] else { return .created }
-            return device.isUnchanged(by: request.edit, at: request.now) ? .unchanged : .refreshed
+            return !newForms.contains(request.name) && device.isUnchanged(by: request.edit, at: request.now)
+                ? .unchanged : .refreshed
         }
         let changing = zip(requests, answers).filter { $1 != .unchanged }.map(\.0)
         for keepsUsage in [true, false] {

@@ -4,7 +4,7 @@ import json
 from selenium.webdriver.common.keys import Keys
 
 from checks import check, until
-from pages.helper import SANDBOX, accessible, browser, click, control, find, form, picture, quiet, texts
+from pages.helper import SANDBOX, accessible, browser, click, control, find, fits, form, picture, quiet, texts
 
 SELECTED = "return [...document.querySelectorAll('.banner')].findIndex((each) => each.getAttribute('aria-current') === 'true')"
 # Shows the preview of a notification, and returns its texts.
