@@ -34,8 +34,11 @@ extension DatabaseCopy {
     static func requireUnchanged(_ copy: String) throws -> Bool {
         let file = checksumFile(of: copy)
         guard access(file, F_OK) == 0 else { return false }
-        guard let line = try? String(contentsOfFile: file, encoding: .utf8) else {
-            throw DatabaseFile.Unusable(description: "\(file) cannot be read")
+        let line: String
+        do {
+            line = try String(contentsOfFile: file, encoding: .utf8)
+        } catch {
+            throw DatabaseFile.Unusable(description: "\(file) cannot be read: \(error.localizedDescription)")
         }
         guard line.split(separator: " ").first.map(String.init) == (try sha256(of: copy)) else {
             throw DatabaseFile.Unusable(
