@@ -54,7 +54,7 @@ package struct Dispatcher: Service {
 
     package func run() async throws {
         let signal = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
-        // Ends when a task ends that should run until the shutdown. The dispatcher then ends, too.
+        // Ends when a task ends that should run until the shutdown. This also ends the dispatcher.
         let (running, end) = AsyncStream.makeStream(of: Never.self)
         await withTaskGroup(of: Void.self) { group in
             group.addTask {

@@ -1,8 +1,8 @@
 package import Crypto
 import Foundation
 
-/// The blocks of a PEM text (RFC 7468). Reads the forms in which people copy keys: with any line ends, all on one line,
-/// with `\n` in place of line ends as in JSON and environments, and with text between the blocks.
+/// The blocks of a PEM text (RFC 7468). Reads the forms in which people copy keys: with any line ends or all on one
+/// line, with `\n` in place of line ends as in JSON, and with text between the blocks.
 package struct PEM {
     package struct Block: Sendable, Hashable {
         package let label: String

@@ -75,7 +75,7 @@ package struct WebFile: Sendable {
         return Response(status: .ok, headers: headers, body: ResponseBody(byteBuffer: compressed ?? body))
     }
 
-    /// Returns a redirect in the form of a relative address: a proxy may serve this server below a path of its own.
+    /// Returns a redirect in the form of a relative address: a proxy may serve this server below a path.
     private static func redirect(to path: String, from wrong: String) -> Response {
         let address = root(from: wrong) + path.dropFirst()
         return Response(status: .permanentRedirect, headers: [.location: address, .cacheControl: "no-cache"])

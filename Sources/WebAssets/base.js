@@ -3,7 +3,7 @@
 
 const byId = (id) => document.getElementById(id);
 
-// The address of the relay's root. A proxy may serve the relay below a path of its own, such as `/chat/`.
+// The address of the relay's root. A proxy may serve the relay below a path, such as `/chat/`.
 const root = new URL(".", document.currentScript.src);
 
 // Returns the address of a path of the relay, such as `/v1/stats`.

@@ -97,7 +97,7 @@ struct FieldTests {
     }
 
     @Test(
-        "Characters that nobody sees are removed at the ends of names, and joiners stay where a script needs them",
+        "Invisible characters are removed at the ends of names, and joiners stay where a script needs them",
         arguments: [
             ("\u{200B}Ann\u{2800}\u{FEFF}", "Ann"), ("\u{A0}Ann\u{200D}\u{FE0F}", "Ann"), ("e\u{301}\u{AD}", "\u{E9}"),
             ("❤\u{FE0F}", "❤\u{FE0F}"), ("1\u{FE0F}\u{20E3}", "1\u{FE0F}\u{20E3}"), ("👩\u{200D}💻", "👩\u{200D}💻"),
@@ -110,7 +110,7 @@ struct FieldTests {
     }
 
     @Test(
-        "Names and texts that nobody sees are refused, and a member keeps such a name",
+        "Invisible names and texts are refused, and a member keeps such a name",
         arguments: ["\u{200B}", "\u{2800}\u{2800}", "\u{3164}", "\u{AD}", "\u{A0}", "\u{202E}", "\u{FE0F}\u{200D}"])
     func invisible(text: String) throws {
         let name = #expect(throws: ChatError.self) { try Nickname(parsing: text) }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import ChatHTTP
 
-@Suite("Names and codes that nobody sees")
+@Suite("Invisible names and codes")
 struct InvisibleTextTests {
     private static func join(name: String, code: String = "kitchen", isMember: Bool = false) async throws -> (
         TestResponse, JoinRequest?

@@ -349,7 +349,7 @@ private struct KeyOnly: SubscriptionReader {
 }
 
 extension String {
-    /// The addresses in a page, without those of its own parts.
+    /// The addresses in a page, without those of parts of the page.
     fileprivate var addresses: [String] {
         ["href", "src", "action"].flatMap { components(between: " \($0)=\"", and: "\"") }
             .filter { !$0.isEmpty && !$0.hasPrefix("#") }

@@ -373,7 +373,7 @@ struct PostingTests {
     }
 
     @Test(
-        "ntfy: a click may also call, write or show a place, and what is not kept is named",
+        "ntfy: a click may also call, write or show a place, and the response names the rest",
         arguments: [
             ("click=tel:%2B4930123", "tel:+4930123", nil), ("click=mailto:a@example.org", "mailto:a@example.org", nil),
             ("click=geo:52.5,13.4", "geo:52.5,13.4", nil), ("click=javascript:1", nil, ["click"]),

@@ -38,7 +38,7 @@ struct UpstreamClientTests {
             ("HTTP/1.1 503 Later\r\nRetry-After: 7\r\n", .unavailable("status 503", after: .seconds(7))),
         ] as [(String, UpstreamAnswer)])
     func body(head: String, expected: UpstreamAnswer) async throws {
-        // On a busy machine, the head may be late, too.
+        // On a busy machine, the head may be late as well.
         for limit in [500, 4000, 20_000] as [Int64]
         where try await Self.answer(to: head + "Content-Length: 60000\r\n\r\n", within: .milliseconds(limit))
             == expected

@@ -73,7 +73,7 @@ struct RoomPortTests {
     // MARK: - History
 
     @Test(
-        "A code with characters at its ends that nobody sees names the visible room, unless its own room exists",
+        "A code with invisible characters at its ends names the visible room, unless its own room exists",
         arguments: StoreKind.allCases)
     func invisibleEnds(kind: StoreKind) async throws {
         let store = try await kind.make()

@@ -9,7 +9,7 @@ import Testing
 enum StoreKind: CaseIterable, Sendable {
     case sqlite, postgres
 
-    /// - Parameter credentialLifetime: As of a relay that needs sessions.
+    /// - Parameter credentialLifetime: The lifetime of credentials for a relay that needs sessions.
     func make(credentialLifetime: Duration? = nil) async throws -> TestedStore {
         switch self {
         case .postgres:

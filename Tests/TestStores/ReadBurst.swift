@@ -5,7 +5,7 @@ import Dispatch
 /// The results of a burst of long reads, while the first one is stuck.
 package struct ReadBurst: Sendable, Hashable {
     package var refused = 0
-    /// Whether a short read and a long one of another kind ended meanwhile.
+    /// Whether a short read and a long one of another kind ended during the burst.
     package var othersEnded = false
     /// The number of reads of the burst that ended when the first one had.
     package var ended = 0

@@ -14,9 +14,9 @@ extension JSONValue {
     /// Reads one value with nothing after it. As strict as the gateways: duplicate names in an object, lone surrogates
     /// and invalid UTF-8 are errors.
     ///
-    /// - Parameter isLenient: Whether to read careless JSON as servers written in Go do: U+FFFD replaces lone surrogates
-    ///   and invalid UTF-8, the last of several members with one name counts, and text after the value is ignored. A
-    ///   byte order mark is ignored, too.
+    /// - Parameter isLenient: Whether to read careless JSON as servers written in Go do. U+FFFD replaces lone surrogates
+    ///   and invalid UTF-8. The last of several members with one name counts. A byte order mark, and text after the
+    ///   value, are ignored.
     package init(parsing bytes: some Collection<UInt8>, isLenient: Bool = false) throws(Malformed) {
         var reader = JSONReader(bytes, isLenient: isLenient)
         self = try reader.document()
@@ -221,7 +221,7 @@ private struct JSONReader {
             }
             if let scalar = Unicode.Scalar(code) { return Array(String(Character(scalar)).utf8) }
             guard isLenient else { throw malformed("half of a surrogate pair", at: start) }
-            // The escape that follows is a character of its own.
+            // The escape that follows is another character.
             position = end
             return Array("\u{FFFD}".utf8)
         default: throw malformed("unknown escape", at: start)

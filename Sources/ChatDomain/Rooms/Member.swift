@@ -90,7 +90,7 @@ package struct Nickname: Sendable, Hashable {
 /// The word that names a room. Anyone who knows it can join.
 ///
 /// Codes are compared byte by byte in composed form (NFC). So `é` typed on two keyboards is one room, but `Secret` and
-/// `secret` are two. ``RoomRecords/room(named:)`` removes what nobody sees at the ends of a code.
+/// `secret` are two. ``RoomRecords/room(named:)`` removes invisible characters at the ends of a code.
 package struct SecretCode: Sendable, Hashable {
     package static let longest = 255
 

@@ -32,7 +32,7 @@ package struct MessageExtras: Sendable, Hashable {
     /// The maximum number of bytes of a sound's name.
     package static let longestSound = 64
 
-    /// What a message may also open beside a page: a call, a letter, a place.
+    /// Addresses that a message may open beside a page: a call, a letter, a place.
     private static let otherLinks = ["tel:", "mailto:", "geo:"]
 
     /// Whether a click on a message can open the text.

@@ -91,7 +91,7 @@ struct ChatAPI: Sendable {
         return Responses.ok(asJSON: call.wantsJSON)
     }
 
-    /// Refuses a newcomer whose name nobody sees. A member with such a name keeps it.
+    /// Refuses a newcomer whose name is invisible. A member with such a name keeps it.
     private func requireMember(_ member: MemberID) async throws(ChatError) {
         do throws(ChatError) {
             _ = try await environment.stores.feed.position(of: member)

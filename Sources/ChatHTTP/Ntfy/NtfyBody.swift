@@ -11,7 +11,7 @@ struct NtfyBody: Sendable {
         (self.text, self.hasFile) = (text, hasFile)
     }
 
-    /// Reads the body of a request. It is a file if the sender gives its name beside a message, or if it is no text.
+    /// Reads the body of a request. It is a file if the sender gives its name beside a message, or if it is not text.
     init(_ request: Request, _ parameters: NtfyParameters) async throws {
         guard request.headers.first(.contentEncoding) == nil else {
             throw ChatError.unsupported("The body must not have a Content-Encoding")
@@ -34,7 +34,7 @@ struct NtfyBody: Sendable {
         "A file was sent, which this relay does not keep" + (name.map { ": \($0)" } ?? "")
     }
 
-    /// Returns the text of a body, or of its start. `nil` if it is no text.
+    /// Returns the text of a body, or of its start. `nil` if it is not text.
     private static func text(_ bytes: [UInt8], isWhole: Bool, _ charset: Charset) -> String? {
         guard !bytes.contains(0) else { return nil }
         // The start may end within a character, which has up to 4 bytes.

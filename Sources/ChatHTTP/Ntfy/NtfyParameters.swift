@@ -109,7 +109,7 @@ struct NtfyParameters: Sendable {
     static let members = Set(["topic"] + (inJSON + notKept).map(\.rawValue))
 
     /// Adds the values of a message in JSON, which take precedence over headers and the query. As on an ntfy server, an
-    /// empty text and the priority 0 are no value.
+    /// empty text and the priority 0 count as absent.
     mutating func add(_ document: JSONObject) throws(ChatError) {
         for name in Self.inJSON {
             guard let value = document[name.rawValue], value != .null else { continue }

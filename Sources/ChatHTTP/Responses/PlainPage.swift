@@ -1,7 +1,7 @@
 import NIOCore
 import WebAssets
 
-/// A page without scripts. Its addresses are relative, because a proxy may serve the relay below a path of its own.
+/// A page without scripts. Its addresses are relative, because a proxy may serve the relay below a path.
 struct PlainPage: Sendable {
     private let text: String
 

@@ -5,7 +5,7 @@ importScripts("texts.js", "texts-en.js", "texts-de.js");
 
 // The address of the chat page, which is the relay's root.
 const root = new URL("./", location);
-// Servers below other paths of the same origin have caches of their own.
+// Servers below other paths of the same origin have other caches.
 const own = root.pathname === "/" ? "" : root.pathname;
 const version = own + "{{version}}";
 const shell = [

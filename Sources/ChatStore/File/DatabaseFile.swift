@@ -230,7 +230,7 @@ package struct DatabaseFile: Sendable {
         Unusable(description: "\(path) is a database of another program; \(advice)")
     }
 
-    /// What to do about a wrong file.
+    /// The advice to a user who named a wrong file.
     private var advice: String {
         isArgument ? "name a relay's file, or a copy of it" : "name the relay's file with --database or database.path"
     }

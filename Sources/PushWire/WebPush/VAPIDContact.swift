@@ -5,8 +5,8 @@ package struct VAPIDContact: Sendable, Hashable {
     /// The hosts: one for `https:`, and one for each address of `mailto:`.
     package let hosts: [String]
 
-    /// The last labels that no name in the public DNS has: RFC 6761, RFC 6762, RFC 7686, RFC 9476, ICANN's `internal`,
-    /// and names that ICANN does not delegate because private networks use them.
+    /// The last labels that no name in the public DNS has (RFC 6761, RFC 6762, RFC 7686, RFC 9476, ICANN's `internal`).
+    /// The others are names that ICANN does not delegate because private networks use them.
     private static let privateNames: Set<Substring> = [
         "localhost", "local", "invalid", "test", "example", "onion", "alt", "internal", "intranet", "lan", "home",
         "corp", "localdomain",

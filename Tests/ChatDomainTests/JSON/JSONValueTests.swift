@@ -34,7 +34,7 @@ struct JSONValueTests {
     }
 
     @Test(
-        "A lenient reader substitutes what has no meaning, and still rejects what is no JSON",
+        "A lenient reader substitutes what has no meaning, and still rejects other texts",
         arguments: [
             (#""\ud800""#, #""\u{FFFD}""#), (#""\udc00x""#, #""\u{FFFD}x""#), (#""\ud800\u0041""#, #""\u{FFFD}A""#),
             (#""\ud800\ud83d\ude00""#, #""\u{FFFD}😀""#), (#""\ud83d\ude00""#, #""😀""#), ("\u{FEFF}1", "1"),

@@ -29,7 +29,7 @@ struct VitalServicesTests {
         case first, last
         /// Beside services that stop at the same moment.
         case concurrent
-        /// In a group of its own, as the services of an app are.
+        /// In a nested group, as the services of an app are.
         case nested
     }
 
