@@ -125,10 +125,14 @@ package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore
                     ORDER BY m.message_id DESC LIMIT 1 OFFSET $2)
                 """, [.text(topic.text), .int(UnifiedPushLimits.messagesPerTopic - 1)])
             let (column, id) = owner.column
-            let waiting = try Self.waiting(
-                "WHERE topic IN (SELECT t.topic FROM unifiedpush_topics t WHERE t.\(column) = $1)", [.int(id)],
-                transaction)
-            guard waiting + Int64(size) <= UnifiedPushLimits.bytesPerOwner else { return .full }
+            // A subquery for each topic, because PostgreSQL would read the whole table for a join.
+            let ofOwner = try transaction.row(
+                """
+                SELECT CAST(coalesce(sum(
+                    (SELECT coalesce(sum(m.size), 0) FROM unifiedpush_messages m WHERE m.topic = t.topic)), 0) AS bigint)
+                FROM unifiedpush_topics t WHERE t.\(column) = $1
+                """, [.int(id)])
+            guard let ofOwner, try ofOwner.int(0) + Int64(size) <= UnifiedPushLimits.bytesPerOwner else { return .full }
             let message = try transaction.nextMessageID()
             try transaction.run(
                 """
@@ -177,7 +181,10 @@ package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore
     private func reserve(_ size: Int) async throws(ChatError) -> Bool {
         if waiting.withLock({ $0.isDue(at: database.now()) }) {
             do throws(ChatError) {
-                let bytes = try await database.read { try Self.waiting("", [], $0) }
+                let bytes = try await database.read { transaction in
+                    let sum = "SELECT CAST(coalesce(sum(size), 0) AS bigint) FROM unifiedpush_messages"
+                    return try transaction.row(sum)?.int(0) ?? 0
+                }
                 waiting.withLock { $0.bytes = bytes }
             } catch {
                 waiting.withLock { $0.countedAt = nil }
@@ -185,14 +192,6 @@ package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore
             }
         }
         return waiting.withLock { $0.reserve(size) }
-    }
-
-    /// Returns the bytes of pushes that wait.
-    private static func waiting(
-        _ condition: String, _ values: [SQLValue], _ transaction: Database.Transaction
-    ) throws -> Int64 {
-        let sum = "SELECT CAST(coalesce(sum(size), 0) AS bigint) FROM unifiedpush_messages"
-        return try transaction.row("\(sum) \(condition)", values)?.int(0) ?? 0
     }
 
     package func messages(
