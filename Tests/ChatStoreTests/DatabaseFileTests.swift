@@ -360,7 +360,7 @@ struct DatabaseFileTests {
     @Test("An upgrade that fails leaves the old version unchanged")
     func failedUpgrade() throws {
         _ = try fixture.open()
-        let broken = Schema(version: 12, sql: "", upgrades: [10: "CREATE TABLE second (x)", 11: "NO SQL"])
+        let broken = Schema(version: 13, sql: "", upgrades: [11: "CREATE TABLE second (x)", 12: "NO SQL"])
         #expect(throws: (any Error).self) { try fixture.open(broken) }
         #expect(try fixture.value("PRAGMA user_version") == 11)
         #expect(try fixture.value("SELECT count(*) FROM sqlite_schema WHERE name = 'second'") == 0)
