@@ -37,29 +37,32 @@ struct ControlAPITests {
         }
     }
 
-    @Test(
-        "A call refuses names that it does not know, and names that appear twice",
-        arguments: [
-            (
-                .get, "/notifications?wiat=1s",
-                "wiat: unknown name; must be one of answer, count, limit, protocol, since"
-            ),
-            (.get, "/notifications?since=0&since=1", "since: must not appear twice"),
-            (.get, "/notifications?Since=1", "Since: unknown name"), (.get, "/devices?token=aa", "token: unknown name"),
-            (.delete, "/notifications?token=aa", "token: unknown name; this call has no query"),
-            (.get, "/stats?x", "x: unknown name; this call has no query"),
-            (.get, "/faults?since=0", "since: unknown name"),
-            (.delete, "/faults?protocol=binary", "protocol: unknown name"),
-            (.get, "/credentials?a=b", "a: unknown name"),
-            (.get, "/browsers?host=x", "host: unknown name"), (.get, "/channels?topic=x", "topic: unknown name"),
-            (.get, "/installations?kind=fid", "kind: unknown name"), (.get, "/activities?x=1", "x: unknown name"),
-            (.delete, "/devices/aa?topic=x", "topic: unknown name"), (.delete, "/browsers/1?x=1", "x: unknown name"),
-        ] as [(HTTPRequest.Method, String, String)])
-    func unknownNames(method: HTTPRequest.Method, path: String, text: String) async throws {
+    /// Calls, and the beginning of their errors.
+    private static let unknownNames: [(HTTPRequest.Method, String, String)] = [
+        (
+            .get, "/notifications?wiat=1s",
+            "wiat: unknown name; must be one of answer, count, limit, protocol, since"
+        ),
+        (.get, "/notifications?since=0&since=1", "since: must not appear twice"),
+        (.get, "/notifications?Since=1", "Since: unknown name"), (.get, "/devices?token=aa", "token: unknown name"),
+        (.delete, "/notifications?token=aa", "token: unknown name; this call has no query"),
+        (.get, "/stats?x", "x: unknown name; this call has no query"),
+        (.get, "/faults?since=0", "since: unknown name"),
+        (.delete, "/faults?protocol=binary", "protocol: unknown name"),
+        (.get, "/credentials?a=b", "a: unknown name"),
+        (.get, "/browsers?host=x", "host: unknown name"), (.get, "/channels?topic=x", "topic: unknown name"),
+        (.get, "/installations?kind=fid", "kind: unknown name"), (.get, "/activities?x=1", "x: unknown name"),
+        (.delete, "/devices/aa?topic=x", "topic: unknown name"), (.delete, "/browsers/1?x=1", "x: unknown name"),
+    ]
+
+    @Test("A call refuses names that it does not know, and names that appear twice")
+    func unknownNames() async throws {
         try await TestSandbox.with { sandbox in
-            let answer = try await sandbox.control(method, path)
-            #expect(answer.status == 400)
-            #expect(try error(answer).hasPrefix(text), "\(answer.body)")
+            for (method, path, text) in Self.unknownNames {
+                let answer = try await sandbox.control(method, path)
+                #expect(answer.status == 400)
+                #expect(try error(answer).hasPrefix(text), "\(answer.body)")
+            }
         }
     }
 
