@@ -11,7 +11,8 @@ struct InvisibleTextTests {
         TestResponse, JoinRequest?
     ) {
         let feed = FakeFeed()
-        if isMember { feed.join(try Sample.member, SecretCode(stored: "kitchen")) }
+        feed.join(try Sample.member, SecretCode(stored: "kitchen"))
+        if !isMember { feed.leave(try Sample.member) }
         let relay = Relay(ScriptedStore(join: { false }, feed: feed))
         func escaped(_ text: String) -> String { text.utf8.map { "%" + Hex.text([$0]) }.joined() }
         let answer = try await relay.form(
