@@ -112,8 +112,9 @@ extension WebPushRefusal {
             var response: Response
             switch form {
             case .mozilla:
+                let error = HTTPResponseStatus(statusCode: status).reasonPhrase
                 response = try .json(
-                    Body(code: status, errno: errno, error: code.reasonPhrase, message: message), status: code)
+                    Body(code: status, errno: errno, error: error, message: message), status: code)
             case .apple(let reason): response = try .json(["reason": reason], status: code)
             case .windows(let description):
                 response = Response(
