@@ -31,7 +31,7 @@ struct FolderTests {
             "JSON": "Base",
             "Rooms": "Base JSON",
             "Push": "Base Devices JSON Rooms",
-            "Access": "Base JSON Rooms Push",
+            "Access": "Base Devices JSON Rooms Push",
             "Ports": "Base Devices Rooms Push Access",
             "Store": "Base Devices JSON Rooms Push Ports",
         ],

@@ -44,13 +44,14 @@ struct Route: Sendable {
         self.handler = handler
     }
 
-    /// The prefix of the paths for ntfy's clients.
+    /// The prefixes of the paths for ntfy's and Gotify's clients.
     static let ntfyPrefix = "/ntfy"
+    static let gotifyPrefix = "/gotify"
 
     /// Whether the route is for ntfy's clients. Pages of other sites may call it with a credential.
     var isOfNtfy: Bool { path == Self.ntfyPrefix || path.hasPrefix(Self.ntfyPrefix + "/") }
 
     /// Whether the route is for clients of another server. Their users type the server's address, often with a slash at
     /// the end, and the clients then send `//`.
-    var isOfForeignClients: Bool { isOfNtfy || path.hasPrefix(GotifyAPI.prefix + "/") }
+    var isOfForeignClients: Bool { isOfNtfy || path.hasPrefix(Self.gotifyPrefix + "/") }
 }

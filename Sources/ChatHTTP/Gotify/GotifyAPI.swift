@@ -10,9 +10,7 @@ struct GotifyAPI: Sendable {
     let posting: PostingAPI
     let streams: StreamOpener
 
-    /// The prefix of the paths.
-    static let prefix = "/gotify"
-    /// The first names of the paths below ``prefix``. With `http.gotify_at_root`, they also exist at the root.
+    /// The first names of the paths below ``Route/gotifyPrefix``. With `http.gotify_at_root`, they also exist at the root.
     static let rootNames: Set = [
         "version", "gotifyinfo", "health", "current", "client", "application", "message", "stream", "static",
     ]
@@ -43,11 +41,12 @@ struct GotifyAPI: Sendable {
             _ handler: @escaping ChatContext.Handler
         ) -> Route {
             Route(
-                method, Self.prefix + path, .client(scope), credential: Self.credential, servesHead: servesHead, handler
+                method, Route.gotifyPrefix + path, .client(scope), credential: Self.credential, servesHead: servesHead,
+                handler
             )
         }
         func open(_ path: String, _ handler: @escaping ChatContext.Handler) -> Route {
-            Route(.get, Self.prefix + path, .anyone, handler)
+            Route(.get, Route.gotifyPrefix + path, .anyone, handler)
         }
         return [
             open("/version", version),

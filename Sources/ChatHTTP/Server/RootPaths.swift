@@ -23,7 +23,7 @@ enum RootPaths {
         if settings.ntfy.unifiedPush, request.uri.path == UnifiedPushAPI.matrixPath { return Route.ntfyPrefix }
         guard settings.gotifyAtRoot || settings.ntfyAtRoot else { return nil }
         let first = request.uri.path.drop { $0 == "/" }.prefix { $0 != "/" }
-        if settings.gotifyAtRoot, GotifyAPI.rootNames.contains(String(first)) { return GotifyAPI.prefix }
+        if settings.gotifyAtRoot, GotifyAPI.rootNames.contains(String(first)) { return Route.gotifyPrefix }
         return settings.ntfyAtRoot && NtfyAPI.servesAtRoot(request, ownNames: ownNames) ? Route.ntfyPrefix : nil
     }
 }
