@@ -193,7 +193,7 @@ struct MessagesTests {
         arguments: [
             ("cmd=message", "Missing udid"), ("cmd=message&udid=\(Sample.udid)", "Missing text"),
             ("cmd=message&udid=\(Sample.udid)&text=+", "Invalid text: must not be empty"),
-            ("cmd=message&udid=\(Sample.udid)&text=a%09b", "Invalid text"), ("cmd=messages", "Missing udid"),
+            ("cmd=message&udid=\(Sample.udid)&text=a%07b", "Invalid text"), ("cmd=messages", "Missing udid"),
         ])
     func firstError(form: String, error: String) async throws {
         let answer = try await Relay().form(form)

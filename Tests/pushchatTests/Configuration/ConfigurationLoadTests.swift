@@ -123,6 +123,7 @@ import Testing
               jwks: app.key
               audience: pushchat
               issuer: https://example.com
+              credential_lifetime: 2 weeks
             ntfy:
               base_url: https://chat.example.org/ntfy/
               upstream: https://ntfy.sh
@@ -200,7 +201,8 @@ import Testing
             configuration.session
                 == .init(
                     secret: Secret("0123456789abcdef0123456789abcdef"), key: folder.path + "/app.key",
-                    keySet: folder.path + "/app.key", audience: "pushchat", issuer: "https://example.com"))
+                    keySet: folder.path + "/app.key", audience: "pushchat", issuer: "https://example.com",
+                    credentialLifetime: .seconds(14 * 86_400)))
         #expect(
             configuration.ntfy
                 == .init(

@@ -24,7 +24,7 @@ import Testing
             "feedback_interval": "off", "passphrase": "abc", "key_id": "A1", "team_id": "B2", "settle": "2s",
             "answer_timeout": "5s", "registration": "session",
             "session.secret": "0123456789012345678901234567890123456789", "session.audience": "a",
-            "session.issuer": "b",
+            "session.issuer": "b", "session.credential_lifetime": "1d",
             "command": "1", "connections": "3", "payload_limit": "256", "push.text_limit": "200",
             "messages.retention": "1h", "messages.history": "all", "queue.retention": "1h",
             "moderation.retention": "1h",
