@@ -16,8 +16,8 @@ function languageOf(locale) {
   return locale.split("-")[0].toLowerCase();
 }
 
-// Characters that override the direction of others, or end an isolation. A page shows none of them within names.
-const directions = /[\u202a-\u202e\u2066-\u2069]/g;
+// Characters that override the direction of others, end an isolation, or break a line. A page shows none of them within names.
+const directions = /[\u2028-\u202e\u2066-\u2069]/g;
 const rightToLeft = /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}\u200f]/u;
 
 // Returns a name as people may see it: without characters that change the direction of what is around it.

@@ -104,6 +104,7 @@ struct FieldTests {
             ("می\u{200C}خواهم", "می\u{200C}خواهم"), ("ه\u{200D}", "ه\u{200D}"), ("葛\u{E0100}", "葛\u{E0100}"),
             ("🏴\u{E0067}\u{E007F}", "🏴\u{E0067}\u{E007F}"), ("\u{202E}margorp\u{202C}", "margorp"),
             ("a\u{2067}b\u{2069}c", "abc"), ("שלום\u{200F}", "שלום"), ("Bob:\u{202E} x", "Bob:x"),
+            ("Ann\u{2028}Bob\u{2029}", "AnnBob"),
         ])
     func visible(name: String, expected: String) throws {
         #expect(try Array(Nickname(parsing: name).text.unicodeScalars) == Array(expected.unicodeScalars))

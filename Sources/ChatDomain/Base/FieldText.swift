@@ -57,15 +57,16 @@ package enum FieldText {
         }
     }
 
-    /// Removes the characters that override or isolate the direction of writing. In a name, they change the order of the
-    /// text around it: the badge `program` becomes `margorp`.
+    /// Removes the characters that override or isolate the direction of writing, and the separators of lines and
+    /// paragraphs. In a name, the former change the order of the text around it: the badge `program` becomes `margorp`.
+    /// The latter let a name show a second line, which looks like another member's message.
     package static func withoutDirections(_ text: String) -> String {
         // Each of them begins with this byte.
         guard text.utf8.contains(0xE2) else { return text }
         return String(
             String.UnicodeScalarView(
                 text.unicodeScalars.filter {
-                    !(0x202A...0x202E).contains($0.value) && !(0x2066...0x2069).contains($0.value)
+                    !(0x2028...0x202E).contains($0.value) && !(0x2066...0x2069).contains($0.value)
                 }))
     }
 
