@@ -12,7 +12,7 @@ from pages.helper import (
 
 MARKUP = [
     "<script>document.title='hacked'</script>", "<img src=x onerror=\"document.title='hacked'\">", "\"><svg onload=alert(1)>",
-    "javascript:alert(1)", "&lt;b&gt;", "{{constructor.constructor('alert(1)')()}}", "\u202eevil\u202c ok", "\u2066\u200f",
+    "javascript:alert(1)", "&lt;b&gt;", "{{constructor.constructor('alert(1)')()}}", "\u202eevil\u202c ok", "\u2066\u200fok",
     "\U0001f469\u200d\U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea", "a" + "\u0301" * 94, "line\nline", "<!--", "]]>",
 ]
 

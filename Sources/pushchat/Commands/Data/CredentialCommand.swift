@@ -27,16 +27,16 @@ struct CredentialCommand: AsyncParsableCommand {
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         func run() async throws {
-            let header = ["ID", "NAME", "MEMBER", "USER", "TOKEN", "ROOM", "CREATED", "LAST USED", "FROM"]
+            let header = ["ID", "NAME", "MEMBER", "TOKEN", "ROOM", "CREATED", "LAST USED", "FROM", "USER"]
             let code = try parsedRoom()
             try await options.withStores { stores in
                 try await list.print(header, json: json) { credential in
                     [
                         credential["id"]?.integer.map(String.init) ?? "", credential["name"]?.text ?? "",
-                        credential["nickname"]?.text ?? "", credential["user_reference"]?.text ?? "",
-                        credential["token"]?.text ?? "",
+                        credential["nickname"]?.text ?? "", credential["token"]?.text ?? "",
                         credential["room"]?.text ?? "", credential["created_at"]?.text ?? "",
                         credential["last_used_at"]?.text ?? "", credential["last_used_from"]?.text ?? "",
+                        credential["user_reference"]?.text ?? "",
                     ]
                 } page: { cursor, size in
                     let page = try await stores.clients.credentials(ofMembersOf: code, after: cursor, limit: size)
