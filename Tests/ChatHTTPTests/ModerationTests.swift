@@ -156,8 +156,13 @@ struct ModerationTests {
             codes.insert(code)
         }
         #expect(codes.count == 2)
+        // JSON's escapes of characters that people do not see.
+        let (_, cleaned) = try await call(
+            .post, "/v1/rooms:recode", #"{"room":"tea\u200b","code":"new\u2800"}"#, answers)
+        #expect(cleaned == [.recode(SecretCode(stored: "tea"), SecretCode(stored: "new"), Self.administrator)])
         for (body, field) in [
             ("{}", "room"), (#"{"room":"tea","code":"tea"}"#, "code"), (#"{"room":"tea","code":""}"#, "code"),
+            (#"{"room":"tea","code":"\u200b"}"#, "code"),
             (#"{"room":"tea","name":"x"}"#, "name"),
         ] {
             let (answer, calls) = try await call(.post, "/v1/rooms:recode", body, answers)

@@ -393,7 +393,8 @@ struct AdminAPI: Sendable {
     func editRoom(_ request: Request, _ context: ChatContext) async throws -> Response {
         _ = try AdminQuery(request, names: [])
         let body = try await AdminBody.read(request, members: ["room", "history", "title"])
-        guard let room = try body.room() else { throw ChatError.missing("room") }
+        guard let named = try body.room() else { throw ChatError.missing("room") }
+        let room = try await environment.stores.records.room(named: named, field: "room")
         let edit = RoomEdit(
             history: try body.change("history", RoomHistory.init(parsing:field:)),
             title: try body.change("title", RoomTitle.init(parsing:field:)))

@@ -130,8 +130,11 @@ struct ModerationAPI: Sendable {
     func recode(_ request: Request, _ context: ChatContext) async throws -> Response {
         _ = try AdminQuery(request, names: [])
         let body = try await AdminBody.read(request, members: ["room", "code"])
-        guard let room = try body.room() else { throw ChatError.missing("room") }
+        guard let named = try body.room() else { throw ChatError.missing("room") }
+        let room = try await environment.stores.records.room(named: named, field: "room")
         let code = try body.value("code", SecretCode.init(parsing:field:)) ?? .random()
+        // Members type what they see.
+        guard let code = code.visible else { throw ChatError.invalid("code", "must not be empty") }
         guard code != room else { throw ChatError.invalid("code", "must not be the room's current code") }
         let moderator = try context.moderator(request, environment)
         let result = try await store.recode(room, to: code, by: moderator)
