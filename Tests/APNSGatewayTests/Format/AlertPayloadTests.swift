@@ -179,8 +179,9 @@ struct AlertPayloadTests {
     func invariants(seed: Int) throws {
         var random = Random(state: UInt64(seed))
         for _ in 0..<50 {
+            // A payload's name has no separator of lines: FieldTests shows that it loses them.
             let name = (0..<Int.random(in: 1...30, using: &random))
-                .map { _ in Self.pieces.randomElement(using: &random) ?? "" }.joined()
+                .map { _ in Self.pieces.randomElement(using: &random) ?? "" }.filter { $0 != "\u{2028}" }.joined()
             let text = (0..<Int.random(in: 1...150, using: &random))
                 .map { _ in Self.pieces.randomElement(using: &random) ?? "" }.joined()
             let limit = [256, 300, 2048].randomElement(using: &random) ?? 256
