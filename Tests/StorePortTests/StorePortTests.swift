@@ -75,11 +75,18 @@ struct StorePortTests {
         store.advance(.seconds(30))
         let repeated = try await store.lease()
         #expect(repeated.map(\.id) == [leased[0].id] && repeated[0].history == PushHistory(attempts: 1))
+        // A hint belongs to its reason.
+        try await store.settle([repeated[0]], Transition(.waiting(until: time, reason: "503")))
+        #expect(try store.value("SELECT count(*) FROM push_queue WHERE reason = '503' AND hint IS NULL") == 1)
+        let busy = Transition(.waiting(until: time, reason: "Busy", hint: "why?"))
+        try await store.settle(try await store.lease(), busy)
+        try await store.settle(try await store.lease(), Transition(.due(.retry, reason: nil)))
+        #expect(try store.value("SELECT count(*) FROM push_queue WHERE reason = 'Busy' AND hint = 'why?'") == 1)
         let failures = try await store.stores.records.failures(of: nil, before: nil, limit: 9)
         #expect(failures.items.map(\.reason) == ["BadTopic"] && failures.items.map(\.hint) == ["which?"])
         let outcomes = store.stores.metrics.outcomes()
         #expect(outcomes.map(\.state) == [.failed, .sent] && outcomes.map(\.total) == [1, 1])
-        try await store.settle([repeated[0]], Self.sent)
+        try await store.settle(try await store.lease(), Self.sent)
         #expect(try store.value("SELECT count(*) FROM push_queue WHERE hint = 'why?'") == 0)
     }
 

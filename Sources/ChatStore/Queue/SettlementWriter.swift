@@ -54,6 +54,9 @@ struct SettlementWriter {
     private static let addedCounts = ["attempts", "unanswered", "refused"]
         .map { "\($0) = \(bounded($0)) + ?" }.joined(separator: ", ")
 
+    /// Sets the reason and its hint, if there is a new reason: reason, reason, hint.
+    private static let newReason = "reason = coalesce(?, reason), hint = CASE WHEN ? IS NULL THEN hint ELSE ? END"
+
     private static func bounded(_ column: String) -> String { "min(max(\(column), 0), \(RawStatement.mostCounted))" }
 
     /// - Returns: The number of pushes in the range that had this state and were changed.
@@ -85,9 +88,10 @@ struct SettlementWriter {
                 unanswered, refused, first, last
             ).run()
         case .due where state != .sent:
+            let reason = settlement.transition.reason
             try RawStatement(
-                db, "UPDATE push_queue SET reason = coalesce(?, reason), \(Self.addedCounts) \(rows)",
-                settlement.transition.reason, attempts, unanswered, refused, first, last
+                db, "UPDATE push_queue SET \(Self.newReason), \(Self.addedCounts) \(rows)", reason, reason,
+                String?.none, attempts, unanswered, refused, first, last
             ).run()
         case .waiting, .due:
             // The push needs a time, because the next process only scans ids above `queue_state.settled_to`, and pushes
@@ -96,13 +100,14 @@ struct SettlementWriter {
             if case .waiting(let until, _, let given) = settlement.transition.result {
                 (dueAt, attempts, hint) = (until, Int64(state == .sent ? 0 : added.attempts), given)
             }
+            let reason = settlement.transition.reason
             try RawStatement(
                 db,
                 """
-                UPDATE push_queue SET state = 'pending', reason = coalesce(?, reason), hint = coalesce(?, hint),
+                UPDATE push_queue SET state = 'pending', \(Self.newReason),
                     not_before = ?, time_sent = NULL, time_settled = NULL, attempts = max(0, \(Self.bounded("attempts")) + ?),
                     unanswered = \(Self.bounded("unanswered")) + ?, refused = \(Self.bounded("refused")) + ? \(rows)
-                """, settlement.transition.reason, hint, dueAt.milliseconds, attempts, unanswered, refused, first, last
+                """, reason, reason, hint, dueAt.milliseconds, attempts, unanswered, refused, first, last
             ).run()
         }
         return db.changesCount

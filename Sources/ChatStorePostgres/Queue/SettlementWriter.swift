@@ -108,7 +108,8 @@ struct SettlementWriter {
             case .pending:
                 """
                 reason = coalesce($6::text, reason), not_before = coalesce($7::bigint, not_before), time_sent = NULL,
-                time_settled = NULL, lease_start = NULL, settled_on = NULL, hint = coalesce($8::text, hint)
+                time_settled = NULL, lease_start = NULL, settled_on = NULL,
+                hint = CASE WHEN $6::text IS NULL THEN hint ELSE $8::text END
                 """
             case .sent:
                 """
