@@ -12,12 +12,13 @@ struct Pace: Sendable {
     /// ended.
     private static let raise = 1.1
     private static let raiseAfter = Duration.seconds(60)
-    /// The rate per second from which there is no limit any more. The relay's usual rate is below it.
-    private static let end = 500.0
+    /// There is no limit any more at this rate per second, or at twice the first rate if that is higher.
+    private static let leastEnd = 500.0
     /// The time for which unused capacity is kept. It lets a few new pushes pass the ones that were postponed.
     private static let burst = 5.0
 
     private(set) var perSecond: Double
+    private let end: Double
     private var raisedAt: Timestamp
     private var tokens: Double
     private var filledAt: Timestamp
@@ -25,6 +26,7 @@ struct Pace: Sendable {
     /// - Parameter accepted: The number of pushes that the service accepted in a minute.
     init(accepted: Int, at now: Timestamp) {
         perSecond = max(Self.slowest, Double(accepted) / 60 * Self.start)
+        end = max(Self.leastEnd, 2 * perSecond)
         (raisedAt, filledAt, tokens) = (now, now, 0)
     }
 
@@ -34,11 +36,11 @@ struct Pace: Sendable {
     mutating func isOver(at now: Timestamp) -> Bool {
         // A wall clock that was set back starts the minute again.
         if now < raisedAt { raisedAt = now }
-        while perSecond < Self.end, now >= raisedAt + Self.raiseAfter {
+        while perSecond < end, now >= raisedAt + Self.raiseAfter {
             perSecond *= Self.raise
             raisedAt = raisedAt + Self.raiseAfter
         }
-        return perSecond >= Self.end
+        return perSecond >= end
     }
 
     /// Returns whether a push may be sent now, and counts it.

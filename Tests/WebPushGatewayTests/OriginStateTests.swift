@@ -263,6 +263,14 @@ struct OriginStateTests {
         #expect(try sent(seconds: 1) == 100)
     }
 
+    @Test("A service that accepted a thousand pushes a second is slowed, until the rate has doubled")
+    func limitedAtSpeed() {
+        var pace = Pace(accepted: 60_000, at: Self.start)
+        #expect(pace.perMinute == 54_000)
+        let isOver = [7, 8].map { pace.isOver(at: Self.start + .seconds($0 * 60)) }
+        #expect(isOver == [false, true])
+    }
+
     @Test("Subscriptions that are limited again and again do not slow the service down again")
     func limitedForItself() throws {
         var state = OriginState(now: Self.start)
