@@ -147,7 +147,9 @@ package struct Dispatcher: Service {
         var failure: ChatError?
         var leases = 0
         while leases < depth.leases, !isEnd, !candidates.isComplete, failure == nil {
+            if leases > 0, Task.isCancelled || Task.isShuttingDownGracefully { break }
             leases += 1
+            progress.moved()
             do throws(ChatError) {
                 let leased = try await queue.lease(app: app, lanes: lanes, limit: TestCandidates.leaseSize)
                 isEnd = leased.pushes.count < TestCandidates.leaseSize
