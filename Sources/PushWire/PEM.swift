@@ -8,6 +8,8 @@ package struct PEM {
         package let label: String
         /// The content, in DER. `nil` if it is not base64, or is encrypted.
         package let bytes: [UInt8]?
+        /// Whether the content is encrypted, in PKCS#8 or in the older form with headers (RFC 1421 §4.6.1.1).
+        package let isEncrypted: Bool
     }
 
     package let blocks: [Block]
@@ -21,7 +23,11 @@ package struct PEM {
             let label = String(rest[begin.upperBound..<head.lowerBound])
             rest = rest[head.upperBound...]
             guard let end = rest.firstRange(of: "-----END \(label)-----") else { continue }
-            blocks.append(Block(label: label, bytes: Base64URL.bytesOfAny(rest[..<end.lowerBound])))
+            let content = rest[..<end.lowerBound]
+            blocks.append(
+                Block(
+                    label: label, bytes: Base64URL.bytesOfAny(content),
+                    isEncrypted: label.hasPrefix("ENCRYPTED") || content.contains("4,ENCRYPTED")))
             rest = rest[end.upperBound...]
         }
         self.blocks = blocks
@@ -73,7 +79,7 @@ extension P256.Signing.PrivateKey {
             }
             throw .missing
         }
-        if block.label.hasPrefix("ENCRYPTED") { throw .encrypted }
+        if block.isEncrypted { throw .encrypted }
         guard let bytes = block.bytes else { throw .damaged }
         try self.init(der: bytes)
     }

@@ -34,6 +34,15 @@ struct PEMTests {
         Bp6kJP8qlWDXxJhU6J81k28t6CGKRBYyfoaOfYWB2JZIjoeqw0TD
         -----END PRIVATE KEY-----
         """
+    /// The form of `openssl ec -aes128`, with a shortened content.
+    private static let encryptedSEC1 = """
+        -----BEGIN EC PRIVATE KEY-----
+        Proc-Type: 4,ENCRYPTED
+        DEK-Info: AES-128-CBC,1F0B2C3D4E5F60718293A4B5C6D7E8F9
+
+        MHcCAQEEINMejzP4iIIhQdUCF61XqgIamw9LGd4opLlxyzLOFjD6oAoGCCqGSM49
+        -----END EC PRIVATE KEY-----
+        """
     private static let der = """
         MHcCAQEEINMejzP4iIIhQdUCF61XqgIamw9LGd4opLlxyzLOFjD6oAoGCCqGSM49AwEHoUQDQgAEMd7mezqi8gMvbUtSnQ+NixXBeVQOaYcE4Uv9kY\
         asjEE5RJRgcP7XIzj6JmA8WSI7r9G0z4p2XtLTyS/WA4lLGA==
@@ -60,6 +69,7 @@ struct PEMTests {
             ("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----", "a public key"),
             ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", "a certificate"),
             ("-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----", "is encrypted"),
+            (encryptedSEC1, "is encrypted"),
             ("BDHe5ns6ovIDL21LUp0PjYsVwXlUDmmHBOFL_ZGGrIxBOUSUYHD-1yM4-iZgPFkiO6_RtM-Kdl7S08kv1gOJSxg", "a public key"),
             ("", "no private key was found"), ("abc", "incomplete or damaged"),
         ])

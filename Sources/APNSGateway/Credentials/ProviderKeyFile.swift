@@ -9,7 +9,7 @@ extension ProviderKey {
     /// Reads a key file as Apple issues it, `AuthKey_….p8`.
     package init(file: String, keyID: String, teamID: String) throws(CredentialsError) {
         let text = try Self.read(file)
-        if text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----") || text.contains("Proc-Type: 4,ENCRYPTED") {
+        if PEM(text).privateKey?.isEncrypted == true {
             throw CredentialsError(
                 """
                 the private key in \(file) is encrypted; Apple's is not. Use the file that Apple issued, or decrypt it: \
