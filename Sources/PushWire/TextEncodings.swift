@@ -23,9 +23,7 @@ extension UInt8 {
         default: nil
         }
     }
-}
 
-extension UInt8 {
     /// Whether the byte belongs to the alphabet of base64url.
     package var isURLSafe: Bool {
         switch self {
