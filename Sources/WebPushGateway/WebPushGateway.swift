@@ -379,19 +379,14 @@ package final class WebPushGateway: PushGateway {
         for entry in answered {
             let isAuthorized = origin.isAuthorized(at: now)
             let next = origin.finished(entry.response.result, of: entry.push, at: now)
-            if let rate = next.slowedTo {
-                logger.warning(
-                    "a push service limits the relay",
-                    metadata: [
-                        "origin": "\(origin.name)", "reason": "\(entry.response.reason)", "per_minute": "\(rate)",
-                    ])
-            }
-            if let until = next.opened {
-                var metadata: Logger.Metadata = [
-                    "origin": "\(origin.name)", "reason": "\(entry.response.reason)", "until": "\(until.rfc3339)",
-                ]
+            if next.slowedTo != nil || next.opened != nil {
+                var metadata: Logger.Metadata = ["origin": "\(origin.name)", "reason": "\(entry.response.reason)"]
+                if let until = next.opened { metadata["until"] = "\(until.rfc3339)" }
+                if let rate = next.slowedTo { metadata["per_minute"] = "\(rate)" }
                 if let hint = entry.response.hint(contact: origin.contact) { metadata["hint"] = "\(hint)" }
-                logger.warning("a push service takes nothing now", metadata: metadata)
+                logger.warning(
+                    next.slowedTo == nil ? "a push service takes nothing now" : "a push service limits the relay",
+                    metadata: metadata)
             }
             let outcome = entry.response.outcome(
                 sentAt: entry.sentAt, isAuthorized: isAuthorized, pausedUntil: next.pausedUntil,
