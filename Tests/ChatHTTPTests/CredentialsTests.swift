@@ -174,7 +174,9 @@ struct CredentialsTests {
         }
         #expect(try await list("?limit=2") == (["desk", "phone"], 2))
         #expect(try await list("?limit=2&cursor=2") == (["tray"], nil))
-        #expect(try await list("?room=tea+%26+cake").names == ["phone", "tray"])
+        for room in ["tea+%26+cake", "tea+%26+cake%E2%80%8B"] {
+            #expect(try await list("?room=" + room).names == ["phone", "tray"])
+        }
         #expect(try await list("?room=none").names == [])
         let first = try await AdminTests.call(.get, "/v1/credentials?room=tea+%26+cake&limit=1", to: relay)
         #expect(

@@ -49,4 +49,28 @@ struct InvisibleTextTests {
         #expect(answer.status == (expected == nil ? .badRequest : .ok), "\(answer.text)")
         #expect(request?.code.text == expected)
     }
+
+    @Test(
+        "The operator's calls read a room's code as a join does, in the body and in the query",
+        arguments: [
+            (.post, "/v1/bans", #"{"closed":true,"room":"tea\u200b"}"#),
+            (.post, "/v1/notifications", #"{"to":{"room":"tea\u200b"},"alert":"x"}"#),
+            (.get, "/v1/bans?room=tea%E2%80%8B", nil), (.get, "/v1/members?room=tea%E2%80%8B", nil),
+            (.get, "/v1/messages?room=%C2%A0tea", nil), (.get, "/v1/messages?room=tea%E2%80%8B&search=x", nil),
+            (.post, "/v1/messages?room=tea%E2%80%8B", #"{"text":"x"}"#),
+        ] as [(HTTPRequest.Method, String, String?)])
+    func operatorCodes(method: HTTPRequest.Method, path: String, body: String?) async throws {
+        let refusal = ChatError.notFound("thing")
+        let relay = Relay(
+            ScriptedStore(
+                post: { () throws(ChatError) in throw refusal },
+                admin: AdminResponses(
+                    send: { () throws(ChatError) in throw refusal }, members: { () throws(ChatError) in throw refusal },
+                    messages: { () throws(ChatError) in throw refusal }, ban: { () throws(ChatError) in throw refusal },
+                    bans: { () throws(ChatError) in throw refusal })))
+        let answer = try await AdminTests.call(method, path, body, to: relay)
+        #expect(answer.status == .notFound, "\(answer.text)")
+        let call = try #require(relay.store.calls.first)
+        #expect("\(call)".contains(#"SecretCode(text: "tea")"#), "\(call)")
+    }
 }

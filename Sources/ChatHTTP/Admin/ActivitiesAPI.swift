@@ -27,7 +27,7 @@ struct ActivitiesAPI: Sendable {
         guard let tag = try body.value("tag", ActivityTag.init(parsing:field:)) else { throw ChatError.missing("tag") }
         let app = try app(body.text("app"))
         let content = try ActivityContent(body.object)
-        let audience = try audience(body, content.event, caller)
+        let audience = try await audience(body, content.event, caller)
         let wantsChannel = try body.flag("channel")
         if wantsChannel, content.event != .start {
             throw ChatError.invalid("channel", "is only allowed with the event start")
@@ -53,7 +53,7 @@ struct ActivitiesAPI: Sendable {
     /// Returns the devices of a start. `nil` if the apps start the activity themselves, and with other events.
     private func audience(
         _ body: AdminBody, _ event: ActivityContent.Event, _ caller: Caller
-    ) throws(ChatError) -> Audience? {
+    ) async throws(ChatError) -> Audience? {
         guard let value = body.object["to"], value != .null else {
             if event == .start, let grant = caller.token?.grant, grant.audience != nil || grant.room != nil {
                 throw ChatError(.forbidden, "This token may only start activities with to", field: "to")
@@ -61,7 +61,7 @@ struct ActivitiesAPI: Sendable {
             return nil
         }
         guard event == .start else { throw .invalid("to", "is only allowed with the event start") }
-        let audience = try Audience(body)
+        let audience = try await Audience(body, environment.stores.records)
         if let grant = caller.token?.grant, !grant.allows(audience) {
             throw ChatError(.forbidden, "This token may not send to this audience", field: "to")
         }

@@ -196,7 +196,7 @@ struct AdminAPI: Sendable {
         _ = try AdminQuery(request, names: [])
         let body = try await AdminBody.read(request, members: Self.sending)
         let caller = try context.caller()
-        let notification = try notification(body, key: caller.key(request.headers.idempotencyKey()), caller)
+        let notification = try await notification(body, key: caller.key(request.headers.idempotencyKey()), caller)
         let receipt =
             if let earlier = try await earlier(notification) { earlier } else {
                 try await stores.notifications.send(notification)
@@ -231,7 +231,7 @@ struct AdminAPI: Sendable {
                 let key = try one.text("idempotency_key").map { key throws(ChatError) in
                     try HTTPFields.checkedIdempotencyKey(key, field: "idempotency_key")
                 }
-                let notification = try notification(one, key: caller.key(key), caller)
+                let notification = try await notification(one, key: caller.key(key), caller)
                 if let earlier = try await earlier(notification) {
                     results.append((notification, .success(earlier)))
                 } else {
@@ -269,8 +269,8 @@ struct AdminAPI: Sendable {
     /// Returns the notification that a request describes.
     private func notification(
         _ body: AdminBody, key: String?, _ caller: Caller
-    ) throws(ChatError) -> NotificationRequest {
-        let audience = try Audience(body)
+    ) async throws(ChatError) -> NotificationRequest {
+        let audience = try await Audience(body, stores.records)
         if let grant = caller.token?.grant, !grant.allows(audience) {
             throw ChatError(.forbidden, "This token may not send to this audience", field: "to")
         }
@@ -393,8 +393,7 @@ struct AdminAPI: Sendable {
     func editRoom(_ request: Request, _ context: ChatContext) async throws -> Response {
         _ = try AdminQuery(request, names: [])
         let body = try await AdminBody.read(request, members: ["room", "history", "title"])
-        guard let named = try body.room() else { throw ChatError.missing("room") }
-        let room = try await environment.stores.records.room(named: named, field: "room")
+        guard let room = try await body.room(environment.stores.records) else { throw ChatError.missing("room") }
         let edit = RoomEdit(
             history: try body.change("history", RoomHistory.init(parsing:field:)),
             title: try body.change("title", RoomTitle.init(parsing:field:)))
@@ -414,14 +413,14 @@ struct AdminAPI: Sendable {
     func members(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try AdminQuery(request, names: ["room", "limit", "cursor"])
         let page = try await stores.records.members(
-            of: context.caller().room(query.room()), after: query.cursor(), limit: query.limit())
+            of: context.caller().room(await query.room(stores.records)), after: query.cursor(), limit: query.limit())
         return Responses.page("members", page.items.map(\.json), next: .optional(page.next))
     }
 
     /// `GET /v1/messages`: newest first, or oldest first after the message in `since`.
     func messages(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try AdminQuery(request, names: ["room", "since", "search", "text", "reach", "limit", "cursor"])
-        let room = try context.caller().room(query.room())
+        let room = try context.caller().room(await query.room(stores.records))
         let (since, cursor) = (try query.since(), try query.cursor())
         guard since == nil || cursor == nil else {
             throw ChatError.invalid("since", "cannot go together with cursor: give the last message's id")

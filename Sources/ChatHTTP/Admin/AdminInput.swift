@@ -88,8 +88,11 @@ struct AdminBody: Sendable {
         return try parse(text, name)
     }
 
-    /// Returns the room of a call. `nil` if it is absent or null.
-    func room() throws(ChatError) -> SecretCode? { try value("room", SecretCode.init(parsing:field:)) }
+    /// Returns the room that is meant (``RoomRecords/room(named:field:)``). `nil` if it is absent or null.
+    func room(_ records: any RoomRecords) async throws(ChatError) -> SecretCode? {
+        guard let code = try value("room", SecretCode.init(parsing:field:)) else { return nil }
+        return try await records.room(named: code, field: "room")
+    }
 
     /// Returns the end of a token or a ban. `nil` if it is absent or null.
     func end(_ name: String, now: Timestamp) throws(ChatError) -> Timestamp? {
@@ -245,10 +248,11 @@ struct AdminQuery: Sendable {
         return SecretCode(stored: text)
     }
 
-    /// Returns the room of a call. `nil` if the query does not contain it.
-    func room() throws(ChatError) -> SecretCode? {
+    /// Returns the room that is meant (``RoomRecords/room(named:field:)``). `nil` if the query does not contain it.
+    func room(_ records: any RoomRecords) async throws(ChatError) -> SecretCode? {
         // Compose the code's characters, as in the codes that members send.
-        try code("room").map { SecretCode(stored: FieldText.composed($0.text)) }
+        guard let code = try code("room").map({ SecretCode(stored: FieldText.composed($0.text)) }) else { return nil }
+        return try await records.room(named: code, field: "room")
     }
 }
 
@@ -264,7 +268,7 @@ extension ChatContext {
 
 extension Audience {
     /// Reads the form that ``json`` writes.
-    init(_ body: AdminBody) throws(ChatError) {
+    init(_ body: AdminBody, _ records: any RoomRecords) async throws(ChatError) {
         guard let json = body.object["to"], json != .null else { throw .missing("to") }
         let kinds: Set<String> = ["tokens", "users", "tags", "room", "all"]
         guard let object = json.object else { throw .invalid("to", "must be an object, is \(json.kind)") }
@@ -285,7 +289,8 @@ extension Audience {
         case "tags": self = .tags(try list(max: Self.mostTags, Tag.init(parsing:field:)))
         case "room":
             guard let code = value.text else { throw .invalid("to.room", "must be a string, is \(value.kind)") }
-            self = .room(try SecretCode(parsing: code, field: "to.room"))
+            let named = try SecretCode(parsing: code, field: "to.room")
+            self = .room(try await records.room(named: named, field: "to.room"))
         default:
             guard value == .bool(true) else { throw .invalid("to.all", "must be true") }
             self = .all

@@ -20,7 +20,7 @@ struct CredentialsAPI: Sendable {
     func list(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try AdminQuery(request, names: ["room", "limit", "cursor"])
         let page = try await store.credentials(
-            ofMembersOf: query.room(), after: query.cursor(), limit: query.limit())
+            ofMembersOf: query.room(environment.stores.records), after: query.cursor(), limit: query.limit())
         return Responses.page("credentials", page.items.map(\.json), next: .optional(page.next))
     }
 

@@ -51,7 +51,9 @@ struct ModerationAPI: Sendable {
         // With a member, `true` means the address of the member's last request.
         let includesAddress = body.object["address"] == .bool(true)
         let ban = BanRequest(
-            try Self.subject(body, includesAddress: includesAddress, proxies), includesAddress: includesAddress,
+            try await Self.subject(
+                body, room: body.room(environment.stores.records), includesAddress: includesAddress, proxies),
+            includesAddress: includesAddress,
             proxies: proxies,
             endsAt: try body.end("ends_at", now: environment.now()),
             reason: try body.text("reason").map { text throws(ChatError) in try BanRequest.reason(text) })
@@ -65,7 +67,7 @@ struct ModerationAPI: Sendable {
     ///
     /// - Parameter proxies: The trusted proxies, whose addresses cannot be banned.
     private static func subject(
-        _ body: AdminBody, includesAddress: Bool, _ proxies: [AddressRange]
+        _ body: AdminBody, room: SecretCode?, includesAddress: Bool, _ proxies: [AddressRange]
     ) throws(ChatError) -> BanRequest.Subject {
         let (udid, token) = (try body.text("udid"), try body.text("token"))
         var address: BannedAddress?
@@ -74,7 +76,6 @@ struct ModerationAPI: Sendable {
         default: address = try BannedAddress(parsing: try body.text("address") ?? "", proxies: proxies)
         }
         let (isClosed, isEverywhere) = (try body.flag("closed"), try body.flag("everywhere"))
-        let room = try body.room()
         var member: Int64?
         if let value = body.object["member"], value != .null {
             guard let id = value.integer else { throw .invalid("member", "must be a whole number") }
@@ -113,7 +114,8 @@ struct ModerationAPI: Sendable {
     /// `GET /v1/bans`
     func bans(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try AdminQuery(request, names: ["room", "limit", "cursor"])
-        let page = try await store.bans(in: query.room(), before: query.cursor(), limit: query.limit())
+        let page = try await store.bans(
+            in: query.room(environment.stores.records), before: query.cursor(), limit: query.limit())
         return Responses.page("bans", page.items.map(\.json), next: .optional(page.next))
     }
 
@@ -130,8 +132,7 @@ struct ModerationAPI: Sendable {
     func recode(_ request: Request, _ context: ChatContext) async throws -> Response {
         _ = try AdminQuery(request, names: [])
         let body = try await AdminBody.read(request, members: ["room", "code"])
-        guard let named = try body.room() else { throw ChatError.missing("room") }
-        let room = try await environment.stores.records.room(named: named, field: "room")
+        guard let room = try await body.room(environment.stores.records) else { throw ChatError.missing("room") }
         let code = try body.value("code", SecretCode.init(parsing:field:)) ?? .random()
         // Members type what they see.
         guard let code = code.visible else { throw ChatError.invalid("code", "must not be empty") }

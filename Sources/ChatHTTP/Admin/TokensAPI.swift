@@ -28,11 +28,11 @@ struct TokensAPI: Sendable {
                 AdminBody.list(scopes, "scopes", max: Scope.allCases.count) { text, field throws(ChatError) in
                     try Scope(parsing: text, field: field)
                 }),
-            room: body.room(),
-            audience: body.object["to"] == nil ? nil : Audience(body))
+            room: await body.room(environment.stores.records),
+            audience: body.object["to"] == nil ? nil : await Audience(body, environment.stores.records))
         let expiresAt = try body.end("expires_at", now: environment.now())
         let (token, secret) = try await store.create(
-            AccessToken.name(name), environment.stores.records.grant(grant), expiresAt: expiresAt)
+            AccessToken.name(name), grant, expiresAt: expiresAt)
         log("token created", token.name, try context.caller(), context)
         var json = token.json
         json["token"] = .string(secret)

@@ -67,9 +67,10 @@ struct EventsAPI: Sendable {
         guard let secret = request.headers.bearerToken else {
             throw ChatError(.internalError, "the stream has no token")
         }
-        let named = try request.uri.queryParameters["room"].map { text throws(ChatError) in
+        var named = try request.uri.queryParameters["room"].map { text throws(ChatError) in
             try SecretCode(parsing: String(text), field: "room")
         }
+        if let code = named { named = try await environment.stores.records.room(named: code, field: "room") }
         let (caller, since) = (try context.caller(), try Self.since(request))
         let room = try caller.room(named)
         let newest = try await environment.stores.records.messages(of: room, .newestFirst(before: nil), limit: 1).items

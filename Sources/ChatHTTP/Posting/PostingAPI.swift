@@ -27,13 +27,15 @@ struct PostingAPI: Sendable {
         var isUrgent = false
     }
 
+    private var records: any RoomRecords { environment.stores.records }
+
     private static let fields: Set = ["room", "text", "name", "title", "link", "priority", "sound", "urgent"]
 
     /// `POST /v1/messages`
     func post(_ request: Request, _ context: ChatContext) async throws -> Response {
         let draft =
             request.headers.mediaType == "application/json"
-            ? try await Self.json(request) : try await Self.plain(request)
+            ? try await json(request) : try await plain(request)
         let (receipt, room) = try await post(draft, request, context)
         var headers: HTTPFields = [.location: "/v1/messages/\(receipt.message)", .cacheControl: "no-store"]
         if receipt.isRepeat { headers[.idempotencyReplayed] = "true" }
@@ -41,10 +43,10 @@ struct PostingAPI: Sendable {
             ["id": .number(receipt.message), "room": .string(room.text)], status: .created, headers: headers)
     }
 
-    private static func json(_ request: Request) async throws -> Draft {
+    private func json(_ request: Request) async throws -> Draft {
         let query = try AdminQuery(request, names: ["room"])
-        let body = try await AdminBody.read(request, members: fields)
-        let (inQuery, room) = (try room(query), try body.room())
+        let body = try await AdminBody.read(request, members: Self.fields)
+        let (inQuery, room) = (try await query.room(records), try await body.room(records))
         guard inQuery == nil || room == nil || inQuery == room else {
             throw ChatError.invalid("room", "differs from the one in the query")
         }
@@ -55,19 +57,15 @@ struct PostingAPI: Sendable {
             isUrgent: try body.flag("urgent"))
     }
 
-    private static func room(_ query: AdminQuery) throws(ChatError) -> SecretCode? {
-        try query.value("room", SecretCode.init(parsing:field:))
-    }
-
     /// Reads a draft whose text is the body. The query contains everything else. `curl -d` labels such a body as a
     /// form.
-    private static func plain(_ request: Request) async throws -> Draft {
-        let query = try AdminQuery(request, names: fields.subtracting(["text"]))
+    private func plain(_ request: Request) async throws -> Draft {
+        let query = try AdminQuery(request, names: Self.fields.subtracting(["text"]))
         guard ["", "text/plain", "application/x-www-form-urlencoded"].contains(request.headers.mediaType) else {
             throw ChatError.unsupported("The body must be application/json or text/plain")
         }
         return Draft(
-            room: try room(query), text: try await text(of: request), name: query.text("name"),
+            room: try await query.room(records), text: try await Self.text(of: request), name: query.text("name"),
             title: query.text("title"), link: query.text("link"),
             priority: try query.value("priority") { text, field throws(ChatError) in
                 guard let number = UInt8(text) else { throw .invalid(field, "must be 10, 5 or 1") }
@@ -92,9 +90,7 @@ struct PostingAPI: Sendable {
         _ draft: Draft, _ request: Request, _ context: ChatContext
     ) async throws(ChatError) -> (PostReceipt, room: SecretCode) {
         let caller = try context.caller()
-        var named = draft.room
-        if let code = named { named = try await environment.stores.records.room(named: code, field: "room") }
-        let room = try caller.room(named)
+        let room = try caller.room(draft.room)
         let settings = environment.settings
         // A member's message has no title, because members' messages show the member's name there.
         let heading = caller.member == nil ? nil : draft.title

@@ -28,8 +28,10 @@ struct CredentialCommand: AsyncParsableCommand {
 
         func run() async throws {
             let header = ["ID", "NAME", "MEMBER", "TOKEN", "ROOM", "CREATED", "LAST USED", "FROM", "USER"]
-            let code = try parsedRoom()
+            let named = try parsedRoom()
             try await options.withStores { stores in
+                var code = named
+                if let named { code = try await stores.records.room(named: named, field: "--room") }
                 try await list.print(header, json: json) { credential in
                     [
                         credential["id"]?.integer.map(String.init) ?? "", credential["name"]?.text ?? "",
