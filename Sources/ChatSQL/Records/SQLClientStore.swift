@@ -139,8 +139,16 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
             try transaction.row("\(Self.selection) WHERE c.hash = $1", [.bytes(hash)]).flatMap(Self.credential)
         }
         if case .token(let token) = credential?.owner, !token.isValid(at: database.now()) { return nil }
-        if let session = credential?.sessionAt, let oldest = oldestSession, session <= oldest { return nil }
-        return credential
+        guard let credential, let session = credential.sessionAt, let oldest = oldestSession, session <= oldest else {
+            return credential
+        }
+        // A longer lifetime must not revive a credential whose end its app has seen.
+        try await database.write(as: .notes) { transaction in
+            try transaction.pipeline(
+                "DELETE FROM credentials WHERE credential_id = $1 AND time_session <= at($2)",
+                [.int(credential.id), .time(oldest)])
+        }
+        return nil
     }
 
     package func credentials(of owner: CredentialOwner) async throws(ChatError) -> [Credential] {
