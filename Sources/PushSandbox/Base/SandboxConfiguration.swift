@@ -100,9 +100,10 @@ package struct SandboxConfiguration: Sendable {
     /// whole list.
     package var clearFeedbackOnHandshake = false
     /// The maximum number of notifications in the inbox.
-    package var inboxLimit = Inbox.defaultLimit
-    /// The maximum size of all payloads and headers in the inbox, in bytes.
-    package var inboxByteLimit = Inbox.byteLimit
+    package var inboxLimit = 100_000
+    /// The maximum size of all payloads and headers in the inbox, in bytes. A full inbox of notifications of ordinary
+    /// size fits.
+    package var inboxByteLimit = 64 << 20
     /// The folder of files for `xcrun simctl push`. `nil` to write none.
     package var simulatorFolder: String?
     /// The maximum number of connections that each listener has open at the same time.

@@ -291,11 +291,6 @@ struct InboxFilter: Sendable, Hashable {
 /// The notifications that arrived, in order. The oldest are dropped if there are too many, or if their payloads
 /// together are too large.
 struct Inbox: Sendable {
-    /// The default maximum number of notifications.
-    static let defaultLimit = 100_000
-    /// The default maximum size of all payloads and headers in bytes. A full inbox of notifications of ordinary size
-    /// fits.
-    static let byteLimit = 64 << 20
     /// The maximum number of vacant slots at the front of the storage before the storage is compacted.
     private static let slack = 1024
 
@@ -309,7 +304,7 @@ struct Inbox: Sendable {
     private var entries: [InboxEntry?] = []
     private var first = 0
 
-    init(limit: Int = Inbox.defaultLimit, byteLimit: Int = Inbox.byteLimit) {
+    init(limit: Int, byteLimit: Int) {
         self.limit = max(1, limit)
         self.byteLimit = byteLimit
     }
