@@ -61,7 +61,7 @@ struct ControlAPI: Sendable {
         }
         router.get("/faults") { _, _ in try Response.json(["faults": state.withLock { $0.faults.all }]) }
         router.post("/faults") { request, _ in
-            let fault = try await Fault(ControlBody(of: request))
+            let fault = try await Fault(ControlBody(of: request), forms: \.faults)
             return try Response.json(try state.withLock { try $0.faults.add(fault) }, status: .created)
         }
         router.delete("/faults") { _, _ in

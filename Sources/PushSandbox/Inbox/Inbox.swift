@@ -18,6 +18,9 @@ enum GatewayProtocol: String, Sendable, Hashable, Encodable, CaseIterable {
     /// The protocols of notifications.
     static let ofNotifications = allCases.filter { ![.channels, .fcmToken].contains($0) }
 
+    /// Whether notifications of the protocol have a token.
+    var hasTokens: Bool { ![.broadcast, .channels, .fcmToken].contains(self) }
+
     /// The rule to quote when a client names an unknown protocol.
     static func rule(_ known: [GatewayProtocol] = allCases) -> String {
         "must be one of \(known.map(\.rawValue).joined(separator: ", "))"

@@ -136,7 +136,7 @@ struct SandboxState: Sendable {
     mutating func decide(
         _ notification: BinaryNotification, from peer: BinaryPeer, at now: Date, faults applies: Bool = true
     ) -> BinaryDecision {
-        if applies, case .binary(let fault)? = faults.trigger(token: notification.token, over: .binary) {
+        if applies, let fault = faults.trigger(BinaryFault.self, token: notification.token) {
             return apply(fault, to: notification, from: peer, at: now)
         }
         return process(notification, from: peer, at: now, then: .next)
@@ -165,24 +165,18 @@ struct SandboxState: Sendable {
         return .end(isSilent ? nil : packet, afterMilliseconds: 0)
     }
 
-    /// The default status of an unidentified error. A fault can name another.
-    static let unidentifiedStatus = BinaryStatus.processingError
-
     /// Responds to a probe as a fault or the configuration demands.
     /// - Returns: The decision. `nil` if the probe gets the same response as from Apple's gateway.
     private mutating func decideOnProbe(
         _ probe: BinaryNotificationParser.Malformed, from peer: BinaryPeer, at now: Date
     ) -> BinaryDecision? {
-        var (answer, status) = (configuration.probeResponse, Self.unidentifiedStatus)
-        if case .binary(.probe(let other, let named))? = faults.trigger(token: [], over: .binary, isProbe: true) {
-            (answer, status) = (other, named)
-        }
-        switch answer {
+        let fault = faults.trigger(ProbeFault.self) ?? ProbeFault(answer: configuration.probeResponse)
+        switch fault.answer {
         case .answer:
             return nil
         case .unidentified:
-            record(probe, from: peer, at: now, .refused(status))
-            return .end(BinaryErrorResponse(status: status, identifier: 0), afterMilliseconds: 0)
+            record(probe, from: peer, at: now, .refused(fault.status))
+            return .end(BinaryErrorResponse(status: fault.status, identifier: 0), afterMilliseconds: 0)
         case .close:
             record(probe, from: peer, at: now, .closed)
             return .end(nil, afterMilliseconds: 0)
@@ -205,7 +199,7 @@ struct SandboxState: Sendable {
     }
 
     private mutating func apply(
-        _ fault: Fault.Binary, to notification: BinaryNotification, from peer: BinaryPeer, at now: Date
+        _ fault: BinaryFault, to notification: BinaryNotification, from peer: BinaryPeer, at now: Date
     ) -> BinaryDecision {
         switch fault {
         case .status(let status, let delay, let identifier):
@@ -224,9 +218,6 @@ struct SandboxState: Sendable {
             return .postpone(milliseconds: milliseconds)
         case .stopReading(let milliseconds):
             return process(notification, from: peer, at: now, then: .pause(milliseconds: milliseconds))
-        case .probe:
-            // This fault hits only probes, and the notification is not one.
-            return process(notification, from: peer, at: now, then: .next)
         }
     }
 
@@ -302,8 +293,9 @@ struct SandboxState: Sendable {
             return refuse(notification, ProviderRefusal(.shutdown), on: connection)
         }
         if applies,
-            case .http2(let fault)? = faults.trigger(
-                token: request.token, over: gateway, event: { request.activityEvent })
+            let fault = faults.trigger(
+                ProviderFault.self, over: gateway, token: request.token,
+                where: { $0.event == nil || $0.event == request.activityEvent })
         {
             return apply(fault, to: &notification, on: &connection)
         }
@@ -325,11 +317,11 @@ struct SandboxState: Sendable {
         /// The detailed reason for rejecting a provider token, for the log.
         var tokenProblem: String?
         /// The fault that changes the effect of an accepted push or broadcast on Live Activities.
-        var fault: Fault.HTTP2?
+        var fault: ActivityFault?
     }
 
     private mutating func apply(
-        _ fault: Fault.HTTP2, to notification: inout CheckedRequest, on connection: inout SandboxConnection
+        _ fault: ProviderFault, to notification: inout CheckedRequest, on connection: inout SandboxConnection
     ) -> SandboxDecision {
         switch fault {
         case .refuse(var refusal, let delay):
@@ -352,7 +344,7 @@ struct SandboxState: Sendable {
             var decision = process(&notification, on: &connection, effect: .close)
             decision.response = nil
             return decision
-        case .noUpdateToken, .keepToken, .lose, .reorder:
+        case .activity(let fault):
             notification.fault = fault
             return process(&notification, on: &connection)
         case .reset:
@@ -530,6 +522,21 @@ struct SandboxState: Sendable {
             InboxEntry(
                 id: id, connection: nil, topic: nil, token: push.token, payload: (try? push.payload?.get()) ?? [],
                 receivedAt: now, answer: answer, details: .webPush(headers: push.shownHeaders))
+        }
+    }
+}
+
+extension GatewayProtocol {
+    /// The actions of the protocol's faults.
+    var faults: [FaultForm] {
+        switch self {
+        case .binary: BinaryFault.forms
+        case .http2: ProviderFault.forms
+        case .broadcast: ProviderFault.broadcastForms
+        case .channels: ProviderFault.channelForms
+        case .webpush: BrowserFault.forms
+        case .fcm: FirebaseFault.forms
+        case .fcmToken: GrantFault.forms
         }
     }
 }

@@ -197,14 +197,14 @@ struct BrowserPushTests {
                 "410"
             ),
             (.close, .close, "closed"), (.drop, .ignore, "dropped"), (.delay(9), .postpone(milliseconds: 9), nil),
-        ] as [(Fault.WebPush, WebPushDecision, String?)])
-    func faults(fault: Fault.WebPush, decision: WebPushDecision, answer: String?) throws {
+        ] as [(BrowserFault, WebPushDecision, String?)])
+    func faults(fault: BrowserFault, decision: WebPushDecision, answer: String?) throws {
         var sender = try Sender()
-        try sender.state.faults.add(Fault(.webPush(fault), token: [1]))
+        try sender.state.faults.add(Fault(fault, token: [1]))
         #expect(sender.decide(try sender.push()) == .accept(ttl: 60))
         sender.state.faults.clear()
         sender.state.inbox.clear()
-        try sender.state.faults.add(Fault(.webPush(fault), token: sender.browser.token))
+        try sender.state.faults.add(Fault(fault, token: sender.browser.token))
         #expect(sender.decide(try sender.push()) == decision)
         #expect(sender.state.inbox.page().entries.map(\.answer.name) == [answer].compactMap(\.self))
         #expect(sender.decide(try sender.push()) == .accept(ttl: 60))
@@ -259,8 +259,8 @@ struct BrowserPushTests {
     @Test("A rate limit lets a number of messages through in each minute")
     func rateLimit() throws {
         var sender = try Sender()
-        let action = Fault.WebPush.limitRate(3, status: 429, retryAfter: 9)
-        try sender.state.faults.add(Fault(.webPush(action), times: 1000))
+        let action = BrowserFault.limitRate(3, status: 429, retryAfter: 9)
+        try sender.state.faults.add(Fault(action, times: 1000))
         let refusal = WebPushDecision.refuse(WebPushRefusal(fault: 429, retryAfter: 9))
         for minute in 0..<2 {
             let now = Sender.now.addingTimeInterval(Double(60 * minute))

@@ -83,20 +83,20 @@ struct RegistryTests {
         ] as [([UInt8]?, Int, Int, Int, String)])
     func faults(token: [UInt8]?, after: Int, times: Int, every: Int, expected: String) throws {
         var table = FaultTable()
-        try table.add(Fault(.binary(.close), token: token, after: after, times: times, every: every))
-        let hits = (0..<7).map { table.trigger(token: $0 % 2 == 1 ? [7] : [8], over: .binary) == nil ? "." : "1" }
+        try table.add(Fault(BinaryFault.close, token: token, after: after, times: times, every: every))
+        let hits = (0..<7).map { table.trigger(BinaryFault.self, token: $0 % 2 == 1 ? [7] : [8]) == nil ? "." : "1" }
         #expect(hits.joined() == expected)
     }
 
     @Test("Of two due faults the older hits first, and both count all notifications")
     func severalFaults() throws {
         var table = FaultTable()
-        try table.add(Fault(.binary(.close), after: 1))
-        try table.add(Fault(.binary(.drop), after: 1))
-        #expect(table.trigger(token: [1], over: .binary) == nil)
-        #expect(table.trigger(token: [1], over: .binary) == .binary(.close))
-        #expect(table.trigger(token: [1], over: .binary) == .binary(.drop))
-        #expect(table.trigger(token: [1], over: .binary) == nil)
+        try table.add(Fault(BinaryFault.close, after: 1))
+        try table.add(Fault(BinaryFault.drop, after: 1))
+        #expect(table.trigger(BinaryFault.self, token: [1]) == nil)
+        #expect(table.trigger(BinaryFault.self, token: [1]) == .close)
+        #expect(table.trigger(BinaryFault.self, token: [1]) == .drop)
+        #expect(table.trigger(BinaryFault.self, token: [1]) == nil)
         #expect(table.all.map(\.isSpent) == [true, true])
         table.clear()
         #expect(table.all.isEmpty)
@@ -105,11 +105,11 @@ struct RegistryTests {
     @Test("The number of waiting faults is limited, and spent ones make room")
     func faultLimits() throws {
         var table = FaultTable()
-        for _ in 0..<FaultTable.limit { try table.add(Fault(.binary(.close))) }
-        #expect(throws: LimitReached.self) { try table.add(Fault(.binary(.close))) }
-        for _ in 0..<FaultTable.limit { _ = table.trigger(token: [1], over: .binary) }
-        for _ in 0..<FaultTable.limit { try table.add(Fault(.binary(.close))) }
-        for _ in 0..<FaultTable.limit { _ = table.trigger(token: [1], over: .binary) }
+        for _ in 0..<FaultTable.limit { try table.add(Fault(BinaryFault.close)) }
+        #expect(throws: LimitReached.self) { try table.add(Fault(BinaryFault.close)) }
+        for _ in 0..<FaultTable.limit { _ = table.trigger(BinaryFault.self, token: [1]) }
+        for _ in 0..<FaultTable.limit { try table.add(Fault(BinaryFault.close)) }
+        for _ in 0..<FaultTable.limit { _ = table.trigger(BinaryFault.self, token: [1]) }
         #expect(table.all.count == FaultTable.spentLimit)
         #expect(table.all.last?.id == 2 * FaultTable.limit)
     }

@@ -50,10 +50,10 @@ struct SandboxStateTests {
             (.stopReading(5), .pause(milliseconds: 5), .accepted),
             (.delay(9), .postpone(milliseconds: 9), nil),
             (.drop, .next, .dropped),
-        ] as [(Fault.Binary, BinaryDecision, InboxEntry.Response?)])
-    func faults(fault: Fault.Binary, decision: BinaryDecision, answer: InboxEntry.Response?) throws {
+        ] as [(BinaryFault, BinaryDecision, InboxEntry.Response?)])
+    func faults(fault: BinaryFault, decision: BinaryDecision, answer: InboxEntry.Response?) throws {
         var state = SandboxState.forTests()
-        try state.faults.add(Fault(.binary(fault)))
+        try state.faults.add(Fault(fault))
         #expect(state.decide(.good(7), from: peer, at: now) == decision)
         #expect(answers(state) == (answer.map { [$0] } ?? []))
         // The fault hits only once.
@@ -63,8 +63,8 @@ struct SandboxStateTests {
     @Test("Command 0 gets no response, unless a fault names an identifier")
     func simpleHasNoPacket() throws {
         var state = SandboxState.forTests()
-        try state.faults.add(Fault(.binary(.status(.invalidToken, delay: 0, identifier: nil))))
-        try state.faults.add(Fault(.binary(.status(.shutdown, delay: 0, identifier: 41))))
+        try state.faults.add(Fault(BinaryFault.status(.invalidToken, delay: 0, identifier: nil)))
+        try state.faults.add(Fault(BinaryFault.status(.shutdown, delay: 0, identifier: 41)))
         let simple = BinaryNotification.good(0, command: .simple)
         #expect(state.decide(simple, from: peer, at: now) == .end(nil, afterMilliseconds: 0))
         #expect(
@@ -116,8 +116,8 @@ struct SandboxStateTests {
     @Test("A fault of probes hits only probes, for its number of times, and other faults do not hit them")
     func probeFault() throws {
         var state = SandboxState.forTests()
-        try state.faults.add(Fault(.binary(.probe(.unidentified, .shutdown)), after: 1, times: 1))
-        try state.faults.add(Fault(.binary(.close)))
+        try state.faults.add(Fault(ProbeFault(answer: .unidentified, status: .shutdown), after: 1))
+        try state.faults.add(Fault(BinaryFault.close))
         let proper = BinaryDecision.end(.init(status: .missingDeviceToken, identifier: 7), afterMilliseconds: 0)
         #expect(state.decide(Self.probe, from: peer, at: now) == proper)
         #expect(state.decide(.good(7), from: peer, at: now) == .end(nil, afterMilliseconds: 0))

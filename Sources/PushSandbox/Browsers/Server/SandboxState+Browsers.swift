@@ -5,7 +5,7 @@ extension SandboxState {
     /// Decides on a message for a browser, and records it.
     /// - Parameter applies: Whether faults apply. `false` if a fault has postponed this message before.
     mutating func decide(_ push: BrowserPush, at now: Date, faults applies: Bool = true) -> WebPushDecision {
-        if applies, case .webPush(let fault)? = faults.trigger(token: push.token, over: .webpush, at: now) {
+        if applies, let fault = faults.trigger(BrowserFault.self, token: push.token, at: now) {
             switch fault {
             case .status(let status, let retryAfter, let delay):
                 let refusal = WebPushRefusal(fault: status, retryAfter: retryAfter)

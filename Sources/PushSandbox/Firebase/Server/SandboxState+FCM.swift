@@ -53,7 +53,7 @@ extension SandboxState {
         _ request: FCMRequest, at now: Date, faults applies: Bool = true, randomBytes: (Int) -> [UInt8]
     ) -> FCMDecision<String> {
         let token = request.target.map(SandboxInstallation.token) ?? []
-        if applies, case .fcm(let fault)? = faults.trigger(token: token, over: .fcm) {
+        if applies, let fault = faults.trigger(FirebaseFault.self, token: token) {
             switch fault {
             case .refuse(var refusal, let retry, let delay):
                 refusal.retryAfter = retry?.text(at: now)
@@ -70,7 +70,6 @@ extension SandboxState {
             case .end(let end):
                 record(request, token, .closed, at: now)
                 return .end(end)
-            case .grant: break
             }
         }
         do throws(FCMRefusal) {
@@ -161,15 +160,14 @@ extension SandboxState {
     mutating func decide(
         _ form: [String: String], at now: Date, faults applies: Bool = true, randomBytes: (Int) -> [UInt8]
     ) -> FCMDecision<AccessTokens.Grant> {
-        if applies, case .fcm(let fault)? = faults.trigger(token: [], over: .fcmToken) {
+        if applies, let fault = faults.trigger(GrantFault.self) {
             switch fault {
-            case .grant(let refusal, let delay): return .refuseGrant(refusal, delay: delay)
+            case .refuse(let refusal, let delay): return .refuseGrant(refusal, delay: delay)
             case .fail(let status, let retry, let delay):
                 return .fail(status: status, retryAfter: retry?.text(at: now), delay: delay)
             case .delay(let milliseconds): return .postpone(milliseconds: milliseconds)
             case .drop: return .ignore
-            case .end(let end): return .end(end)
-            case .refuse, .expireToken: break
+            case .close: return .end(.close)
             }
         }
         do throws(AccessTokens.Refusal) {

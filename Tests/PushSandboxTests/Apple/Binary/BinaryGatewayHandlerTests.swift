@@ -43,8 +43,8 @@ struct BinaryGatewayHandlerTests {
         }
     }
 
-    private func fault(_ fault: Fault.Binary, after: Int = 0) throws {
-        _ = try state.withLock { try $0.faults.add(Fault(.binary(fault), after: after)) }
+    private func fault(_ fault: BinaryFault, after: Int = 0) throws {
+        _ = try state.withLock { try $0.faults.add(Fault(fault, after: after)) }
     }
 
     private func receive(_ notifications: BinaryNotification...) throws {

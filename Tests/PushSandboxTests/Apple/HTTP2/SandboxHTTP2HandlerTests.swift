@@ -90,8 +90,8 @@ struct SandboxHTTP2HandlerTests {
             try transfer()
         }
 
-        func fault(_ fault: Fault.HTTP2) throws {
-            _ = try state.withLock { try $0.faults.add(Fault(.http2(fault))) }
+        func fault(_ fault: ProviderFault) throws {
+            _ = try state.withLock { try $0.faults.add(Fault(fault)) }
         }
 
         /// Sends notifications on these streams at once.
