@@ -25,11 +25,6 @@ struct OriginStreams: Sendable {
 
     /// The time for which a connection without requests is kept.
     private static let idleLimit = TimeAmount.seconds(60)
-    /// The number of server errors in a row after which a connection is replaced, because the server behind it may be
-    /// sick.
-    private static let serverErrors = 10
-    /// The age from which a connection is replaced for that reason. In an outage, each new one fails like the last one.
-    private static let sickAge = TimeAmount.seconds(5)
     /// The stream at which a connection is replaced, long before the range is exhausted.
     private static let finalStream = 1 << 29
     /// The limit of streams if the service's SETTINGS do not name one (RFC 9113 §6.5.2).
@@ -158,7 +153,7 @@ struct OriginStreams: Sendable {
         guard case .response(let answer) = response else { return }
         if answer.isMisdirected { retire() }
         serverErrors = stream.status >= 500 ? serverErrors + 1 : stream.status > 0 ? 0 : serverErrors
-        if serverErrors >= Self.serverErrors, lastResponse - beganAt >= Self.sickAge { retire() }
+        if serverErrors >= HTTP2Session.serverErrorLimit, lastResponse - beganAt >= HTTP2Session.sickAge { retire() }
     }
 
     // MARK: Time

@@ -25,11 +25,8 @@ struct HTTP2Limits: Sendable {
     /// The number of responses in a row that reject the credentials, after which a connection that has accepted pushes
     /// is replaced.
     static let credentialRefusals = 3
-    /// The number of server errors in a row after which a connection is replaced, because the server behind it may be
-    /// sick (pushy#408).
-    static let serverErrors = 10
-    /// The age from which a connection is replaced for that reason. In an outage, each new one fails like the last one.
-    var sickAge = TimeAmount.seconds(5)
+    /// The age from which a connection with server errors is replaced.
+    var sickAge = HTTP2Session.sickAge
     /// The maximum number of open streams until the peer has accepted the credentials.
     var unconfirmedStreams = 1
     /// The number of streams after which a connection is replaced, long before the stream ids run out at 2^30 streams.
@@ -380,7 +377,7 @@ struct HTTP2ConnectionState: Sendable {
 
     /// Retires the connection if it brings only server errors. Another one may lead to a server that works.
     private mutating func retireIfSick(now: NIODeadline) {
-        guard serverErrors >= HTTP2Limits.serverErrors, now - beganAt >= limits.sickAge else { return }
+        guard serverErrors >= HTTP2Session.serverErrorLimit, now - beganAt >= limits.sickAge else { return }
         retire(.serverErrors)
     }
 
