@@ -39,6 +39,10 @@ struct OAuthTokensTests {
             ("type", "authorized_user", "is not a service account"), ("project_id", "a/b", "project_id"),
             ("private_key", "x", "private_key"), ("client_email", "", "client_email is not a text"),
             ("token_uri", "http://example.org", "token_uri"),
+            (
+                "private_key", "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----",
+                "encrypted"
+            ),
         ])
     func files(_ member: String, _ value: String, _ text: String) throws {
         let path = try Self.file { $0[member] = value }

@@ -53,8 +53,12 @@ package struct ServiceAccountFile: Sendable {
         guard let url = URL(string: tokenURL), url.scheme == "https", url.host != nil,
             tokenURL.utf8.allSatisfy({ (0x21...0x7E).contains($0) })
         else { throw CredentialsError("\(file): token_uri must be an address with https://") }
+        let pem = PEM(keyText)
+        guard pem.privateKey?.isEncrypted != true else {
+            throw CredentialsError("\(file): private_key is encrypted; Google's is not. Download the file again")
+        }
         do {
-            key = try _RSA.Signing.PrivateKey(pemRepresentation: PEM(keyText).text)
+            key = try _RSA.Signing.PrivateKey(pemRepresentation: pem.text)
         } catch {
             throw CredentialsError("\(file): private_key is not a readable RSA key; download the file again")
         }
