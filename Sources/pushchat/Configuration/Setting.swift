@@ -395,7 +395,10 @@ extension SettingKind where Value == String {
 
     /// A subject of a VAPID token.
     static var contact: Self {
-        text("a `mailto:` or `https:` URL with a host, for example `mailto:you@example.org`", limit: 255) {
+        text(
+            "a `mailto:` URL with a plain address (no name, no `<` and `>`), or an `https:` URL with a host, for example "
+                + "`mailto:you@example.org`", limit: 255
+        ) {
             (0x21...0x7E).contains($0.value)
         }.checked { VAPIDContact($0) != nil }
     }
