@@ -22,7 +22,7 @@ struct PayloadScan {
 
     /// The object whose members are being read.
     private enum Container {
-        case top, aps, other
+        case top, aps, alert, other
     }
 
     /// Reads the document. Each function reads one element and returns whether it is well-formed.
@@ -84,23 +84,29 @@ struct PayloadScan {
                 let start = position + 1
                 guard string() else { return false }
                 let name = UnsafeRawBufferPointer(rebasing: bytes[start..<position - 1])
-                let isAps = noteMember(name, in: container)
+                let inner = noteMember(name, in: container)
                 skipBlanks()
                 guard take(":") else { return false }
                 skipBlanks()
-                if container == .aps, name.elementsEqual("alert".utf8) { hasEmptyAlert = nextIsEmpty }
-                guard value(in: isAps ? .aps : .other, depth: depth) else { return false }
+                // An object is empty until one of its members has a text.
+                if inner == .alert { hasEmptyAlert = nextIsEmpty || next == UInt8(ascii: "{") }
+                if container == .alert, !nextIsEmpty, Self.isText(name) { hasEmptyAlert = false }
+                guard value(in: inner, depth: depth) else { return false }
                 skipBlanks()
             } while take(",")
             return take("}")
         }
 
+        private static func isText(_ name: UnsafeRawBufferPointer) -> Bool {
+            NotificationContent.texts.contains { name.elementsEqual($0.utf8) }
+        }
+
         /// Records whether a member of `aps` shows something or wakes the app.
-        /// - Returns: Whether the member is `aps`.
-        private mutating func noteMember(_ name: UnsafeRawBufferPointer, in container: Container) -> Bool {
-            if container != .other { members += 1 }
+        /// - Returns: The kind of the member's value.
+        private mutating func noteMember(_ name: UnsafeRawBufferPointer, in container: Container) -> Container {
+            if container == .top || container == .aps { members += 1 }
             switch container {
-            case .top: return name.elementsEqual("aps".utf8)
+            case .top: return name.elementsEqual("aps".utf8) ? .aps : .other
             case .aps:
                 if name.elementsEqual("content-available".utf8) { wakes = true }
                 if name.elementsEqual("alert".utf8) || name.elementsEqual("badge".utf8)
@@ -108,8 +114,8 @@ struct PayloadScan {
                 {
                     shows = true
                 }
-                return false
-            case .other: return false
+                return name.elementsEqual("alert".utf8) ? .alert : .other
+            case .alert, .other: return .other
             }
         }
 

@@ -178,7 +178,7 @@ package struct NotificationContent: Sendable, Hashable {
     }
 
     /// The members of an alert that a device shows (Apple, "Generating a remote notification").
-    private static let texts = ["title", "subtitle", "body", "title-loc-key", "subtitle-loc-key", "loc-key"]
+    package static let texts = ["title", "subtitle", "body", "title-loc-key", "subtitle-loc-key", "loc-key"]
 
     /// Whether a device shows something of an alert. In Live Activities, a text may be an object with a key.
     package static func hasText(_ alert: JSONObject) -> Bool {

@@ -166,11 +166,14 @@ struct APNSFormatTests {
         "A payload with nothing but an empty alert is not sent, over either protocol",
         arguments: [
             (#"{"aps":{"alert":""}}"#, "NoText"), (#"{"aps": {"alert": { } } }"#, "NoText"),
-            (#"{"aps":{"alert":null}}"#, "NoText"),
+            (#"{"aps":{"alert":null}}"#, "NoText"), (#"{"aps":{"alert":{"title":"", "body" : ""}}}"#, "NoText"),
+            (#"{"aps":{"alert":{"title":null,"loc-key":"","loc-args":["x"],"launch-image":"i"}}}"#, "NoText"),
             // These do something: an icon without a number, a sound, a pass of Wallet, content for the app.
             (#"{"aps":{"alert":"","badge":0}}"#, nil), (#"{"aps":{"sound":"s","alert":""}}"#, nil),
             (#"{"aps":{}}"#, nil), (#"{"aps":{"alert":""},"k":1}"#, nil), (#"{"aps":{"alert":" "}}"#, nil),
-            (#"{"aps":{"alert":{"loc-key":"K"}}}"#, nil),
+            (#"{"aps":{"alert":{"loc-key":"K"}}}"#, nil), (#"{"aps":{"alert":{"body":"b","title":""}}}"#, nil),
+            (#"{"aps":{"alert":{"title":"t","body":""}}}"#, nil), (#"{"aps":{"alert":{"title":{"x":1}}}}"#, nil),
+            (#"{"aps":{"alert":{"body":""},"badge":1}}"#, nil),
         ])
     func emptyAlert(payload: String, reason: String?) {
         #expect(Self.reason(Self.binary, Self.row(payload: payload)) == reason)
