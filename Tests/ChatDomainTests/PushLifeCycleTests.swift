@@ -360,6 +360,8 @@ struct PushLifeCycleTests {
             (1_780_000_060_000, nil, "InvalidExpiration"), (253_402_300_800, nil, "InvalidExpiration"),
             (Int64.max, nil, "InvalidExpiration"), (253_402_300_799, nil, nil),
             (nil, 1_780_000_060, "InvalidNotBefore"),
+            (nil, 1_780_000_060_000_000, "InvalidNotBefore"), (nil, Int64.max, "InvalidNotBefore"),
+            (nil, 253_402_300_800_000, "InvalidNotBefore"), (nil, 253_402_300_799_999, nil),
             (nil, 1_780_000_060_000, nil), (nil, 0, nil), (nil, -1, nil), (1_780_000_060_000, 1, "InvalidExpiration"),
         ] as [(Int64?, Int64?, String?)])
     func misreadTimes(expiration: Int64?, notBefore: Int64?, reason: String?) throws {

@@ -256,6 +256,34 @@ struct StorePortTests {
         #expect(try store.value("SELECT count(*) FROM messages") == 3000)
     }
 
+    @Test(
+        "Another program's push whose not_before is in microseconds is due, so that it fails; a later one still waits",
+        arguments: StoreKind.allCases)
+    func misreadTime(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        func insert(_ time: Int64) async throws {
+            _ = try store.query(
+                "INSERT INTO push_queue (device_token, payload, not_before) VALUES ('\(StoreFixture.token(1))', '{}', \(time))"
+            )
+            try await store.notice()
+        }
+        let now = store.now().milliseconds
+        try await insert(now + 60_000)
+        #expect(try await store.lease().isEmpty)
+        try await insert(now * 1000)
+        try await insert(Int64.max)
+        let leased = try await store.lease()
+        #expect(leased.map(\.notBefore) == [now * 1000, .max])
+        let failures = try leased.map { push in
+            try #require(PushLifeCycle().obstacle(to: push, at: store.now()))
+        }
+        #expect(failures.map(\.reason) == ["InvalidNotBefore", "InvalidNotBefore"])
+        for (push, failure) in zip(leased, failures) { try await store.settle([push], failure) }
+        #expect(try store.value("SELECT count(*) FROM push_queue WHERE state = 'failed'") == 2)
+        store.advance(.seconds(60))
+        #expect(try await store.lease().map(\.notBefore) == [now + 60_000])
+    }
+
     @Test("The store returns the newest time up to a limit", arguments: StoreKind.allCases)
     func evidence(kind: StoreKind) async throws {
         let store = try await kind.make()

@@ -174,22 +174,30 @@ package struct PushLifeCycle: Sendable, Hashable {
     /// Numbers of `not_before` that cannot be meant as milliseconds, because they lie in the years 1970 to 1973. As
     /// seconds, they lie in the years 1973 to 5138.
     private static let secondsAsMilliseconds: Range<Int64> = 100_000_000..<100_000_000_000
+    /// The end of the year 9999 in UNIX milliseconds. A queue treats a `not_before` after it as due, so that the push
+    /// fails instead of waiting for ever.
+    package static let latestNotBefore = Timestamp.latestSeconds * 1000 + 999
 
     /// Returns the failure of another program's push with a time in the wrong unit. As it stands, the push would never
-    /// expire, or would be sent too early.
+    /// expire, would be sent too early, or would never be sent.
     private static func misreadTime(of push: QueuedPush) -> Transition.Result? {
         guard !push.isOurs else { return nil }
         if let end = push.expiration, end > Timestamp.latestSeconds {
             return .failed(
                 reason: "InvalidExpiration",
-                hint: "expires_at is a time in UNIX seconds; \(end) is after the year 9999. Is it in milliseconds?")
+                hint: "expires_at is a time in UNIX seconds; \(end) is after the year 9999. Is it in a smaller unit?")
         }
-        if push.history.attempts == 0, let time = push.notBefore, secondsAsMilliseconds.contains(time) {
-            return .failed(
-                reason: "InvalidNotBefore",
-                hint: "not_before is a time in UNIX milliseconds; \(time) is before the year 1974. Is it in seconds?")
+        guard push.history.attempts == 0, let time = push.notBefore else { return nil }
+        let problem: String
+        if secondsAsMilliseconds.contains(time) {
+            problem = "before the year 1974. Is it in seconds?"
+        } else if time > latestNotBefore {
+            problem = "after the year 9999. Is it in a smaller unit?"
+        } else {
+            return nil
         }
-        return nil
+        return .failed(
+            reason: "InvalidNotBefore", hint: "not_before is a time in UNIX milliseconds; \(time) is \(problem)")
     }
 
     // MARK: - After an outcome

@@ -39,7 +39,7 @@ struct QueueReader {
     }
 
     /// Selects due pushes: pending ones whose time has come. A retry is also due if its time is further away than any
-    /// retry waits: the clock was then set back.
+    /// retry waits: the clock was then set back. A time in the wrong unit may be that far away at once.
     static func sql(findsReaders: Bool) -> String { findsReaders ? sqlWithReaders : sqlWithoutReaders }
 
     private static let sqlWithReaders = makeSQL(findsReaders: true)
@@ -58,7 +58,8 @@ struct QueueReader {
                 \(isOfReader)
             FROM push_queue q LEFT JOIN devices d ON d.device_id = q.device
             WHERE q.message_id BETWEEN ? AND ? AND q.state = 'pending' AND q.app = ?
-                AND (q.not_before IS NULL OR q.not_before <= ? OR (q.attempts > 0 AND q.not_before > ?))
+                AND (q.not_before IS NULL OR q.not_before <= ? OR (q.attempts > 0 AND q.not_before > ?)
+                    OR q.not_before > \(PushLifeCycle.latestNotBefore))
             ORDER BY q.message_id LIMIT ?
             """
     }

@@ -143,7 +143,8 @@ package final class SQLitePushQueue: PushQueue {
         WHERE app = ? AND (attempts > 0) = ? AND state = 'pending' AND not_before IS NOT NULL AND not_before > ?
         """
 
-    /// Takes up the pushes whose time has come, and retries that wait longer than any retry can.
+    /// Takes up the pushes whose time has come, retries that wait longer than any retry can, and pushes with a time in
+    /// the wrong unit, which fail.
     /// - Returns: Whether there were any.
     @discardableResult
     private func lookForWaiting(_ app: AppName) async throws(ChatError) -> Bool {
@@ -154,6 +155,7 @@ package final class SQLitePushQueue: PushQueue {
             var count = try await takeUp(app, isRepeat: false, from: from, upTo: now.milliseconds)
             count += try await takeUp(app, isRepeat: true, from: from, upTo: now.milliseconds)
             count += try await takeUp(app, isRepeat: true, from: beyond.milliseconds + 1, upTo: .max)
+            count += try await takeUp(app, isRepeat: false, from: PushLifeCycle.latestNotBefore + 1, upTo: .max)
             let next = try await database.scan { db in
                 try [0, 1].compactMap { isRepeat -> Int64? in
                     try db.value(Self.nextWaitingSQL, [app.text, isRepeat, now.milliseconds])

@@ -61,6 +61,12 @@ struct QueueReader {
         )
     }
 
+    /// The pushes of other programs with a time in the wrong unit. They fail, because they would wait for ever.
+    private static let misread = """
+        FROM push_queue_due WHERE app = $1::text AND \(lane) = \(PushLane.normal.rawValue) AND state = 'pending'
+            AND lease_start IS NULL AND not_before IS NOT NULL AND not_before > \(PushLifeCycle.latestNotBefore)
+        """
+
     /// Leases pushes. `$2` is the start and `$3` the limit. Skips rows that another lease has locked, and locks only as
     /// many rows as it takes. A start that other relays have ended leases nothing, because its leases would never be
     /// released.
@@ -71,16 +77,14 @@ struct QueueReader {
             countsUnread
             ? "CASE WHEN q.chat_message IS NOT NULL THEN (\(UnreadCount.sql(ofDevice: "q.device_token", app: "q.app"))) END"
             : "NULL::bigint"
-        var sources: [(name: String, sql: String)] = []
-        for lane in lanes {
-            for isWaiting in [true, false] {
-                let (from, order) = source(lane, isWaiting: isWaiting)
-                sources.append(
-                    (
-                        "source\(sources.count)",
-                        "SELECT ctid AS place \(from) ORDER BY \(order) LIMIT $3::bigint FOR UPDATE SKIP LOCKED"
-                    ))
-            }
+        let rows =
+            lanes.flatMap { lane in [true, false].map { source(lane, isWaiting: $0) } }
+            + (lanes.contains(.normal) ? [(from: misread, order: "not_before, message_id")] : [])
+        let sources = rows.enumerated().map { index, rows in
+            (
+                name: "source\(index)",
+                sql: "SELECT ctid AS place \(rows.from) ORDER BY \(rows.order) LIMIT $3::bigint FOR UPDATE SKIP LOCKED"
+            )
         }
         return """
             WITH \(sources.map { "\($0.name) AS (\($0.sql))" }.joined(separator: ",\n")),
@@ -203,7 +207,9 @@ struct QueueReader {
             message: message,
             dueSince: try start ?? row.optionalTime(17), obstacle: obstacle,
             unread: UnreadCount.shown(try row.optionalInt(23)))
-        return LeasedRow(push: push, floor: QueueLeases.Floor(time: dueAt ?? .min, id: pushID))
+        // A time in the wrong unit is no position: the lane would be read from there.
+        let position = dueAt.map { $0 > PushLifeCycle.latestNotBefore ? 0 : $0 }
+        return LeasedRow(push: push, floor: QueueLeases.Floor(time: position ?? .min, id: pushID))
     }
 }
 
