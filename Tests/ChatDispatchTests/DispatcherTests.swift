@@ -46,7 +46,7 @@ struct DispatcherTests {
     @Test("Pushes that are leased while the gateway drains get a report and are released")
     func lateLease() async throws {
         let (gate, opening) = AsyncStream.makeStream(of: Void.self)
-        queue.state.withLock { $0.gate = gate }
+        queue.state.withLock { $0.gate = (after: 0, end: gate) }
         queue.tell(.success(FakeQueue.rows(7...8)))
         let dispatcher = Dispatcher(app: .default, queue: queue, gateway: gateway, logger: silent)
         let services = ServiceGroup(services: [dispatcher], logger: silent)
@@ -106,6 +106,26 @@ struct DispatcherTests {
         #expect(gateway.written.flatMap(\.pushes).map(\.id) == [1, 2001])
         #expect(queue.state.withLock { $0.released } == [2...1000, 2...1001])
         #expect(queue.state.withLock { $0.asked.prefix(3).map(\.limit) } == [1000, 1000, 1000])
+    }
+
+    @Test("The search for a test's pushes ends when the relay stops")
+    func stopsSearch() async throws {
+        let refused = try #require(FakeQueue.row(1).address)
+        gateway.test(limit: 1, ServiceTest([refused: 1]))
+        // After the first search, each one may take several leases.
+        for _ in 1...100 { queue.tell(.success(FakeQueue.rows(1...1000))) }
+        let dispatcher = Dispatcher(app: .default, queue: queue, gateway: gateway, logger: silent)
+        let services = ServiceGroup(services: [dispatcher], logger: silent)
+        let (gate, opening) = AsyncStream.makeStream(of: Void.self)
+        queue.state.withLock { $0.gate = (after: 10, end: gate) }
+        async let work: Void = services.run()
+        try await eventually("a search is under way") { queue.state.withLock { $0.asked.count } == 11 }
+        await services.triggerGracefulShutdown()
+        try await eventually("the gateway is drained") { gateway.isDrained }
+        opening.finish()
+        try await work
+        // Leases 1, 2 and 3, 4 to 7, 8 to 15: the fourth search ends early.
+        #expect(queue.state.withLock { $0.asked.count } == 11)
     }
 
     @Test("It continues after refused pushes, and requests a fresh connection for a probe")

@@ -11,8 +11,8 @@ final class FakeQueue: PushQueue {
         var released: [ClosedRange<Int64>] = []
         var settleFailures = 0
         var due: [Timestamp?] = []
-        /// If set, a lease waits until this stream ends.
-        var gate: AsyncStream<Void>?
+        /// If set, a lease after this number of leases waits until the stream ends.
+        var gate: (after: Int, end: AsyncStream<Void>)?
     }
 
     let state = Mutex(State())
@@ -41,7 +41,8 @@ final class FakeQueue: PushQueue {
     func lease(app: AppName, lanes: [PushLane], limit: Int) async throws(ChatError) -> LeasedPushes {
         let (next, gate) = state.withLock { state in
             state.asked.append((lanes, limit))
-            return (state.leases.isEmpty ? nil : state.leases.removeFirst(), state.gate)
+            let gate = state.gate.flatMap { state.asked.count > $0.after ? $0.end : nil }
+            return (state.leases.isEmpty ? nil : state.leases.removeFirst(), gate)
         }
         if let gate { for await _ in gate {} }
         guard let next else { return LeasedPushes([]) }
