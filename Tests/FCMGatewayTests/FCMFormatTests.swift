@@ -7,10 +7,12 @@ import Testing
 struct FCMFormatTests {
     private static let token = "cAAAAAAAAAAAAAAAAAAAA1:APA91bHexampleexample"
 
-    private func alert(_ text: String = "Hello", extras: MessageExtras = .none) throws -> ChatAlert {
+    private func alert(
+        _ text: String = "Hello", extras: MessageExtras = .none, isOfProgram: Bool = false
+    ) throws -> ChatAlert {
         ChatAlert(
             nickname: try Nickname(parsing: "Ann"), text: try MessageText(parsing: text, limit: 8192),
-            code: try SecretCode(parsing: "code"), message: 7, extras: extras)
+            code: try SecretCode(parsing: "code"), message: 7, extras: extras, isOfProgram: isOfProgram)
     }
 
     private func format(_ kind: FCMFormat.Kind, limit: Int = FCMFormat.payloadLimit) -> FCMFormat {
@@ -46,6 +48,16 @@ struct FCMFormatTests {
                 == #"{"android":{"notification":{"channel_id":"chat","tag":"message-7","sound":"default"},"priority":"HIGH"},"#
                 + #""notification":{"title":"Ann","body":"Hello"},"data":{"type":"message","sender":"Ann","message_id":"7","room":"room1"}}"#
         )
+    }
+
+    @Test("A program's message is marked, and a member's is not", arguments: FCMFormat.Kind.allCases)
+    func program(_ kind: FCMFormat.Kind) throws {
+        let marks = try [true, false].map { isOfProgram in
+            let payload = try format(kind).payload(of: alert(isOfProgram: isOfProgram))
+            let data = try #require(JSONValue(parsing: Array(payload.utf8)).object?["data"]?.object)
+            return data["program"]
+        }
+        #expect(marks == [.string("true"), nil])
     }
 
     @Test("A title, a link, a sound and the urgency reach the app")

@@ -262,6 +262,19 @@ struct WebPushFormatTests {
         return try #require(try JSONValue(parsing: push.payload).object)
     }
 
+    @Test("A program's message is marked, and a member's is not")
+    func program() throws {
+        let marks = try [true, false].map { isOfProgram in
+            let alert = ChatAlert(
+                nickname: Nickname(stored: "cron"), text: MessageText(stored: "done"),
+                code: SecretCode(stored: "room"), message: 42, isOfProgram: isOfProgram)
+            let payload = try WebPushFormat(publicURL: nil).payload(of: alert)
+            let notification = try #require(try JSONValue(parsing: payload).object?["notification"]?.object)
+            return notification["data"]?.object?["program"]
+        }
+        #expect(marks == [.bool(true), nil])
+    }
+
     @Test("A program's message has its own title, and opens its link if the link fits")
     func extras() throws {
         func notification(_ text: String, _ extras: MessageExtras) throws -> JSONObject {
