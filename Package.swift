@@ -238,7 +238,7 @@ let package = Package(
         .testTarget(name: "PushWireTests", dependencies: ["PushWire"] + products("Crypto")),
         .testTarget(
             name: "WebPushGatewayTests",
-            dependencies: ["WebPushGateway", "PushWire", "ChatDomain", "HTTP2Wire"] + sockets
+            dependencies: ["WebPushGateway", "PushWire", "ChatDomain", "HTTP2Wire", "TestSupport"] + sockets
                 + products(
                     "Crypto", "Hummingbird", "HummingbirdTLS", "Logging", "NIOTLS", "ServiceLifecycle", "SwiftASN1",
                     "X509")),

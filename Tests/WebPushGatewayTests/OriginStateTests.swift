@@ -271,6 +271,24 @@ struct OriginStateTests {
         #expect(isOver == [false, true])
     }
 
+    @Test("A rejected push ends a pause; in a lasting outage, five other accepted subscriptions start the next one")
+    func rejectedInOutage() throws {
+        var state = OriginState(now: Self.start)
+        /// Sends a push to each subscription, and returns those whose results started a pause.
+        func send(_ entries: ClosedRange<Int64>, _ result: OriginState.Result, at now: Timestamp) throws -> [Int64] {
+            try entries.filter { entry in
+                #expect(state.submit(try Self.push(entry), at: now) == .send)
+                return state.finished(result, of: try Self.device(entry), at: now, random: 1).opened != nil
+            }
+        }
+        #expect(try send(1...10, .answered(accepted: true), at: Self.start) == [])
+        #expect(try send(1...5, .refused, at: Self.start) == [5])
+        #expect(try send(11...11, .answered(accepted: false), at: Self.start) == [])
+        #expect(state.condition(at: Self.start) == nil)
+        #expect(try send(1...5, .refused, at: Self.start) == [], "these proved it before")
+        #expect(try send(6...10, .refused, at: Self.start) == [10])
+    }
+
     @Test("Subscriptions that are limited again and again do not slow the service down again")
     func limitedForItself() throws {
         var state = OriginState(now: Self.start)

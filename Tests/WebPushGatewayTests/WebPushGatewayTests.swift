@@ -3,6 +3,7 @@ import Foundation
 import Logging
 import PushWire
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import WebPushGateway
@@ -19,10 +20,8 @@ struct WebPushGatewayTests {
     func gateway(
         _ subscriptions: [Subscription], hosts: [String], addresses: [String: String] = ["localhost": "127.0.0.1"],
         answerLimit: Duration = .seconds(60), drainLimit: Duration = .seconds(10),
-        now: @escaping TimeSource = Timestamp.now
+        now: @escaping TimeSource = Timestamp.now, logger: Logger = .silent
     ) throws -> WebPushGateway {
-        var logger = Logger(label: "gateway")
-        logger.logLevel = .critical
         var sender = WebPushGateway.Sender(
             key: key, subject: "mailto:push@example.org", rules: try EndpointRules(hosts: hosts),
             trust: [service.certificate])
@@ -143,6 +142,22 @@ struct WebPushGatewayTests {
             }
         }
         #expect(!service.all.contains { $0.path.hasSuffix("redirected") })
+    }
+
+    @Test("A service that limits the relay gets one warning, with the rate and the end of the pause")
+    func limited() async throws {
+        let log = LogRecorder()
+        _ = try await service.serve { [self] in
+            let subscriptions = (1...RefusalWatch.limit).map { service.subscription($0, status: 429) }
+            let gateway = try gateway(subscriptions, hosts: ["localhost:\(service.port)"], logger: log.logger)
+            return try await send(subscriptions.enumerated().map { push($0 + 1, to: $1) }, over: gateway)
+        }
+        let warnings = log.lines.filter { $0.hasPrefix("warning a push service") }
+        #expect(warnings.count == 1)
+        #expect(
+            warnings.first?.hasPrefix("warning a push service limits the relay ") == true
+                && warnings.first?.contains(" per_minute=600 ") == true
+                && warnings.first?.contains(" until=") == true, "\(warnings)")
     }
 
     @Test("Rejected credentials make all pushes wait; if others are accepted, the subscription fails")
