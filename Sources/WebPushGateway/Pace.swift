@@ -12,7 +12,7 @@ struct Pace: Sendable {
     /// ended.
     private static let raise = 1.1
     private static let raiseAfter = Duration.seconds(60)
-    /// There is no limit any more at this rate per second, or at twice the first rate if that is higher.
+    /// The limit ends at this rate per second, or at twice the first rate if that is higher.
     private static let leastEnd = 500.0
     /// The time for which unused capacity is kept. It lets a few new pushes pass the ones that were postponed.
     private static let burst = 5.0

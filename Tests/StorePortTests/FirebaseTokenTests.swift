@@ -132,6 +132,33 @@ struct FirebaseTokenTests {
         }
     }
 
+    @Test(
+        "A notification to the earlier token of a phone goes to its installation id, once",
+        arguments: StoreKind.allCases, [nil, app])
+    func audience(kind: StoreKind, app: AppName?) async throws {
+        let store = try await kind.make()
+        func send(_ tokens: [String]) async throws -> [[String]] {
+            _ = try await store.stores.notifications.send(
+                NotificationRequest(
+                    audience: .tokens(tokens.map(form)), app: app, payload: #"{"aps":{"alert":"x"}}"#))
+            return try store.query(
+                """
+                SELECT q.device_token, q.state FROM push_queue q
+                WHERE q.notification = (SELECT max(notification_id) FROM notifications) ORDER BY q.message_id
+                """)
+        }
+        try await register(in: store)
+        #expect(try await send([Self.text]) == [[Self.text, "pending"]], "no device has the id")
+        _ = try await store.stores.devices.register(RegistrationRequest(token: form(Self.id), app: Self.app))
+        #expect(try await send([Self.text]) == [[Self.id, "pending"]])
+        #expect(try await send([Self.text, Self.id]) == [[Self.id, "pending"]])
+        let other = "dAAAAAAAAAAAAAAAAAAAA2:APA91bHexampleExample"
+        #expect(try await send([Self.text, other]) == [[Self.id, "pending"], [other, "pending"]])
+        _ = try store.query(
+            "UPDATE devices SET deactivated_reason = 'x', time_deactivated = \(store.time(store.now()))")
+        #expect(try await send([Self.text]) == [[Self.id, "failed"]])
+    }
+
     @Test("Two devices that an earlier version made of one phone become one", arguments: StoreKind.allCases)
     func two(kind: StoreKind) async throws {
         let store = try await kind.make()

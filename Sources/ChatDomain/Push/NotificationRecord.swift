@@ -76,6 +76,11 @@ package enum AudienceItem: Sendable, Hashable {
         }
     }
 
+    /// `nil` if the item is not a token.
+    package var token: String? {
+        if case .token(let text) = self { text } else { nil }
+    }
+
     /// The name of the token, user, tag or room. `nil` for all devices.
     package var value: String? {
         switch self {

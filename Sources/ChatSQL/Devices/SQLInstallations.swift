@@ -19,6 +19,29 @@ extension SQLTransaction {
         return Set(names.filter { name in known.contains { $0.isOtherForm(of: name) } })
     }
 
+    /// Names phones by the installation ids with which they have registered since a server stored their registration
+    /// tokens. A token with which a device is registered stays.
+    package func currentForms(of items: ArraySlice<AudienceItem>, app: AppName?) throws -> ArraySlice<AudienceItem> {
+        let ids = Dictionary(
+            items.compactMap(\.token).map { ($0, DeviceToken.installation(of: $0)) }.filter { $0 != $1 },
+            uniquingKeysWith: { first, _ in first })
+        guard !ids.isEmpty else { return items }
+        let known = Set(
+            try rows(
+                """
+                SELECT device_token FROM devices
+                WHERE device_token IN (\(dialect.each("$1", "text"))) AND (CAST($2 AS text) IS NULL OR app = $2)
+                """, [.texts(Array(ids.keys) + Set(ids.values)), .optional(app?.text)]
+            ).map { try $0.text(0) })
+        var current = items
+        for index in items.indices {
+            guard let token = items[index].token, let id = ids[token], !known.contains(token), known.contains(id)
+            else { continue }
+            current[index] = .token(id)
+        }
+        return current
+    }
+
     /// Makes one device of those that have both forms of this address, before it registers.
     /// - Returns: Whether the device was known by the other form.
     @discardableResult

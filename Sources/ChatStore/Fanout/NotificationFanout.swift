@@ -113,10 +113,11 @@ struct NotificationFanout {
     private func piece(
         _ budget: Int, now: Timestamp, _ settings: StoreSettings, _ db: Database
     ) throws -> Piece {
-        let item = items[item]
+        let named = try SQLiteTransaction(db).currentForms(of: items[item...item], app: request.app)
+        let item = named[item]
         let isOfOneApp = request.app != nil
         var piece = Piece()
-        var arguments = arguments(now: now, settings)
+        var arguments = arguments(item.value, now: now, settings)
         if let looked = item.candidatesSQL(ofOneApp: isOfOneApp) {
             arguments += ["budget": budget]
             let row = try db.row(looked, arguments)
@@ -139,13 +140,13 @@ struct NotificationFanout {
         return piece
     }
 
-    private func arguments(now: Timestamp, _ settings: StoreSettings) -> StatementArguments {
+    /// - Parameter value: The value of the item.
+    private func arguments(_ value: String?, now: Timestamp, _ settings: StoreSettings) -> StatementArguments {
         // Only tags can lead to a device several times, and a request has few tags.
         var earlier: String?
         if request.skipsUnchanged, case .tag = items[item] {
             earlier = JSONValue.texts(items[..<item].compactMap(\.value)).description
         }
-        let value = items[item].value
         return [
             "id": id, "item": value, "tokenApp": (request.app ?? value.map(settings.app(ofToken:)))?.text,
             "after": after, "until": until, "app": request.app?.text,

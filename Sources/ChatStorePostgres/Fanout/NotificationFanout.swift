@@ -102,7 +102,9 @@ struct NotificationFanout {
         _ budget: Int, into step: inout Step, now: Timestamp, _ settings: StoreSettings,
         _ transaction: PostgresTransaction
     ) throws {
-        let names = items[item..<min(items.count, item + min(budget, items[item].mostTogether(Self.mostNames)))]
+        let names = try transaction.currentForms(
+            of: items[item..<min(items.count, item + min(budget, items[item].mostTogether(Self.mostNames)))],
+            app: request.app)
         var parameters = SQLParameters()
         let sql = insertSQL(names, budget, now: now, settings, &parameters)
         guard let row = try transaction.row(sql, parameters.values) else { return }
@@ -185,12 +187,14 @@ struct NotificationFanout {
             """
     }
 
-    /// Whether two steps may reach the same device: through two names, or through two members of a room.
+    /// Whether two steps may reach the same device: through two names, two forms of an Android phone's token, or two
+    /// members of a room.
     private var mayRepeat: Bool {
         switch items[item] {
         case .room: true
         case .user, .tag: items.count > 1
-        case .token, .all: false
+        case .token: items.count > Self.step
+        case .all: false
         }
     }
 

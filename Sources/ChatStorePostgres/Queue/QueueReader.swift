@@ -207,7 +207,7 @@ struct QueueReader {
             message: message,
             dueSince: try start ?? row.optionalTime(17), obstacle: obstacle,
             unread: UnreadCount.shown(try row.optionalInt(23)))
-        // A time in the wrong unit is no position: the lane would be read from there.
+        // The lane must not be read from a time in the wrong unit.
         let position = dueAt.map { $0 > PushLifeCycle.latestNotBefore ? 0 : $0 }
         return LeasedRow(push: push, floor: QueueLeases.Floor(time: position ?? .min, id: pushID))
     }
