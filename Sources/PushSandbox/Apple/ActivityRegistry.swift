@@ -1,9 +1,9 @@
 import Foundation
 
 /// A simulated Live Activity and its states over time, encoded as in the response to `GET /activities`.
-struct SandboxActivity: Sendable, Hashable, Encodable {
+struct SandboxActivity: Sendable, Hashable, JSONRecord {
     /// The content after one push.
-    struct State: Sendable, Hashable, Encodable {
+    struct State: Sendable, Hashable, JSONRecord {
         /// The notification's id in the inbox.
         let notification: Int
         let event: ActivityPayload.Event?
@@ -17,25 +17,11 @@ struct SandboxActivity: Sendable, Hashable, Encodable {
 
         var size: Int { contentState?.utf8.count ?? 0 }
 
-        private enum CodingKeys: String, CodingKey {
-            case notification, event, timestamp
-            case contentState = "content_state"
-            case staleDate = "stale_date"
-            case dismissalDate = "dismissal_date"
-            case isShown = "shown"
-            case receivedAt = "received_at"
-        }
-
-        func encode(to encoder: any Encoder) throws {
-            var fields = encoder.container(keyedBy: CodingKeys.self)
-            try fields.encode(notification, forKey: .notification)
-            try fields.encodeIfPresent(event, forKey: .event)
-            try fields.encodeIfPresent(timestamp, forKey: .timestamp)
-            try fields.encodeIfPresent(contentState, forKey: .contentState)
-            try fields.encodeIfPresent(staleDate, forKey: .staleDate)
-            try fields.encodeIfPresent(dismissalDate, forKey: .dismissalDate)
-            try fields.encode(isShown, forKey: .isShown)
-            try fields.encode(receivedAt.rfc3339, forKey: .receivedAt)
+        var json: JSONObject {
+            [
+                "notification": notification, "event": event, "timestamp": timestamp, "content_state": contentState,
+                "stale_date": staleDate, "dismissal_date": dismissalDate, "shown": isShown, "received_at": receivedAt,
+            ]
         }
     }
 
@@ -68,32 +54,17 @@ struct SandboxActivity: Sendable, Hashable, Encodable {
         states.reduce((attributes?.utf8.count ?? 0) + (attributesType?.utf8.count ?? 0)) { $0 + $1.size }
     }
 
-    private enum CodingKeys: String, CodingKey {
-        case id, token, app, channel, attributes, states, dropped
-        case startToken = "start_token"
-        case attributesType = "attributes_type"
-        case startedAt = "started_at"
-        case endedAt = "ended_at"
-    }
-
-    func encode(to encoder: any Encoder) throws {
-        var fields = encoder.container(keyedBy: CodingKeys.self)
-        try fields.encode(id, forKey: .id)
-        try fields.encodeIfPresent(token?.hex, forKey: .token)
-        try fields.encodeIfPresent(startToken?.hex, forKey: .startToken)
-        try fields.encode(app, forKey: .app)
-        try fields.encodeIfPresent(channel, forKey: .channel)
-        try fields.encodeIfPresent(attributesType, forKey: .attributesType)
-        try fields.encodeIfPresent(attributes, forKey: .attributes)
-        try fields.encode(startedAt.rfc3339, forKey: .startedAt)
-        try fields.encodeIfPresent(endedAt?.rfc3339, forKey: .endedAt)
-        try fields.encode(states, forKey: .states)
-        try fields.encode(dropped, forKey: .dropped)
+    var json: JSONObject {
+        [
+            "id": id, "token": token, "start_token": startToken, "app": app, "channel": channel,
+            "attributes_type": attributesType, "attributes": attributes, "started_at": startedAt, "ended_at": endedAt,
+            "states": states, "dropped": dropped,
+        ]
     }
 }
 
 /// The Live Activities that pushes or the control API have started. The oldest are forgotten if there are too many.
-struct ActivityRegistry: Sendable {
+struct ActivityRegistry: Sendable, PagedList {
     private var activities: [Int: SandboxActivity] = [:]
     private var ids: [[UInt8]: Int] = [:]
     /// The activities of each channel.
@@ -184,8 +155,7 @@ struct ActivityRegistry: Sendable {
         return activity
     }
 
-    /// Returns at most `limit` activities with an id above `since`, and the `since` of the next page.
-    func page(since: Int, limit: Int) -> (activities: [SandboxActivity], next: Int) {
+    func page(since: Int, limit: Int) -> (items: [SandboxActivity], next: Int) {
         var page: [SandboxActivity] = []
         guard since < lastID else { return (page, lastID) }
         var id = max(since + 1, oldest)

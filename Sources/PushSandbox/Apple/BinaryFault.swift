@@ -64,6 +64,6 @@ extension ProbeFault {
         self.init(
             answer: answer,
             status: status.map { BinaryStatus(rawValue: UInt8($0)) } ?? Self.unidentifiedStatus)
-        if answer == .unidentified { fields.set(.status, .number(Int(self.status.rawValue))) }
+        if answer == .unidentified { fields.set(.status, self.status.rawValue) }
     }
 }

@@ -2,7 +2,7 @@ import Foundation
 import PushWire
 
 /// A broadcast channel, encoded as in the response to `GET /channels`.
-struct SandboxChannel: Sendable, Hashable, Encodable {
+struct SandboxChannel: Sendable, Hashable, JSONRecord {
     /// A broadcast that the channel has accepted.
     struct Message: Sendable, Hashable {
         let payload: ActivityPayload
@@ -39,28 +39,16 @@ struct SandboxChannel: Sendable, Hashable, Encodable {
 
     fileprivate var size: Int { (newest?.size ?? 0) + (held?.size ?? 0) }
 
-    private enum CodingKeys: String, CodingKey {
-        case number, id, app, policy, broadcasts
-        case createdAt = "created_at"
-        case newest
-        case newestExpiresAt = "newest_expires_at"
-    }
-
-    func encode(to encoder: any Encoder) throws {
-        var fields = encoder.container(keyedBy: CodingKeys.self)
-        try fields.encode(number, forKey: .number)
-        try fields.encode(id, forKey: .id)
-        try fields.encode(app, forKey: .app)
-        try fields.encode(policy, forKey: .policy)
-        try fields.encode(createdAt.rfc3339, forKey: .createdAt)
-        try fields.encode(broadcasts, forKey: .broadcasts)
-        try fields.encodeIfPresent(newest?.notification, forKey: .newest)
-        try fields.encodeIfPresent(newest?.expiresAt?.rfc3339, forKey: .newestExpiresAt)
+    var json: JSONObject {
+        [
+            "number": number, "id": id, "app": app, "policy": policy, "created_at": createdAt, "broadcasts": broadcasts,
+            "newest": newest?.notification, "newest_expires_at": newest?.expiresAt,
+        ]
     }
 }
 
 /// The broadcast channels of all apps, and the messages that they keep.
-struct ChannelRegistry: Sendable {
+struct ChannelRegistry: Sendable, PagedList {
     private var channels: [String: SandboxChannel] = [:]
     private var counts: [String: Int] = [:]
     private var lastNumber = 0
@@ -124,8 +112,7 @@ struct ChannelRegistry: Sendable {
         return newest
     }
 
-    /// Returns at most `limit` channels with a number above `since`, and the `since` of the next page.
-    func page(since: Int, limit: Int) -> (channels: [SandboxChannel], next: Int) {
+    func page(since: Int, limit: Int) -> (items: [SandboxChannel], next: Int) {
         let page = channels.values.filter { $0.number > since }.sorted { $0.number < $1.number }.prefix(limit)
         return (Array(page), page.last?.number ?? lastNumber)
     }

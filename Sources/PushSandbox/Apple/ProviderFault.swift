@@ -67,8 +67,8 @@ enum ProviderFault: FaultAction, Hashable {
         },
         FaultForm("reset_stream", .code) { Self.resetStream(code: try code(&$0, default: internalErrorCode)) },
         FaultForm("refuse_stream") { fields in
-            fields.set(.action, .text("reset_stream"))
-            fields.set(.code, .number(refusedStreamCode))
+            fields.set(.action, "reset_stream")
+            fields.set(.code, refusedStreamCode)
             return Self.resetStream(code: refusedStreamCode)
         },
         FaultForm("expire_token", Self.expireToken),
@@ -92,7 +92,7 @@ enum ProviderFault: FaultAction, Hashable {
             throw ControlError(
                 "status: must be given with the action status, from 300 to 599, unless reason is one of Apple's")
         }
-        fields.set(.status, .number(status))
+        fields.set(.status, status)
         let timestamp = try fields.integer(.timestamp, in: 0...Int.max).map(Int64.init)
         if let reason {
             return refuse(ProviderRefusal(status: status, reason: reason, timestamp: timestamp), delay: delay)

@@ -131,7 +131,7 @@ struct SandboxRules {
     /// - Parameter device: The device with the request's token. `nil` if the sandbox does not know it.
     func checkDevice(_ device: SandboxDevice?, topic: String, _ type: PushType) throws(ProviderRefusal) {
         guard let device else {
-            if configuration.strict || DeviceRegistry.isAllZeros(request.token) { throw .init(.badDeviceToken) }
+            if configuration.strict || SandboxDevice.isAllZeros(request.token) { throw .init(.badDeviceToken) }
             return
         }
         if device.environment != .development { throw .init(.badDeviceToken) }

@@ -3,6 +3,12 @@ import NIOSSL
 import SwiftASN1
 import X509
 
+/// One of Apple's two environments.
+enum PushEnvironment: String, Sendable, Encodable {
+    case development
+    case production
+}
+
 /// The properties of a client certificate (Apple, "Binary Provider API" and "Establishing a certificate-based
 /// connection to APNs").
 struct ClientCertificate: Sendable, Hashable {

@@ -136,12 +136,6 @@ extension Response {
             ],
             body: .init(byteBuffer: body))
     }
-
-    /// Returns a page of a list, and the `since` of the next page.
-    /// - Parameter name: The member with the list.
-    static func page(_ name: String, _ items: [some Encodable], next: Int) throws -> Response {
-        try json(ListPage(name: name, items: items, next: next))
-    }
 }
 
 extension TokenText {
@@ -151,26 +145,5 @@ extension TokenText {
             throw ControlError("\(field): must be 1 to \(maxSize) bytes in hexadecimal digits")
         }
         return token
-    }
-}
-
-/// A page of a list: `{"NAME":[…],"next":…}`.
-private struct ListPage<Item: Encodable>: Encodable {
-    private struct Key: CodingKey {
-        let stringValue: String
-        var intValue: Int? { nil }
-
-        init(stringValue: String) { self.stringValue = stringValue }
-        init?(intValue: Int) { nil }
-    }
-
-    let name: String
-    let items: [Item]
-    let next: Int
-
-    func encode(to encoder: any Encoder) throws {
-        var fields = encoder.container(keyedBy: Key.self)
-        try fields.encode(items, forKey: Key(stringValue: name))
-        try fields.encode(next, forKey: Key(stringValue: "next"))
     }
 }

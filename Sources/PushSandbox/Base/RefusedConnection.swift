@@ -1,7 +1,7 @@
 import Foundation
 
 /// A connection that the sandbox refused, encoded as in the response to `GET /stats`.
-struct RefusedConnection: Sendable, Hashable, Encodable {
+struct RefusedConnection: Sendable, Hashable, JSONRecord {
     enum Reason: String, Sendable, Encodable {
         /// Too many connections were open.
         case tooMany = "too_many"
@@ -23,17 +23,10 @@ struct RefusedConnection: Sendable, Hashable, Encodable {
     let message: String
     let refusedAt: Date
 
-    private enum CodingKeys: String, CodingKey {
-        case listener, connection, reason, message
-        case refusedAt = "refused_at"
-    }
-
-    func encode(to encoder: any Encoder) throws {
-        var fields = encoder.container(keyedBy: CodingKeys.self)
-        try fields.encode(listener, forKey: .listener)
-        try fields.encodeIfPresent(connection, forKey: .connection)
-        try fields.encode(reason, forKey: .reason)
-        try fields.encode(message, forKey: .message)
-        try fields.encode(refusedAt.rfc3339, forKey: .refusedAt)
+    var json: JSONObject {
+        [
+            "listener": listener, "connection": connection, "reason": reason, "message": message,
+            "refused_at": refusedAt,
+        ]
     }
 }

@@ -129,7 +129,7 @@ package struct SandboxConfiguration: Sendable {
 
     /// The valid token sizes in bytes.
     var acceptedTokenSizes: ClosedRange<Int> {
-        let size = DeviceRegistry.tokenSize
+        let size = TokenText.usualSize
         return tokenSizes ?? (strict ? size...size : 1...BinaryNotification.longestToken)
     }
 }

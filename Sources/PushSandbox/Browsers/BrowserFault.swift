@@ -31,7 +31,7 @@ enum BrowserFault: FaultAction, Hashable {
                 throw ControlError("limit: must be given with the action rate_limit, in messages per minute")
             }
             let status = try fields.status() ?? tooManyRequests
-            fields.set(.status, .number(status))
+            fields.set(.status, status)
             return Self.limitRate(limit, status: status, retryAfter: try fields.retryAfter())
         },
     ]

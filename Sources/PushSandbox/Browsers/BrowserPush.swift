@@ -25,7 +25,7 @@ struct BrowserPush: Sendable {
     let payload: Result<[UInt8], WebPushError>?
 
     /// The SHA-256 of the endpoint that was called.
-    var token: [UInt8] { SandboxBrowser.token(of: origin + BrowserRegistry.path + secret) }
+    var token: [UInt8] { SandboxBrowser.token(of: origin + SandboxBrowser.path + secret) }
 
     /// The headers that the inbox shows, as the sender wrote them.
     var shownHeaders: [String: String] {

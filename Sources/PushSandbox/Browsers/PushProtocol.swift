@@ -45,7 +45,7 @@ enum BrowserMessage: Sendable, Hashable {
             self = .hello(userAgent: fields.uaid)
         case "register":
             let key = try fields.key.map { (text) throws(PushProtocolError) in
-                guard let key = BrowserRegistry.applicationServerKey(text) else {
+                guard let key = SandboxBrowser.applicationServerKey(text) else {
                     throw PushProtocolError("key: must be an uncompressed point on the curve P-256 in base64url")
                 }
                 return key

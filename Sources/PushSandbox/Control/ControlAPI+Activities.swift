@@ -9,16 +9,10 @@ extension ControlAPI {
     }
 
     func addActivities(to router: Router<ControlContext>) {
-        router.get("/activities") { request, _ in try activities(request) }
+        add("activities", \.activities, to: router)
         router.post("/activities") { request, _ in try await startActivity(request) }
         router.delete("/activities/:id") { _, context in try endActivity(context.parameters.require("id")) }
-        router.get("/channels") { request, _ in try channels(request) }
-    }
-
-    private func activities(_ request: Request) throws -> Response {
-        let (since, limit) = try page(request)
-        let page = state.withLock { $0.activities.page(since: since, limit: limit) }
-        return try Response.page("activities", page.activities, next: page.next)
+        add("channels", \.channels, to: router)
     }
 
     private func startActivity(_ request: Request) async throws -> Response {
@@ -37,7 +31,7 @@ extension ControlAPI {
                 throw ControlError("token: not allowed with channel; the activity has one or the other")
             }
         }
-        let token = channel == nil ? try body.token(.token) ?? randomBytes(DeviceRegistry.tokenSize) : nil
+        let token = channel == nil ? try body.token(.token) ?? randomBytes(TokenText.usualSize) : nil
         let activity = try state.withLock { state in
             try state.startActivity(token: token, app: app, channel: channel, at: self.state.now())
         }
@@ -50,11 +44,5 @@ extension ControlAPI {
         }
         guard let activity else { throw ControlError(.notFound, "id: there is no such activity") }
         return try Response.json(activity)
-    }
-
-    private func channels(_ request: Request) throws -> Response {
-        let (since, limit) = try page(request)
-        let page = state.withLock { $0.channels.page(since: since, limit: limit) }
-        return try Response.page("channels", page.channels, next: page.next)
     }
 }

@@ -9,18 +9,12 @@ extension ControlAPI {
     }
 
     func addInstallations(to router: Router<ControlContext>) {
-        router.get("/installations") { request, _ in try installations(request) }
+        add("installations", \.installations, to: router)
         router.post("/installations") { request, _ in try await makeInstallation(request) }
         router.post("/installations/:id") { request, context in
             try await setInstallation(context.parameters.require("id"), request)
         }
         router.delete("/installations/:id") { _, context in try removeInstallation(context.parameters.require("id")) }
-    }
-
-    private func installations(_ request: Request) throws -> Response {
-        let (since, limit) = try page(request)
-        let page = state.withLock { $0.installations.page(since: since, limit: limit) }
-        return try Response.page("installations", page.installations, next: page.next)
     }
 
     private func makeInstallation(_ request: Request) async throws -> Response {

@@ -47,10 +47,10 @@ struct ControlAPI: Sendable {
             state.withLock { $0.inbox.clear() }
             return Response(status: .noContent)
         }
-        router.get("/devices") { request, _ in try devices(request) }
+        add("devices", \.devices, to: router)
         router.post("/devices") { request, _ in try await makeDevice(request) }
         router.delete("/devices/:token") { _, context in try removeDevice(context.parameters.require("token")) }
-        router.get("/browsers") { request, _ in try browsers(request) }
+        add("browsers", \.browsers, to: router)
         router.post("/browsers") { request, _ in try await makeBrowser(request) }
         router.delete("/browsers/:id") { _, context in try removeBrowser(context.parameters.require("id")) }
         addActivities(to: router)
@@ -113,7 +113,7 @@ struct ControlAPI: Sendable {
             filter.text == nil
             ? state.withLock { $0.inbox.page(since: since, filter: filter, limit: limit) }
             : state.withLock { $0.inbox }.page(since: since, filter: filter, limit: limit)
-        var response = try Response.page("notifications", page.entries, next: page.next)
+        var response = try Response.json(["notifications": page.entries, "next": page.next] as JSONObject)
         // The wait read the connection to its end, to notice when the client closes it. So the connection cannot be
         // reused.
         if time != nil { response.headers[.connection] = "close" }
@@ -160,21 +160,15 @@ struct ControlAPI: Sendable {
         case expiresAt = "expires_at"
     }
 
-    private func devices(_ request: Request) throws -> Response {
-        let (since, limit) = try page(request)
-        let page = state.withLock { $0.devices.page(since: since, limit: limit) }
-        return try Response.page("devices", page.devices, next: page.next)
-    }
-
     private func makeDevice(_ request: Request) async throws -> Response {
         let body = try await ControlBody<DeviceField>(of: request)
-        let token = try body.token(.token) ?? randomBytes(DeviceRegistry.tokenSize)
+        let token = try body.token(.token) ?? randomBytes(TokenText.usualSize)
         let topic = try body.string(.topic) ?? configuration.topic
         guard !topic.isEmpty, topic.utf8.count <= ControlLimits.topic else {
             throw ControlError("topic: must be 1 to \(ControlLimits.topic) bytes long")
         }
-        let name = try body.string(.environment) ?? SandboxDevice.Environment.development.rawValue
-        guard let environment = SandboxDevice.Environment(rawValue: name) else {
+        let name = try body.string(.environment) ?? PushEnvironment.development.rawValue
+        guard let environment = PushEnvironment(rawValue: name) else {
             throw ControlError("environment: must be development or production")
         }
         let expiresAt = try body.string(.expiresAt).map { text in
@@ -208,16 +202,10 @@ struct ControlAPI: Sendable {
         case applicationServerKey = "application_server_key"
     }
 
-    private func browsers(_ request: Request) throws -> Response {
-        let (since, limit) = try page(request)
-        let page = state.withLock { $0.browsers.page(since: since, limit: limit) }
-        return try Response.page("browsers", page.browsers, next: page.next)
-    }
-
     private func makeBrowser(_ request: Request) async throws -> Response {
         let body = try await ControlBody<BrowserField>(of: request)
         let key = try body.string(.applicationServerKey).map { text in
-            guard let bytes = BrowserRegistry.applicationServerKey(text) else {
+            guard let bytes = SandboxBrowser.applicationServerKey(text) else {
                 throw ControlError(
                     "application_server_key: must be an uncompressed point on the curve P-256, 65 bytes in base64url")
             }
@@ -227,7 +215,7 @@ struct ControlAPI: Sendable {
         guard host.map({ host in ServiceHost.browsers.contains { $0.matches(host) } }) ?? true else {
             throw ControlError("host: must be one of \(ServiceHost.browsers.map(\.name).joined(separator: ", "))")
         }
-        let secret = Base64URL.text(randomBytes(BrowserRegistry.secretSize))
+        let secret = Base64URL.text(randomBytes(SandboxBrowser.secretSize))
         let browser = try state.withLock { state in
             try state.browsers.subscribe(
                 secret: secret, origin: host.map { "https://\($0)" } ?? pushOrigin, applicationServerKey: key,
@@ -249,8 +237,19 @@ struct ControlAPI: Sendable {
     /// Parses the number of a browser, an installation or an activity. The first one is 1.
     static func id(_ text: String) -> Int? { Int(text).flatMap { $0 > 0 ? $0 : nil } }
 
+    /// Adds the call that returns a list in pages.
+    func add(
+        _ name: String, _ list: any KeyPath<SandboxState, some PagedList> & Sendable, to router: Router<ControlContext>
+    ) {
+        router.get("/\(name)") { request, _ in
+            let (since, limit) = try page(request)
+            let page = state.withLock { $0[keyPath: list].page(since: since, limit: limit) }
+            return try Response.json([name: page.items, "next": page.next] as JSONObject)
+        }
+    }
+
     /// Parses the `since` and `limit` of a list.
-    func page(_ request: Request) throws(ControlError) -> (since: Int, limit: Int) {
+    private func page(_ request: Request) throws(ControlError) -> (since: Int, limit: Int) {
         (
             try integer("since", of: request, in: 0 ... .max, default: 0),
             try integer("limit", of: request, in: 1...Self.maxPageSize, default: Self.defaultPageSize)

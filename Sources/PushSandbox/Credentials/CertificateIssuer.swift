@@ -107,7 +107,7 @@ struct CertificateIssuer {
     ///
     /// The topic is the subject's UID, because the gateway reads it from there ("Binary Provider API"). An extension
     /// lists all topics that the certificate is valid for ("Sending notification requests to APNs").
-    func client(topic: String, environment: SandboxDevice.Environment = .development) throws -> Identity {
+    func client(topic: String, environment: PushEnvironment = .development) throws -> Identity {
         let isForProduction = environment == .production
         let prefix =
             isForProduction ? ClientCertificate.productionCommonNamePrefix : ClientCertificate.commonNamePrefix

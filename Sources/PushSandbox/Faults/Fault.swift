@@ -70,7 +70,7 @@ extension Fault: Encodable {
     /// The maximum of `after`, `times` and `every`.
     static let maxCount = 1_000_000
 
-    enum Field: String, CodingKey, CaseIterable {
+    enum Field: String, CaseIterable {
         case `protocol`, token, after, times, every, action
         // Only with some actions:
         case status, identifier, answer, reason, timestamp
@@ -80,9 +80,6 @@ extension Fault: Encodable {
         case retryAfter = "retry_after"
         case retryAfterForm = "retry_after_form"
     }
-
-    /// Fields that only responses have.
-    private enum Progress: CodingKey { case id, passed, hit }
 
     /// Parses a fault.
     /// - Parameter forms: Returns the actions of a protocol.
@@ -119,17 +116,12 @@ extension Fault: Encodable {
     }
 
     func encode(to encoder: any Encoder) throws {
-        var progress = encoder.container(keyedBy: Progress.self)
-        try progress.encode(id, forKey: .id)
-        try progress.encode(passed, forKey: .passed)
-        try progress.encode(hit, forKey: .hit)
-        var json = encoder.container(keyedBy: Field.self)
-        try json.encode(gateway, forKey: .protocol)
-        try json.encodeIfPresent(token?.hex, forKey: .token)
-        try json.encode(after, forKey: .after)
-        try json.encode(times, forKey: .times)
-        if every != 1 { try json.encode(every, forKey: .every) }
-        for (field, value) in fields { try json.encode(value, forKey: field) }
+        let common: JSONObject = [
+            "id": id, "passed": passed, "hit": hit, "protocol": gateway, "token": token, "after": after, "times": times,
+            "every": every == 1 ? nil : every,
+        ]
+        try common.encode(to: encoder)
+        try JSONObject(fields.lazy.map { (name: $0.rawValue, value: $1) }).encode(to: encoder)
     }
 }
 

@@ -30,18 +30,7 @@ struct FaultForm: Sendable {
 
 /// The fields of a fault that is being read. They are kept for `GET /faults`.
 struct FaultFields {
-    enum Value: Sendable, Encodable {
-        case number(Int)
-        case text(String)
-
-        func encode(to encoder: any Encoder) throws {
-            var container = encoder.singleValueContainer()
-            switch self {
-            case .number(let number): try container.encode(number)
-            case .text(let text): try container.encode(text)
-            }
-        }
-    }
+    typealias Value = any Encodable & Sendable
 
     /// The maximum delay in milliseconds.
     static let maxDelay = 60_000
@@ -57,7 +46,7 @@ struct FaultFields {
     private(set) var shown: [Fault.Field: Value]
 
     init(_ body: ControlBody<Fault.Field>, action: String) {
-        (self.body, shown) = (body, [.action: .text(action)])
+        (self.body, shown) = (body, [.action: action])
     }
 
     func has(_ field: Fault.Field) -> Bool { body.has(field) }
@@ -66,7 +55,7 @@ struct FaultFields {
 
     mutating func integer(_ field: Fault.Field, in range: ClosedRange<Int>) throws(ControlError) -> Int? {
         let number = try body.integer(field, in: range)
-        shown[field] = number.map(Value.number)
+        shown[field] = number
         return number
     }
 
@@ -74,13 +63,13 @@ struct FaultFields {
         _ field: Fault.Field, in range: ClosedRange<Int>, default value: Int
     ) throws(ControlError) -> Int {
         let number = try body.integer(field, in: range) ?? value
-        shown[field] = .number(number)
+        shown[field] = number
         return number
     }
 
     mutating func string(_ field: Fault.Field) throws(ControlError) -> String? {
         let text = try body.string(field)
-        shown[field] = text.map(Value.text)
+        shown[field] = text
         return text
     }
 

@@ -7,14 +7,11 @@ import PushWire
 /// for Server to Server Applications").
 struct AccessTokens: Sendable {
     /// An error of the token endpoint (RFC 6749, section 5.2). All have the status 400.
-    struct Refusal: Error, Sendable, Hashable, Encodable {
+    struct Refusal: Error, Sendable, Hashable, JSONRecord {
         let error: String
         let errorDescription: String
 
-        enum CodingKeys: String, CodingKey {
-            case error
-            case errorDescription = "error_description"
-        }
+        var json: JSONObject { ["error": error, "error_description": errorDescription] }
 
         static func grant(_ description: String) -> Refusal {
             Refusal(error: "invalid_grant", errorDescription: description)
@@ -22,23 +19,12 @@ struct AccessTokens: Sendable {
     }
 
     /// An access token, encoded as in the endpoint's response.
-    struct Grant: Sendable, Hashable, Encodable {
+    struct Grant: Sendable, Hashable, JSONRecord {
         let token: String
         /// The validity in seconds.
         let lifetime: Int
 
-        private enum CodingKeys: String, CodingKey {
-            case token = "access_token"
-            case lifetime = "expires_in"
-            case type = "token_type"
-        }
-
-        func encode(to encoder: any Encoder) throws {
-            var fields = encoder.container(keyedBy: CodingKeys.self)
-            try fields.encode(token, forKey: .token)
-            try fields.encode(lifetime, forKey: .lifetime)
-            try fields.encode("Bearer", forKey: .type)
-        }
+        var json: JSONObject { ["access_token": token, "expires_in": lifetime, "token_type": "Bearer"] }
     }
 
     /// The validity of an access token in seconds, as Google issues them.

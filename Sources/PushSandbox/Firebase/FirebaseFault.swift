@@ -46,7 +46,7 @@ enum FirebaseFault: FaultAction, Hashable {
                 let codes = FCMRefusal.Code.allCases.map(\.rawValue).joined(separator: ", ")
                 throw ControlError("reason: must be one of \(codes), with its own status or none")
             }
-            fields.set(.status, .number(FCMRefusal(code).status))
+            fields.set(.status, FCMRefusal(code).status)
             return Self.refuse(FCMRefusal(code), retry: retry, delay: delay)
         },
         FaultForm("close", Self.end(.close)), FaultForm("reset", Self.end(.reset)), .delay(Self.delay),
@@ -96,7 +96,7 @@ extension FaultFields {
             guard form == nil else { throw ControlError("retry_after_form: only with retry_after") }
             return nil
         }
-        set(.retryAfterForm, .text(form ?? "seconds"))
+        set(.retryAfterForm, form ?? "seconds")
         return FaultRetry(seconds: seconds, isDate: form == "date")
     }
 }

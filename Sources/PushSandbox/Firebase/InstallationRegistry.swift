@@ -3,8 +3,9 @@ import Foundation
 import PushWire
 
 /// An app's installation on an Android phone, encoded as in the response to `GET /installations`.
-struct SandboxInstallation: Sendable, Hashable, Encodable {
-    /// The installation's number: from 1, in the order of creation.
+struct SandboxInstallation: Sendable, Hashable, JSONRecord, RegistryItem {
+    static let plural = "installations"
+
     let id: Int
     /// The address of the installation: its Firebase installation id, or a registration token.
     let target: String
@@ -12,53 +13,39 @@ struct SandboxInstallation: Sendable, Hashable, Encodable {
     let project: String
     let createdAt: Date
     /// The time at which the app was removed. `nil` while it is installed.
-    fileprivate(set) var removedAt: Date?
+    var removedAt: Date?
     fileprivate(set) var phone = FCMPhone()
 
     /// The SHA-256 of the address, which the inbox shows as the token.
     static func token(of target: String) -> [UInt8] { Array(SHA256.hash(data: Data(target.utf8))) }
 
-    private enum CodingKeys: String, CodingKey {
-        case id, token, fid, project, connection, app, stored, topics
-        case registrationToken = "registration_token"
-        case createdAt = "created_at"
-        case removedAt = "removed_at"
-        case deletedMessagesCalls = "deleted_messages_calls"
-    }
+    var key: String { target }
 
-    func encode(to encoder: any Encoder) throws {
-        var fields = encoder.container(keyedBy: CodingKeys.self)
-        try fields.encode(id, forKey: .id)
-        try fields.encode(Self.token(of: target).hex, forKey: .token)
-        try fields.encode(target, forKey: FCMMessage.isInstallation(target) ? .fid : .registrationToken)
-        try fields.encode(project, forKey: .project)
-        try fields.encode(phone.connection.rawValue, forKey: .connection)
-        try fields.encode(phone.app.rawValue, forKey: .app)
-        try fields.encode(phone.storedCount, forKey: .stored)
-        try fields.encode(phone.topics.count, forKey: .topics)
-        try fields.encode(phone.deletedMessagesCalls, forKey: .deletedMessagesCalls)
-        try fields.encode(createdAt.rfc3339, forKey: .createdAt)
-        try fields.encodeIfPresent(removedAt?.rfc3339, forKey: .removedAt)
+    var json: JSONObject {
+        let isInstallationID = FCMMessage.isInstallation(target)
+        return [
+            "id": id, "token": Self.token(of: target), "fid": isInstallationID ? target : nil,
+            "registration_token": isInstallationID ? nil : target, "project": project,
+            "connection": phone.connection.rawValue, "app": phone.app.rawValue, "stored": phone.storedCount,
+            "topics": phone.topics.count, "deleted_messages_calls": phone.deletedMessagesCalls,
+            "created_at": createdAt, "removed_at": removedAt,
+        ]
     }
 }
 
-/// The installations that were created through the control API. Removed ones stay, so that their addresses remain
-/// rejected.
-struct InstallationRegistry: Sendable {
-    /// The maximum number of installations, including removed ones.
-    private static let limit = 100_000
+/// The installations that were created through the control API, and their subscriptions to topics.
+struct InstallationRegistry: Sendable, PagedList {
     /// The maximum number of subscriptions of all installations to topics.
     private static let maxSubscriptions = 1_000_000
 
-    private var installations: [SandboxInstallation] = []
-    private var indices: [String: Int] = [:]
+    private var installations = Registry<SandboxInstallation>()
     private var subscriptionCount = 0
 
-    var count: Int { installations.count }
-    private(set) var removedCount = 0
+    var presentCount: Int { installations.presentCount }
+    var removedCount: Int { installations.removedCount }
 
     /// The installation with this address, even if it was removed.
-    subscript(target: String) -> SandboxInstallation? { indices[target].map { installations[$0] } }
+    subscript(target: String) -> SandboxInstallation? { installations[target] }
 
     /// Returns a new address from random bytes.
     static func target(isInstallationID: Bool, randomBytes: (Int) -> [UInt8]) -> String {
@@ -71,21 +58,10 @@ struct InstallationRegistry: Sendable {
     mutating func install(
         _ target: String, project: String, at now: Date
     ) throws(LimitReached) -> SandboxInstallation {
-        let index = indices[target] ?? installations.count
-        guard index < Self.limit else {
-            throw LimitReached(
-                text: "there are \(Self.limit) installations, which is the limit; restart the sandbox to remove them")
+        if let earlier = installations[target] { subscriptionCount -= earlier.phone.topics.count }
+        return try installations.add(target) { id in
+            SandboxInstallation(id: id, target: target, project: project, createdAt: now)
         }
-        let installation = SandboxInstallation(id: index + 1, target: target, project: project, createdAt: now)
-        if index == installations.count {
-            indices[target] = index
-            installations.append(installation)
-        } else {
-            if installations[index].removedAt != nil { removedCount -= 1 }
-            subscriptionCount -= installations[index].phone.topics.count
-            installations[index] = installation
-        }
-        return installation
     }
 
     /// Removes the app.
@@ -94,15 +70,13 @@ struct InstallationRegistry: Sendable {
     mutating func remove(
         id: Int, at now: Date
     ) -> (installation: SandboxInstallation, changes: [FCMPhone.Change])? {
-        guard installations.indices.contains(id - 1) else { return nil }
+        guard let index = installations.index(id: id) else { return nil }
         var changes: [FCMPhone.Change] = []
-        if installations[id - 1].removedAt == nil {
-            subscriptionCount -= installations[id - 1].phone.topics.count
-            changes = installations[id - 1].phone.remove()
-            installations[id - 1].removedAt = now
-            removedCount += 1
+        if installations.remove(index: index, at: now) {
+            subscriptionCount -= installations[index: index].phone.topics.count
+            changes = installations[index: index].phone.remove()
         }
-        return (installations[id - 1], changes)
+        return (installations[index: index], changes)
     }
 
     // MARK: Phones
@@ -115,15 +89,18 @@ struct InstallationRegistry: Sendable {
     ) -> [(installation: Int, change: FCMPhone.Change)] {
         let recipients: [Int] =
             switch message.target {
-            case .installation(let target), .token(let target): indices[target].map { [$0] } ?? []
-            case .topic(let topic): installations.indices.filter { installations[$0].phone.topics[topic] != nil }
+            case .installation(let target), .token(let target): installations.index(of: target).map { [$0] } ?? []
+            case .topic(let topic):
+                installations.items.indices.filter { installations[index: $0].phone.topics[topic] != nil }
             case .condition(let condition, _):
-                installations.indices.filter { condition.holds(for: installations[$0].phone.topics) }
+                installations.items.indices.filter { condition.holds(for: installations[index: $0].phone.topics) }
             }
-        return recipients.filter { installations[$0].removedAt == nil && installations[$0].project == project }
-            .flatMap { index in
-                installations[index].phone.receive(message, id: id, at: now).map { (index + 1, $0) }
-            }
+        return recipients.filter { index in
+            installations[index: index].removedAt == nil && installations[index: index].project == project
+        }
+        .flatMap { index in
+            installations[index: index].phone.receive(message, id: id, at: now).map { (index + 1, $0) }
+        }
     }
 
     /// Changes the state of a phone. `nil` leaves a part unchanged.
@@ -132,33 +109,33 @@ struct InstallationRegistry: Sendable {
     mutating func set(
         id: Int, connection: FCMPhone.Connection?, app: FCMPhone.AppState?, at now: Date
     ) -> (installation: SandboxInstallation, changes: [FCMPhone.Change])? {
-        guard installations.indices.contains(id - 1), installations[id - 1].removedAt == nil else { return nil }
-        if let app { installations[id - 1].phone.app = app }
-        let changes = connection.map { installations[id - 1].phone.set($0, at: now) } ?? []
-        return (installations[id - 1], changes)
+        guard let index = installations.index(id: id), installations[index: index].removedAt == nil else { return nil }
+        if let app { installations[index: index].phone.app = app }
+        let changes = connection.map { installations[index: index].phone.set($0, at: now) } ?? []
+        return (installations[index: index], changes)
     }
 
     /// Subscribes an installation to a topic.
     /// - Returns: Whether the limits allow it.
     mutating func subscribe(_ target: String, to topic: String, at now: Date) -> Bool {
-        guard let index = indices[target], subscriptionCount < Self.maxSubscriptions,
-            installations[index].phone.topics.count < FCMPhone.maxTopics
+        guard let index = installations.index(of: target), subscriptionCount < Self.maxSubscriptions,
+            installations[index: index].phone.topics.count < FCMPhone.maxTopics
         else { return false }
-        installations[index].phone.topics[topic] = now
+        installations[index: index].phone.topics[topic] = now
         subscriptionCount += 1
         return true
     }
 
     mutating func unsubscribe(_ target: String, from topic: String) {
-        guard let index = indices[target], installations[index].phone.topics.removeValue(forKey: topic) != nil else {
+        guard let index = installations.index(of: target),
+            installations[index: index].phone.topics.removeValue(forKey: topic) != nil
+        else {
             return
         }
         subscriptionCount -= 1
     }
 
-    /// Returns at most `limit` installations with an id above `since`, and the `since` of the next page.
-    func page(since: Int, limit: Int) -> (installations: [SandboxInstallation], next: Int) {
-        let page = installations.dropFirst(max(0, since)).prefix(limit)
-        return (Array(page), page.last?.id ?? installations.count)
+    func page(since: Int, limit: Int) -> (items: [SandboxInstallation], next: Int) {
+        installations.page(since: since, limit: limit)
     }
 }

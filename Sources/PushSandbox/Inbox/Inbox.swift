@@ -66,6 +66,15 @@ struct InboxEntry: Sendable, Hashable, Encodable {
             case .failed(let refusal): refusal.shortName
             }
         }
+
+        /// The sentence in the response. `nil` if it had none.
+        var message: String? {
+            switch self {
+            case .denied(let refusal): refusal.message
+            case .failed(let refusal): refusal.message
+            default: nil
+            }
+        }
     }
 
     /// The properties of a notification besides token and payload. They depend on the protocol.
@@ -120,7 +129,7 @@ struct InboxEntry: Sendable, Hashable, Encodable {
     }
 
     /// The delivery state of a message with FCM on one phone.
-    struct PhoneDelivery: Sendable, Hashable, Encodable {
+    struct PhoneDelivery: Sendable, Hashable, JSONRecord {
         enum Progress: String, Sendable, Encodable {
             /// The phone is offline.
             case waiting
@@ -149,10 +158,7 @@ struct InboxEntry: Sendable, Hashable, Encodable {
         /// `nil` unless the message was delivered.
         var receiver: Receiver?
 
-        private enum CodingKeys: String, CodingKey {
-            case installation, receiver
-            case progress = "delivery"
-        }
+        var json: JSONObject { ["installation": installation, "receiver": receiver, "delivery": progress] }
     }
 
     /// The maximum number of ``phones``.
@@ -212,67 +218,44 @@ struct InboxEntry: Sendable, Hashable, Encodable {
         }
     }
 
-    private enum CodingKeys: String, CodingKey {
-        case id, `protocol`, connection, stream, token, topic, authentication, command, identifier, headers, payload
-        case answer, message, delivery, warning, channel, activity, target, name, project, phones
-        case requestID = "request_id"
-        case deliveryCode = "delivery_code"
-        case apnsID = "apns_id"
-        case pushType = "push_type"
-        case payloadBase64 = "payload_base64"
-        case receivedAt = "received_at"
-    }
-
     func encode(to encoder: any Encoder) throws {
-        var fields = encoder.container(keyedBy: CodingKeys.self)
-        try fields.encode(id, forKey: .id)
-        try fields.encode(gateway, forKey: .protocol)
-        try fields.encodeIfPresent(connection, forKey: .connection)
-        try fields.encode(token.hex, forKey: .token)
-        try fields.encodeIfPresent(topic, forKey: .topic)
-        switch details {
+        let text = String(validating: payload, as: UTF8.self)
+        let warnings = allWarnings
+        let common: JSONObject = [
+            "id": id, "protocol": gateway, "connection": connection, "token": token, "topic": topic, "payload": text,
+            "payload_base64": text == nil ? Data(payload).base64EncodedString() : nil, "message": answer.message,
+            "warning": warnings.isEmpty ? nil : warnings.joined(separator: "; "), "activity": activity,
+            "phones": phones.isEmpty ? nil : phones, "delivery": delivery?.progress, "delivery_code": delivery?.code,
+            "received_at": receivedAt, "answer": answer.name,
+        ]
+        try common.encode(to: encoder)
+        try details.json.encode(to: encoder)
+    }
+}
+
+extension InboxEntry.Details: JSONRecord {
+    var json: JSONObject {
+        switch self {
         case .binary(let command, let identifier, let expiration, let priority):
-            try fields.encodeIfPresent(command?.rawValue, forKey: .command)
-            try fields.encodeIfPresent(identifier, forKey: .identifier)
             // Show the frame's fields under the names that they have over HTTP/2.
             var headers: [String: String] = [:]
             headers[ProviderHeader.expiration] = expiration.map { String($0) }
             headers[ProviderHeader.priority] = priority.map { String($0) }
-            try fields.encode(headers, forKey: .headers)
+            return ["command": command?.rawValue, "identifier": identifier, "headers": headers]
         case .http2(let stream, let apnsID, let pushType, let headers, let authentication):
-            try fields.encode(stream, forKey: .stream)
-            try fields.encode(apnsID, forKey: .apnsID)
-            try fields.encodeIfPresent(pushType, forKey: .pushType)
-            try fields.encode(headers, forKey: .headers)
-            try fields.encodeIfPresent(authentication, forKey: .authentication)
+            return [
+                "stream": stream, "apns_id": apnsID, "push_type": pushType, "headers": headers,
+                "authentication": authentication,
+            ]
         case .broadcast(let stream, let requestID, let channel, let headers, let authentication):
-            try fields.encode(stream, forKey: .stream)
-            try fields.encode(requestID, forKey: .requestID)
-            try fields.encodeIfPresent(channel, forKey: .channel)
-            try fields.encode(headers, forKey: .headers)
-            try fields.encodeIfPresent(authentication, forKey: .authentication)
-        case .webPush(let headers):
-            try fields.encode(headers, forKey: .headers)
-            if case .denied(let refusal) = answer { try fields.encode(refusal.message, forKey: .message) }
+            return [
+                "stream": stream, "request_id": requestID, "channel": channel, "headers": headers,
+                "authentication": authentication,
+            ]
+        case .webPush(let headers): return ["headers": headers]
         case .fcm(let target, let name, let project, let options):
-            try fields.encodeIfPresent(target, forKey: .target)
-            try fields.encodeIfPresent(name, forKey: .name)
-            try fields.encode(project, forKey: .project)
-            try fields.encode(options, forKey: .headers)
-            if case .failed(let refusal) = answer { try fields.encode(refusal.message, forKey: .message) }
-            if !phones.isEmpty { try fields.encode(phones, forKey: .phones) }
+            return ["target": target, "name": name, "project": project, "headers": options]
         }
-        if let text = String(validating: payload, as: UTF8.self) {
-            try fields.encode(text, forKey: .payload)
-        } else {
-            try fields.encode(Data(payload).base64EncodedString(), forKey: .payloadBase64)
-        }
-        if !allWarnings.isEmpty { try fields.encode(allWarnings.joined(separator: "; "), forKey: .warning) }
-        try fields.encodeIfPresent(activity, forKey: .activity)
-        try fields.encodeIfPresent(delivery?.progress, forKey: .delivery)
-        try fields.encodeIfPresent(delivery?.code, forKey: .deliveryCode)
-        try fields.encode(receivedAt.rfc3339, forKey: .receivedAt)
-        try fields.encode(answer.name, forKey: .answer)
     }
 }
 

@@ -38,14 +38,14 @@ struct SandboxState: Sendable {
         var stats = counts
         stats.feedback.waiting = feedback.count
         stats.inbox = .init(count: inbox.count, dropped: inbox.dropped, last: inbox.lastID)
-        stats.devices = .init(installed: devices.installedCount, removed: devices.count - devices.installedCount)
+        stats.devices = .init(installed: devices.presentCount, removed: devices.removedCount)
         stats.channels.count = channels.count
         stats.activities = .init(
             active: activities.activeCount, ended: activities.count - activities.activeCount)
         stats.installations = .init(
-            installed: installations.count - installations.removedCount, removed: installations.removedCount)
+            installed: installations.presentCount, removed: installations.removedCount)
         stats.browsers = .init(
-            subscribed: browsers.count - browsers.removedCount, removed: browsers.removedCount,
+            subscribed: browsers.presentCount, removed: browsers.removedCount,
             connected: userAgents.connectedCount, waiting: userAgents.waitingCount)
         return stats
     }

@@ -1,9 +1,9 @@
 /// The counts since the sandbox started, encoded as in the response to `GET /stats`.
 ///
 /// They do not change when the inbox is cleared or drops notifications.
-struct SandboxStats: Sendable, Hashable, Encodable {
+struct SandboxStats: Sendable, Hashable, JSONRecord {
     /// The connections of a TLS listener.
-    struct Connections: Sendable, Hashable, Encodable {
+    struct Connections: Sendable, Hashable, JSONRecord {
         /// The number of connections that are open now.
         var open = 0
         /// The number of connections that were admitted.
@@ -22,21 +22,20 @@ struct SandboxStats: Sendable, Hashable, Encodable {
         /// The number of requests that the proxy refused. `nil` for other listeners.
         var noTunnel: Int?
 
-        enum CodingKeys: String, CodingKey {
-            case open, seen, refused
-            case handshakesFailed = "handshakes_failed"
-            case noALPN = "no_alpn"
-            case noPreface = "no_preface"
-            case noTunnel = "no_tunnel"
+        var json: JSONObject {
+            [
+                "open": open, "seen": seen, "refused": refused, "handshakes_failed": handshakesFailed,
+                "no_alpn": noALPN, "no_preface": noPreface, "no_tunnel": noTunnel,
+            ]
         }
 
         fileprivate mutating func count(_ reason: RefusedConnection.Reason) {
             switch reason {
             case .tooMany: refused += 1
             case .handshakeFailed: handshakesFailed += 1
-            case .noALPN: noALPN = (noALPN ?? 0) + 1
-            case .noPreface: noPreface = (noPreface ?? 0) + 1
-            case .noTunnel: noTunnel = (noTunnel ?? 0) + 1
+            case .noALPN: noALPN? += 1
+            case .noPreface: noPreface? += 1
+            case .noTunnel: noTunnel? += 1
             }
         }
     }
@@ -57,7 +56,12 @@ struct SandboxStats: Sendable, Hashable, Encodable {
         }
     }
 
-    struct Binary: Sendable, Hashable, Encodable {
+    /// The counts of a protocol that has no others.
+    struct Answers: Sendable, Hashable, Encodable {
+        var answers = Responses()
+    }
+
+    struct Binary: Sendable, Hashable, JSONRecord {
         var answers = Responses()
         /// The number of notifications that arrived after the end of their connection was decided.
         ///
@@ -67,13 +71,15 @@ struct SandboxStats: Sendable, Hashable, Encodable {
         var discardedBytes = 0
         var connections = Connections()
 
-        enum CodingKeys: String, CodingKey {
-            case answers, discarded, connections
-            case discardedBytes = "discarded_bytes"
+        var json: JSONObject {
+            [
+                "answers": answers, "discarded": discarded, "discarded_bytes": discardedBytes,
+                "connections": connections,
+            ]
         }
     }
 
-    struct HTTP2: Sendable, Hashable, Encodable {
+    struct HTTP2: Sendable, Hashable, JSONRecord {
         var answers = Responses()
         var connections = Connections(noALPN: 0, noPreface: 0)
         /// The most streams that one connection had open at the same time.
@@ -81,15 +87,12 @@ struct SandboxStats: Sendable, Hashable, Encodable {
         /// The number of streams that were refused because they exceeded the client's limit.
         var streamsOverLimit = 0
 
-        enum CodingKeys: String, CodingKey {
-            case answers, connections
-            case maxStreams = "most_streams"
-            case streamsOverLimit = "streams_over_limit"
+        var json: JSONObject {
+            [
+                "answers": answers, "connections": connections, "most_streams": maxStreams,
+                "streams_over_limit": streamsOverLimit,
+            ]
         }
-    }
-
-    struct Broadcasts: Sendable, Hashable, Encodable {
-        var answers = Responses()
     }
 
     struct Channels: Sendable, Hashable, Encodable {
@@ -103,19 +106,6 @@ struct SandboxStats: Sendable, Hashable, Encodable {
     struct Activities: Sendable, Hashable, Encodable {
         var active = 0
         var ended = 0
-    }
-
-    struct WebPush: Sendable, Hashable, Encodable {
-        var answers = Responses()
-    }
-
-    struct FCM: Sendable, Hashable, Encodable {
-        var answers = Responses()
-    }
-
-    struct Installations: Sendable, Hashable, Encodable {
-        var installed = 0
-        var removed = 0
     }
 
     struct Browsers: Sendable, Hashable, Encodable {
@@ -154,9 +144,9 @@ struct SandboxStats: Sendable, Hashable, Encodable {
 
     var binary = Binary()
     var http2 = HTTP2()
-    var webPush = WebPush()
-    var fcm = FCM()
-    var broadcasts = Broadcasts()
+    var webPush = Answers()
+    var fcm = Answers()
+    var broadcasts = Answers()
     var channels = Channels()
     var activities = Activities()
     var feedback = Feedback()
@@ -166,7 +156,7 @@ struct SandboxStats: Sendable, Hashable, Encodable {
     var inbox = Inbox()
     var devices = Devices()
     var browsers = Browsers()
-    var installations = Installations()
+    var installations = Devices()
     /// The newest refused connections, oldest first.
     private(set) var refusals: [RefusedConnection] = []
 
@@ -180,30 +170,26 @@ struct SandboxStats: Sendable, Hashable, Encodable {
         refusals.append(connection)
     }
 
-    private enum CodingKeys: String, CodingKey {
-        case binary, http2, broadcasts, channels, activities, fcm, feedback, inbox, devices, browsers, installations
-        case proxy, refusals
-        case webPush = "webpush"
+    var json: JSONObject {
+        [
+            "binary": binary, "http2": http2, "broadcasts": broadcasts, "channels": channels, "activities": activities,
+            "fcm": fcm, "feedback": feedback, "inbox": inbox, "devices": devices, "browsers": browsers,
+            "installations": installations, "proxy": proxy, "refusals": refusals, "webpush": webPush,
+        ]
     }
 
     subscript(listener: ListenerKind) -> Connections {
-        get {
-            switch listener {
-            case .binary: binary.connections
-            case .feedback: feedback.connections
-            case .http2: http2.connections
-            case .channels: channels.connections
-            case .proxy: proxy.connections
-            }
-        }
-        set {
-            switch listener {
-            case .binary: binary.connections = newValue
-            case .feedback: feedback.connections = newValue
-            case .http2: http2.connections = newValue
-            case .channels: channels.connections = newValue
-            case .proxy: proxy.connections = newValue
-            }
+        get { self[keyPath: Self.connections(of: listener)] }
+        set { self[keyPath: Self.connections(of: listener)] = newValue }
+    }
+
+    private static func connections(of listener: ListenerKind) -> WritableKeyPath<SandboxStats, Connections> {
+        switch listener {
+        case .binary: \.binary.connections
+        case .feedback: \.feedback.connections
+        case .http2: \.http2.connections
+        case .channels: \.channels.connections
+        case .proxy: \.proxy.connections
         }
     }
 }

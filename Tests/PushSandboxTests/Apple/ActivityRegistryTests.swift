@@ -25,7 +25,7 @@ struct ActivityRegistryTests {
         #expect(registry[[0, 0]] == nil)
         #expect(registry[[1, 0]]?.id == 2)
         #expect(registry.listeners(of: "c").count == ControlLimits.activities)
-        #expect(registry.page(since: 0, limit: 2).activities.map(\.id) == [2, 3])
+        #expect(registry.page(since: 0, limit: 2).items.map(\.id) == [2, 3])
         #expect(registry.page(since: 3, limit: 1).next == 4)
         registry.end(2, at: now)
         registry.end(2, at: now)
@@ -82,6 +82,6 @@ struct ActivityRegistryTests {
         registry.hold(try message(ControlLimits.channelBytes - 5), on: "a")
         #expect(registry.release("a")?.size == ControlLimits.channelBytes - 5)
         #expect(registry.release("a") == nil)
-        #expect(registry.page(since: 0, limit: 10).channels.map(\.broadcasts) == [2])
+        #expect(registry.page(since: 0, limit: 10).items.map(\.broadcasts) == [2])
     }
 }

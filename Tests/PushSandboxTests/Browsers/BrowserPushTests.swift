@@ -279,7 +279,7 @@ struct BrowserPushTests {
         #expect(throws: LimitReached.self) {
             try registry.subscribe(secret: "3", origin: Sender.origin, at: Sender.now)
         }
-        #expect(registry.page(since: 1, limit: 1).browsers.map(\.id) == [2])
+        #expect(registry.page(since: 1, limit: 1).items.map(\.id) == [2])
         #expect(registry.page(since: 2, limit: 9).next == 3)
     }
 }

@@ -45,7 +45,7 @@ private struct Service {
         let key = try #require(Base64URL.bytes(key.publicText))
         let answer = try say(.register(channel: channel, key: key), over: connection)
         #expect(answer?.status == 200)
-        return String(try #require(answer?.pushEndpoint).dropFirst((Self.origin + BrowserRegistry.path).count))
+        return String(try #require(answer?.pushEndpoint).dropFirst((Self.origin + SandboxBrowser.path).count))
     }
 
     mutating func push(_ text: String, to secret: String, ttl: Int = 60, topic: String? = nil) throws -> WebPushDecision

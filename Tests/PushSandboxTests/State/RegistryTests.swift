@@ -26,11 +26,11 @@ struct RegistryTests {
         #expect(devices.remove(token: [1], at: now + 1)?.removedNow == false)
         #expect(devices.remove(token: [1], at: now + 1)?.device.removedAt == now)
         #expect(devices.isInstalled([1], topic: "a", at: now) == false)
-        #expect(devices.installedCount == 2)
+        #expect(devices.presentCount == 2)
         #expect(try devices.install(token: [1], topic: "a", at: now + 2).id == device.id)
         #expect(devices.isInstalled([1], topic: "a", at: now) == true)
         #expect(devices.count == 3)
-        #expect(devices.installedCount == 3)
+        #expect(devices.presentCount == 3)
         #expect(devices.remove(token: [4], at: now) == nil)
     }
 
@@ -38,10 +38,10 @@ struct RegistryTests {
     func devicePages() throws {
         var devices = DeviceRegistry()
         for number in 1...5 { _ = try devices.install(token: [UInt8(number)], topic: "a", at: now) }
-        #expect(devices.page(since: 0, limit: 2).devices.map(\.id) == [1, 2])
-        #expect(devices.page(since: 2, limit: 9).devices.map(\.id) == [3, 4, 5])
+        #expect(devices.page(since: 0, limit: 2).items.map(\.id) == [1, 2])
+        #expect(devices.page(since: 2, limit: 9).items.map(\.id) == [3, 4, 5])
         #expect(devices.page(since: 2, limit: 9).next == 5)
-        #expect(devices.page(since: 77, limit: 9).devices.isEmpty)
+        #expect(devices.page(since: 77, limit: 9).items.isEmpty)
     }
 
     @Test("Feedback is kept by topic until it is cleared, which removes only the tuples that the reader got")

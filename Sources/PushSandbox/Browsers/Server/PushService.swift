@@ -33,7 +33,7 @@ struct PushService: Sendable {
     func router() -> Router<PushContext> {
         let router = Router(context: PushContext.self)
         router.add(middleware: PushErrorMiddleware())
-        router.post("\(BrowserRegistry.path):secret") { request, context in
+        router.post("\(SandboxBrowser.path):secret") { request, context in
             try await respond(to: request, secret: context.parameters.require("secret"), on: context.channel)
         }
         return router

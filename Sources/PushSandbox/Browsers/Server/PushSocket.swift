@@ -130,7 +130,7 @@ private final class PushSocketHandler: ChannelInboundHandler {
             let message = try BrowserMessage(json: Data(json.readableBytesView))
             let fresh = SandboxState.Fresh(
                 userAgent: SymmetricKey.randomBytes(16).hex,
-                secret: Base64URL.text(SymmetricKey.randomBytes(BrowserRegistry.secretSize)))
+                secret: Base64URL.text(SymmetricKey.randomBytes(SandboxBrowser.secretSize)))
             let now = socket.state.now()
             let response = try socket.state.withLock { (state) throws(PushProtocolError) in
                 try state.respond(to: message, over: connection, origin: socket.origin, fresh: fresh, at: now)
