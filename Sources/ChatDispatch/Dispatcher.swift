@@ -142,6 +142,7 @@ package struct Dispatcher: Service {
         for test: ServiceTest, lanes: [PushLane], limit: Int, _ depth: inout SearchDepth
     ) async throws(ChatError) -> LeasedPushes {
         var candidates = TestCandidates(test, limit: limit)
+        let refused = Set(test.refusals.keys)
         var remaining: Set<PushLane> = []
         var isEnd = false
         var failure: ChatError?
@@ -151,10 +152,17 @@ package struct Dispatcher: Service {
             leases += 1
             progress.moved()
             do throws(ChatError) {
-                let leased = try await queue.lease(app: app, lanes: lanes, limit: TestCandidates.leaseSize)
+                let leased = try await queue.lease(
+                    app: app, lanes: lanes, limit: TestCandidates.leaseSize, passing: refused)
                 isEnd = leased.pushes.count < TestCandidates.leaseSize
                 remaining = leased.lanes
                 candidates.add(leased.pushes)
+                if isEnd, candidates.pushes.count < limit {
+                    // The queue may have passed over the refused devices.
+                    let repeated = try await queue.lease(app: app, lanes: lanes, limit: TestCandidates.leaseSize)
+                    remaining = repeated.lanes
+                    candidates.add(repeated.pushes)
+                }
             } catch {
                 failure = error
             }

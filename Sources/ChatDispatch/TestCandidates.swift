@@ -59,6 +59,7 @@ struct TestCandidates: Sendable {
 ///
 /// Pushes of refused devices may be first in the queue in any number. If a search finds no other device among them, the
 /// next one looks twice as far. So a push of another device is found after a few searches, and an outage costs little.
+/// A queue that passes over refused devices needs one lease.
 struct SearchDepth: Sendable {
     /// A million pushes.
     private static let limit = 1024

@@ -108,6 +108,19 @@ struct DispatcherTests {
         #expect(queue.state.withLock { $0.asked.prefix(3).map(\.limit) } == [1000, 1000, 1000])
     }
 
+    @Test("A test without enough other devices also takes pushes of refused ones, which the queue may have passed over")
+    func testOfRefused() async throws {
+        let refused = try #require(FakeQueue.row(1).address)
+        let other = try #require(DeviceToken(bytes: [UInt8](repeating: 1, count: 32)))
+        let healthy = QueuedPush(id: 2001, history: PushHistory(), address: .token(other), payload: [1], apnsID: "1")
+        gateway.test(limit: 2, ServiceTest([refused: 1]))
+        queue.tell(.success(LeasedPushes([healthy])), .success(FakeQueue.rows(1...1)))
+        try await running {
+            try await eventually("the test is written") { gateway.written.count == 1 }
+        }
+        #expect(gateway.written.flatMap(\.pushes).map(\.id) == [2001, 1])
+    }
+
     @Test("The search for a test's pushes ends when the relay stops")
     func stopsSearch() async throws {
         let refused = try #require(FakeQueue.row(1).address)

@@ -531,6 +531,10 @@ struct PostgresQueueTests {
             [.text("default"), 1, 1000, 1, floors, floors, floors])
         #expect(!lease.contains("Seq Scan on push_queue") && !lease.contains("Sort"), "\(lease)")
         #expect(!lease.contains("active_users"), "The statement counts messages only if they are shown: \(lease)")
+        let passing = try await plan(
+            QueueReader.leaseSQL(PushLane.allCases, countsUnread: false, passes: true),
+            [.text("default"), 1, 1000, 1, floors, floors, floors, .texts(["aa", "bb"])])
+        #expect(!passing.contains("Seq Scan on push_queue") && !passing.contains("Sort"), "\(passing)")
         let counting = try await plan(
             QueueReader.leaseSQL(PushLane.allCases, countsUnread: true),
             [.text("webpush"), 1, 1000, 1, floors, floors, floors])

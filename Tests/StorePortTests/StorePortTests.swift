@@ -256,6 +256,20 @@ struct StorePortTests {
         #expect(try store.value("SELECT count(*) FROM messages") == 3000)
     }
 
+    @Test("A lease that passes over a device leaves its pushes to the next one", arguments: StoreKind.allCases)
+    func passes(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await room(4, in: store)
+        let queue = store.stores.queue
+        let all = try await store.lease()
+        queue.release(all.map { $0.id...$0.id }, lane: all[0].lane, app: .default)
+        let passed = try Set(all.prefix(2).map { try #require($0.address) })
+        let leased = try await queue.lease(app: .default, lanes: PushLane.allCases, limit: 10, passing: passed).pushes
+        // Leases over SQLite cost nothing, so it passes over none.
+        #expect(leased.map(\.id) == all.dropFirst(kind == .sqlite ? 0 : 2).map(\.id))
+        #expect(try await store.lease().map(\.id) == (kind == .sqlite ? [] : all.prefix(2).map(\.id)))
+    }
+
     @Test(
         "Another program's push whose not_before is in microseconds is due, so that it fails; a later one still waits",
         arguments: StoreKind.allCases)

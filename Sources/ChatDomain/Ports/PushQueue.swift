@@ -13,6 +13,10 @@ package protocol PushQueue: Sendable {
     /// - Parameter lanes: The lanes to lease from, in this order.
     /// - Returns: At most `limit` pushes. An empty result means that no push is due in these lanes.
     func lease(app: AppName, lanes: [PushLane], limit: Int) async throws(ChatError) -> LeasedPushes
+    /// Leases as ``lease(app:lanes:limit:)``, but may pass over the pushes of some devices. They stay unleased.
+    func lease(
+        app: AppName, lanes: [PushLane], limit: Int, passing devices: Set<Address>
+    ) async throws(ChatError) -> LeasedPushes
     /// Releases pushes to which nothing has happened. The pushes are due again, in `lane`.
     func release(_ pushIDs: [ClosedRange<Int64>], lane: PushLane, app: AppName)
     /// Records the outcomes of leased pushes in one transaction, and ends their leases.
@@ -29,6 +33,13 @@ package protocol PushQueue: Sendable {
 }
 
 extension PushQueue {
+    /// Passes over no device, for queues whose leases cost no writes.
+    package func lease(
+        app: AppName, lanes: [PushLane], limit: Int, passing devices: Set<Address>
+    ) async throws(ChatError) -> LeasedPushes {
+        try await lease(app: app, lanes: lanes, limit: limit)
+    }
+
     /// Returns an endless sequence that yields whenever there may be due pushes of the app. Signals that no one has
     /// consumed are merged into one.
     package func arrivals(of app: AppName) -> AsyncStream<Void> {

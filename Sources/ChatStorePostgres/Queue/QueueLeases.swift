@@ -87,13 +87,17 @@ struct QueueLeases: Sendable {
             waiting: part.lanes.map(\.waiting.floor))
     }
 
-    mutating func finish(_ plan: Plan, _ pushes: [LeasedRow], app: AppName, at now: ContinuousClock.Instant) {
+    /// - Parameter isFromFloors: Whether all pushes between the floors and these were leased or settled before.
+    mutating func finish(
+        _ plan: Plan, _ pushes: [LeasedRow], app: AppName, isFromFloors: Bool = true, at now: ContinuousClock.Instant
+    ) {
         open[plan.number] = nil
         for row in pushes {
             let range = row.push.id...row.push.id
             held.insert(range)
             known?.insert(range)
         }
+        guard isFromFloors else { return }
         for lane in PushLane.allCases {
             let rows = pushes.lazy.filter { $0.push.lane == lane }.map(\.floor)
             if let first = rows.filter({ $0.time == .min }).min() {

@@ -70,8 +70,10 @@ struct QueueReader {
     /// Leases pushes. `$2` is the start and `$3` the limit. Skips rows that another lease has locked, and locks only as
     /// many rows as it takes. A start that other relays have ended leases nothing, because its leases would never be
     /// released.
-    /// - Parameter countsUnread: Whether to count also the messages that the device of each chat push has not fetched.
-    static func leaseSQL(_ lanes: [PushLane], countsUnread: Bool) -> String {
+    /// - Parameters:
+    ///   - countsUnread: Whether to count also the messages that the device of each chat push has not fetched.
+    ///   - passes: Whether to pass over the devices `$8`.
+    static func leaseSQL(_ lanes: [PushLane], countsUnread: Bool, passes: Bool = false) -> String {
         let token = DeviceToken.storedSQL("q.device_token")
         let unread =
             countsUnread
@@ -80,10 +82,14 @@ struct QueueReader {
         let rows =
             lanes.flatMap { lane in [true, false].map { source(lane, isWaiting: $0) } }
             + (lanes.contains(.normal) ? [(from: misread, order: "not_before, message_id")] : [])
+        let isWanted = passes ? "AND NOT (device_token IN (SELECT unnest($8::text[])))" : ""
         let sources = rows.enumerated().map { index, rows in
             (
                 name: "source\(index)",
-                sql: "SELECT ctid AS place \(rows.from) ORDER BY \(rows.order) LIMIT $3::bigint FOR UPDATE SKIP LOCKED"
+                sql: """
+                SELECT ctid AS place \(rows.from) \(isWanted)
+                ORDER BY \(rows.order) LIMIT $3::bigint FOR UPDATE SKIP LOCKED
+                """
             )
         }
         return """
@@ -140,10 +146,11 @@ struct QueueReader {
     }
 
     /// Leases pushes in the order of the lanes, and by push id within a lane.
-    mutating func lease(_ lanes: [PushLane], limit: Int) throws -> [LeasedRow] {
+    mutating func lease(_ lanes: [PushLane], limit: Int, passing devices: Set<Address>) throws -> [LeasedRow] {
+        let passed: [SQLValue] = devices.isEmpty ? [] : [.texts(devices.map(\.description))]
         let rows = try transaction.rows(
-            Self.leaseSQL(lanes, countsUnread: countsUnread), places(limit: limit, due: plan.due, waiting: plan.waiting)
-        )
+            Self.leaseSQL(lanes, countsUnread: countsUnread, passes: !devices.isEmpty),
+            places(limit: limit, due: plan.due, waiting: plan.waiting) + passed)
         let unread = Set(try rows.compactMap { try $0.optionalInt(13) }).filter { payloads[$0] == nil }
         if !unread.isEmpty {
             let found = try transaction.rows(
