@@ -187,15 +187,7 @@ struct InboxEntry: Sendable, Hashable, Encodable {
     /// The Live Activity that the notification started, updated or ended. `nil` for all other notifications.
     var activity: Int?
 
-    var gateway: GatewayProtocol {
-        switch details {
-        case .binary: .binary
-        case .http2: .http2
-        case .webPush: .webpush
-        case .broadcast: .broadcast
-        case .fcm: .fcm
-        }
-    }
+    var gateway: GatewayProtocol { details.gateway }
 
     /// ``warnings``, and those about the push type and the payload.
     private var allWarnings: [String] {
@@ -234,6 +226,16 @@ struct InboxEntry: Sendable, Hashable, Encodable {
 }
 
 extension InboxEntry.Details: JSONRecord {
+    var gateway: GatewayProtocol {
+        switch self {
+        case .binary: .binary
+        case .http2: .http2
+        case .webPush: .webpush
+        case .broadcast: .broadcast
+        case .fcm: .fcm
+        }
+    }
+
     var json: JSONObject {
         switch self {
         case .binary(let command, let identifier, let expiration, let priority):

@@ -163,6 +163,18 @@ struct SandboxStats: Sendable, Hashable, JSONRecord {
     /// The maximum number of refused connections to keep: enough to show a mistake that a client keeps making.
     private static let refusalLimit = 20
 
+    mutating func count(_ answer: InboxEntry.Response, over gateway: GatewayProtocol) {
+        switch gateway {
+        case .binary: binary.answers.count(answer)
+        case .http2: http2.answers.count(answer)
+        case .broadcast: broadcasts.answers.count(answer)
+        case .channels: channels.answers.count(answer)
+        case .webpush: webPush.answers.count(answer)
+        case .fcm: fcm.answers.count(answer)
+        case .fcmToken: break
+        }
+    }
+
     /// Counts a refused connection, and keeps it among the newest.
     mutating func refuse(_ connection: RefusedConnection) {
         self[connection.listener].count(connection.reason)

@@ -34,4 +34,10 @@ extension SandboxState {
             return .refuse(error)
         }
     }
+
+    private mutating func record(_ push: BrowserPush, _ answer: InboxEntry.Response, at now: Date) {
+        record(
+            answer, .webPush(headers: push.shownHeaders), token: push.token, payload: (try? push.payload?.get()) ?? [],
+            at: now)
+    }
 }

@@ -132,7 +132,7 @@ extension SandboxState {
         case .topic, .condition: return
         case .installation(let target), .token(let target):
             guard let installation = installations[target] else {
-                if isStrict { throw FCMRefusal(.unregistered) }
+                if configuration.strict { throw FCMRefusal(.unregistered) }
                 return
             }
             guard installation.project == request.project else { throw FCMRefusal(.senderMismatch) }
@@ -151,9 +151,9 @@ extension SandboxState {
             options["collapse_key"] = message.collapseKey
             if message.isOnlyChecked { options["validate_only"] = "true" }
         }
-        append(
-            answer, token: token, payload: request.body,
-            details: .fcm(target: request.target, name: name, project: request.project, options: options), at: now)
+        record(
+            answer, .fcm(target: request.target, name: name, project: request.project, options: options), token: token,
+            payload: request.body, at: now)
     }
 
     /// Decides on a request for an access token.
