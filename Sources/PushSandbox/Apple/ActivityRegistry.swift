@@ -56,7 +56,7 @@ struct SandboxActivity: Sendable, Hashable, JSONRecord {
 
     var json: JSONObject {
         [
-            "id": id, "token": token, "start_token": startToken, "app": app, "channel": channel,
+            "id": id, "token": token?.hex, "start_token": startToken?.hex, "app": app, "channel": channel,
             "attributes_type": attributesType, "attributes": attributes, "started_at": startedAt, "ended_at": endedAt,
             "states": states, "dropped": dropped,
         ]

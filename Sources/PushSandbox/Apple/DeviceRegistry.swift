@@ -24,7 +24,8 @@ struct SandboxDevice: Sendable, Hashable, JSONRecord, RegistryItem {
 
     var json: JSONObject {
         [
-            "id": id, "token": token, "topic": topic, "environment": environment == .development ? nil : environment,
+            "id": id, "token": token.hex, "topic": topic,
+            "environment": environment == .development ? nil : environment,
             "system": system, "created_at": createdAt, "expires_at": expiresAt, "removed_at": removedAt,
         ]
     }

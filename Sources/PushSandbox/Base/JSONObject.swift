@@ -1,7 +1,7 @@
 import Foundation
 
-/// A JSON object, written as a literal of its members. Members that are `nil` are left out, times have the form of
-/// RFC 3339, and bytes are in hexadecimal.
+/// A JSON object, written as a literal of its members. Members that are `nil` are left out, and times have the form of
+/// RFC 3339.
 struct JSONObject: Encodable, ExpressibleByDictionaryLiteral {
     private struct Name: CodingKey {
         let stringValue: String
@@ -25,10 +25,10 @@ struct JSONObject: Encodable, ExpressibleByDictionaryLiteral {
         var container = encoder.container(keyedBy: Name.self)
         for (name, value) in members {
             let name = Name(stringValue: name)
-            switch value {
-            case let time as Date: try container.encode(time.rfc3339, forKey: name)
-            case let bytes as [UInt8]: try container.encode(bytes.hex, forKey: name)
-            default: try container.encode(value, forKey: name)
+            if let time = value as? Date {
+                try container.encode(time.rfc3339, forKey: name)
+            } else {
+                try container.encode(value, forKey: name)
             }
         }
     }

@@ -85,7 +85,7 @@ struct SandboxBrowser: Sendable, JSONRecord, RegistryItem {
                 p256dh: Base64URL.text(Array(key.publicKey.x963Representation)), auth: Base64URL.text(auth))
         }
         return [
-            "id": id, "token": token, "subscription": Subscription(endpoint: endpoint, keys: keys),
+            "id": id, "token": token.hex, "subscription": Subscription(endpoint: endpoint, keys: keys),
             "channel_id": channel?.id, "application_server_key": applicationServerKey.map(Base64URL.text),
             "created_at": createdAt, "removed_at": removedAt,
         ]

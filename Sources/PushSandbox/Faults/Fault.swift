@@ -117,7 +117,8 @@ extension Fault: Encodable {
 
     func encode(to encoder: any Encoder) throws {
         let common: JSONObject = [
-            "id": id, "passed": passed, "hit": hit, "protocol": gateway, "token": token, "after": after, "times": times,
+            "id": id, "passed": passed, "hit": hit, "protocol": gateway, "token": token?.hex, "after": after,
+            "times": times,
             "every": every == 1 ? nil : every,
         ]
         try common.encode(to: encoder)

@@ -24,7 +24,7 @@ struct SandboxInstallation: Sendable, Hashable, JSONRecord, RegistryItem {
     var json: JSONObject {
         let isInstallationID = FCMMessage.isInstallation(target)
         return [
-            "id": id, "token": Self.token(of: target), "fid": isInstallationID ? target : nil,
+            "id": id, "token": Self.token(of: target).hex, "fid": isInstallationID ? target : nil,
             "registration_token": isInstallationID ? nil : target, "project": project,
             "connection": phone.connection.rawValue, "app": phone.app.rawValue, "stored": phone.storedCount,
             "topics": phone.topics.count, "deleted_messages_calls": phone.deletedMessagesCalls,

@@ -214,7 +214,8 @@ struct InboxEntry: Sendable, Hashable, Encodable {
         let text = String(validating: payload, as: UTF8.self)
         let warnings = allWarnings
         let common: JSONObject = [
-            "id": id, "protocol": gateway, "connection": connection, "token": token, "topic": topic, "payload": text,
+            "id": id, "protocol": gateway, "connection": connection, "token": token.hex, "topic": topic,
+            "payload": text,
             "payload_base64": text == nil ? Data(payload).base64EncodedString() : nil, "message": answer.message,
             "warning": warnings.isEmpty ? nil : warnings.joined(separator: "; "), "activity": activity,
             "phones": phones.isEmpty ? nil : phones, "delivery": delivery?.progress, "delivery_code": delivery?.code,
