@@ -179,3 +179,15 @@ enum WebPushDecision: Sendable, Hashable {
     /// Close the connection without a response.
     case close
 }
+
+/// The properties of a message to a browser: TTL, urgency and topic as the sender wrote them.
+struct BrowserDetails: InboxDetails, Hashable {
+    let headers: [String: String]
+
+    var gateway: GatewayProtocol { .webpush }
+    var json: JSONObject { ["headers": headers] }
+}
+
+extension InboxEntry.Response {
+    static func denied(_ refusal: WebPushRefusal) -> Self { .error("\(refusal.status)", message: refusal.message) }
+}

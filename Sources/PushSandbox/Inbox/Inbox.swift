@@ -28,7 +28,7 @@ enum GatewayProtocol: String, Sendable, Hashable, Encodable, CaseIterable {
 }
 
 /// A notification that the sandbox accepted or rejected, encoded as in the response to `GET /notifications`.
-struct InboxEntry: Sendable, Hashable, Encodable {
+struct InboxEntry: Sendable, Encodable {
     /// The outcome of a notification: the gateway's response, or the effect of a fault.
     enum Response: Sendable, Hashable {
         /// The gateway accepted the notification. Over the binary protocol the client receives nothing.
@@ -42,15 +42,9 @@ struct InboxEntry: Sendable, Hashable, Encodable {
         /// A fault ended the stream without processing the notification, by GOAWAY or RST_STREAM. The client may retry
         /// it.
         case unprocessed
-        /// The binary gateway rejected the notification with this status. If no packet can carry the status (command
-        /// 0), it closed the connection for this reason.
-        case refused(BinaryStatus)
-        /// The HTTP/2 gateway rejected the notification, by a rule or a fault.
-        case rejected(ProviderRefusal)
-        /// The push service for browsers rejected the message, by a rule or a fault.
-        case denied(WebPushRefusal)
-        /// FCM rejected the message, by a rule or a fault.
-        case failed(FCMRefusal)
+        /// The gateway rejected the notification, by a rule or a fault. `message` is the sentence in the response. `nil`
+        /// if it had none.
+        case error(String, message: String? = nil)
 
         /// The name in the inbox, in counts and in the log.
         var name: String {
@@ -60,47 +54,9 @@ struct InboxEntry: Sendable, Hashable, Encodable {
             case .closed: "closed"
             case .reset: "reset"
             case .unprocessed: "unprocessed"
-            case .refused(let status): status.name
-            case .rejected(let refusal): refusal.reason
-            case .denied(let refusal): "\(refusal.status)"
-            case .failed(let refusal): refusal.shortName
+            case .error(let name, _): name
             }
         }
-
-        /// The sentence in the response. `nil` if it had none.
-        var message: String? {
-            switch self {
-            case .denied(let refusal): refusal.message
-            case .failed(let refusal): refusal.message
-            default: nil
-            }
-        }
-    }
-
-    /// The properties of a notification besides token and payload. They depend on the protocol.
-    enum Details: Sendable, Hashable {
-        /// `command` is `nil` if the first byte is not a command. `expiration` is in Unix seconds.
-        case binary(command: BinaryCommand?, identifier: UInt32?, expiration: UInt32? = nil, priority: UInt8? = nil)
-        /// The properties of a request over HTTP/2.
-        ///
-        /// - `apnsID`: The id that the client sent, otherwise the id that the sandbox created.
-        /// - `headers`: All `apns-…` headers that the client sent, but never the provider token.
-        /// - `authentication`: `token` and the key's id, or `certificate`. `nil` if the notification was rejected
-        ///   before the client was authenticated.
-        case http2(
-            stream: Int, apnsID: String, pushType: String?, headers: [String: String], authentication: String?)
-        /// The properties of a broadcast. `requestID` is the id that the client sent, otherwise the id that the sandbox
-        /// created. The rest is as for a request over HTTP/2.
-        case broadcast(
-            stream: Int, requestID: String, channel: String?, headers: [String: String], authentication: String?)
-        /// `headers` holds TTL, urgency and topic as the sender wrote them.
-        case webPush(headers: [String: String])
-        /// The properties of a message with FCM.
-        ///
-        /// - `target`: The recipient. `nil` if the message could not be read.
-        /// - `name`: The name that the response gave to the message. `nil` if it was rejected.
-        /// - `options`: Priority, lifetime and collapse key.
-        case fcm(target: String?, name: String?, project: String, options: [String: String])
     }
 
     /// The delivery state of a message for a real browser.
@@ -177,7 +133,7 @@ struct InboxEntry: Sendable, Hashable, Encodable {
     let payload: [UInt8]
     let receivedAt: Date
     let answer: Response
-    let details: Details
+    let details: any InboxDetails
     /// The delivery state of a message for a real browser. `nil` for all other notifications.
     var delivery: Delivery?
     /// The phones that a message with FCM is for, or the first of them.
@@ -189,34 +145,22 @@ struct InboxEntry: Sendable, Hashable, Encodable {
 
     var gateway: GatewayProtocol { details.gateway }
 
-    /// ``warnings``, and those about the push type and the payload.
-    private var allWarnings: [String] {
-        guard case .http2(_, _, let pushType, _, _) = details, case .accepted = answer else { return warnings }
-        let type = pushType.map { PushType(rawValue: $0) }
-        return [type?.warning, APSCheck.warning(about: payload, of: type ?? .alert)].compactMap(\.self) + warnings
-    }
-
     /// The number of bytes that count against the inbox's limit: payload and headers.
     var size: Int {
-        headerSize + phones.count * MemoryLayout<PhoneDelivery>.stride
-    }
-
-    private var headerSize: Int {
-        switch details {
-        case .binary: payload.count
-        case .http2(_, _, _, let headers, _), .webPush(let headers), .broadcast(_, _, _, let headers, _),
-            .fcm(_, _, _, let headers):
-            headers.reduce(payload.count) { $0 + $1.key.utf8.count + $1.value.utf8.count }
+        details.headers.reduce(payload.count + phones.count * MemoryLayout<PhoneDelivery>.stride) {
+            $0 + $1.key.utf8.count + $1.value.utf8.count
         }
     }
 
     func encode(to encoder: any Encoder) throws {
         let text = String(validating: payload, as: UTF8.self)
-        let warnings = allWarnings
+        let warnings = (answer == .accepted ? details.warnings(about: payload) : []) + warnings
+        var message: String?
+        if case .error(_, let text) = answer { message = text }
         let common: JSONObject = [
             "id": id, "protocol": gateway, "connection": connection, "token": token.hex, "topic": topic,
             "payload": text,
-            "payload_base64": text == nil ? Data(payload).base64EncodedString() : nil, "message": answer.message,
+            "payload_base64": text == nil ? Data(payload).base64EncodedString() : nil, "message": message,
             "warning": warnings.isEmpty ? nil : warnings.joined(separator: "; "), "activity": activity,
             "phones": phones.isEmpty ? nil : phones, "delivery": delivery?.progress, "delivery_code": delivery?.code,
             "received_at": receivedAt, "answer": answer.name,
@@ -226,40 +170,25 @@ struct InboxEntry: Sendable, Hashable, Encodable {
     }
 }
 
-extension InboxEntry.Details: JSONRecord {
-    var gateway: GatewayProtocol {
-        switch self {
-        case .binary: .binary
-        case .http2: .http2
-        case .webPush: .webpush
-        case .broadcast: .broadcast
-        case .fcm: .fcm
-        }
-    }
+/// The properties of a notification besides token and payload. Each service has its own type.
+protocol InboxDetails: Sendable, JSONRecord {
+    var gateway: GatewayProtocol { get }
+    /// The headers that the sender wrote. They count against the inbox's limit.
+    var headers: [String: String] { get }
+    /// The id of the notification in the log, with its key.
+    var logID: (key: String, text: String) { get }
+    /// Whether a simulator of Apple's can show the notification.
+    var isForSimulator: Bool { get }
 
-    var json: JSONObject {
-        switch self {
-        case .binary(let command, let identifier, let expiration, let priority):
-            // Show the frame's fields under the names that they have over HTTP/2.
-            var headers: [String: String] = [:]
-            headers[ProviderHeader.expiration] = expiration.map { String($0) }
-            headers[ProviderHeader.priority] = priority.map { String($0) }
-            return ["command": command?.rawValue, "identifier": identifier, "headers": headers]
-        case .http2(let stream, let apnsID, let pushType, let headers, let authentication):
-            return [
-                "stream": stream, "apns_id": apnsID, "push_type": pushType, "headers": headers,
-                "authentication": authentication,
-            ]
-        case .broadcast(let stream, let requestID, let channel, let headers, let authentication):
-            return [
-                "stream": stream, "request_id": requestID, "channel": channel, "headers": headers,
-                "authentication": authentication,
-            ]
-        case .webPush(let headers): return ["headers": headers]
-        case .fcm(let target, let name, let project, let options):
-            return ["target": target, "name": name, "project": project, "headers": options]
-        }
-    }
+    /// Returns mistakes in an accepted payload that the push service does not report.
+    func warnings(about payload: [UInt8]) -> [String]
+}
+
+extension InboxDetails {
+    var logID: (key: String, text: String) { ("protocol", "\(gateway)") }
+    var isForSimulator: Bool { false }
+
+    func warnings(about payload: [UInt8]) -> [String] { [] }
 }
 
 /// Selects notifications of the inbox. A condition that is `nil` matches all of them.

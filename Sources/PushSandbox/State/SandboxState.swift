@@ -76,7 +76,7 @@ struct SandboxState: Sendable {
 
     /// Counts and records a notification.
     mutating func record(
-        _ answer: InboxEntry.Response, _ details: InboxEntry.Details, connection: Int? = nil, topic: String? = nil,
+        _ answer: InboxEntry.Response, _ details: some InboxDetails, connection: Int? = nil, topic: String? = nil,
         token: [UInt8] = [], payload: [UInt8] = [], at now: Date
     ) {
         counts.count(answer, over: details.gateway)

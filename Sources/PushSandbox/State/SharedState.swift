@@ -104,13 +104,8 @@ final class SharedState: Sendable {
             var metadata: Logger.Metadata = [
                 "id": "\(entry.id)", "token": "\(entry.token.hex.prefix(8))…", "answer": "\(entry.answer.name)",
             ]
-            switch entry.details {
-            case .binary(_, let identifier, _, _):
-                metadata["identifier"] = "\(identifier.map { String($0) } ?? "none")"
-            case .http2(_, let apnsID, _, _, _): metadata["apns-id"] = "\(apnsID)"
-            case .broadcast(_, let requestID, _, _, _): metadata["apns-request-id"] = "\(requestID)"
-            case .webPush, .fcm: metadata["protocol"] = "\(entry.gateway)"
-            }
+            let id = entry.details.logID
+            metadata[id.key] = "\(id.text)"
             logger.debug("Notification", metadata: metadata)
         }
         return decision

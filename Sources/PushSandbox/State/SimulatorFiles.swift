@@ -63,14 +63,8 @@ struct SimulatorFiles: Sendable {
     /// browsers and Android phones, broadcasts, pushes of other types than `alert` and `background`, and payloads other
     /// than a JSON object.
     static func content(of entry: InboxEntry) -> String? {
-        switch entry.details {
-        case .webPush, .broadcast, .fcm: return nil
-        case .http2(_, _, let type, _, _):
-            let shown = [PushType.alert, .background].map(\.rawValue)
-            guard type.map(shown.contains) ?? true else { return nil }
-        case .binary: break
-        }
-        guard let topic = entry.topic, (try? JSONSerialization.jsonObject(with: Data(entry.payload))) is [String: Any],
+        guard entry.details.isForSimulator, let topic = entry.topic,
+            (try? JSONSerialization.jsonObject(with: Data(entry.payload))) is [String: Any],
             let start = entry.payload.firstIndex(of: UInt8(ascii: "{"))
         else { return nil }
         let rest = String(decoding: entry.payload[(start + 1)...], as: UTF8.self)

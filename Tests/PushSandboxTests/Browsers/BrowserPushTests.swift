@@ -78,7 +78,9 @@ struct BrowserPushTests {
         #expect(entry.payload == Array("hello".utf8))
         #expect(entry.token == Array(SHA256.hash(data: Data("https://localhost:2199/push/abc".utf8))))
         #expect(entry.gateway == .webpush)
-        #expect(entry.details == .webPush(headers: ["ttl": "60", "urgency": "high", "topic": "news-1_A"]))
+        #expect(
+            entry.details as? BrowserDetails
+                == BrowserDetails(headers: ["ttl": "60", "urgency": "high", "topic": "news-1_A"]))
         #expect(sender.state.stats.webPush.answers.accepted == 1)
         #expect(sender.state.stats.browsers == .init(subscribed: 1, removed: 0))
     }

@@ -12,7 +12,7 @@ struct InboxTests {
                 InboxEntry(
                     id: id, connection: 1, topic: "t", token: [UInt8(number % 2)],
                     payload: [UInt8](repeating: 0x20, count: payload), receivedAt: Date(timeIntervalSince1970: 0),
-                    answer: .accepted, details: .binary(command: .framed, identifier: UInt32(number)))
+                    answer: .accepted, details: BinaryDetails(command: .framed, identifier: UInt32(number)))
             }
         }
         return inbox
@@ -65,7 +65,7 @@ struct InboxTests {
         inbox.append { id in
             InboxEntry(
                 id: id, connection: 1, topic: nil, token: [], payload: [], receivedAt: Date(), answer: .dropped,
-                details: .binary(command: nil, identifier: nil))
+                details: BinaryDetails(command: nil, identifier: nil))
         }
         #expect(inbox.page(since: 2, limit: 10).entries.map(\.id) == [6])
         #expect(inbox.dropped == 0)

@@ -12,7 +12,9 @@ struct SimulatorFilesTests {
         InboxEntry(
             id: id, connection: 1, topic: topic, token: [1], payload: Array(payload.utf8),
             receivedAt: Date(timeIntervalSince1970: 0), answer: answer,
-            details: .http2(stream: 1, apnsID: "a", pushType: type, headers: [:], authentication: nil))
+            details: ProviderDetails(
+                gateway: .http2, stream: 1, id: "a", headers: type.map { ["apns-push-type": $0] } ?? [:],
+                authentication: nil))
     }
 
     @Test(

@@ -252,12 +252,12 @@ extension SandboxState {
 extension InboxEntry {
     /// The identifier of a binary notification.
     var identifier: UInt32? {
-        if case .binary(_, let identifier, _, _) = details { identifier } else { nil }
+        (details as? BinaryDetails)?.identifier
     }
 
     /// The stream of a notification over HTTP/2.
     var stream: Int? {
-        if case .http2(let stream, _, _, _, _) = details { stream } else { nil }
+        (details as? ProviderDetails)?.stream
     }
 }
 

@@ -64,7 +64,8 @@ extension SandboxState {
         _ answer: InboxEntry.Response
     ) {
         record(
-            answer, .binary(command: malformed.command, identifier: malformed.identifier), connection: peer.connection,
+            answer, BinaryDetails(command: malformed.command, identifier: malformed.identifier),
+            connection: peer.connection,
             topic: peer.topic, at: now)
     }
 
@@ -125,7 +126,7 @@ extension SandboxState {
     private mutating func record(
         _ notification: BinaryNotification, from peer: BinaryPeer, at now: Date, _ answer: InboxEntry.Response
     ) {
-        let details = InboxEntry.Details.binary(
+        let details = BinaryDetails(
             command: notification.command, identifier: notification.identifier, expiration: notification.expiration,
             priority: notification.priority)
         // Copy the payload: a slice would keep the whole read buffer alive.

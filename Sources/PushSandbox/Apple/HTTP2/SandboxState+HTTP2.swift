@@ -195,29 +195,21 @@ extension SandboxState {
         _ notification: CheckedRequest, _ answer: InboxEntry.Response, on connection: SandboxConnection,
         effect: SandboxDecision.Effect? = nil
     ) -> SandboxDecision {
-        let request = notification.request
-        var (topic, token) = (notification.topic, [UInt8]())
-        let details: InboxEntry.Details
-        switch notification.gateway {
-        case .channels:
+        guard notification.gateway != .channels else {
             counts.count(answer, over: .channels)
             return SandboxDecision(effect: effect)
-        case .broadcast:
-            details = .broadcast(
-                stream: notification.stream, requestID: notification.id,
-                channel: request.headers[ProviderHeader.channelID], headers: request.headers,
-                authentication: notification.authentication)
-        default:
-            topic = topic ?? request.topic ?? connection.certificate?.topic
-            token = request.token
-            details = .http2(
-                stream: notification.stream, apnsID: notification.id, pushType: request.pushType,
-                headers: request.headers, authentication: notification.authentication)
         }
+        let request = notification.request
+        let isPush = notification.gateway == .http2
+        let details = ProviderDetails(
+            gateway: notification.gateway, stream: notification.stream, id: notification.id, headers: request.headers,
+            authentication: notification.authentication)
         // Copy the body: a slice would keep the whole read buffer alive.
         record(
-            answer, details, connection: connection.number, topic: topic, token: token,
-            payload: Array(request.body.readableBytesView), at: notification.receivedAt)
+            answer, details, connection: connection.number,
+            topic: notification.topic ?? (isPush ? request.topic ?? connection.certificate?.topic : nil),
+            token: isPush ? request.token : [], payload: Array(request.body.readableBytesView),
+            at: notification.receivedAt)
         return SandboxDecision(effect: effect)
     }
 

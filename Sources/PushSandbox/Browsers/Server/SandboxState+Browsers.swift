@@ -37,7 +37,8 @@ extension SandboxState {
 
     private mutating func record(_ push: BrowserPush, _ answer: InboxEntry.Response, at now: Date) {
         record(
-            answer, .webPush(headers: push.shownHeaders), token: push.token, payload: (try? push.payload?.get()) ?? [],
+            answer, BrowserDetails(headers: push.shownHeaders), token: push.token,
+            payload: (try? push.payload?.get()) ?? [],
             at: now)
     }
 }

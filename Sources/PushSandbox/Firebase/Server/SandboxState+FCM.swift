@@ -38,6 +38,24 @@ enum FCMDecision<Accepted: Sendable>: Sendable {
     case end(Disconnection)
 }
 
+/// The properties of a message with FCM.
+struct FCMDetails: InboxDetails {
+    /// The recipient. `nil` if the message could not be read.
+    let target: String?
+    /// The name that the response gave to the message. `nil` if it was rejected.
+    let name: String?
+    let project: String
+    /// Priority, lifetime and collapse key.
+    let headers: [String: String]
+
+    var gateway: GatewayProtocol { .fcm }
+    var json: JSONObject { ["target": target, "name": name, "project": project, "headers": headers] }
+}
+
+extension InboxEntry.Response {
+    static func failed(_ refusal: FCMRefusal) -> Self { .error(refusal.shortName, message: refusal.message) }
+}
+
 extension InboxEntry.PhoneDelivery {
     fileprivate init(_ installation: Int, _ change: FCMPhone.Change) {
         self.init(installation: installation, progress: change.progress, receiver: change.receiver)
@@ -152,8 +170,8 @@ extension SandboxState {
             if message.isOnlyChecked { options["validate_only"] = "true" }
         }
         record(
-            answer, .fcm(target: request.target, name: name, project: request.project, options: options), token: token,
-            payload: request.body, at: now)
+            answer, FCMDetails(target: request.target, name: name, project: request.project, headers: options),
+            token: token, payload: request.body, at: now)
     }
 
     /// Decides on a request for an access token.
