@@ -163,23 +163,6 @@ extension HTTPField.Name {
     static let cachePolicy = Self("X-WNS-Cache-Policy")!
 }
 
-/// The push service's action for a request.
-enum WebPushDecision: Sendable, Hashable {
-    /// Respond with 201. The service stores a message for a real browser for `ttl` seconds. A simulated browser needs
-    /// no storage.
-    ///
-    /// `wakes` is the connection over which a real browser gets the message at once.
-    case accept(ttl: Int, wakes: Int? = nil)
-    /// Respond with this error after the delay in milliseconds.
-    case refuse(WebPushRefusal, delay: Int = 0)
-    /// Decide on the request again after this time, without faults.
-    case postpone(milliseconds: Int)
-    /// Never respond.
-    case ignore
-    /// Close the connection without a response.
-    case close
-}
-
 /// The properties of a message to a browser: TTL, urgency and topic as the sender wrote them.
 struct BrowserDetails: InboxDetails, Hashable {
     let headers: [String: String]

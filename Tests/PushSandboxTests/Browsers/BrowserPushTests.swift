@@ -45,7 +45,7 @@ private struct Sender {
             payload: isTooLong ? nil : Result { () throws(WebPushError) in try browser.read(body) })
     }
 
-    mutating func decide(_ push: BrowserPush) -> WebPushDecision { state.decide(push, at: Self.now) }
+    mutating func decide(_ push: BrowserPush) -> BrowserDecision { state.decide(push, at: Self.now) }
 }
 
 extension SandboxBrowser {
@@ -73,7 +73,7 @@ struct BrowserPushTests {
             $0[.urgency] = "high"
             $0[.topic] = "news-1_A"
         }
-        #expect(sender.decide(push) == .accept(ttl: 60))
+        #expect(sender.decide(push) == .accept(.init(ttl: 60)))
         let entry = try #require(sender.state.inbox.page().entries.first)
         #expect(entry.payload == Array("hello".utf8))
         #expect(entry.token == Array(SHA256.hash(data: Data("https://localhost:2199/push/abc".utf8))))
@@ -90,7 +90,7 @@ struct BrowserPushTests {
         arguments: [("0", 0), ("2592001", 2_592_000), ("99999999999999999999", 2_592_000)])
     func largeTTL(text: String, granted: Int) throws {
         var sender = try Sender()
-        #expect(sender.decide(try sender.push { $0[.ttl] = text }) == .accept(ttl: granted))
+        #expect(sender.decide(try sender.push { $0[.ttl] = text }) == .accept(.init(ttl: granted)))
     }
 
     @Test(
@@ -145,11 +145,11 @@ struct BrowserPushTests {
         }
         // Some libraries leave out the port.
         let portless = try sender.push { $0[.authorization] = try sender.authorization(audience: "https://localhost") }
-        #expect(sender.decide(portless) == .accept(ttl: 60))
+        #expect(sender.decide(portless) == .accept(.init(ttl: 60)))
         let last = try sender.push {
             $0[.authorization] = try sender.authorization(expiresIn: 86_400, subject: "mailto:a@b.c")
         }
-        #expect(sender.decide(last) == .accept(ttl: 60))
+        #expect(sender.decide(last) == .accept(.init(ttl: 60)))
     }
 
     @Test("A subscription without a key accepts any sender's messages")
@@ -161,7 +161,7 @@ struct BrowserPushTests {
         let body = try MessageEncryption.encrypt([], for: open.keys())
         let payload = Result { () throws(WebPushError) in try open.read(body) }
         let push = BrowserPush(origin: Sender.origin, secret: "open", headers: headers, payload: payload)
-        #expect(sender.decide(push) == .accept(ttl: 1))
+        #expect(sender.decide(push) == .accept(.init(ttl: 1)))
     }
 
     @Test("An unknown subscription gets a 404, a removed one 410; a long body gets a 413, an undecryptable one 400")
@@ -198,18 +198,18 @@ struct BrowserPushTests {
                 .status(410, retryAfter: nil, delay: 9), .refuse(WebPushRefusal(fault: 410, retryAfter: nil), delay: 9),
                 "410"
             ),
-            (.close, .close, "closed"), (.drop, .ignore, "dropped"), (.delay(9), .postpone(milliseconds: 9), nil),
-        ] as [(BrowserFault, WebPushDecision, String?)])
-    func faults(fault: BrowserFault, decision: WebPushDecision, answer: String?) throws {
+            (.close, .end(.close), "closed"), (.drop, .ignore, "dropped"), (.delay(9), .postpone(milliseconds: 9), nil),
+        ] as [(BrowserFault, BrowserDecision, String?)])
+    func faults(fault: BrowserFault, decision: BrowserDecision, answer: String?) throws {
         var sender = try Sender()
         try sender.state.faults.add(Fault(fault, token: [1]))
-        #expect(sender.decide(try sender.push()) == .accept(ttl: 60))
+        #expect(sender.decide(try sender.push()) == .accept(.init(ttl: 60)))
         sender.state.faults.clear()
         sender.state.inbox.clear()
         try sender.state.faults.add(Fault(fault, token: sender.browser.token))
         #expect(sender.decide(try sender.push()) == decision)
         #expect(sender.state.inbox.page().entries.map(\.answer.name) == [answer].compactMap(\.self))
-        #expect(sender.decide(try sender.push()) == .accept(ttl: 60))
+        #expect(sender.decide(try sender.push()) == .accept(.init(ttl: 60)))
     }
 
     @Test(
@@ -233,7 +233,7 @@ struct BrowserPushTests {
         }
         let decision = sender.decide(push)
         guard let form else {
-            #expect(decision == .accept(ttl: Int(ttl) ?? -1))
+            #expect(decision == .accept(.init(ttl: Int(ttl) ?? -1)))
             return
         }
         guard case .refuse(let refusal, 0) = decision else {
@@ -263,11 +263,14 @@ struct BrowserPushTests {
         var sender = try Sender()
         let action = BrowserFault.limitRate(3, status: 429, retryAfter: 9)
         try sender.state.faults.add(Fault(action, times: 1000))
-        let refusal = WebPushDecision.refuse(WebPushRefusal(fault: 429, retryAfter: 9))
+        let refusal = BrowserDecision.refuse(WebPushRefusal(fault: 429, retryAfter: 9))
         for minute in 0..<2 {
             let now = Sender.now.addingTimeInterval(Double(60 * minute))
             let decisions = try (1...5).map { _ in sender.state.decide(try sender.push(), at: now) }
-            #expect(decisions == [.accept(ttl: 60), .accept(ttl: 60), .accept(ttl: 60), refusal, refusal])
+            #expect(
+                decisions == [
+                    .accept(.init(ttl: 60)), .accept(.init(ttl: 60)), .accept(.init(ttl: 60)), refusal, refusal,
+                ])
         }
         #expect(sender.state.faults.all.first?.hit == 4)
     }

@@ -48,7 +48,7 @@ private struct Service {
         return String(try #require(answer?.pushEndpoint).dropFirst((Self.origin + SandboxBrowser.path).count))
     }
 
-    mutating func push(_ text: String, to secret: String, ttl: Int = 60, topic: String? = nil) throws -> WebPushDecision
+    mutating func push(_ text: String, to secret: String, ttl: Int = 60, topic: String? = nil) throws -> BrowserDecision
     {
         var headers: HTTPFields = [.ttl: "\(ttl)", .contentEncoding: "aes128gcm"]
         headers[.topic] = topic
@@ -122,7 +122,7 @@ struct UserAgentsTests {
         var service = Service()
         let (first, name) = try service.hello()
         let secret = try service.register(over: first)
-        #expect(try service.push("hello", to: secret) == .accept(ttl: 60, wakes: first))
+        #expect(try service.push("hello", to: secret) == .accept(.init(ttl: 60, wakes: first)))
         #expect(service.progress == [.waiting])
         #expect(try service.take(first).map(\.text) == ["hello"])
         #expect(try service.take(first).isEmpty)
@@ -167,14 +167,14 @@ struct UserAgentsTests {
         let secret = try service.register(over: connection)
         service.state.userAgents.close(connection)
         for (text, ttl) in [("none", 0), ("short", 10), ("long", 100)] {
-            #expect(try service.push(text, to: secret, ttl: ttl) == .accept(ttl: ttl))
+            #expect(try service.push(text, to: secret, ttl: ttl) == .accept(.init(ttl: ttl)))
         }
         #expect(service.progress == [.expired, .waiting, .waiting])
         service.now += 10
         let (again, _) = try service.hello(name)
         #expect(try service.take(again).map(\.text) == ["long"])
         #expect(service.progress == [.expired, .expired, .sent])
-        #expect(try service.push("at once", to: secret, ttl: 0) == .accept(ttl: 0, wakes: again))
+        #expect(try service.push("at once", to: secret, ttl: 0) == .accept(.init(ttl: 0, wakes: again)))
         #expect(try service.take(again).map(\.text) == ["at once"])
     }
 

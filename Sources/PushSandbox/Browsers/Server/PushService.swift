@@ -48,30 +48,18 @@ struct PushService: Sendable {
             browser.map { browser in Result { () throws(WebPushError) in try browser.read(body) } }
         }
         let push = BrowserPush(origin: origin, secret: secret, headers: request.headers, payload: payload)
-        var decision = state.decide(logger) { state, now in state.decide(push, at: now) }
-        if case .postpone(let milliseconds) = decision {
-            try await Task.sleep(for: .milliseconds(milliseconds))
-            decision = state.decide(logger) { state, now in state.decide(push, at: now, faults: false) }
-        }
-        switch decision {
-        case .accept(let ttl, let connection):
-            if let connection { sockets.wake(connection) }
+        return try await state.respond(on: channel, logger) { state, now, faults in
+            state.decide(push, at: now, faults: faults)
+        } accepted: { receipt in
+            if let connection = receipt.wakes { sockets.wake(connection) }
             return Response(
                 status: .created,
                 headers: [
-                    .location: "\(origin)/message/\(UUID().uuidString.lowercased())", .ttl: "\(ttl)",
+                    .location: "\(origin)/message/\(UUID().uuidString.lowercased())", .ttl: "\(receipt.ttl)",
                 ])
-        case .refuse(let refusal, let delay):
-            if delay > 0 { try await Task.sleep(for: .milliseconds(delay)) }
-            return try refusal.response
-        case .ignore, .postpone:
-            await channel.untilClosed()
-        case .close:
-            break
+        } refused: { refusal in
+            try refusal.response
         }
-        try? await channel.endConnection(.close)
-        // The connection is closed, so no client receives this.
-        return Response(status: .noContent)
     }
 
     /// Returns the body. `nil` if it is longer than the largest body that every push service accepts.

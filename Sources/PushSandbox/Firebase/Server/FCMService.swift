@@ -17,10 +17,12 @@ struct FCMService: Sendable {
         let router = Router(context: PushContext.self)
         router.post("\(Self.tokenPath)") { request, context in
             let form = try await Self.form(request)
-            return try await respond(on: context.channel) { state, now, faults in
+            return try await state.respond(on: context.channel, logger) { state, now, faults in
                 state.decide(form, at: now, faults: faults, randomBytes: randomBytes)
             } accepted: { grant in
                 try Response.json(grant)
+            } refused: { failure in
+                try failure.response
             }
         }
         router.post("/v1/projects/:project/:call") { request, context in
@@ -31,10 +33,12 @@ struct FCMService: Sendable {
             let message = FCMRequest(
                 project: try context.parameters.require("project"), authorization: request.headers[.authorization],
                 body: try await Self.body(request, limit: FCMMessage.maxBody))
-            return try await respond(on: context.channel) { state, now, faults in
+            return try await state.respond(on: context.channel, logger) { state, now, faults in
                 state.decide(message, at: now, faults: faults, randomBytes: randomBytes)
             } accepted: { name in
                 try Response.json(["name": name])
+            } refused: { failure in
+                try failure.response
             }
         }
         addTopics(to: router)
@@ -116,40 +120,24 @@ struct FCMService: Sendable {
         }
         return fields
     }
+}
 
-    /// Performs a decision.
-    private func respond<Accepted: Sendable>(
-        on channel: any Channel, decide: @Sendable (inout SandboxState, Date, Bool) -> FCMDecision<Accepted>,
-        accepted: (Accepted) throws -> Response
-    ) async throws -> Response {
-        var decision = state.decide(logger) { decide(&$0, $1, true) }
-        if case .postpone(let milliseconds) = decision {
-            try await Task.sleep(for: .milliseconds(milliseconds))
-            decision = state.decide(logger) { decide(&$0, $1, false) }
-        }
-        switch decision {
-        case .accept(let value): return try accepted(value)
-        case .refuse(let refusal, let delay):
-            try await Task.sleep(for: .milliseconds(delay))
-            var response = try Response.json(refusal, status: .init(code: refusal.status))
-            response.headers[.retryAfter] = refusal.retryAfter
+extension FCMFailure {
+    fileprivate var response: Response {
+        get throws {
+            var response: Response
+            switch self {
+            case .message(let refusal):
+                response = try .json(refusal, status: .init(code: refusal.status))
+                response.headers[.retryAfter] = refusal.retryAfter
+            case .grant(let refusal): response = try .json(refusal, status: .badRequest)
+            case .page(let status, let retryAfter):
+                response = Response(
+                    status: .init(code: status), headers: [.contentType: "text/html; charset=UTF-8"],
+                    body: .init(byteBuffer: ByteBuffer(string: "<!DOCTYPE html><title>Error \(status)</title>\n")))
+                response.headers[.retryAfter] = retryAfter
+            }
             return response
-        case .refuseGrant(let refusal, let delay):
-            try await Task.sleep(for: .milliseconds(delay))
-            return try Response.json(refusal, status: .badRequest)
-        case .fail(let status, let retryAfter, let delay):
-            try await Task.sleep(for: .milliseconds(delay))
-            var response = Response(
-                status: .init(code: status), headers: [.contentType: "text/html; charset=UTF-8"],
-                body: .init(byteBuffer: ByteBuffer(string: "<!DOCTYPE html><title>Error \(status)</title>\n")))
-            response.headers[.retryAfter] = retryAfter
-            return response
-        case .ignore, .postpone:
-            await channel.untilClosed()
-            try? await channel.endConnection(.close)
-        case .end(let end): try? await channel.endConnection(end)
         }
-        // The connection or the stream has ended, so no client receives this.
-        return Response(status: .noContent)
     }
 }

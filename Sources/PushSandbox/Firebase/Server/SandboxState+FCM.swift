@@ -21,21 +21,12 @@ struct FCMRequest: Sendable {
     }
 }
 
-/// The service's action for a request to FCM or to the token endpoint.
-enum FCMDecision<Accepted: Sendable>: Sendable {
-    case accept(Accepted)
-    /// Respond with FCM's error after the delay in milliseconds.
-    case refuse(FCMRefusal, delay: Int = 0)
-    /// Respond with the token endpoint's error after the delay in milliseconds.
-    case refuseGrant(AccessTokens.Refusal, delay: Int = 0)
-    /// Respond with the status and a page in HTML after the delay, as in an outage.
-    case fail(status: Int, retryAfter: String?, delay: Int)
-    /// Decide again after this time, without faults.
-    case postpone(milliseconds: Int)
-    /// Never respond.
-    case ignore
-    /// End the connection without a response.
-    case end(Disconnection)
+/// An error response of FCM or of the token endpoint.
+enum FCMFailure: Sendable {
+    case message(FCMRefusal)
+    case grant(AccessTokens.Refusal)
+    /// A page in HTML, as in an outage.
+    case page(status: Int, retryAfter: String?)
 }
 
 /// The properties of a message with FCM.
@@ -69,17 +60,17 @@ extension SandboxState {
     /// - Returns: With `accept`, the message's name.
     mutating func decide(
         _ request: FCMRequest, at now: Date, faults applies: Bool = true, randomBytes: (Int) -> [UInt8]
-    ) -> FCMDecision<String> {
+    ) -> ServiceDecision<String, FCMFailure> {
         let token = request.target.map(SandboxInstallation.token) ?? []
         if applies, let fault = faults.trigger(FirebaseFault.self, token: token) {
             switch fault {
             case .refuse(var refusal, let retry, let delay):
                 refusal.retryAfter = retry?.text(at: now)
                 record(request, token, .failed(refusal), at: now)
-                return .refuse(refusal, delay: delay)
+                return .refuse(.message(refusal), delay: delay)
             case .fail(let status, let retry, let delay):
                 record(request, token, .failed(FCMRefusal(status, "\(status)", nil, "a fault of the sandbox")), at: now)
-                return .fail(status: status, retryAfter: retry?.text(at: now), delay: delay)
+                return .refuse(.page(status: status, retryAfter: retry?.text(at: now)), delay: delay)
             case .expireToken: accessTokens?.expireAll()
             case .delay(let milliseconds): return .postpone(milliseconds: milliseconds)
             case .drop:
@@ -94,7 +85,7 @@ extension SandboxState {
             try check(request, at: now)
         } catch {
             record(request, token, .failed(error), at: now)
-            return .refuse(error)
+            return .refuse(.message(error))
         }
         let microseconds = Int64(now.timeIntervalSince1970 * 1_000_000)
         let name = "projects/\(request.project)/messages/0:\(microseconds)%\(randomBytes(8).hex)"
@@ -177,12 +168,12 @@ extension SandboxState {
     /// Decides on a request for an access token.
     mutating func decide(
         _ form: [String: String], at now: Date, faults applies: Bool = true, randomBytes: (Int) -> [UInt8]
-    ) -> FCMDecision<AccessTokens.Grant> {
+    ) -> ServiceDecision<AccessTokens.Grant, FCMFailure> {
         if applies, let fault = faults.trigger(GrantFault.self) {
             switch fault {
-            case .refuse(let refusal, let delay): return .refuseGrant(refusal, delay: delay)
+            case .refuse(let refusal, let delay): return .refuse(.grant(refusal), delay: delay)
             case .fail(let status, let retry, let delay):
-                return .fail(status: status, retryAfter: retry?.text(at: now), delay: delay)
+                return .refuse(.page(status: status, retryAfter: retry?.text(at: now)), delay: delay)
             case .delay(let milliseconds): return .postpone(milliseconds: milliseconds)
             case .drop: return .ignore
             case .close: return .end(.close)
@@ -194,7 +185,7 @@ extension SandboxState {
             }
             return .accept(grant)
         } catch {
-            return .refuseGrant(error)
+            return .refuse(.grant(error))
         }
     }
 }
