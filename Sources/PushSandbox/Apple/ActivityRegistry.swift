@@ -17,7 +17,7 @@ struct SandboxActivity: Sendable, Hashable, JSONRecord {
 
         var size: Int { contentState?.utf8.count ?? 0 }
 
-        var json: JSONObject {
+        var json: JSONMembers {
             [
                 "notification": notification, "event": event, "timestamp": timestamp, "content_state": contentState,
                 "stale_date": staleDate, "dismissal_date": dismissalDate, "shown": isShown, "received_at": receivedAt,
@@ -54,7 +54,7 @@ struct SandboxActivity: Sendable, Hashable, JSONRecord {
         states.reduce((attributes?.utf8.count ?? 0) + (attributesType?.utf8.count ?? 0)) { $0 + $1.size }
     }
 
-    var json: JSONObject {
+    var json: JSONMembers {
         [
             "id": id, "token": token?.hex, "start_token": startToken?.hex, "app": app, "channel": channel,
             "attributes_type": attributesType, "attributes": attributes, "started_at": startedAt, "ended_at": endedAt,

@@ -15,7 +15,7 @@ struct BinaryDetails: InboxDetails {
     let isForSimulator = true
     var logID: (key: String, text: String) { ("identifier", identifier.map { String($0) } ?? "none") }
 
-    var json: JSONObject {
+    var json: JSONMembers {
         // Show the frame's fields under the names that they have over HTTP/2.
         var shown: [String: String] = [:]
         shown[ProviderHeader.expiration] = expiration.map { String($0) }

@@ -39,7 +39,7 @@ struct SandboxChannel: Sendable, Hashable, JSONRecord {
 
     fileprivate var size: Int { (newest?.size ?? 0) + (held?.size ?? 0) }
 
-    var json: JSONObject {
+    var json: JSONMembers {
         [
             "number": number, "id": id, "app": app, "policy": policy, "created_at": createdAt, "broadcasts": broadcasts,
             "newest": newest?.notification, "newest_expires_at": newest?.expiresAt,

@@ -22,7 +22,7 @@ struct SandboxDevice: Sendable, Hashable, JSONRecord, RegistryItem {
 
     var key: [UInt8] { token }
 
-    var json: JSONObject {
+    var json: JSONMembers {
         [
             "id": id, "token": token.hex, "topic": topic,
             "environment": environment == .development ? nil : environment,

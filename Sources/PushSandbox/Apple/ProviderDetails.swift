@@ -21,7 +21,7 @@ struct ProviderDetails: InboxDetails {
         isPush && pushType.map([PushType.alert, .background].map(\.rawValue).contains) ?? true
     }
 
-    var json: JSONObject {
+    var json: JSONMembers {
         [
             "stream": stream, "apns_id": isPush ? id : nil, "request_id": isPush ? nil : id,
             "push_type": isPush ? pushType : nil, "channel": isPush ? nil : headers[ProviderHeader.channelID],

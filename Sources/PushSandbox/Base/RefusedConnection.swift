@@ -23,7 +23,7 @@ struct RefusedConnection: Sendable, Hashable, JSONRecord {
     let message: String
     let refusedAt: Date
 
-    var json: JSONObject {
+    var json: JSONMembers {
         [
             "listener": listener, "connection": connection, "reason": reason, "message": message,
             "refused_at": refusedAt,

@@ -168,7 +168,7 @@ struct BrowserDetails: InboxDetails, Hashable {
     let headers: [String: String]
 
     var gateway: GatewayProtocol { .webpush }
-    var json: JSONObject { ["headers": headers] }
+    var json: JSONMembers { ["headers": headers] }
 }
 
 extension InboxEntry.Response {

@@ -79,7 +79,7 @@ struct SandboxBrowser: Sendable, JSONRecord, RegistryItem {
         let keys: Keys?
     }
 
-    var json: JSONObject {
+    var json: JSONMembers {
         let keys = privateKey.map { key in
             Subscription.Keys(
                 p256dh: Base64URL.text(Array(key.publicKey.x963Representation)), auth: Base64URL.text(auth))

@@ -113,7 +113,7 @@ struct ControlAPI: Sendable {
             filter.text == nil
             ? state.withLock { $0.inbox.page(since: since, filter: filter, limit: limit) }
             : state.withLock { $0.inbox }.page(since: since, filter: filter, limit: limit)
-        var response = try Response.json(["notifications": page.entries, "next": page.next] as JSONObject)
+        var response = try Response.json(["notifications": page.entries, "next": page.next] as JSONMembers)
         // The wait read the connection to its end, to notice when the client closes it. So the connection cannot be
         // reused.
         if time != nil { response.headers[.connection] = "close" }
@@ -244,7 +244,7 @@ struct ControlAPI: Sendable {
         router.get("/\(name)") { request, _ in
             let (since, limit) = try page(request)
             let page = state.withLock { $0[keyPath: list].page(since: since, limit: limit) }
-            return try Response.json([name: page.items, "next": page.next] as JSONObject)
+            return try Response.json([name: page.items, "next": page.next] as JSONMembers)
         }
     }
 

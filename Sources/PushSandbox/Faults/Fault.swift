@@ -116,13 +116,13 @@ extension Fault: Encodable {
     }
 
     func encode(to encoder: any Encoder) throws {
-        let common: JSONObject = [
+        let common: JSONMembers = [
             "id": id, "passed": passed, "hit": hit, "protocol": gateway, "token": token?.hex, "after": after,
             "times": times,
             "every": every == 1 ? nil : every,
         ]
         try common.encode(to: encoder)
-        try JSONObject(fields.lazy.map { (name: $0.rawValue, value: $1) }).encode(to: encoder)
+        try JSONMembers(fields.lazy.map { (name: $0.rawValue, value: $1) }).encode(to: encoder)
     }
 }
 

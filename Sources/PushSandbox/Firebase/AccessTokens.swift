@@ -11,7 +11,7 @@ struct AccessTokens: Sendable {
         let error: String
         let errorDescription: String
 
-        var json: JSONObject { ["error": error, "error_description": errorDescription] }
+        var json: JSONMembers { ["error": error, "error_description": errorDescription] }
 
         static func grant(_ description: String) -> Refusal {
             Refusal(error: "invalid_grant", errorDescription: description)
@@ -24,7 +24,7 @@ struct AccessTokens: Sendable {
         /// The validity in seconds.
         let lifetime: Int
 
-        var json: JSONObject { ["access_token": token, "expires_in": lifetime, "token_type": "Bearer"] }
+        var json: JSONMembers { ["access_token": token, "expires_in": lifetime, "token_type": "Bearer"] }
     }
 
     /// The validity of an access token in seconds, as Google issues them.

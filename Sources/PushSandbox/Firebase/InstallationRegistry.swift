@@ -21,7 +21,7 @@ struct SandboxInstallation: Sendable, Hashable, JSONRecord, RegistryItem {
 
     var key: String { target }
 
-    var json: JSONObject {
+    var json: JSONMembers {
         let isInstallationID = FCMMessage.isInstallation(target)
         return [
             "id": id, "token": Self.token(of: target).hex, "fid": isInstallationID ? target : nil,

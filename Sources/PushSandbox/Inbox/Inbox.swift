@@ -114,7 +114,7 @@ struct InboxEntry: Sendable, Encodable {
         /// `nil` unless the message was delivered.
         var receiver: Receiver?
 
-        var json: JSONObject { ["installation": installation, "receiver": receiver, "delivery": progress] }
+        var json: JSONMembers { ["installation": installation, "receiver": receiver, "delivery": progress] }
     }
 
     /// The maximum number of ``phones``.
@@ -157,7 +157,7 @@ struct InboxEntry: Sendable, Encodable {
         let warnings = (answer == .accepted ? details.warnings(about: payload) : []) + warnings
         var message: String?
         if case .error(_, let text) = answer { message = text }
-        let common: JSONObject = [
+        let common: JSONMembers = [
             "id": id, "protocol": gateway, "connection": connection, "token": token.hex, "topic": topic,
             "payload": text,
             "payload_base64": text == nil ? Data(payload).base64EncodedString() : nil, "message": message,

@@ -22,7 +22,7 @@ struct SandboxStats: Sendable, Hashable, JSONRecord {
         /// The number of requests that the proxy refused. `nil` for other listeners.
         var noTunnel: Int?
 
-        var json: JSONObject {
+        var json: JSONMembers {
             [
                 "open": open, "seen": seen, "refused": refused, "handshakes_failed": handshakesFailed,
                 "no_alpn": noALPN, "no_preface": noPreface, "no_tunnel": noTunnel,
@@ -71,7 +71,7 @@ struct SandboxStats: Sendable, Hashable, JSONRecord {
         var discardedBytes = 0
         var connections = Connections()
 
-        var json: JSONObject {
+        var json: JSONMembers {
             [
                 "answers": answers, "discarded": discarded, "discarded_bytes": discardedBytes,
                 "connections": connections,
@@ -87,7 +87,7 @@ struct SandboxStats: Sendable, Hashable, JSONRecord {
         /// The number of streams that were refused because they exceeded the client's limit.
         var streamsOverLimit = 0
 
-        var json: JSONObject {
+        var json: JSONMembers {
             [
                 "answers": answers, "connections": connections, "most_streams": maxStreams,
                 "streams_over_limit": streamsOverLimit,
@@ -182,7 +182,7 @@ struct SandboxStats: Sendable, Hashable, JSONRecord {
         refusals.append(connection)
     }
 
-    var json: JSONObject {
+    var json: JSONMembers {
         [
             "binary": binary, "http2": http2, "broadcasts": broadcasts, "channels": channels, "activities": activities,
             "fcm": fcm, "feedback": feedback, "inbox": inbox, "devices": devices, "browsers": browsers,

@@ -40,7 +40,7 @@ struct FCMDetails: InboxDetails {
     let headers: [String: String]
 
     var gateway: GatewayProtocol { .fcm }
-    var json: JSONObject { ["target": target, "name": name, "project": project, "headers": headers] }
+    var json: JSONMembers { ["target": target, "name": name, "project": project, "headers": headers] }
 }
 
 extension InboxEntry.Response {

@@ -2,7 +2,7 @@ import Foundation
 
 /// A JSON object, written as a literal of its members. Members that are `nil` are left out, and times have the form of
 /// RFC 3339.
-struct JSONObject: Encodable, ExpressibleByDictionaryLiteral {
+struct JSONMembers: Encodable, ExpressibleByDictionaryLiteral {
     private struct Name: CodingKey {
         let stringValue: String
         var intValue: Int? { nil }
@@ -36,7 +36,7 @@ struct JSONObject: Encodable, ExpressibleByDictionaryLiteral {
 
 /// A type whose JSON is an object.
 protocol JSONRecord: Encodable {
-    var json: JSONObject { get }
+    var json: JSONMembers { get }
 }
 
 extension JSONRecord {
