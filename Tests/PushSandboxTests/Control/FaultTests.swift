@@ -73,15 +73,17 @@ struct FaultTests {
             for (index, row) in Self.shown.enumerated() {
                 let start = #"{"protocol":"\#(row.protocol)","#
                 let answer = try await sandbox.control(.post, "/faults", json: start + row.fields + "}")
-                let progress = #"{"id":\#(index + 1),"after":0,"times":1,"passed":0,"hit":0,"#
-                var expected = try Self.object(progress + start.dropFirst() + (row.shown ?? row.fields) + "}")
-                expected["times"] = row.fields.contains("rate_limit") ? 1_000_000 : 1
-                #expect(try Self.object(answer.body) == expected, "\(answer.body)")
+                let times = row.fields.contains("rate_limit") ? Fault.maxCount : 1
+                let progress = #""id":\#(index + 1),"after":0,"times":\#(times),"passed":0,"hit":0,"#
+                let expected = start + progress + (row.shown ?? row.fields) + "}"
+                #expect(answer.body == (try Self.sorted(expected)))
             }
         }
     }
 
-    private static func object(_ json: String) throws -> [String: AnyHashable] {
-        try #require(try JSONSerialization.jsonObject(with: Data(json.utf8)) as? [String: AnyHashable])
+    /// Returns the JSON with its members in the order of their names.
+    private static func sorted(_ json: String) throws -> String {
+        let object = try JSONSerialization.jsonObject(with: Data(json.utf8))
+        return String(decoding: try JSONSerialization.data(withJSONObject: object, options: .sortedKeys), as: UTF8.self)
     }
 }
