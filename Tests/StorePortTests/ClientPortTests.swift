@@ -135,7 +135,7 @@ struct ClientPortTests {
         clients.hadSession(member, of: alice)
         try await store.flush()
         #expect(try await found(secret, in: store) == nil)
-        // A longer lifetime does not bring it back either, because it is deleted. Nobody has asked for the other one.
+        // A longer lifetime does not bring it back either, because it is deleted. No call has asked for the other one.
         #expect(try await clients.credentials(of: .member(member)).map(\.id) == [copy.credential.id])
         try await sweep()
         #expect(try await clients.credentials(of: .member(member)).isEmpty)

@@ -103,6 +103,26 @@ struct DevicePortTests {
         #expect(try await register(1, in: store) == .refreshed)
     }
 
+    @Test(
+        "A report of the feedback service from the future does not concern later registrations",
+        arguments: StoreKind.allCases)
+    func reportFromTheFuture(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await register(1...2, in: store)
+        store.advance(.seconds(1))
+        let reports = try (1...2).map {
+            FeedbackReport(token: try StoreFixture.token($0), since: Timestamp(seconds: Int64(UInt32.max)))
+        }
+        try await store.stores.feedback.record(reports, app: .default)
+        let reported = store.now()
+        store.advance(.seconds(2))
+        // The relay acts on the reports only now, for example because it was killed in between.
+        try await register(2...2, in: store)
+        _ = try await store.stores.feedback.actOnFeedback()
+        #expect(try await device(1, in: store).deactivatedAt == reported)
+        #expect(try await device(2, in: store).deactivatedAt == nil)
+    }
+
     @Test("An edit changes a device's data, but not its time of registration", arguments: StoreKind.allCases)
     func edits(kind: StoreKind) async throws {
         let store = try await kind.make()

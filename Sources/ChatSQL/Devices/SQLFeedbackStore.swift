@@ -11,6 +11,7 @@ package struct SQLFeedbackStore<Database: SQLDatabase>: FeedbackStore {
         self.database = database
     }
 
+    /// The recorded time is never in the future, so that a device that registers from now on stays active.
     package func record(_ reports: [FeedbackReport], app: AppName) async throws(ChatError) {
         guard !reports.isEmpty else { return }
         let now = database.now()
@@ -20,7 +21,7 @@ package struct SQLFeedbackStore<Database: SQLDatabase>: FeedbackStore {
                     """
                     INSERT INTO feedback (app, device_token, time_reported, time_received)
                     VALUES ($1, $2, at($3), at($4))
-                    """, [.text(app.text), .text(report.token.description), .time(report.since), .time(now)])
+                    """, [.text(app.text), .text(report.token.description), .time(min(report.since, now)), .time(now)])
             }
         }
     }
