@@ -138,8 +138,9 @@ extension BroadcastAnswer {
         // Apple was observed to answer BadPath when a channel to delete does not exist.
         case _ where reason == .channelNotRegistered || reason == .badChannelID || reason == .badPath:
             self = .gone(refusal.reason)
-        // After 403, the operator may correct the key in time, or another token is due.
-        case 403, 408, 421, 425, 429, 500...: self = .unavailable(refusal.reason, notBefore: notBefore)
+        // After 403, the operator may correct the key in time, or another token is due. With a status below 400, another
+        // server has responded.
+        case ..<400, 403, 408, 421, 425, 429, 500...: self = .unavailable(refusal.reason, notBefore: notBefore)
         default: self = .refused(refusal.reason)
         }
     }

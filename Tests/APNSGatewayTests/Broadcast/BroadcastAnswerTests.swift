@@ -15,7 +15,8 @@ struct BroadcastAnswerTests {
             (400, "CannotCreateChannelConfig", .refused("CannotCreateChannelConfig")),
             (403, "ExpiredProviderToken", .unavailable("ExpiredProviderToken")),
             (429, "TooManyRequests", .unavailable("TooManyRequests")), (408, "Status408", .unavailable("Status408")),
-            (421, "Status421", .unavailable("Status421")), (425, "Status425", .unavailable("Status425")),
+            (302, "Status302", .unavailable("Status302")), (421, "Status421", .unavailable("Status421")),
+            (425, "Status425", .unavailable("Status425")),
             (503, "Service Unavailable", .unavailable("Service Unavailable")),
         ])
     func refusals(status: Int, reason: String, answer: BroadcastAnswer) {
