@@ -115,8 +115,10 @@ enum WebPushResponse: Sendable, Hashable {
     /// The statuses below 500 with which a request may succeed later (RFC 9110 §15.5.9 and §15.5.20, RFC 8470).
     private static let temporary: Set<UInt> = [408, misdirected, 425]
 
+    /// Whether another attempt may succeed. A redirection comes from another server, such as a proxy, and says nothing
+    /// about the push.
     private static func isTemporary(_ status: UInt) -> Bool {
-        status >= 500 || temporary.contains(status) || limits.contains(status)
+        !(400..<500).contains(status) || temporary.contains(status) || limits.contains(status)
     }
 
     /// Whether another connection may lead to another response.
