@@ -98,9 +98,10 @@ struct OriginStreams: Sendable {
     }
 
     /// Records response headers or trailers.
-    /// - Parameter status: `nil` in trailers. 1xx is an interim response.
+    /// - Parameter status: `nil` in trailers. 1xx is an interim response. A status in trailers is malformed, and does not
+    ///   change the response.
     mutating func received(status: Int?, retryAfter: String?, endsStream: Bool, on id: Int, now: NIODeadline) {
-        if let status, status >= 200 {
+        if let status, status >= 200, streams[id]?.status == 0 {
             streams[id]?.status = status
             streams[id]?.retryAfter = retryAfter
         }

@@ -94,6 +94,20 @@ struct OriginStreamsTests {
         #expect(streams.isEmpty)
     }
 
+    @Test("A second status, which is malformed, does not change the response")
+    func secondStatus() throws {
+        var streams = streams()
+        streams.submit(try requests(1...2))
+        _ = open(&streams)
+        for (id, statuses) in [(1, [201, 503]), (3, [410, 201])] {
+            for status in statuses {
+                streams.received(
+                    status: status, retryAfter: nil, endsStream: status == statuses.last, on: id, now: Self.start)
+            }
+        }
+        #expect(results(&streams) == [1: Self.status(201), 2: Self.status(410)])
+    }
+
     @Test("When the connection is lost, a status that arrived is the response, and waiting requests are returned")
     func end() throws {
         var streams = streams(2)

@@ -276,10 +276,10 @@ struct HTTP2ConnectionState: Sendable {
     mutating func received(
         status: Int?, retryAfter: String? = nil, endsStream: Bool, on id: Int, now: NIODeadline
     ) {
-        // 1xx is an interim response.
-        if let status, status >= 200 {
+        // 1xx is an interim response. A status in trailers is malformed, and does not change the response.
+        if let status, status >= 200, streams[id]?.status == 0 {
             streams[id]?.status = status
-            if retryAfter != nil { streams[id]?.retryAfter = retryAfter }
+            streams[id]?.retryAfter = retryAfter
         }
         if endsStream { answered(id, now: now) }
     }

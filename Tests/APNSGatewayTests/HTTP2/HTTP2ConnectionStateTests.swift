@@ -283,6 +283,18 @@ struct HTTP2ConnectionStateTests {
         #expect(outcomes(&state) == [1: .accepted, 2: .unanswered(reason: "MalformedResponse")])
     }
 
+    @Test("A second status, which is malformed, does not change the response")
+    func secondStatus() throws {
+        var state = try state(waiting: 2)
+        _ = open(&state)
+        for (stream, statuses) in [(1, [200, 503]), (3, [400, 200])] {
+            for status in statuses {
+                state.received(status: status, endsStream: status == statuses.last, on: stream, now: Self.start)
+            }
+        }
+        #expect(outcomes(&state) == [1: .accepted, 2: .rejected(reason: "Status400")])
+    }
+
     @Test("Frames for unknown streams have no effect")
     func unknownStreams() throws {
         var state = try state()
