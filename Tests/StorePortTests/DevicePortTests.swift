@@ -115,8 +115,8 @@ struct DevicePortTests {
         }
         try await store.stores.feedback.record(reports, app: .default)
         let reported = store.now()
-        store.advance(.seconds(2))
-        // The relay acts on the reports only now, for example because it was killed in between.
+        // The relay acts on the reports only later, for example because it was killed in between.
+        store.advance(DeviceRegistration.freshness)
         try await register(2...2, in: store)
         _ = try await store.stores.feedback.actOnFeedback()
         #expect(try await device(1, in: store).deactivatedAt == reported)
