@@ -104,8 +104,7 @@ struct InstallationRegistry: Sendable, PagedList {
     }
 
     /// Changes the state of a phone. `nil` leaves a part unchanged.
-    /// - Returns: The installation, and the changes to messages that waited for it. `nil` if there is no app with this
-    ///   number.
+    /// - Returns: The installation, and the changes to messages that waited for it. `nil` if no app has this number.
     mutating func set(
         id: Int, connection: FCMPhone.Connection?, app: FCMPhone.AppState?, at now: Date
     ) -> (installation: SandboxInstallation, changes: [FCMPhone.Change])? {
