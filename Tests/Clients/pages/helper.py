@@ -57,9 +57,11 @@ def texts(driver, selector="#log .bubble"):
 
 
 def click(driver, selector, text=""):
-    """Clicks the first match that begins with the text. Finds it again if the page replaces it."""
+    """Clicks the first match that begins with the text. Finds it again if the page replaces it, and waits until it is enabled."""
     def look():
         [element] = [each for each in driver.find_elements(By.CSS_SELECTOR, selector) if each.text.startswith(text)][:1]
+        if not element.is_enabled():
+            return False
         driver.execute_script("arguments[0].scrollIntoView({ block: 'center' })", element)
         element.click()
         return True
