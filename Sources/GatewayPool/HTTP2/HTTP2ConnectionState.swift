@@ -20,14 +20,16 @@ struct HTTP2Limits: Sendable {
     /// The number of rounds of refused streams in a row, with pauses between them, after which the connection is
     /// retired.
     var streamRefusals = 10
-    /// The time for the response to the first push. After it, the pool may open another connection and keeps this one.
+    /// The time for the response to the first push. After it, the pool may open another connection and keeps this one,
+    /// which opens further streams.
     var firstResponse = TimeAmount.seconds(1)
     /// The number of responses in a row that reject the credentials, after which a connection that has accepted pushes
     /// is replaced.
     static let credentialRefusals = 3
     /// The age from which a connection with server errors is replaced.
     var sickAge = HTTP2Session.sickAge
-    /// The maximum number of open streams until the peer has accepted the credentials.
+    /// The maximum number of open streams until the peer has accepted the credentials. It doubles each time that all of
+    /// them get no response for ``firstResponse``.
     var unconfirmedStreams = 1
     /// The number of streams after which a connection is replaced, long before the stream ids run out at 2^30 streams.
     var streams: UInt32 = 1 << 28
@@ -123,6 +125,8 @@ struct HTTP2ConnectionState: Sendable {
     private(set) var pausedUntil: NIODeadline?
     /// Whether the peer has accepted the credentials.
     private var isConfirmed: Bool
+    /// The maximum number of open streams until then.
+    private var unconfirmedStreams: Int
     /// Whether the peer has accepted a push on this connection.
     private var hasAccepted = false
     /// The number of responses that have rejected the credentials since the last accepted push.
@@ -159,6 +163,7 @@ struct HTTP2ConnectionState: Sendable {
         self.limits = limits
         self.interpret = interpret
         self.isConfirmed = isConfirmed
+        unconfirmedStreams = limits.unconfirmedStreams
         self.tokenEnd = tokenEnd
         self.idleLimit = idleLimit
         pauses = Backoff(first: Duration(limits.firstPause), longest: Duration(limits.longestPause))
@@ -174,12 +179,13 @@ struct HTTP2ConnectionState: Sendable {
     /// The maximum number of open streams.
     ///
     /// It is 0 before the peer's SETTINGS, with which every connection starts. Then it is 1 until the peer has accepted
-    /// the credentials, so that rejected credentials concern only one push. With a provider token, APNs itself allows
-    /// only one stream until then (Apple, "Establishing a connection to APNs").
+    /// the credentials, so that rejected credentials concern only one push. It grows while the peer does not respond,
+    /// because the devices of the open streams may be the cause. With a provider token, APNs itself allows only one
+    /// stream until then (Apple, "Establishing a connection to APNs").
     var streamLimit: Int {
         guard let peerLimit else { return 0 }
         let limit = min(peerLimit, assumedLimit ?? .max, HTTP2Limits.openStreams)
-        return isConfirmed ? limit : min(limits.unconfirmedStreams, limit)
+        return isConfirmed ? limit : min(unconfirmedStreams, limit)
     }
 
     /// Returns the number of pushes that the connection may hold, on streams and waiting for one. It is twice the
@@ -414,6 +420,9 @@ struct HTTP2ConnectionState: Sendable {
     /// Checks the deadlines. Closes the connection if the peer sends nothing any more, or a drain has taken too long.
     mutating func tick(now: NIODeadline) -> HTTP2TickAction? {
         concludeUnanswered(now: now)
+        if !isConfirmed, streams.count == unconfirmedStreams, now - lastOpened >= limits.firstResponse {
+            unconfirmedStreams *= 2
+        }
         if !hasSettings, now - beganAt >= limits.silence + limits.ping { return .close(reason: "ConnectionLost") }
         if let tokenEnd, now >= tokenEnd { retire(.tokenAge) }
         retireIfSick(now: now)

@@ -234,6 +234,25 @@ struct HTTP2ConnectionStateTests {
         #expect(!state.isFirstResponseLate(at: now + .seconds(1)))
     }
 
+    @Test("Devices without a response hold up the others for seconds only, before the peer has accepted a push")
+    func silentDevices() throws {
+        var state = try state(streams: 100, waiting: 64, isConfirmed: false)
+        var now = Self.start
+        var opened: [Int] = []
+        for _ in 0..<6 {
+            while state.open(now: now, wall: Self.wall) != nil {}
+            opened.append(state.pushLimit(at: now))
+            now = now + .seconds(1)
+            state.receivedBytes(now: now)
+            _ = state.tick(now: now)
+        }
+        #expect(opened == [1, 2, 4, 8, 16, 32])
+        // Credentials that are rejected at once concern one push, however long the connection stood.
+        var refused = try self.state(waiting: 64, isConfirmed: false)
+        _ = refused.tick(now: now)
+        #expect(refused.pushLimit(at: now) == 1)
+    }
+
     @Test(
         "The time of a rejection is limited to between 1970 and the push's own time, whatever the response says",
         arguments: [Int64.max, .min])
