@@ -12,7 +12,7 @@ CODE = "a room of tricks"
 def play(relay):
     driver = browser()
     # Each name tries to reverse the text after it. The relay may remove the characters itself.
-    for number, name in enumerate((f"Eve{OVERRIDE}", f"Mal{ISOLATE_END}{OVERRIDE}lory", HEBREW, "\u2699 Backup (program)")):
+    for number, name in enumerate((f"Eve{' the Great' * 15}{OVERRIDE}", f"Mal{ISOLATE_END}{OVERRIDE}lory", HEBREW, "\u2699 Backup (program)")):
         form(cmd="join", udid=f"{number + 1:040x}", token=0, name=name, code=CODE)
     enter(driver, "Ada", CODE)
     until("all are in", lambda: find(driver, "members").text == "5 members")
@@ -36,6 +36,8 @@ def play(relay):
             }
             return found""")
 
+    check("a long name is cut, and the messages do not move sideways", driver.execute_script(
+        "const { scrollWidth, clientWidth } = document.getElementById('scroll'); return scrollWidth <= clientWidth"))
     check("no name in the chat changes the direction of others", deceives(driver) == [], json.dumps(deceives(driver)))
     marked = driver.execute_script("""
         return [...document.querySelectorAll("#log .name")].filter((name) => name.querySelector("bdi + .program"))
