@@ -23,7 +23,8 @@ ADMIN = os.environ.get("ADMIN_TOKEN", "geheim-und-lang-genug")
 browsers, relays = [], []
 
 
-def browser(size=DESKTOP, dark=False):
+def browser(size=DESKTOP, dark=False, text=16):
+    """Opens a browser. `text` is the text size in pixels that its user prefers. Firefox ignores it."""
     if IN_FIREFOX:
         browsers.append(Firefox(size, dark, LIMIT))
         return browsers[-1]
@@ -34,6 +35,7 @@ def browser(size=DESKTOP, dark=False):
     if RELAY.startswith("https:"):
         # A worker needs the flag: for its script the driver's own setting is not enough.
         options.add_argument("--ignore-certificate-errors")
+    options.add_experimental_option("prefs", {"webkit.webprefs.default_font_size": text})
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
     driver.set_page_load_timeout(LIMIT)

@@ -33,6 +33,10 @@ def play(relay):
     enter(driver, "Dora", "a low window")
     for height in (657, 480, 320):
         resize(driver, 1000, height)
+        find(driver, "menu-button").click()
+        check(f"the whole menu can be reached at a height of {height} pixels", driver.execute_script(
+            "return document.getElementById('menu').getBoundingClientRect().bottom <= innerHeight"))
+        find(driver, "menu-button").click()
         choose(driver, "invite")
         until("the invitation is open", lambda: find(driver, "invitation").is_displayed())
         box = driver.execute_script("""
@@ -44,6 +48,23 @@ def play(relay):
         picture(driver, f"invitation-{height}")
         find(driver, "close").click()
     resize(driver, 1280, 800)
+
+    if not IN_FIREFOX:
+        large = browser(text=32)
+        resize(large, 320, 568)
+        large.get(RELAY)
+        fits(large, "the login in large text on a small phone")
+        enter(large, "Lara", "a low window")
+        until("the stream says who is here", lambda: find(large, "members").text == "2 members")
+        fits(large, "the chat in large text on a small phone")
+        check("its room's name can be read", large.execute_script("return document.getElementById('room').clientWidth") > 100)
+        for button, dialog in (("invite", "invitation"), ("show-people", "people"), ("show-search", "search"), ("use-app", "apps")):
+            choose(large, button)
+            until(f"the dialog is open: {dialog}", lambda: find(large, dialog).is_displayed())
+            check(f"in large text, {dialog} is not wider than the screen", large.execute_script(
+                "const { scrollWidth, clientWidth } = document.getElementById(arguments[0]); return scrollWidth <= clientWidth", dialog))
+            find(large, dialog).send_keys(Keys.ESCAPE)
+        quiet(large, "large text")
 
     # The page must not join as another member at each visit.
     if not IN_FIREFOX:

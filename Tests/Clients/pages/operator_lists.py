@@ -71,6 +71,7 @@ def play(relay):
     check("and the axes have numbers", texts(driver, "#live .axis span")[:3] == ["10", "5", "0"] or texts(driver, "#live .axis span")[2] == "0")
     visit_tabs(driver, phone, "", ("tab-light", "tab-dark-phone"), accessible)
     visit_tabs_at_320(phone, "")
+    visit_tabs_at_320(operator(text=32), " in large text")
 
     closed = browser()
     closed.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": CLOSED})
