@@ -171,4 +171,14 @@ struct ActivitiesTests {
         }
         #expect(relay.store.activities.reports.count == 3)
     }
+
+    @Test("A report with a session prolongs the member's credentials for other apps")
+    func session() async throws {
+        var relay = Relay(ScriptedStore())
+        relay.sessions = OneSession()
+        let form = "cmd=activity_token&udid=\(Sample.udid)&token=\(Sample.token)"
+        #expect(try await relay.form(form).status == .unauthorized)
+        #expect(try await relay.form(form, headers: [.authorization: "Bearer good"]).status == .ok)
+        #expect(relay.store.clients.state.withLock { $0.sessions.values.map(\.text) } == ["alice"])
+    }
 }

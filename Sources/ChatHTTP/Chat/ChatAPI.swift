@@ -62,7 +62,7 @@ struct ChatAPI: Sendable {
     /// same (`docs/compatibility.md`).
     private func join(_ call: Call) async throws(ChatError) -> Response {
         let form = call.form
-        let member = try call.member()
+        let claim = try call.claim()
         // The token `0` means that the app has none. Compare bytes, so that the time depends only on the shorter text.
         let hasNone =
             form.hasValue(.subscription)
@@ -72,8 +72,7 @@ struct ChatAPI: Sendable {
         let given = try SecretCode(parsing: form.required(.code))
         let app = try app(of: device, call)
         let client = try call.client(isBrowser: device?.subscription != nil)
-        try limiter.admit(member, limit: call.settings.memberRate)
-        let user = try await user(call.headers, of: member)
+        let (member, session) = try await admit(call, claim)
         if nickname.isBlank { try await requireMember(member) }
         let code = try await environment.stores.records.room(named: given)
         let counted = try await countJoin(call, member, code)
@@ -83,7 +82,7 @@ struct ChatAPI: Sendable {
         wasEmpty = try await environment.stores.rooms.join(
             JoinRequest(
                 member: member, app: app, token: device?.token, nickname: nickname, code: code, client: client,
-                user: user))
+                user: session?.user))
         logger.info(
             "member joined",
             metadata: call.metadata(
@@ -123,38 +122,35 @@ struct ChatAPI: Sendable {
     }
 
     private func leave(_ call: Call) async throws(ChatError) -> Response {
-        let member = try call.member()
-        try limiter.admit(member, limit: call.settings.memberRate)
-        _ = try await user(call.headers, of: member)
+        let claim = try call.claim()
+        let member = try await admit(call, claim).member
         let wasJoined = try await environment.stores.rooms.leave(member)
         logger.info("member left", metadata: call.metadata(member, [LogKeys.wasJoined: "\(wasJoined)"]))
         return Responses.ok(asJSON: call.wantsJSON)
     }
 
     private func update(_ call: Call) async throws(ChatError) -> Response {
-        let member = try call.member()
+        let claim = try call.claim()
         let device = try target(call)
         let client = try call.client(isBrowser: device.subscription != nil)
-        try limiter.admit(member, limit: call.settings.memberRate)
-        let user = try await user(call.headers, of: member)
+        let (member, session) = try await admit(call, claim)
         try await keep(device)
         // Without a name, a phone stays in the app of the member, unless that is an app for other phones.
         let isNamed = device.subscription != nil || call.form.hasValue(.appID)
         let app: AppChoice =
             isNamed ? .app(try app(of: device, call)) : .current(otherwise: try? app(of: device, call))
         try await environment.stores.rooms.update(
-            member, token: device.token, app: app, client: client, user: user)
+            member, token: device.token, app: app, client: client, user: session?.user)
         logger.info("token updated", metadata: call.metadata(member, [LogKeys.token: "\(device.token.shortened)"]))
         return Responses.ok(asJSON: call.wantsJSON)
     }
 
     private func post(_ call: Call) async throws(ChatError) -> Response {
-        let member = try call.member()
+        let claim = try call.claim()
         let text = try MessageText(parsing: call.form.required(.text), limit: call.settings.textLimit)
         let key = try call.headers.idempotencyKey()
         let client = try call.client()
-        try limiter.admit(member, limit: call.settings.memberRate)
-        _ = try await user(call.headers, of: member)
+        let member = try await admit(call, claim).member
         let receipt = try await environment.stores.rooms.post(
             PostRequest(member: member, text: text, idempotencyKey: key, client: client))
         logger.info(
@@ -174,12 +170,11 @@ struct ChatAPI: Sendable {
 
     /// Responds in JSON whatever the client accepts, because a list has no text form.
     private func messages(_ call: Call) async throws(ChatError) -> Response {
-        let member = try call.member()
+        let claim = try call.claim()
         let since = try call.number(.since, 0...Int64.max, "must be a whole number, 0 or more")
         let limit = try call.limit()
         let peek = try call.number(.peek, 0...1, "must be 0 or 1")
-        try limiter.admit(member, limit: call.settings.memberRate)
-        _ = try await user(call.headers, of: member)
+        let member = try await admit(call, claim).member
         let page = try await environment.stores.rooms.messages(
             for: member, since: since, limit: limit, isPeek: peek == 1)
         var json = #"{"messages":["#
@@ -200,11 +195,10 @@ struct ChatAPI: Sendable {
 
     /// Returns the messages that contain a text, newest first. They stay unread.
     private func search(_ call: Call) async throws(ChatError) -> Response {
-        let member = try call.member()
+        let claim = try call.claim()
         let text = try SearchText(parsing: call.form.required(.text))
         let (limit, cursor) = (try call.limit(), try call.cursor())
-        try limiter.admit(member, limit: call.settings.memberRate, price: HTTPLimits.searchPrice)
-        _ = try await user(call.headers, of: member)
+        let member = try await admit(call, claim, price: HTTPLimits.searchPrice).member
         let page = try await environment.stores.records.search(
             MessageSearch(text, in: .member(member), before: cursor), limit: limit)
         var json = #"{"messages":["#
@@ -215,10 +209,9 @@ struct ChatAPI: Sendable {
 
     /// Returns the members of the room, and the programs that write in it.
     private func members(_ call: Call) async throws(ChatError) -> Response {
-        let member = try call.member()
+        let claim = try call.claim()
         let (limit, cursor) = (try call.limit(), try call.cursor())
-        try limiter.admit(member, limit: call.settings.memberRate)
-        _ = try await user(call.headers, of: member)
+        let member = try await admit(call, claim).member
         let page = try await environment.stores.records.members(for: member, after: cursor, limit: limit)
         return Responses.json([
             "members": .array(page.members.items.map { .object($0.json) }),
@@ -228,29 +221,26 @@ struct ChatAPI: Sendable {
 
     /// Returns the receipt of one of the member's own messages: the number of devices it reached, and its readers.
     private func receipt(_ call: Call) async throws(ChatError) -> Response {
-        let member = try call.member()
+        let claim = try call.claim()
         let id = try call.message()
-        try limiter.admit(member, limit: call.settings.memberRate)
-        _ = try await user(call.headers, of: member)
+        let member = try await admit(call, claim).member
         return Responses.json(try await environment.stores.rooms.receipt(of: id, for: member).json)
     }
 
     /// Records that the member's phone has shown a message.
     private func shown(_ call: Call) async throws(ChatError) -> Response {
-        let member = try call.member()
+        let claim = try call.claim()
         let id = try call.message()
-        try limiter.admit(member, limit: call.settings.memberRate)
-        _ = try await user(call.headers, of: member)
+        let member = try await admit(call, claim).member
         try await environment.stores.rooms.shown(id, to: member)
         return Responses.ok(asJSON: call.wantsJSON)
     }
 
     /// Deletes one of the member's own messages.
     private func delete(_ call: Call) async throws(ChatError) -> Response {
-        let member = try call.member()
+        let claim = try call.claim()
         let id = try call.message()
-        try limiter.admit(member, limit: call.settings.memberRate)
-        _ = try await user(call.headers, of: member)
+        let member = try await admit(call, claim).member
         try await environment.stores.moderation.deleteOwn(id, of: member)
         logger.info("message deleted by its writer", metadata: call.metadata(member, [LogKeys.message: "\(id)"]))
         return Responses.ok(asJSON: call.wantsJSON)
@@ -290,7 +280,7 @@ struct ChatAPI: Sendable {
             case let text?: try DeviceNote.text(text, field: FormField.clientInfo.key).map { .set($0) } ?? .remove
             }
         let client = try call.client(isBrowser: device.subscription != nil)
-        let user = try await user(call.headers)
+        let user = try await session(call.headers)?.user
         let result: String
         switch command {
         case .register:
@@ -398,18 +388,10 @@ struct ChatAPI: Sendable {
             ids: context.ids, received: context.received, wantsJSON: Responses.wantsJSON(request.headers))
     }
 
-    /// Reads the member from a form, as for a command. Enforces its rate limit, and requires a session if the relay
-    /// does.
-    func member(of request: Request, _ context: ChatContext) async throws -> (MemberID, UserSession?) {
+    /// Reads the member from a form, as a command does.
+    func member(of request: Request, _ context: ChatContext) async throws -> (member: MemberID, session: UserSession?) {
         let call = try await read(request, context)
-        let member = try call.member()
-        try limiter.admit(member, limit: call.settings.memberRate)
-        return (member, try await session(call.headers, of: member))
-    }
-
-    /// - Parameter member: The member that calls. `nil` if there is none.
-    func user(_ headers: HTTPFields, of member: MemberID? = nil) async throws(ChatError) -> UserReference? {
-        try await session(headers, of: member)?.user
+        return try await admit(call, try call.claim())
     }
 
     /// Returns the session of a request. `nil` if none is required.

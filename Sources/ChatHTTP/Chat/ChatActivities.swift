@@ -4,7 +4,7 @@ import Hummingbird
 /// `cmd=activity_token`: the tokens with which the relay starts and updates Live Activities.
 extension ChatAPI {
     func reportActivityToken(_ call: Call) async throws(ChatError) -> Response {
-        let member = try call.member()
+        let claim = try call.claim()
         let token = try DeviceToken(parsing: call.form.required(.token))
         let use: ActivityTokenReport.Use
         if let tag = try call.optional(.tag) {
@@ -18,8 +18,7 @@ extension ChatAPI {
             use = .start(type: type)
         }
         let client = try call.client()
-        try limiter.admit(member, limit: call.settings.memberRate)
-        _ = try await user(call.headers)
+        let member = try await admit(call, claim).member
         try await environment.stores.activities.report(
             ActivityTokenReport(token: token, use: use, system: client.systemVersion), by: member)
         logger.info("activity token reported", metadata: call.metadata(member, [LogKeys.token: "\(token.shortened)"]))

@@ -3,6 +3,14 @@ import HTTPTypes
 import Logging
 
 extension ChatAPI {
+    /// Enforces the member's rate limit, and requires a session if the relay does.
+    func admit(
+        _ call: Call, _ claim: Call.Claim, price: Int = 1
+    ) async throws(ChatError) -> (member: MemberID, session: UserSession?) {
+        try limiter.admit(claim.member, limit: call.settings.memberRate, price: price)
+        return (claim.member, try await session(call.headers, of: claim.member))
+    }
+
     /// A request whose form has been read.
     struct Call: Sendable {
         let form: FormFields
@@ -16,8 +24,14 @@ extension ChatAPI {
         /// The field that names the member in this request. Errors name the same field.
         var memberField: FormField { form.hasValue(.udid) || !form.has(.userID) ? .udid : .userID }
 
-        func member() throws(ChatError) -> MemberID {
-            try MemberID(parsing: form.required(memberField), field: memberField.key)
+        /// A member that a request names. Only ``ChatAPI/admit(_:_:price:)`` returns its id, so that no command can
+        /// leave out the checks.
+        struct Claim: Sendable {
+            fileprivate let member: MemberID
+        }
+
+        func claim() throws(ChatError) -> Claim {
+            Claim(member: try MemberID(parsing: form.required(memberField), field: memberField.key))
         }
 
         /// Returns the request's description of its client.

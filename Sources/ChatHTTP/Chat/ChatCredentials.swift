@@ -12,25 +12,25 @@ extension ChatAPI {
 
     /// Responds in JSON whatever the client accepts, because a credential and a list have no text form.
     func credential(_ call: Call) async throws(ChatError) -> Response {
-        let member = try call.member()
+        let claim = try call.claim()
         guard let action = Action(rawValue: try call.optional(.action) ?? Action.create.rawValue) else {
             throw .invalid(
                 FormField.action.key, "must be one of " + Action.allCases.map(\.rawValue).joined(separator: ", "))
         }
         switch action {
-        case .create: return try await createCredential(call, member)
-        case .list: return try await listCredentials(call, member)
-        case .revoke: return try await revokeCredential(call, member)
+        case .create: return try await createCredential(call, claim)
+        case .list: return try await listCredentials(call, claim)
+        case .revoke: return try await revokeCredential(call, claim)
         }
     }
 
-    private func createCredential(_ call: Call, _ member: MemberID) async throws(ChatError) -> Response {
+    private func createCredential(_ call: Call, _ claim: Call.Claim) async throws(ChatError) -> Response {
         let name = try Credential.name(call.optional(.name) ?? Self.anotherApp)
-        let user = try await admit(call, member)
+        let (member, session) = try await admit(call, claim)
         // Create the alias first: a failure then leaves no credential behind.
         let topic = try await topic(of: member)
         let (credential, secret) = try await environment.stores.clients.createCredential(
-            name, for: .member(member), by: user.map { .session($0) } ?? .owner)
+            name, for: .member(member), by: session.map { .session($0.user) } ?? .owner)
         logger.info("credential created", metadata: call.metadata(member, [LogKeys.credential: "\(credential.id)"]))
         return Responses.json([
             "credential": .string(secret), "id": .number(credential.id), "name": .string(credential.name.text),
@@ -39,8 +39,8 @@ extension ChatAPI {
         ])
     }
 
-    private func listCredentials(_ call: Call, _ member: MemberID) async throws(ChatError) -> Response {
-        try await admit(call, member)
+    private func listCredentials(_ call: Call, _ claim: Call.Claim) async throws(ChatError) -> Response {
+        let member = try await admit(call, claim).member
         let topic = try await topic(of: member)
         let credentials = try await environment.stores.clients.credentials(of: .member(member))
         return Responses.json([
@@ -49,23 +49,16 @@ extension ChatAPI {
         ])
     }
 
-    private func revokeCredential(_ call: Call, _ member: MemberID) async throws(ChatError) -> Response {
+    private func revokeCredential(_ call: Call, _ claim: Call.Claim) async throws(ChatError) -> Response {
         guard let id = try call.number(.id, 0...Int64.max, "must be a whole number, 0 or more") else {
             throw .missing(FormField.id.key)
         }
-        try await admit(call, member)
+        let member = try await admit(call, claim).member
         guard try await environment.stores.clients.revokeCredential(id, of: .member(member)) != nil else {
             throw .notFound("credential")
         }
         logger.info("credential revoked", metadata: call.metadata(member, [LogKeys.credential: "\(id)"]))
         return Responses.ok(asJSON: true)
-    }
-
-    /// Enforces the member's rate limit, and requires a session if the relay does.
-    @discardableResult
-    private func admit(_ call: Call, _ member: MemberID) async throws(ChatError) -> UserReference? {
-        try limiter.admit(member, limit: call.settings.memberRate)
-        return try await user(call.headers, of: member)
     }
 
     /// Returns the name of the member's room in ntfy's clients.
