@@ -3,13 +3,17 @@ import HTTPTypes
 import Hummingbird
 
 /// A field of the chat API.
-enum FormField: Int, Sendable, CaseIterable {
+enum FormField: String, Sendable, CaseIterable {
     case cmd, udid, token, name, code, text, since, limit, id
     /// A browser's subscription, sent instead of `token`.
     case subscription
     /// The member's UUID, which the later edition of the app sends instead of `udid`.
-    case userID
-    case appID, appVersion, osVersion, deviceModel, clientInfo
+    case userID = "user_id"
+    case appID = "appid"
+    case appVersion = "app_version"
+    case osVersion = "os_version"
+    case deviceModel = "device_model"
+    case clientInfo = "client_info"
     /// Fields of Gotify's clients.
     case message, title, priority
     /// The action of `cmd=credential`.
@@ -21,24 +25,10 @@ enum FormField: Int, Sendable, CaseIterable {
     /// The cursor of a list.
     case cursor
 
-    /// The names of the fields in requests, in the order of the cases.
-    private static let keys = [
-        "cmd", "udid", "token", "name", "code", "text", "since", "limit", "id", "subscription", "user_id", "appid",
-        "app_version", "os_version", "device_model", "client_info", "message", "title", "priority", "action",
-        "peek", "tag", "type", "cursor",
-    ]
-    private static let keyBytes = keys.map { Array($0.utf8) }
-
     /// The field with this key. `nil` for an unknown key, which is ignored.
-    init?(_ key: ArraySlice<UInt8>) {
-        for (index, bytes) in Self.keyBytes.enumerated() where bytes.count == key.count && bytes.elementsEqual(key) {
-            self.init(rawValue: index)
-            return
-        }
-        return nil
-    }
+    init?(_ key: ArraySlice<UInt8>) { self.init(rawValue: String(decoding: key, as: UTF8.self)) }
 
-    var key: String { Self.keys[rawValue] }
+    var key: String { rawValue }
 }
 
 /// The positions of the field values in a request's body. Values are decoded on access.
@@ -52,12 +42,9 @@ struct FormFields: Sendable {
     }
 
     private let body: [UInt8]
-    private var values: [Value?]
+    private var values: [FormField: Value] = [:]
 
-    init(body: [UInt8]) {
-        self.body = body
-        values = Array(repeating: nil, count: FormField.allCases.count)
-    }
+    init(body: [UInt8]) { self.body = body }
 
     /// Reads the form of a request, within the limits.
     static func read(_ request: Request) async throws -> FormFields {
@@ -77,17 +64,17 @@ struct FormFields: Sendable {
 
     /// Sets the value of a field. If the field occurs several times, the last value counts.
     mutating func set(_ field: FormField, _ value: Value) {
-        values[field.rawValue] = value
+        values[field] = value
     }
 
-    func has(_ field: FormField) -> Bool { values[field.rawValue] != nil }
+    func has(_ field: FormField) -> Bool { values[field] != nil }
 
     /// Whether the field exists and is not empty. Some clients send `key=` if they have no value.
-    func hasValue(_ field: FormField) -> Bool { values[field.rawValue].map { !$0.range.isEmpty } ?? false }
+    func hasValue(_ field: FormField) -> Bool { values[field].map { !$0.range.isEmpty } ?? false }
 
     /// Returns a field's text. `nil` if the field is absent. A key without `=` is an empty text.
     func text(_ field: FormField) throws(ChatError) -> String? {
-        guard let value = values[field.rawValue] else { return nil }
+        guard let value = values[field] else { return nil }
         let raw = body[value.range]
         let text =
             value.isPercentEncoded && URLEncodedForm.isEscaped(raw)

@@ -125,7 +125,7 @@ struct MultipartForm {
         guard name.utf8.count <= HTTPLimits.fieldName else {
             throw .malformed("A field name has more than \(HTTPLimits.fieldName) bytes")
         }
-        guard !isFile, let field = FormField(Array(name.utf8)[...]) else { return }
+        guard !isFile, let field = FormField(rawValue: name) else { return }
         form.set(
             field, FormFields.Value(range: position..<part.upperBound, charset: charset, isPercentEncoded: false))
     }
