@@ -23,14 +23,19 @@ def play(relay):
         # Other calls than those of ntfy and Gotify refuse a credential, but not in the words for an unknown one.
         return admin_call("GET", "/v1/messages?room=workbench", token=secret)[0]
 
+    def loaded():
+        # While the page loads the list, Enter does nothing.
+        return find(driver, "apps").is_displayed() and find(driver, "app-make").is_enabled()
+
     choose(driver, "use-app")
-    until("the dialog is open", lambda: find(driver, "apps").is_displayed())
+    until("the dialog is open, and has loaded its list", loaded)
     check("without an app, there is no list", not find(driver, "app-own").is_displayed())
     accessible(driver, "another app")
     find(driver, "app-name").send_keys("<i>Phone</i>")
     find(driver, "apps-close").click()
     choose(driver, "use-app")
     check("closed and opened, the dialog has the name", find(driver, "app-name").get_attribute("value") == "<i>Phone</i>")
+    until("the list is loaded again", loaded)
     find(driver, "app-name").send_keys(Keys.ENTER)
     until("a password is made", lambda: find(driver, "app-lines").is_displayed())
     check("its lines have the focus", driver.switch_to.active_element.get_attribute("id") == "app-lines-title")

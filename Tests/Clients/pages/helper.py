@@ -89,7 +89,7 @@ def say(driver, text):
 def choose(driver, id):
     """Presses a button of the chat's menu."""
     find(driver, "menu-button").click()
-    find(driver, id).click()
+    click(driver, "#" + id)
 
 
 def leave(driver):

@@ -9,6 +9,8 @@ CODE = "room-of-sheets"
 
 
 def search(driver, text):
+    # While the page searches, Enter does nothing.
+    until("the page can search", lambda: find(driver, "search-go").is_enabled())
     find(driver, "search-text").clear()
     find(driver, "search-text").send_keys(text + Keys.ENTER)
 
