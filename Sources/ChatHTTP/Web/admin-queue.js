@@ -186,8 +186,8 @@ function changePushes(verb) {
     }
     ask({
       title: words(isRetry ? "pushes.retryTitle" : "pushes.cancelTitle", { pushes: words(isAll ? "pushes.count" : "pushes.moreThan", { count }) }),
-      text: words(isRetry ? "pushes.retryAbout" : "pushes.cancelAbout"), verb: words(isRetry ? "pushes.retry" : "pushes.cancel"),
-      isHarmless: isRetry, ...(!isRetry && { no: words("pushes.keep") }),
+      text: words(isRetry ? "pushes.retryAbout" : "pushes.cancelAbout", { count }), verb: words(isRetry ? "pushes.retry" : "pushes.cancel", { count }),
+      isHarmless: isRetry, ...(!isRetry && { no: words("pushes.keep", { count }) }),
     }, async () => {
       const [changed] = await overAll(verb, which, false, (count) => {
         status.textContent = words(isRetry ? "pushes.retrying" : "pushes.cancelling", { count });

@@ -55,7 +55,7 @@ def play(relay):
     until("a selection is counted", lambda: find(driver, "cancel-pushes").text == "Cancel selected (1)…")
     find(driver, "cancel-pushes").send_keys(Keys.ENTER)
     sure(driver, "Cancel 1 push?")
-    check("the first answer cannot be mistaken", find(driver, "sure-no").text == "Keep them")
+    check("the first answer cannot be mistaken", find(driver, "sure-no").text == "Keep it")
     picture(driver, "admin-cancel")
     form(cmd="message", udid=writer, text="Boat 6")
     driver.switch_to.active_element.send_keys(Keys.ENTER)
