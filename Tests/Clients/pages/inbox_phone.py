@@ -9,10 +9,11 @@ def play(relay):
     form(cmd="join", udid="b7" * 20, token="b7" * 32, name="Pia", code="pocket")
     form(cmd="join", udid="b8" * 20, token=0, name="Max", code="pocket")
     form(cmd="message", udid="b8" * 20, text="Where are you?")
-    phone = browser(PHONE, dark=True)
-    phone.execute_cdp_cmd("Emulation.setUserAgentOverride", {"userAgent": "phone", "acceptLanguage": "de-DE"})
-    phone.get(SANDBOX + "/")
-    until("the message is in the list", lambda: "Max: Where are you?" in texts(phone, "#list .body"))
+    phone, large = browser(PHONE, dark=True), browser(PHONE, text=32)
+    for each in (phone, large):
+        each.execute_cdp_cmd("Emulation.setUserAgentOverride", {"userAgent": "phone", "acceptLanguage": "de-DE"})
+        each.get(SANDBOX + "/")
+        until("the message is in the list", lambda: "Max: Where are you?" in texts(each, "#list .body"))
     check("no sheet covers the list", not find(phone, "detail").is_displayed())
     check("the page is German", find(phone, "inbox-title").text == "Eingang" and phone.execute_script("return document.documentElement.lang") == "de-DE")
 
@@ -36,12 +37,14 @@ def play(relay):
         until(f"{what} closes it", lambda: not find(phone, "detail").is_displayed())
         check("and the focus returns", phone.execute_script("return document.activeElement.matches('.banner')"))
 
-    for width in (PHONE[0], 320):
-        resize(phone, width, 700)
+    for each, width, what in ((phone, PHONE[0], ""), (phone, 320, ""), (large, 320, " in large text")):
+        resize(each, width, 700)
         for view, shown, hidden in (("devices", "make", "fault"), ("faults", "fault", "make"), ("inbox", "list", "fault")):
-            click(phone, f"#views [data-view={view}]")
-            check(f"a button shows {view}", find(phone, shown).is_displayed() and not find(phone, hidden).is_displayed())
-            accessible(phone, f"{view} at {width} pixels")
-            fits(phone, f"{view} at {width} pixels")
-    quiet(phone, "the inbox on a phone")
+            click(each, f"#views [data-view={view}]")
+            check(f"a button shows {view}", find(each, shown).is_displayed() and not find(each, hidden).is_displayed())
+            accessible(each, f"{view} at {width} pixels{what}")
+            fits(each, f"{view} at {width} pixels{what}")
+            picture(each, f"inbox-{view}-{width}{what}")
+    for each in (phone, large):
+        quiet(each, "the inbox on a phone")
     return relay

@@ -44,6 +44,9 @@ def play(relay):
             const at = document.elementFromPoint(document.getElementById("copy").getBoundingClientRect().left + 5, (top + bottom) / 2);
             return [top, bottom, innerHeight, at?.id]""")
         check(f"the link can be copied at a height of {height} pixels", 0 <= box[0] and box[1] <= box[2] and box[3] == "copy", box)
+        check("before the picture it says that the link works only on this computer", driver.execute_script("""
+            const [notice, code] = ["only-here", "qr"].map((id) => document.getElementById(id).getBoundingClientRect());
+            return notice.height > 0 && notice.bottom <= code.top"""))
         fits(driver, f"the invitation at {height} pixels")
         picture(driver, f"invitation-{height}")
         find(driver, "close").click()
