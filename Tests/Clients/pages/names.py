@@ -56,6 +56,11 @@ def play(relay):
     until("all messages are found", lambda: len(texts(driver, "#found li")) == 5)
     check("of which one is a program's", len(texts(driver, "#found .mark")) == 1)
     find(driver, "search-close").click()
+    for name in ("text", "search-text", "name", "code", "app-name"):
+        check(f"a field takes the direction of its text: {name}", driver.execute_script("""
+            const [field, text] = [document.getElementById(arguments[0]), arguments[1]];
+            return ["abc", text].map((each) => { field.value = each; return getComputedStyle(field).direction; })
+              .concat(field.value = "")""", name, HEBREW) == ["ltr", "rtl", ""])
     say(driver, "hello")
     until("the member's own message is there", lambda: texts(driver)[-1] == "hello" and texts(driver, "#outbox li") == [])
     form(cmd="messages", udid=f"{3:040x}")
