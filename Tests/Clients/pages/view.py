@@ -32,6 +32,14 @@ def play(relay):
     resize(phone, 360, 844)
     until("the page knows the new size", lambda: phone.execute_script(settled, 360))
     check("and stays there", not phone.execute_script(AT_END))
+    phone.execute_cdp_cmd("Emulation.setSafeAreaInsetsOverride", {"insets": {"left": 59, "right": 59, "bottom": 21}})
+    resize(phone, 852, 393)
+    check("on its side, the phone's camera covers nothing", phone.execute_script("""
+        return [...document.querySelectorAll("#room-view :is(h1, button, textarea, .face, .box)")]
+          .map((each) => each.getBoundingClientRect()).every(({ left, right, width }) => !width || left >= 59 && right <= innerWidth - 59)"""))
+    picture(phone, "view-side")
+    phone.execute_cdp_cmd("Emulation.setSafeAreaInsetsOverride", {"insets": {}})
+    resize(phone, 360, 844)
 
     # Addresses in the text are links.
     cases = {
