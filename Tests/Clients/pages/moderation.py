@@ -7,7 +7,7 @@ from selenium.webdriver.common.keys import Keys
 from checks import check, until
 from pages.helper import (
     ADMIN, DESKTOP, PHONE, RELAY, accessible, browser, click, find, fits, form, look_up, picture, press_key,
-    quiet, sure, tab, texts,
+    quiet, resize, sure, tab, texts,
 )
 
 
@@ -106,6 +106,14 @@ def play(relay):
     find(driver, "sure-reason").send_keys("spam <b>")
     accessible(driver, "a ban")
     picture(driver, "admin-ban-light")
+    resize(driver, 657, 320)
+    check("in a low window its buttons are in view", driver.execute_script("""
+        return ["sure-yes", "sure-no"].map((id) => document.getElementById(id)).every((button) => {
+          const { x, y, width, height } = button.getBoundingClientRect();
+          return document.elementFromPoint(x + width / 2, y + height - 2) === button;
+        })"""))
+    fits(driver, "a ban in a low window")
+    resize(driver, *DESKTOP)
     yes()
     until("a banned member is gone", lambda: members() == ["<b>Mel</b>"])
     until("and among the bans", lambda: texts(driver, "#bans tbody tr:first-child td")[:3] == ["Nic", room, "spam <b>"])
