@@ -21,6 +21,8 @@ limit = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (min(limit[1], STREAMS + 1000), limit[1]))
 
 late, seen, doubles = [], 0, 0
+# Fewer than the 1,024 connections of the relay's backlog: the system drops more, and resets them later.
+opening = asyncio.Semaphore(200)
 
 
 def udid(number):
@@ -90,14 +92,18 @@ async def frames(reader, writer):
 
 async def follow(number, secrets, opened):
     global seen, doubles
-    reader, writer = await asyncio.open_connection("127.0.0.1", PORT, limit=1 << 20)
     form, path, headers = request(number, secrets)
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
+    try:
+        async with opening:
+            reader, writer = await asyncio.open_connection("127.0.0.1", PORT, limit=1 << 20)
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+    except (OSError, asyncio.IncompleteReadError) as error:
+        sys.exit(f"{path}: {error}")
+    if head.split()[1] not in (b"200", b"101"):
+        sys.exit(f"{path}: {head.decode()}")
     last = ""
     try:
-        head = await reader.readuntil(b"\r\n\r\n")
-        if head.split()[1] not in (b"200", b"101"):
-            sys.exit(f"{path}: {head.decode()}")
         async for line in frames(reader, writer) if form == "ws" else reader:
             if line.startswith(b"retry:") or b'"event":"open"' in line:
                 opened.release()
