@@ -73,6 +73,28 @@ struct GuessingTests {
         #expect((200...300).contains(tried), "\(tried)")
     }
 
+    @Test("Several names may exceed the burst of a rested address, count in full, and are refunded in full")
+    func names() throws {
+        let clock = TestClock()
+        let limiter = RequestLimiter(clock: MonotonicTime(clock))
+        let limit = try #require(RateLimit(perSecond: 1, burst: 1))
+        let address = try #require(IPAddress("192.0.2.1"))
+        // Then all addresses together have five guesses left before they lose their bursts.
+        for other in 1...HTTPLimits.joinShares - 5 {
+            _ = try limiter.admitJoin(#require(IPAddress("198.51.100.\(other)")), limit: limit)
+        }
+        limiter.refund(try limiter.admitJoin(address, limit: limit, names: 5))
+        // This takes the five, which the refund has put back. So the second address has no burst.
+        _ = try limiter.admitJoin(address, limit: limit, names: 5)
+        let other = try #require(IPAddress("192.0.2.2"))
+        limiter.refund(try limiter.admitJoin(other, limit: limit, names: 3))
+        _ = try limiter.admitJoin(other, limit: limit, names: 3)
+        for (guesser, wait) in [(address, 5), (other, 3)] {
+            let error = #expect(throws: ChatError.self) { try limiter.admitJoin(guesser, limit: limit, names: 2) }
+            #expect(error?.retryAfter == .seconds(wait))
+        }
+    }
+
     @Test("Above the limit a join to a used code is refused like one to an unused code, with the time to wait")
     func noOracle() async throws {
         try await Self.run(used: ["used"], feed: Self.stranger, limit: RateLimit(perSecond: 0.1, burst: 2)) {

@@ -160,6 +160,29 @@ struct UnifiedPushTests {
         #expect(statuses == [200, 403, 429, 200])
     }
 
+    @Test("One request may claim more topics than the burst after a pause, and each of them counts")
+    func manyClaims() async throws {
+        var (relay, _) = try Self.relay()
+        let clock = TestClock()
+        relay.settings.joinRate = RateLimit(perSecond: 0.1, burst: 2)
+        relay.clock = clock
+        let answers = try await relay.listening { port in
+            try await RawConnection.open(port: port) { connection in
+                var answers: [String] = []
+                for (names, pause) in [("A,B,C", 0), ("D", 19), ("D", 1), ("E,F,G", 19), ("E,F,G", 1)] {
+                    clock.advance(by: .seconds(pause))
+                    let topics = names.split(separator: ",").map { "upAAAAaaaa000\($0)" }.joined(separator: ",")
+                    try await connection.write(
+                        "GET /ntfy/\(topics)/auth HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer pcc_ann\r\n\r\n")
+                    let answer = try await connection.answer()
+                    answers.append("\(answer.status) \(answer.headers["retry-after"] ?? "")")
+                }
+                return answers
+            }
+        }
+        #expect(answers == ["200 ", "429 1", "200 ", "429 1", "200 "])
+    }
+
     @Test("Without the setting there is no UnifiedPush")
     func off() async throws {
         let (relay, _) = try Self.relay(isOn: false)

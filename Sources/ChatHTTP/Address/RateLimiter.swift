@@ -42,10 +42,11 @@ struct RateLimiter<Key: Hashable & Sendable>: Sendable {
         return nil
     }
 
-    /// Puts a token back into its bucket. ``admit(_:limit:at:)`` must have taken it with the same limit.
-    mutating func refund(_ key: Key, limit: RateLimit) {
-        newer[key]? -= limit.interval
-        older[key]? -= limit.interval
+    /// Puts tokens back into their bucket. ``admit(_:limit:price:at:)`` must have taken them with the same limit and price.
+    mutating func refund(_ key: Key, limit: RateLimit, price: Int = 1) {
+        let time = limit.interval * min(price, limit.burst)
+        newer[key]? -= time
+        older[key]? -= time
     }
 }
 
@@ -71,6 +72,7 @@ final class RequestLimiter: Sendable {
     struct CountedJoin: Sendable {
         fileprivate let address: IPAddress
         fileprivate let limit: RateLimit
+        fileprivate let names: Int
         fileprivate let isCountedInAll: Bool
     }
 
@@ -106,25 +108,29 @@ final class RequestLimiter: Sendable {
     ///
     /// All addresses together may make ``HTTPLimits/joinShares`` times the guesses of one. Above that, no address has a
     /// burst any more, but an address that has not opened a room recently can still join.
-    func admitJoin(_ address: IPAddress, limit: RateLimit) throws(ChatError) -> CountedJoin {
+    ///
+    /// - Parameter names: The number of guesses. More than the burst need a full bucket, and then count in full.
+    func admitJoin(_ address: IPAddress, limit: RateLimit, names: Int = 1) throws(ChatError) -> CountedJoin {
         let now = clock.now()
-        let (isCountedInAll, wait) = codes.withLock { codes -> (Bool, Duration?) in
+        let (own, isCountedInAll, wait) = codes.withLock { codes -> (RateLimit, Bool, Duration?) in
             let all = limit.times(HTTPLimits.joinShares)
-            let isBelow = codes.inAll.admit(.all, limit: all, at: now) == nil
-            let own = isBelow ? limit : RateLimit(perSecond: limit.perSecond, burst: 1) ?? limit
-            let wait = codes.ofAddresses.admit(address.rateKey, limit: own, at: now)
-            if wait != nil, isBelow { codes.inAll.refund(.all, limit: all) }
-            return (isBelow, wait)
+            let isBelow = codes.inAll.admit(.all, limit: all, price: names, at: now) == nil
+            let burst = max(names, isBelow ? limit.burst : 1)
+            let own = RateLimit(perSecond: limit.perSecond, burst: burst) ?? limit
+            let wait = codes.ofAddresses.admit(address.rateKey, limit: own, price: names, at: now)
+            if wait != nil, isBelow { codes.inAll.refund(.all, limit: all, price: names) }
+            return (own, isBelow, wait)
         }
         if let wait { throw tooMany(.joinsPerAddress, "new rooms", from: "address", wait) }
-        return CountedJoin(address: address.rateKey, limit: limit, isCountedInAll: isCountedInAll)
+        return CountedJoin(address: address.rateKey, limit: own, names: names, isCountedInAll: isCountedInAll)
     }
 
     /// Refunds a join because members use the code, or because the join failed.
     func refund(_ join: CountedJoin) {
         codes.withLock { codes in
-            codes.ofAddresses.refund(join.address, limit: join.limit)
-            if join.isCountedInAll { codes.inAll.refund(.all, limit: join.limit.times(HTTPLimits.joinShares)) }
+            codes.ofAddresses.refund(join.address, limit: join.limit, price: join.names)
+            guard join.isCountedInAll else { return }
+            codes.inAll.refund(.all, limit: join.limit.times(HTTPLimits.joinShares), price: join.names)
         }
     }
 

@@ -14,14 +14,13 @@ extension NtfyAPI {
         guard !named.isEmpty else { return [] }
         guard let owner = caller.pushOwner else { throw Self.forbidden }
         let store = environment.stores.unifiedPush
-        var guesses: [RequestLimiter.CountedJoin] = []
+        var guesses: RequestLimiter.CountedJoin?
         var isAnswered = false
-        defer { if !isAnswered { guesses.forEach(limiter.refund) } }
+        defer { if let guesses, !isAnswered { limiter.refund(guesses) } }
         // The answer tells whether a room has the name, except to callers that may read every room.
         if caller.onlyRoom != nil, let address, let limit = environment.settings.joinRate {
-            for _ in Set(named).subtracting(try await store.owned(named, by: owner)) {
-                guesses.append(try limiter.admitJoin(address, limit: limit))
-            }
+            let new = Set(named).subtracting(try await store.owned(named, by: owner)).count
+            if new > 0 { guesses = try limiter.admitJoin(address, limit: limit, names: new) }
         }
         let claims = try await store.claim(named, for: owner)
         isAnswered = true
