@@ -123,12 +123,13 @@ async def main():
     secrets = {number: secret(number) for number in range(STREAMS)}
     if not JOINED:
         await asyncio.gather(*(prepare(range(first, STREAMS, PREPARING), secrets) for first in range(PREPARING)))
-    connection = await asyncio.open_connection("127.0.0.1", PORT)
     before = memory() if PID else 0
     opened = asyncio.Semaphore(0)
     streams = [asyncio.create_task(follow(number, secrets, opened)) for number in range(STREAMS)]
     for _ in range(STREAMS):
         await opened.acquire()
+    # Not before the streams: the relay closes idle connections.
+    connection = await asyncio.open_connection("127.0.0.1", PORT)
     begin, expected = time.time(), 0
     for turn in range(RATE * SECONDS):
         await asyncio.sleep(max(0, begin + turn / RATE - time.time()))
