@@ -46,7 +46,7 @@ def play(relay):
         check(f"the link can be copied at a height of {height} pixels", 0 <= box[0] and box[1] <= box[2] and box[3] == "copy", box)
         check("before the picture it says that the link works only on this computer", driver.execute_script("""
             const [notice, code] = ["only-here", "qr"].map((id) => document.getElementById(id).getBoundingClientRect());
-            return notice.height > 0 && notice.bottom <= code.top"""))
+            return notice.height > 0 && notice.bottom <= code.top && document.getElementById("invitation").scrollTop === 0"""))
         fits(driver, f"the invitation at {height} pixels")
         picture(driver, f"invitation-{height}")
         find(driver, "close").click()
