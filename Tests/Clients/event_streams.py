@@ -143,7 +143,7 @@ async def main():
     ordered = sorted(late)
     print(json.dumps({
         "expected": expected, "seen": seen, "doubles": doubles, "latest_ms": round(1000 * ordered[-1]) if ordered else None,
-        "median_ms": round(1000 * ordered[len(ordered) // 2]) if ordered else None,
+        "median_ms": round(1000 * ordered[len(ordered) // 2], 2) if ordered else None,
         "stream_kb": round((memory() - before) / STREAMS, 2) if PID else None, "seconds": round(time.time() - begin, 1)}))
     for stream in streams:
         stream.cancel()
