@@ -53,12 +53,14 @@ def play(relay):
     resize(driver, 1280, 800)
 
     if not IN_FIREFOX:
+        # German has the longer words.
         large = browser(text=32)
+        large.execute_cdp_cmd("Emulation.setUserAgentOverride", {"userAgent": "phone", "acceptLanguage": "de-DE"})
         resize(large, 320, 568)
         large.get(RELAY)
         fits(large, "the login in large text on a small phone")
         enter(large, "Lara", "a low window")
-        until("the stream says who is here", lambda: find(large, "members").text == "2 members")
+        until("the stream says who is here", lambda: find(large, "members").text == "2 Mitglieder")
         fits(large, "the chat in large text on a small phone")
         check("its room's name can be read", large.execute_script("return document.getElementById('room').clientWidth") > 100)
         for button, dialog in (("invite", "invitation"), ("show-people", "people"), ("show-search", "search"), ("use-app", "apps")):

@@ -14,8 +14,8 @@ def play(relay):
     form(cmd="join", udid="e2" * 20, token=0, name="Otto", code="werft")
     form(cmd="message", udid="e2" * 20, text="Moin")
     admin_call("POST", "/v1/tokens", {"name": "sicherung", "scopes": ["post"]}, ADMIN)
-    driver, phone = browser(), browser(PHONE, dark=True)
-    for each in (driver, phone):
+    driver, phone, large = browser(), browser(PHONE, dark=True), browser(text=32)
+    for each in (driver, phone, large):
         each.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {
             "source": "Object.defineProperty(navigator, 'languages', { get: () => ['xx', 'de-AT', 'en'] });"})
         each.get(RELAY + "/admin")
@@ -40,6 +40,7 @@ def play(relay):
     find(driver, "sure-no").click()
     visit_tabs(driver, phone, " in German", ("german", "german-dark-phone"))
     visit_tabs_at_320(phone, " in German")
+    visit_tabs_at_320(large, " in German and in large text")
 
     # From right to left. No language of the page needs it yet.
     for each in (driver, phone):
