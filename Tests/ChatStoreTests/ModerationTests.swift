@@ -148,6 +148,62 @@ struct ModerationTests {
         #expect(try await records(store).first == "unban room - admin 192.0.2.9")
     }
 
+    // MARK: - Changes
+
+    @Test("The feed has a change before its call returns, and nothing of a call that failed or removed no member")
+    func changes() async throws {
+        for number in 1...6 { try await store.rooms.join(StoreFixture.join(number)) }
+        let message = try await store.rooms.post(StoreFixture.post(1, "hi")).message
+        let topic = try #require(UnifiedPushTopic("upAAAAAAAAAAAA"))
+        let token = try await store.tokens.create(Nickname(stored: "t"), AccessGrant(scopes: [.read]), expiresAt: nil)
+        _ = try await store.unifiedPush.claim([topic], for: .token(token.token.id))
+        _ = store.feed.roomChanges()
+        func changes(_ call: () async throws -> Void) async throws -> RoomChanges {
+            _ = store.feed.takeRoomChanges()
+            try await call()
+            return store.feed.takeRoomChanges()
+        }
+        func ban(_ subject: BanRequest.Subject) async throws -> RoomChanges {
+            try await changes { _ = try await store.moderation.ban(BanRequest(subject), by: moderator) }
+        }
+        var expected = RoomChanges()
+        expected.completeTo = message
+        #expect(try await ban(.device(StoreFixture.token(9), room: nil)) == expected)
+        #expect(try await ban(.udid(StoreFixture.member(9), room: nil)) == expected)
+        let failed = try await changes {
+            _ = await refusal { try await store.moderation.remove(99, by: moderator) }
+            _ = await refusal { try await store.moderation.deleteOwn(message, of: StoreFixture.member(2)) }
+            _ = await refusal { _ = try await store.moderation.recode(code("x"), to: code("y"), by: moderator) }
+        }
+        #expect(failed == expected)
+        expected.memberships = [code()]
+        let title = RoomEdit(title: .set(try RoomTitle(parsing: "Tea")))
+        #expect(try await changes { _ = try await store.records.edit(code(), title) } == expected)
+        let bans: [(Int, BanRequest.Subject)] = [
+            (2, .member(try id(2), everywhere: false)), (3, .udid(try StoreFixture.member(3), room: nil)),
+            (4, .device(try StoreFixture.token(4), room: code())),
+        ]
+        for (number, subject) in bans {
+            expected.members = [try StoreFixture.member(number)]
+            expected.removed = expected.members
+            #expect(try await ban(subject) == expected)
+        }
+        expected = RoomChanges()
+        expected.completeTo = message
+        expected.deleted = [code(): [message]]
+        let member = try StoreFixture.member(1)
+        #expect(try await changes { try await store.moderation.deleteOwn(message, of: member) } == expected)
+        expected.deleted = [:]
+        expected.closed = [code()]
+        #expect(
+            try await changes { _ = try await store.moderation.recode(code(), to: code("new"), by: moderator) }
+                == expected)
+        expected = RoomChanges()
+        expected.topics = [topic]
+        expected.completeTo = message + 1
+        #expect(try await changes { _ = try await store.unifiedPush.post([1], to: topic) } == expected)
+    }
+
     // MARK: - Closed rooms
 
     @Test("A closed room has no members and rejects joins and posts until it is opened or the time is over")

@@ -178,15 +178,7 @@ struct PlanTests {
     func traced() async throws {
         let bench = try NotificationFixture()
         let store = bench.store
-        let statements = Mutex<Set<String>>([])
-        let trace: @Sendable (Database) -> Void = { db in
-            db.trace { event in
-                if case .statement(let statement) = event { statements.withLock { _ = $0.insert(statement.sql) } }
-            }
-        }
-        try await store.database.pool.writeWithoutTransaction(trace)
-        // Consecutive reads use the same connection.
-        try await store.database.pool.read(trace)
+        let statements = try await Trace(store)
         for number in 1...PostRoom.small + 2 { try await store.rooms.join(StoreFixture.join(number)) }
         _ = try await store.rooms.post(StoreFixture.post(1, "hello", key: "key"))
         _ = try await store.rooms.messages(for: StoreFixture.member(2), since: nil, limit: 9)
@@ -199,12 +191,40 @@ struct PlanTests {
             try await store.rooms.ping()
         }
         for (words, plan) in Self.traced {
-            let found = statements.withLock { all in
-                all.first { $0.hasSuffix(words) } ?? all.first { $0.contains(words) }
-            }
+            let all = statements.all
+            let found = all.first { $0.hasSuffix(words) } ?? all.first { $0.contains(words) }
             let sql = try #require(found, "nothing runs \(words)")
             try Self.check(sql, [plan])
         }
+    }
+
+    @Test("A removal and a ban find their members by an index, and read a whole room only to close it")
+    func removals() async throws {
+        let store = try NotificationFixture().store
+        for number in 1...9 { try await store.rooms.join(StoreFixture.join(number, number < 8 ? "room" : "other")) }
+        let (room, moderator) = (SecretCode(stored: "room"), Moderator(name: "admin", address: nil))
+        let members = try await store.records.members(of: room, after: nil, limit: 9).items
+        let statements = try await Trace(store)
+        func plans() throws -> [String] {
+            let sql = statements.all.filter { $0.contains("FROM active_users") && !$0.contains("count(*)") }
+            for start in ["DELETE", "INSERT INTO past_members"] { #expect(sql.contains { $0.hasPrefix(start) }) }
+            return try sql.flatMap { try Self.plan($0, store) }.filter { $0.contains(" active_users") }
+        }
+        try await store.moderation.remove(members[0].id, by: moderator)
+        for subject: BanRequest.Subject in [
+            .member(members[1].id, everywhere: false), .member(members[2].id, everywhere: true),
+            .udid(try StoreFixture.member(4), room: room), .udid(try StoreFixture.member(5), room: nil),
+            .device(try StoreFixture.token(6), room: room), .device(try StoreFixture.token(7), room: nil),
+        ] {
+            _ = try await store.moderation.ban(BanRequest(subject), by: moderator)
+        }
+        var found = try plans()
+        #expect(found.allSatisfy { $0.hasPrefix("SEARCH active_users USING") }, "\(found)")
+        #expect(!found.contains { $0.contains("active_users_room") }, "\(found)")
+        statements.clear()
+        _ = try await store.moderation.ban(BanRequest(.room(SecretCode(stored: "other"))), by: moderator)
+        found = try plans()
+        #expect(found.allSatisfy { $0.contains("INDEX active_users_room (secret_code=?") }, "\(found)")
     }
 
     @Test("The steps of a fan-out use their indexes and never sort", arguments: 0..<items.count, [false, true])
@@ -245,15 +265,39 @@ struct PlanTests {
             maySort: true)
     }
 
-    private static func check(_ sql: String, _ words: [String], maySort: Bool = false) throws {
-        let store = try NotificationFixture().store
-        let plan = try store.database.pool.read { db in
+    private static func plan(_ sql: String, _ store: SQLiteStores) throws -> [String] {
+        try store.database.pool.read { db in
             let statement = try db.makeStatement(sql: "EXPLAIN QUERY PLAN " + sql)
             statement.setUncheckedArguments([])
             return try Row.fetchAll(statement).map { $0["detail"] as String }
         }
+    }
+
+    private static func check(_ sql: String, _ words: [String], maySort: Bool = false) throws {
+        let plan = try plan(sql, NotificationFixture().store)
         for word in words { #expect(plan.contains { $0.contains(word) }, "\(word): \(plan)") }
         #expect(maySort || !plan.contains { $0.contains("TEMP B-TREE") }, "\(plan)")
         #expect(!plan.contains { $0.hasPrefix("SCAN d ") || $0 == "SCAN push_queue" || $0 == "SCAN q" }, "\(plan)")
     }
+}
+
+/// Collects the statements that a store runs.
+private final class Trace: Sendable {
+    private let statements = Mutex<Set<String>>([])
+
+    var all: Set<String> { statements.withLock { $0 } }
+
+    init(_ store: SQLiteStores) async throws {
+        let trace: @Sendable (Database) -> Void = { [weak self] db in
+            db.trace { event in
+                guard case .statement(let statement) = event else { return }
+                self?.statements.withLock { _ = $0.insert(statement.sql) }
+            }
+        }
+        try await store.database.pool.writeWithoutTransaction(trace)
+        // Consecutive reads use the same connection.
+        try await store.database.pool.read(trace)
+    }
+
+    func clear() { statements.withLock { $0 = [] } }
 }

@@ -936,6 +936,19 @@ struct RoomPortTests {
         await #expect(throws: ChatError.self) { try await ban(.member(9_999, everywhere: false)) }
     }
 
+    @Test("A ban of a device takes back the waiting pushes of a member that has left", arguments: StoreKind.allCases)
+    func banWithoutMember(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...3, in: store)
+        try await post(1, in: store)
+        _ = try await store.stores.rooms.leave(StoreFixture.member(2))
+        let ban = try await store.stores.moderation.ban(
+            BanRequest(.device(StoreFixture.token(2), room: nil)), by: Self.moderator)
+        #expect(ban.name == nil)
+        // A store may remember the content of new pushes for a moment. The lease must not use it.
+        #expect(try await store.lease().map(\.obstacle) == [.memberRemoved, nil])
+    }
+
     @Test(
         "An error names the longest of several bans, a lifted ban does not count, and bans are listed",
         arguments: StoreKind.allCases)
@@ -1022,6 +1035,41 @@ struct RoomPortTests {
         #expect(records.map(\.subject) == [large, messages[1], messages[0]].map { "\($0)" })
         // A reader that was at the newest message continues there, and is not taken for a reader of another database.
         #expect(try await store.stores.feed.position(of: StoreFixture.member(2)).last >= messages[1])
+    }
+
+    @Test("A message that is deleted during its fan-out leaves no push to send", arguments: StoreKind.allCases)
+    func deleteDuringFanout(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let stores = store.stores
+        try await join(1...2, in: store)
+        let steps = 4
+        _ = try store.query(
+            """
+            WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < \(steps * RoomSize.step))
+            INSERT INTO active_users (udid, device_token, nickname, secret_code)
+            SELECT 'udid' || i, 'token' || i, 'n', 'room' FROM n
+            """)
+        try await withUpkeep(store) {
+            for round in 0..<2 * steps {
+                let message = try await post(1, in: store)
+                // Each message is deleted after another step of its fan-out, and the last one after the end.
+                let enough = round % steps * RoomSize.step
+                let reached = """
+                    SELECT 1 WHERE \(enough) <= (SELECT count(*) FROM push_queue WHERE chat_message = \(message))
+                        OR EXISTS (SELECT 1 FROM messages WHERE message_id = \(message) AND fanout_after IS NULL)
+                    """
+                let end = ContinuousClock.now + .seconds(60)
+                while try store.query(reached).isEmpty { try #require(ContinuousClock.now < end) }
+                try await stores.moderation.delete(message, by: Self.moderator)
+            }
+        }
+        #expect(try store.value("SELECT count(*) FROM messages") == 0)
+        #expect(try store.value("SELECT count(*) FROM push_queue WHERE state <> 'cancelled' OR payload <> ''") == 0)
+        #expect(try await store.lease().isEmpty)
+        let cancelled = try store.value("SELECT count(*) FROM push_queue")
+        #expect(cancelled > steps * RoomSize.step)
+        #expect(
+            stores.metrics.outcomes().first { $0.reason == PushLifeCycle.messageDeleted }?.total == cancelled)
     }
 
     @Test(
