@@ -24,9 +24,10 @@ package struct VAPIDContact: Sendable, Hashable {
             hosts = addresses.compactMap(Self.mailHost)
             guard hosts.count == addresses.count else { return nil }
         case "https":
-            guard rest.hasPrefix("//"), let host = URLComponents(string: text)?.host, Self.isHost(host) else {
-                return nil
-            }
+            guard rest.hasPrefix("//"), var host = URLComponents(string: text)?.host else { return nil }
+            // The root of all names. An email address cannot have it (RFC 5321 §4.1.2).
+            if host.hasSuffix(".") { host.removeLast() }
+            guard Self.isHost(host) else { return nil }
             hosts = [host]
         default: return nil
         }
@@ -38,10 +39,11 @@ package struct VAPIDContact: Sendable, Hashable {
 
     private static func mailHost(_ address: Substring) -> String? {
         guard let at = address.lastIndex(of: "@"), at > address.startIndex else { return nil }
-        // RFC 5322 §3.2.3. Without a colon, so that `mailto:mailto:a@b` is invalid.
+        // RFC 5322 §3.2.3, without characters that need encoding in a URL (RFC 6068 §2), as in `mailto://a@b`. Also
+        // without a colon, so that `mailto:mailto:a@b` is invalid.
         let isLocal = address[..<at].utf8.allSatisfy {
             UInt8(ascii: "0")...UInt8(ascii: "9") ~= $0 || UInt8(ascii: "a")...UInt8(ascii: "z") ~= $0 | 0x20
-                || ".!#$%&'*+-/=?^_`{|}~".utf8.contains($0)
+                || ".!$%&'*+-=^_`{|}~".utf8.contains($0)
         }
         let host = String(address[address.index(after: at)...])
         return isLocal && isHost(host) ? host : nil
@@ -60,8 +62,9 @@ package struct VAPIDContact: Sendable, Hashable {
     private static func isPrivate(_ host: String) -> Bool {
         if let bytes = address(host) { return isPrivate(bytes) }
         let labels = host.lowercased().split(separator: ".")
+        // No top-level domain is a number (RFC 3696 §2). Browsers read such a name as an address: `127.1`.
         return labels.count < 2 || privateNames.contains(labels[labels.count - 1])
-            || labels.suffix(2) == ["home", "arpa"]
+            || labels.suffix(2) == ["home", "arpa"] || labels[labels.count - 1].allSatisfy(\.isWholeNumber)
     }
 
     /// Returns the bytes of an address, with or without brackets. `nil` if the host is a name.
