@@ -1042,12 +1042,12 @@ struct RoomPortTests {
         let store = try await kind.make()
         let stores = store.stores
         try await join(1...2, in: store)
-        let steps = 4
+        let (steps, digits) = (4, String(repeating: "a", count: 60))
         _ = try store.query(
             """
             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < \(steps * RoomSize.step))
             INSERT INTO active_users (udid, device_token, nickname, secret_code)
-            SELECT 'udid' || i, 'token' || i, 'n', 'room' FROM n
+            SELECT '\(digits.prefix(28))' || (1000 + i), '\(digits)' || (1000 + i), 'n', 'room' FROM n
             """)
         try await withUpkeep(store) {
             for round in 0..<2 * steps {
