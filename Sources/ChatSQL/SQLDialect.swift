@@ -7,9 +7,10 @@ package enum SQLDialect: Sendable {
     case sqlite
     case postgres
 
-    /// The values of a list parameter, as a subquery with one column. `type` is the type of PostgreSQL.
+    /// The values of a list parameter, as a subquery with the column `value`. `type` is the type of PostgreSQL.
     package func each(_ parameter: String, _ type: String) -> String {
-        self == .sqlite ? "SELECT value FROM json_each(\(parameter))" : "SELECT unnest(\(parameter)::\(type)[])"
+        self == .sqlite
+            ? "SELECT value FROM json_each(\(parameter))" : "SELECT unnest(\(parameter)::\(type)[]) AS value"
     }
 
     /// A condition: a value is in a list parameter. `type` is the type of PostgreSQL.
@@ -48,6 +49,13 @@ package enum SQLDialect: Sendable {
 
     /// The table with all pushes that are not settled.
     package var unsettled: String { self == .sqlite ? "push_queue" : "push_queue_due" }
+
+    /// The last id that a row of `messages` or `push_queue` has got.
+    package func lastID(of table: String) -> String {
+        self == .sqlite
+            ? "(SELECT seq FROM sqlite_sequence WHERE name = '\(table)')"
+            : "(SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM \(table)_message_id_seq)"
+    }
 
     /// Whether the table `rooms` has an id left.
     package var hasRoomID: String {

@@ -15,28 +15,22 @@ package protocol SQLTransaction {
     func run(_ sql: String, _ values: [SQLValue]) throws -> Int
     /// Runs a statement whose result is not needed. PostgreSQL gets it together with the next statement.
     func pipeline(_ sql: String, _ values: [SQLValue]) throws
-    /// Waits until no other transaction holds the lock with this name, and holds it until the end.
-    func lock(_ name: String) throws
-    /// Waits until no other transaction holds the room's lock, and holds it until the end.
-    func lock(room: SecretCode) throws
-    /// Tells all relays about a change, after the commit. SQLite has one relay, which knows.
-    func announce(_ change: SharedChange)
-}
-
-/// A change that other relays of the same database have to know.
-package enum SharedChange: Sendable {
-    /// An API token or a credential was revoked.
-    case tokens
-    /// A topic of UnifiedPush has a new push.
-    case topic(UnifiedPushTopic)
-    /// The operator has changed a room.
-    case room(SecretCode)
-    /// Apps may have due pushes, or were paused or resumed.
-    case pushes(Set<AppName>)
+    /// Waits for these locks, and holds them until the end. Later statements read the commits of the transactions that
+    /// held them before. SQLite has one writer and needs none.
+    func lock(_ locks: [(SQLLock, String)]) throws
+    /// The changes that the commit reports to the listeners of all relays.
+    var announcement: Announcement { get nonmutating set }
+    /// An error after which the transaction runs again, because another one has changed a row that it had read. SQLite
+    /// has no other one.
+    func collision(with subject: String) -> any Error
 }
 
 extension SQLTransaction {
     package func row(_ sql: String) throws -> Row? { try row(sql, []) }
+
+    package func lock(_ name: String) throws { try lock([(.named, name)]) }
+
+    package func lock(room: SecretCode) throws { try lock([(.room, room.text)]) }
 
     /// The matching rows of a page, and the cursor of the next page. The cursor is `nil` on the last page.
     /// - Parameter sql: Selects candidates in the order of the list. It has to return at least one more than `limit` or

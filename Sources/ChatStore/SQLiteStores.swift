@@ -20,7 +20,7 @@ package struct SQLiteStores: Sendable {
     package let pollRequests: SQLPollRequestStore<SQLiteDatabase>
     package let unifiedPush: SQLUnifiedPushStore<SQLiteDatabase>
     package let activities: SQLActivityStore<SQLiteDatabase>
-    package let moderation: SQLiteModeration
+    package let moderation: SQLModeration<SQLiteDatabase>
     package let metrics: SQLiteMetrics
     package let upkeep: SQLiteUpkeep
     package let imports: SQLiteImport
@@ -48,9 +48,13 @@ package struct SQLiteStores: Sendable {
         activity = MemberActivity(database: database, keepsUsage: { settings().keepsUsage })
         jobs = BackgroundJobs(database: database, queue: queue, outcomes: outcomes, settings: settings)
         feed = SQLiteRoomFeed(database: database, activity: activity, last: last)
+        database.listeners.add { [queue, feed] announcement in
+            if announcement.withdrawal { queue.forgetContent() }
+            feed.note(announcement)
+        }
         rooms = SQLiteRoomStore(
             database: database, queue: queue, feed: feed, activity: activity, jobs: jobs, settings: settings)
-        records = SQLRoomRecords(database: database, ids: ids, state: SQLiteReadState(feed: feed))
+        records = SQLRoomRecords(database: database, ids: ids)
         devices = SQLiteDeviceStore(database: database, outcomes: outcomes, ids: ids, settings: settings)
         notifications = SQLiteNotificationStore(database: database, queue: queue, jobs: jobs, settings: settings)
         feedback = SQLFeedbackStore(database: database)
@@ -59,10 +63,9 @@ package struct SQLiteStores: Sendable {
         tokens = SQLTokenStore(database: database)
         clients = SQLClientStore(database: database, settings: settings)
         pollRequests = SQLPollRequestStore(database: database)
-        unifiedPush = SQLUnifiedPushStore(
-            database: database, onPost: { [feed] in feed.note($0, in: $1) })
+        unifiedPush = SQLUnifiedPushStore(database: database)
         activities = SQLActivityStore(database: database)
-        moderation = SQLiteModeration(database: database, queue: queue, feed: feed, outcomes: outcomes)
+        moderation = SQLModeration(database: database, outcomes: outcomes)
         metrics = SQLiteMetrics(database: database, memory: memory, outcomeCounter: outcomes, settings: settings)
         upkeep = SQLiteUpkeep(
             database: database, queue: queue, repair: repair,

@@ -20,7 +20,7 @@ package struct PostgresStores: Sendable {
     package let pollRequests: SQLPollRequestStore<PostgresDatabase>
     package let unifiedPush: SQLUnifiedPushStore<PostgresDatabase>
     package let activities: SQLActivityStore<PostgresDatabase>
-    package let moderation: PostgresModeration
+    package let moderation: SQLModeration<PostgresDatabase>
     package let metrics: PostgresMetrics
     package let upkeep: PostgresUpkeep
     package let imports: PostgresImport
@@ -41,8 +41,7 @@ package struct PostgresStores: Sendable {
         jobs = BackgroundJobs(database: database, outcomes: outcomes, settings: settings)
         feed = PostgresRoomFeed(database: database, activity: activity)
         rooms = PostgresRoomStore(database: database, activity: activity, settings: settings)
-        records = SQLRoomRecords(
-            database: database, ids: APNSIDs(key: database.idKey), state: PostgresReadState())
+        records = SQLRoomRecords(database: database, ids: APNSIDs(key: database.idKey))
         devices = PostgresDeviceStore(database: database, outcomes: outcomes, settings: settings)
         notifications = PostgresNotificationStore(database: database, jobs: jobs, settings: settings)
         feedback = SQLFeedbackStore(database: database)
@@ -53,7 +52,7 @@ package struct PostgresStores: Sendable {
         pollRequests = SQLPollRequestStore(database: database)
         unifiedPush = SQLUnifiedPushStore(database: database)
         activities = SQLActivityStore(database: database)
-        moderation = PostgresModeration(database: database, outcomes: outcomes)
+        moderation = SQLModeration(database: database, outcomes: outcomes)
         metrics = PostgresMetrics(database: database, outcomeCounter: outcomes, settings: settings)
         upkeep = PostgresUpkeep(
             database: database, queue: QueueUpkeep(database: database, queue: queue, settings: settings),

@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 import Foundation
 import Logging
 import Synchronization

@@ -301,8 +301,8 @@ struct ModerationTests {
             ),
             (SQLBans.closedSQL(room: "?1", now: "?2"), ["bans_room (secret_code=?)"]),
             (QueueReader.removalsSQL, ["moderation_pushes (last_push>?)"]),
-            (SQLiteModeration.waitingSQL, ["push_queue_chat_message (chat_message=?)"]),
-            (SQLiteModeration.deleteSQL, ["push_queue_chat_message (chat_message=?)"]),
+            (SQLModerationStatements.waiting, ["push_queue_chat_message (chat_message=?)"]),
+            (SQLModerationStatements.cancelAndEmpty, ["push_queue_chat_message (chat_message=?)"]),
         ] {
             let plan = try store.database.pool.read { db in
                 let statement = try db.makeStatement(sql: "EXPLAIN QUERY PLAN " + sql)

@@ -83,7 +83,7 @@ struct PlanTests {
                 NotificationCancellation.cancelSQL,
                 ["SEARCH push_queue USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"]
             ),
-            (RoomRow.makeSQL, ["USING COVERING INDEX sqlite_autoindex_rooms_1 (secret_code=?)"]),
+            (RoomRow.makeSQL(.sqlite), ["USING COVERING INDEX sqlite_autoindex_rooms_1 (secret_code=?)"]),
             (
                 RoomRow.lookSQL,
                 [
@@ -92,10 +92,12 @@ struct PlanTests {
                 ]
             ),
             (ReadState.earlierSQL, ["USING INDEX past_members_udid (udid=? AND secret_code=?)"]),
-            (ReadState.sentSQL, ["push_queue_chat_message (chat_message=?)"]),
             (
-                ReadState.readersSQL,
-                ["active_users_room (secret_code=?)", "past_members_room (secret_code=? AND fetched_to>?)"]
+                ReadState.reachSQL(.sqlite),
+                [
+                    "push_queue_chat_message (chat_message=?)", "active_users_room (secret_code=?)",
+                    "past_members_room (secret_code=? AND fetched_to>?)",
+                ]
             ),
             (DeviceUsage.addSQL, ["PRIMARY KEY (day=? AND app=? AND kind=? AND value=?)"]),
             (Device.cancelSQL(.sqlite), ["push_queue_device (device=?)"]),

@@ -38,23 +38,19 @@ package final class PendingRoomChanges: Sendable {
 
     /// Adds a new message. Callers add all messages in the order of their ids.
     package func note(_ message: MessageID, in room: SecretCode) {
-        note(message) { $0.messages.insert(room) }
-    }
-
-    /// Adds a new push of UnifiedPush, in the order of the ids of messages.
-    package func note(_ push: MessageID, in topic: UnifiedPushTopic) {
-        note(push) { $0.topics.insert(topic) }
+        note(upTo: message) { $0.messages.insert(room) }
     }
 
     /// Adds the unknown changes of another process, among them messages up to this one.
     package func noteOthers(upTo message: MessageID) {
-        note(message) { $0.isUnknown = true }
+        note(upTo: message) { $0.isUnknown = true }
     }
 
     /// Adds to the changes that the listener takes next.
-    package func note(_ change: (inout RoomChanges) -> Void) { note(nil, change) }
+    package func note(_ change: (inout RoomChanges) -> Void) { note(upTo: nil, change) }
 
-    private func note(_ message: MessageID?, _ change: (inout RoomChanges) -> Void) {
+    /// Adds changes, among them messages up to this one.
+    package func note(upTo message: MessageID?, _ change: (inout RoomChanges) -> Void) {
         let listener = state.withLock { state -> AsyncStream<Void>.Continuation? in
             if let message, let last = state.last { state.last = max(last, message) }
             guard let listener = state.listener else { return nil }

@@ -217,7 +217,7 @@ package struct SQLQueueAdministration<Table: QueueTable>: QueueAdministration {
             }
             counts[notification, default: [:]][count, default: 0] += number
         }
-        if statement.makesDue { transaction.announce(.pushes(Set(changed.apps.keys))) }
+        if statement.makesDue { transaction.announcement.apps.formUnion(changed.apps.keys.map(\.text)) }
         if !counts.isEmpty { try table.add(counts, transaction) }
         return changed
     }
@@ -270,7 +270,7 @@ package struct SQLQueueAdministration<Table: QueueTable>: QueueAdministration {
                 """, [.text(app.text), .optional(reason), .text(moderator.name), .time(now)])
             _ = try ModerationRecord.write(
                 .pause, "app \(app)" + (reason.map { ": \($0)" } ?? ""), by: moderator, at: now, transaction)
-            transaction.announce(.pushes([app]))
+            transaction.announcement.apps.insert(app.text)
             return try row.map { try QueuePause($0) }
                 ?? QueuePause(app: app, reason: reason, actor: moderator.name, since: now)
         }
@@ -284,7 +284,7 @@ package struct SQLQueueAdministration<Table: QueueTable>: QueueAdministration {
                 "DELETE FROM queue_pauses WHERE app = $1 RETURNING \(QueuePause.columns)", [.text(app.text)])
             guard let row else { return nil }
             _ = try ModerationRecord.write(.resume, "app \(app)", by: moderator, at: database.now(), transaction)
-            transaction.announce(.pushes([app]))
+            transaction.announcement.apps.insert(app.text)
             return try QueuePause(row)
         }
         if pause != nil { try await table.pausesChanged(of: app) }

@@ -193,7 +193,7 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
             }
             let row = try transaction.row("DELETE FROM credentials AS c WHERE \(condition) RETURNING name", values)
             guard let row else { return nil }
-            transaction.announce(.tokens)
+            transaction.announcement.tokens = true
             for (table, _) in Self.hiding {
                 try transaction.pipeline("DELETE FROM \(table) WHERE client = $1", [.text("credential:\(id)")])
             }
@@ -209,7 +209,7 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
                 deleted = try transaction.run("DELETE FROM credentials WHERE user_reference = $1", [.text(user.text)])
                 count += deleted
             } while deleted > 0
-            if count > 0 { transaction.announce(.tokens) }
+            if count > 0 { transaction.announcement.tokens = true }
             return count
         }
     }

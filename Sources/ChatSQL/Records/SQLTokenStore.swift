@@ -58,7 +58,7 @@ package final class SQLTokenStore<Database: SQLDatabase>: TokenStore {
     package func revoke(_ id: Int64) async throws(ChatError) -> Nickname? {
         try await database.write(as: .answerOnce) { transaction in
             let row = try transaction.row("DELETE FROM api_tokens WHERE token_id = $1 RETURNING name", [.int(id)])
-            if row != nil { transaction.announce(.tokens) }
+            if row != nil { transaction.announcement.tokens = true }
             return try row.map { Nickname(stored: try $0.text(0)) }
         }
     }

@@ -7,13 +7,10 @@ package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore
     private static var recordInterval: Duration { .seconds(3600) }
 
     private let database: Database
-    /// Reports a topic with a new push, for a database whose transactions cannot announce.
     private let waiting = Mutex(Waiting())
-    private let onPost: @Sendable (MessageID, UnifiedPushTopic) -> Void
 
-    package init(database: Database, onPost: @escaping @Sendable (MessageID, UnifiedPushTopic) -> Void = { _, _ in }) {
+    package init(database: Database) {
         self.database = database
-        self.onPost = onPost
     }
 
     // MARK: - Topics
@@ -139,10 +136,9 @@ package final class SQLUnifiedPushStore<Database: SQLDatabase>: UnifiedPushStore
                 INSERT INTO unifiedpush_messages (message_id, topic, size, time_sent, body)
                 VALUES ($1, $2, $3, at($4), $5)
                 """, [.int(message), .text(topic.text), .int(size), .time(now), .bytes(body)])
-            transaction.announce(.topic(topic))
+            transaction.announcement.topics.insert(topic.text)
+            transaction.announcement.last = message
             return .stored(message)
-        } committed: { [onPost] receipt in
-            if case .stored(let id) = receipt { onPost(id, topic) }
         }
     }
 

@@ -81,6 +81,18 @@ package enum SQLBans {
         ORDER BY is_closed, time_ends IS NOT NULL, time_ends DESC LIMIT 1
         """
 
+    /// Refuses a closed room.
+    package static func requireOpen(_ room: SecretCode, now: Timestamp, _ transaction: some SQLTransaction) throws {
+        let closed = try transaction.row(
+            """
+            SELECT ms(time_ends), reason FROM (\(closedSQL(room: "$1", now: "at($2)"))) c
+            ORDER BY time_ends IS NOT NULL, time_ends DESC LIMIT 1
+            """, [.text(room.text), .time(now)])
+        if let closed {
+            throw ChatError.banned(isClosed: true, reason: closed.optionalText(1), until: try closed.optionalTime(0))
+        }
+    }
+
     /// Selects the bans that close a room, with their end and reason.
     package static func closedSQL(room: String, now: String) -> String {
         """

@@ -1,16 +1,13 @@
 package import ChatDomain
 
 /// The operator's view of rooms.
-package struct SQLRoomRecords<Database: SQLDatabase, State: SQLReadState>: RoomRecords
-where State.Transaction == Database.Transaction {
+package struct SQLRoomRecords<Database: SQLDatabase>: RoomRecords {
     private let database: Database
     private let ids: APNSIDs
-    private let state: State
 
-    package init(database: Database, ids: APNSIDs, state: State) {
+    package init(database: Database, ids: APNSIDs) {
         self.database = database
         self.ids = ids
-        self.state = state
     }
 
     package func rooms(
@@ -31,8 +28,9 @@ where State.Transaction == Database.Transaction {
     }
 
     package func edit(_ room: SecretCode, _ edit: RoomEdit) async throws(ChatError) -> RoomChoices {
-        let choices = try await database.write(as: .answer) { [database, state] transaction in
-            try state.makeRow(of: room, now: database.now(), transaction)
+        try await database.write(as: .answer) { [database] transaction in
+            try transaction.lock(room: room)
+            try RoomRow.make([room.text], now: database.now(), transaction)
             let row = try transaction.row(
                 "SELECT history, title FROM rooms WHERE secret_code = $1 \(transaction.dialect.locked("rooms"))",
                 [.text(room.text)])
@@ -40,11 +38,9 @@ where State.Transaction == Database.Transaction {
             try transaction.pipeline(
                 "UPDATE rooms SET history = $1, title = $2 WHERE secret_code = $3",
                 [.optional(choices.history?.rawValue), .optional(choices.title?.text), .text(room.text)])
-            transaction.announce(.room(room))
+            transaction.announcement.memberships.insert(room.text)
             return choices
         }
-        state.changed(room)
-        return choices
     }
 
     package func exists(_ room: SecretCode) async throws(ChatError) -> Bool {
@@ -187,13 +183,13 @@ where State.Transaction == Database.Transaction {
     }
 
     package func reach(of messages: [MessageRecord]) async throws(ChatError) -> [MessageReach] {
-        try await database.read(.administration) { [state] transaction in
-            try state.reach(of: messages, most: Receipt.mostCounted, transaction)
+        try await database.read(.administration) { transaction in
+            try ReadState.reach(of: messages.map(ReadState.Subject.init), most: Receipt.mostCounted, transaction)
         }
     }
 
     package func progress(of message: MessageID) async throws(ChatError) -> MessageProgress {
-        try await database.read(.administration) { [state] transaction in
+        try await database.read(.administration) { transaction in
             let row = try transaction.row(
                 "SELECT \(Message.columns), secret_code, fanout_after IS NOT NULL FROM messages WHERE message_id = $1",
                 [.int(message)])
@@ -206,11 +202,13 @@ where State.Transaction == Database.Transaction {
             {
                 if let state = PushState(rawValue: try row.text(0)) { counts[state] = Int(try row.int(1)) }
             }
-            let reach = try state.reach(of: [record], most: nil, transaction)[0]
+            let subject = ReadState.Subject(record)
+            let reach = try ReadState.reach(of: [subject], most: nil, transaction)[0]
             return MessageProgress(
                 message: record, isQueueing: isQueueing, counts: counts, readers: reach.readers,
                 shown: reach.shown, fetched: reach.fetched,
-                fetchedBy: try state.names(of: record, limit: MessageProgress.mostNames, transaction))
+                fetchedBy: try ReadState.names(
+                    of: [subject], limit: MessageProgress.mostNames, most: nil, transaction)[message] ?? [])
         }
     }
 
@@ -243,21 +241,6 @@ where State.Transaction == Database.Transaction {
             return Page(items: try page.rows.map { try Delivery($0, ids) }, next: page.next)
         }
     }
-}
-
-/// The read state of messages, and the rows of rooms, which the stores write together with posts.
-package protocol SQLReadState: Sendable {
-    associatedtype Transaction: SQLTransaction
-
-    /// For each message, the number of devices that it was sent to, of members who can read it, and of those who have.
-    /// Each is counted up to `most`.
-    func reach(of messages: [MessageRecord], most: Int?, _ transaction: Transaction) throws -> [MessageReach]
-    /// The nicknames of the first `limit` readers of a message.
-    func names(of message: MessageRecord, limit: Int, _ transaction: Transaction) throws -> [String]
-    /// Creates the row of a room that has none.
-    func makeRow(of room: SecretCode, now: Timestamp, _ transaction: Transaction) throws
-    /// Reports a committed change of a room to this relay's feed, unless the transaction has announced it.
-    func changed(_ room: SecretCode)
 }
 
 extension RoomChoices {

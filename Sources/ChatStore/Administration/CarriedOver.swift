@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 import Foundation
 import GRDB
 
@@ -196,16 +197,19 @@ package struct CarriedOver: Sendable, Equatable {
         let condition = """
             EXISTS (
                 SELECT 1 FROM bans b
-                WHERE (b.time_ends IS NULL OR b.time_ends > :now)
+                WHERE (b.time_ends IS NULL OR b.time_ends > at($1))
                     AND (b.secret_code IS NULL OR b.secret_code = active_users.secret_code)
                     AND (b.udid = active_users.udid
                         OR (b.device_token = active_users.device_token AND active_users.device_token <> '0')
                         OR (b.udid IS NULL AND b.device_token IS NULL \(hasAddress ? "AND b.address IS NULL" : ""))))
             """
-        if try !Self.columns(of: "past_members", copy).isEmpty {
-            try ReadState.keep(where: condition, [:], now: now, copy)
-        }
-        removedMembers = try copy.run("DELETE FROM active_users WHERE \(condition)", ["now": now.sqlText])
+        copy.addTimeFunctions()
+        let transaction = SQLiteTransaction(copy)
+        let hasPast = try !Self.columns(of: "past_members", copy).isEmpty
+        removedMembers =
+            try hasPast
+            ? ReadState.remove(where: condition, [.time(now)], now: now, transaction).count
+            : transaction.run("DELETE FROM active_users WHERE \(condition)", [.time(now)])
     }
 
     // MARK: - Rows

@@ -11,6 +11,7 @@ package final class SQLiteDatabase: Sendable {
     let files: FileIdentityCheck
     package let now: TimeSource
     package let longReads = LongReads()
+    let listeners = AnnouncementListeners()
     let logger: Logger
 
     /// Opens or creates the file.

@@ -20,15 +20,21 @@ extension SQLiteDatabase: SQLDatabase {
             case .upkeep: .upkeep
             case .background: .background
             }
-        return try await writer.perform(
-            durably: terms.isDurable, urgency, { db in try body(SQLiteTransaction(db)) }, committed: committed)
+        return try await writer.perform(durably: terms.isDurable, urgency) { db in
+            let transaction = SQLiteTransaction(db)
+            return (try body(transaction), transaction.announcement)
+        } committed: { [listeners] value, announcement in
+            if !announcement.isEmpty { listeners.tell(announcement) }
+            committed(value)
+        }.0
     }
 }
 
 /// A transaction on one of GRDB's connections, for the statements that both databases share. Each statement is prepared
 /// once per connection.
-package struct SQLiteTransaction: SQLTransaction {
+package final class SQLiteTransaction: SQLTransaction {
     let db: Database
+    package var announcement = Announcement()
 
     package init(_ db: Database) {
         self.db = db
@@ -57,12 +63,11 @@ package struct SQLiteTransaction: SQLTransaction {
 
     package func pipeline(_ sql: String, _ values: [SQLValue]) throws { try run(sql, values) }
 
-    /// The file has one writer.
-    package func lock(_ name: String) {}
+    package func lock(_ locks: [(SQLLock, String)]) {}
 
-    package func lock(room: SecretCode) {}
-
-    package func announce(_ change: SharedChange) {}
+    package func collision(with subject: String) -> any Error {
+        ChatError(.internalError, "The server made a mistake; nothing was accepted", cause: "\(subject) has changed")
+    }
 
     /// Binds by the parameters' numbers: a statement may use one twice, and in any order.
     private func statement(_ sql: String, _ values: [SQLValue]) throws -> Statement {

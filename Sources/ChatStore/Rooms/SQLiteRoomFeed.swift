@@ -45,28 +45,8 @@ package final class SQLiteRoomFeed: RoomFeed {
     package func receipts(
         in room: SecretCode, for members: Set<MemberID>
     ) async throws(ChatError) -> [MemberID: Receipt] {
-        try await database.read { db in
-            let present = try db.rows(
-                "SELECT udid, history_from FROM active_users WHERE secret_code = ? LIMIT ?",
-                [room.text, Receipt.largestRoom + 1])
-            guard present.count <= Receipt.largestRoom else { return [:] }
-            // A member may not see messages from before it joined. Rows of other programs may differ only in bytes that are
-            // not part of a member's id.
-            let positions = present.map { (MemberID(stored: $0[0]), $0[1] as MessageID) }
-            let entries = Dictionary(positions) { first, _ in first }
-            let recent = try db.rows(
-                "SELECT message_id, udid FROM messages WHERE secret_code = ? ORDER BY message_id DESC LIMIT ?",
-                [room.text, Receipt.recent])
-            var receipts: [MemberID: Receipt] = [:]
-            for row in recent {
-                let (message, writer) = (row[0] as MessageID, MemberID(stored: row[1]))
-                guard members.contains(writer), receipts[writer] == nil, let entry = entries[writer], entry < message
-                else {
-                    continue
-                }
-                receipts[writer] = try ReadState.receipt(of: message, by: writer, in: room.text, db)
-            }
-            return receipts
+        try await database.read { (transaction: SQLiteTransaction) in
+            try ReadState.receipts(in: room, for: members, transaction)
         }
     }
 
@@ -95,11 +75,14 @@ package final class SQLiteRoomFeed: RoomFeed {
     /// Adds a new message. Must be called in the order of the commits, on the writer's thread.
     func note(_ message: MessageID, in room: SecretCode) { changes.note(message, in: room) }
 
-    /// Adds a new push of UnifiedPush, like a message.
-    func note(_ push: MessageID, in topic: UnifiedPushTopic) { changes.note(push, in: topic) }
-
     /// Adds the unknown changes of another process, among them messages up to this one.
     func noteOthers(upTo message: MessageID) { changes.noteOthers(upTo: message) }
+
+    /// Adds the changes of a commit. Must be called in the order of the commits.
+    func note(_ announcement: Announcement) {
+        guard announcement.concernsRooms else { return }
+        changes.note(upTo: announcement.last) { $0.add(announcement) }
+    }
 
     /// Adds a change to those that the listener takes next.
     func note(_ change: (inout RoomChanges) -> Void) { changes.note(change) }

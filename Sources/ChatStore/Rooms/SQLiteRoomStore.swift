@@ -21,7 +21,7 @@ package struct SQLiteRoomStore: RoomStore {
             try SQLBans.requireAdmitted(
                 request.member, request.token, from: client.address, to: request.code, now: time, SQLiteTransaction(db))
             let isEmpty = try Self.requireSpace(in: request.code, for: request.member, db)
-            try RoomRow.make(request.code, now: time, db)
+            try RoomRow.make([request.code.text], now: time, SQLiteTransaction(db))
             let token = try Self.register(
                 request.token, of: request.member, app: request.app, code: request.code, user: request.user,
                 says: settings().keepsUsage ? client : nil, now: time, db)
@@ -38,7 +38,8 @@ package struct SQLiteRoomStore: RoomStore {
                 ])
             guard rows == 0 else { return ([], false) }
             let earlier = try remove(request.member, now: time, db)
-            let (fetchedTo, fetchedAt) = try ReadState.earlier(request.member, in: request.code, db)
+            let read = try SQLiteTransaction(db).row(
+                ReadState.earlierSQL, [.text(request.member.text), .text(request.code.text)])
             try db.run(
                 """
                 INSERT INTO active_users (udid, device_token, nickname, secret_code, ip_address, app, app_version,
@@ -49,7 +50,7 @@ package struct SQLiteRoomStore: RoomStore {
                 [
                     request.member.text, token, request.nickname.text, request.code.text, client.address,
                     request.app.text, client.appVersion, client.osVersion, client.deviceModel, now, now,
-                    (try RoomRow.history(of: request.code, db) ?? settings().history).rawValue, fetchedTo, fetchedAt,
+                    try history(of: request.code, db).rawValue, try read?.int(0) ?? 0, read?.optionalText(1),
                 ])
             return ([request.code] + earlier, isEmpty)
         }
@@ -67,10 +68,15 @@ package struct SQLiteRoomStore: RoomStore {
 
     /// - Returns: The room that the member was in, if any.
     private func remove(_ member: MemberID, now: Timestamp, _ db: Database) throws -> [SecretCode] {
-        try ReadState.keep(
-            where: "udid = :udid", ["udid": member.text], pending: activity.pendingFetch(of: member), now: now, db)
-        return try db.values("DELETE FROM active_users WHERE udid = ? RETURNING secret_code", [member.text])
-            .map(SecretCode.init(stored:))
+        try ReadState.remove(
+            where: "udid = $1", [.text(member.text)], pending: activity.pendingFetch(of: member), now: now,
+            SQLiteTransaction(db)
+        ).map(\.room)
+    }
+
+    private func history(of room: SecretCode, _ db: Database) throws -> RoomHistory {
+        let text: String? = try db.value("SELECT history FROM rooms WHERE secret_code = ?", [room.text])
+        return text.flatMap(RoomHistory.init(rawValue:)) ?? settings().history
     }
 
     /// The client's details that the settings allow to store.
@@ -187,7 +193,8 @@ package struct SQLiteRoomStore: RoomStore {
             guard found != nil, message > stay[1] else {
                 throw ChatError.notOwnMessage
             }
-            return try ReadState.receipt(of: message, by: member, in: room, db)
+            let subject = ReadState.Subject(message: message, writer: member, room: SecretCode(stored: room))
+            return try ReadState.receipts(of: [subject], SQLiteTransaction(db))[0]
         }
     }
 
@@ -271,8 +278,8 @@ package struct SQLiteRoomStore: RoomStore {
             return Posted(receipt: earlier.receipt, room: earlier.room)
         }
         if let program = request.program {
-            try SQLiteModeration.requireOpen(program.room, now: now, db)
-            try RoomRow.make(program.room, now: now, db)
+            try SQLBans.requireOpen(program.room, now: now, SQLiteTransaction(db))
+            try RoomRow.make([program.room.text], now: now, SQLiteTransaction(db))
         }
         guard let room = try PostRoom(of: request, db) else { throw ChatError.notJoined() }
         let settings = settings()

@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 import GRDB
 
 /// Deletes old rows in steps.

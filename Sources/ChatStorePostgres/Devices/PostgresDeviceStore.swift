@@ -163,7 +163,7 @@ private struct Registration: Sendable {
     ) throws -> Set<DeviceName> {
         let devices = requests.map { (token: $0.token, app: AppName($0.name.app)) }
         let names = try transaction.devicesWithOtherForm(devices)
-        transaction.lock(names.map { RoomLock.device(of: $0.token) })
+        transaction.lock(names.map { SQLLock.device(of: $0.token) })
         for name in names.sorted() { try transaction.mergeForms(of: name) }
         return names
     }

@@ -24,7 +24,7 @@ enum MessageFanout: BackgroundStep {
         transaction.pipeline(
             """
             SELECT pg_advisory_xact_lock_shared(key) FROM (
-                SELECT DISTINCT hashtextextended(secret_code, \(RoomLock.fanout.rawValue)) AS key FROM messages
+                SELECT DISTINCT hashtextextended(secret_code, \(SQLLock.fanout.rawValue)) AS key FROM messages
                 WHERE message_id = ANY ($1::bigint[]) ORDER BY key) k
             """, [.ints(ids)])
         let rows = try transaction.rows(

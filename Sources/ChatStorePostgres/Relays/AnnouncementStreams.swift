@@ -1,3 +1,4 @@
+import ChatSQL
 import Synchronization
 
 /// Sends announcements to all listeners in this process.

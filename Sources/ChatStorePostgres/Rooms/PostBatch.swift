@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 
 /// Writes the posts of many callers in one transaction, with as many statements as for one post: locking the rooms,
 /// reading, and writing.
@@ -101,7 +102,7 @@ struct PostBatch {
 
     private func write(_ answers: [Result<PostReceipt, ChatError>]) throws -> [Result<PostReceipt, ChatError>] {
         // The row of a member's room has existed since the member joined.
-        RoomRow.make(Set(drafts.compactMap(\.request.program?.room.text)), now: now, transaction)
+        try RoomRow.make(Set(drafts.compactMap(\.request.program?.room.text)), now: now, transaction)
         transaction.pipeline(
             Self.insertSQL,
             [
@@ -170,7 +171,7 @@ struct PostBatch {
     /// Locks the rooms of the members `$1` and the rooms `$2`, and returns their codes.
     static let lockSQL = """
         SELECT code, pg_advisory_xact_lock(key) FROM (
-            SELECT code, hashtextextended(code, \(RoomLock.room.rawValue)) AS key FROM (
+            SELECT code, hashtextextended(code, \(SQLLock.room.rawValue)) AS key FROM (
                 SELECT secret_code AS code FROM active_users WHERE udid = ANY ($1::text[])
                 UNION
                 SELECT unnest($2::text[])) c

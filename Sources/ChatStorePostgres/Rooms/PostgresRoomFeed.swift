@@ -1,4 +1,5 @@
 package import ChatDomain
+import ChatSQL
 import Synchronization
 
 /// The events in rooms: messages from the database, and for one listener the changes by any relay.
@@ -21,7 +22,7 @@ package final class PostgresRoomFeed: RoomFeed {
         try await database.read { transaction in
             let locked = try transaction.row(
                 """
-                SELECT secret_code, pg_advisory_xact_lock_shared(hashtextextended(secret_code, \(RoomLock.room.rawValue)))
+                SELECT secret_code, pg_advisory_xact_lock_shared(hashtextextended(secret_code, \(SQLLock.room.rawValue)))
                 FROM active_users WHERE udid = $1::text
                 """, [.text(member.text)])
             guard let locked else { throw ChatError.notJoined() }
@@ -44,30 +45,7 @@ package final class PostgresRoomFeed: RoomFeed {
     package func receipts(
         in room: SecretCode, for members: Set<MemberID>
     ) async throws(ChatError) -> [MemberID: Receipt] {
-        try await database.read { transaction in
-            let present = try transaction.rows(
-                "SELECT udid, history_from FROM active_users WHERE secret_code = $1::text LIMIT $2::bigint",
-                [.text(room.text), .int(Receipt.largestRoom + 1)])
-            guard present.count <= Receipt.largestRoom else { return [:] }
-            // A member may not see messages from before it joined.
-            var entries: [MemberID: MessageID] = [:]
-            for row in present { entries[MemberID(stored: try row.text(0))] = try row.int(1) }
-            let recent = try transaction.rows(
-                """
-                SELECT message_id, udid FROM messages WHERE secret_code = $1::text
-                ORDER BY message_id DESC LIMIT $2::bigint
-                """, [.text(room.text), .int(Receipt.recent)])
-            var last: [MemberID: ReadState.Subject] = [:]
-            for row in recent {
-                let (message, writer) = (try row.int(0), MemberID(stored: try row.text(1)))
-                guard members.contains(writer), last[writer] == nil, let entry = entries[writer], entry < message
-                else { continue }
-                last[writer] = ReadState.Subject(message: message, writer: writer, room: room)
-            }
-            let subjects = Array(last.values)
-            let receipts = try ReadState.receipts(of: subjects, transaction)
-            return Dictionary(uniqueKeysWithValues: zip(subjects.map(\.writer), receipts))
-        }
+        try await database.read { try ReadState.receipts(in: room, for: members, $0) }
     }
 
     package func hasMoved(_ room: SecretCode, to code: SecretCode) async throws(ChatError) -> Bool {
@@ -133,27 +111,4 @@ package final class PostgresRoomFeed: RoomFeed {
     }
 
     private static let mostUnchecked = 10_000
-}
-
-extension Announcement {
-    fileprivate var concernsRooms: Bool {
-        everything || !messages.isEmpty || !topics.isEmpty || !memberships.isEmpty || !members.isEmpty
-            || !closed.isEmpty || !deleted.isEmpty || !read.isEmpty
-    }
-}
-
-extension RoomChanges {
-    fileprivate mutating func add(_ announcement: Announcement) {
-        func codes(_ texts: Set<String>) -> some Sequence<SecretCode> { texts.lazy.map(SecretCode.init(stored:)) }
-        func ids(_ texts: Set<String>) -> some Sequence<MemberID> { texts.lazy.map(MemberID.init(stored:)) }
-        if announcement.everything { isUnknown = true }
-        messages.formUnion(codes(announcement.messages))
-        topics.formUnion(announcement.topics.lazy.compactMap { UnifiedPushTopic($0) })
-        memberships.formUnion(codes(announcement.memberships))
-        members.formUnion(ids(announcement.members))
-        removed.formUnion(ids(announcement.removed))
-        closed.formUnion(codes(announcement.closed))
-        reads.formUnion(codes(announcement.read))
-        for (room, ids) in announcement.deleted { deleted[SecretCode(stored: room), default: []] += ids }
-    }
 }

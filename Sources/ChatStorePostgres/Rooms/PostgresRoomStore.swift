@@ -29,12 +29,12 @@ package struct PostgresRoomStore: RoomStore {
         return try await database.write { transaction in
             let now = database.now()
             transaction.lock(
-                [(.member, member.text)] + (request.token.map { [RoomLock.device(of: $0.description)] } ?? []))
+                [(.member, member.text)] + (request.token.map { [SQLLock.device(of: $0.description)] } ?? []))
             transaction.lockShared(address: client.address)
             Self.lockRooms(of: member, and: code, transaction)
             if let token = request.token { try transaction.mergeForms(of: token, app: request.app) }
             let isEmpty = try Self.requireSpace(in: code, for: request, now: now, transaction)
-            RoomRow.make([code.text], now: now, transaction)
+            try RoomRow.make([code.text], now: now, transaction)
             let token = Self.takeToken(request.token, of: member, app: request.app, code: code, transaction)
             // If the member joins the same room again, it keeps its row, its place in the order and its history.
             let count = try transaction.run(
@@ -100,7 +100,7 @@ package struct PostgresRoomStore: RoomStore {
         _ member: MemberID, now: Timestamp, _ transaction: PostgresTransaction
     ) throws -> [SecretCode] {
         try ReadState.remove(
-            where: "udid = $4::text", [.text(member.text)], pending: activity.pendingFetch(of: member), now: now,
+            where: "udid = $1", [.text(member.text)], pending: activity.pendingFetch(of: member), now: now,
             transaction
         ).map(\.room)
     }
@@ -117,7 +117,7 @@ package struct PostgresRoomStore: RoomStore {
         let client = settings().keepsUsage ? client : ClientInfo(address: client.address)
         try await database.write { transaction in
             let now = database.now()
-            transaction.lock([(.member, member.text), RoomLock.device(of: token.description)])
+            transaction.lock([(.member, member.text), SQLLock.device(of: token.description)])
             transaction.lockShared(address: client.address)
             let row = try transaction.row(
                 """

@@ -189,7 +189,7 @@ package final class PostgresDatabase: SQLDatabase {
     private func passNumbers(_ worker: ConnectionPool.Worker, _ terms: PostgresTransaction.Terms) throws {
         let transaction = PostgresTransaction(try worker.connected(), terms, channel)
         do {
-            transaction.lock("push_queue_numbers")
+            try transaction.lock("push_queue_numbers")
             _ = try transaction.rows(
                 """
                 SELECT setval('push_queue_message_id_seq', d.last + 10000)

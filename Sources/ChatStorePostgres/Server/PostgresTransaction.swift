@@ -1,4 +1,4 @@
-package import ChatDomain
+import ChatDomain
 package import ChatSQL
 
 /// A transaction on one connection. Statements are queued and sent together when the caller reads a result. BEGIN goes
@@ -19,8 +19,8 @@ package final class PostgresTransaction: SQLTransaction {
     private var isBegun = false
     /// The error of a statement that could not be queued.
     private var failure: PostgresError?
-    /// The announcement that the commit sends to all relays, in one NOTIFY.
-    var announcement = Announcement()
+    /// The commit sends it to all relays, in one NOTIFY.
+    package var announcement = Announcement()
 
     init(_ connection: PostgresConnection, _ terms: Terms, _ channel: AnnouncementChannel) {
         self.connection = connection
@@ -62,18 +62,25 @@ package final class PostgresTransaction: SQLTransaction {
         }
     }
 
-    package func lock(_ name: String) { lock([(.named, name)]) }
-
-    package func lock(room: SecretCode) { lock([(.room, room.text)]) }
-
-    package func announce(_ change: SharedChange) {
-        switch change {
-        case .tokens: announcement.tokens = true
-        case .topic(let topic): announcement.topics.insert(topic.text)
-        case .room(let code): announcement.memberships.insert(code.text)
-        case .pushes(let apps): announcement.apps.formUnion(apps.map(\.text))
-        }
+    package func lock(_ locks: [(SQLLock, String)]) {
+        guard !locks.isEmpty else { return }
+        pipeline(
+            """
+            SELECT pg_advisory_xact_lock(key) FROM (
+                SELECT DISTINCT hashtextextended(name, kind) AS key FROM unnest($1::text[], $2::bigint[]) AS l (name, kind)
+                ORDER BY key) k
+            """, [.texts(locks.map(\.1)), .ints(locks.map(\.0.rawValue))])
     }
+
+    /// Waits until no transaction is banning this client address. Joins from it do not wait for each other.
+    func lockShared(address: String?) {
+        guard let address = BannedAddress.text(of: address) else { return }
+        pipeline(
+            "SELECT pg_advisory_xact_lock_shared(hashtextextended($1::text, \(SQLLock.address.rawValue)))",
+            [.text(address)])
+    }
+
+    package func collision(with subject: String) -> any Error { PostgresError.collision(subject) }
 
     private func result(_ sql: String, _ values: [SQLValue]) throws(PostgresError) -> PostgresResult {
         try begin()

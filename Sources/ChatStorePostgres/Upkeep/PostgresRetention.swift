@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 
 /// Deletes old rows in steps, except for pushes: ``QueueUpkeep`` drops whole days of them.
 ///

@@ -3,60 +3,6 @@ import Crypto
 import Foundation
 import Synchronization
 
-/// The changes of a commit, for listeners in any relay.
-struct Announcement: Sendable, Hashable {
-    /// Whether announcements were missed, so that listeners have to query everything.
-    var everything = false
-    /// Apps that may have due pushes.
-    var apps: Set<String> = []
-    /// Rooms with new messages.
-    var messages: Set<String> = []
-    /// Topics of UnifiedPush with new pushes.
-    var topics: Set<String> = []
-    /// Rooms that members have joined or left.
-    var memberships: Set<String> = []
-    /// Members who have joined or left; those of them who were removed; rooms whose members were all removed.
-    var members: Set<String> = []
-    var removed: Set<String> = []
-    var closed: Set<String> = []
-    /// Deleted messages, by room.
-    var deleted: [String: [Int64]] = [:]
-    /// Rooms whose members have fetched messages.
-    var read: Set<String> = []
-    /// Whether there is new background work.
-    var jobs = false
-    /// Whether an API token was revoked.
-    var tokens = false
-
-    static let everything = {
-        var announcement = Announcement()
-        announcement.everything = true
-        return announcement
-    }()
-
-    var isEmpty: Bool { self == Announcement() }
-
-    /// The same announcement in two parts of about the same size. `nil` if it cannot be divided.
-    fileprivate var halves: [Announcement]? {
-        var (first, second) = (self, self)
-        var isDivided = false
-        for path in [
-            \Announcement.apps, \.messages, \.topics, \.memberships, \.members, \.removed, \.closed, \.read,
-        ] {
-            let names = Array(self[keyPath: path])
-            isDivided = isDivided || names.count > 1
-            first[keyPath: path] = Set(names.prefix(names.count / 2))
-            second[keyPath: path] = Set(names.dropFirst(names.count / 2))
-        }
-        let rooms = Array(deleted.keys)
-        isDivided = isDivided || rooms.count > 1
-        let firstRooms = Set(rooms.prefix(rooms.count / 2))
-        first.deleted = deleted.filter { firstRooms.contains($0.key) }
-        second.deleted = deleted.filter { !firstRooms.contains($0.key) }
-        return isDivided ? [first, second] : nil
-    }
-}
-
 /// Sends announcements by NOTIFY at the end of a transaction, on a channel that names the schema.
 ///
 /// PostgreSQL lets every role that may connect listen on any channel and notify on it. An announcement is therefore
@@ -197,5 +143,27 @@ struct AnnouncementChannel: Sendable {
         announcement.jobs = read.jobs ?? false
         announcement.tokens = read.tokens ?? false
         return announcement
+    }
+}
+
+extension Announcement {
+    /// The same announcement in two parts of about the same size. `nil` if it cannot be divided.
+    fileprivate var halves: [Announcement]? {
+        var (first, second) = (self, self)
+        var isDivided = false
+        for path in [
+            \Announcement.apps, \.messages, \.topics, \.memberships, \.members, \.removed, \.closed, \.read,
+        ] {
+            let names = Array(self[keyPath: path])
+            isDivided = isDivided || names.count > 1
+            first[keyPath: path] = Set(names.prefix(names.count / 2))
+            second[keyPath: path] = Set(names.dropFirst(names.count / 2))
+        }
+        let rooms = Array(deleted.keys)
+        isDivided = isDivided || rooms.count > 1
+        let firstRooms = Set(rooms.prefix(rooms.count / 2))
+        first.deleted = deleted.filter { firstRooms.contains($0.key) }
+        second.deleted = deleted.filter { !firstRooms.contains($0.key) }
+        return isDivided ? [first, second] : nil
     }
 }
