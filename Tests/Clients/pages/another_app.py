@@ -5,7 +5,7 @@ from selenium.webdriver.common.keys import Keys
 
 from checks import check, until
 from pages.helper import (
-    leave, choose, PHONE, RELAY, accessible, admin_call, browser, click, enter, find, fits, form, picture, quiet, texts,
+    leave, choose, PHONE, RELAY, accessible, admin_call, browser, click, enter, find, fits, form, picture, quiet, resize, texts,
 )
 
 
@@ -76,6 +76,9 @@ def play(relay):
     picture(phone, "another-app-dark-phone")
     accessible(phone, "the lines on a phone")
     fits(phone, "the lines on a phone")
+    resize(phone, 320, 640)
+    check("on a small phone no line is cut", phone.execute_script("""
+        return [...document.querySelectorAll("#app-rows textarea")].every((field) => field.scrollHeight <= field.clientHeight)"""))
     find(phone, "apps-close").click()
     until("closed, the password is gone", lambda: secret not in phone.page_source and lines(phone) == {})
     for fragment in ({"app": "Call 0900 now", "topic": topic}, {"app": secret, "topic": "x"}, {"app": secret}):

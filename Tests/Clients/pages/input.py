@@ -49,6 +49,10 @@ def play(relay):
             return notice.height > 0 && notice.bottom <= code.top && document.getElementById("invitation").scrollTop === 0"""))
         fits(driver, f"the invitation at {height} pixels")
         picture(driver, f"invitation-{height}")
+        driver.switch_to.active_element.send_keys(Keys.TAB)
+        check("the keyboard leads to the link, which no button hides", driver.execute_script("""
+            const link = document.getElementById("link"), { left, bottom } = link.getBoundingClientRect();
+            return document.activeElement === link && document.elementFromPoint(left + 20, bottom - 2) === link"""))
         find(driver, "close").click()
     resize(driver, 1280, 800)
 
