@@ -57,9 +57,10 @@ package final class ActivitySender: Service {
             signal.yield()
             var timer: Task<Void, any Error>?
             for await _ in signals {
-                while await self.round(), !Task.isCancelled {}
+                var result: RoundResult
+                repeat { result = await self.round() } while result == .mayHaveMore && !Task.isCancelled
                 timer?.cancel()
-                let wait = await self.wait()
+                let wait = await self.wait(after: result)
                 timer = Task {
                     try await Task.sleep(for: wait)
                     signal.yield()
@@ -69,33 +70,41 @@ package final class ActivitySender: Service {
         }
     }
 
-    /// Returns the time until the next check without a signal.
-    private func wait() async -> Duration {
-        guard let due = try? await activities.nextDue() else { return Self.interval }
+    enum RoundResult: Sendable {
+        case mayHaveMore, nothingDue
+        /// The next round would also fail.
+        case failed
+    }
+
+    /// Returns the time until the next check without a signal. An activity that cannot be leased stays due, for example
+    /// while the disk is full, and must not cause a busy loop.
+    func wait(after result: RoundResult) async -> Duration {
+        guard result != .failed, let due = try? await activities.nextDue() else { return Self.interval }
         let wait = Duration.milliseconds(due.milliseconds - now().milliseconds)
         return min(Self.interval, max(Self.shortestInterval, wait))
     }
 
     /// Queues the pushes of one activity that is due.
-    ///
-    /// - Returns: Whether another activity may be due now.
-    func round() async -> Bool {
+    func round() async -> RoundResult {
+        var isLeased = false
         do throws(ChatError) {
-            switch try await activities.lease() {
+            let lease = try await activities.lease()
+            isLeased = true
+            switch lease {
             case .activity(let activity):
                 try await activities.settle(activity, next: try await send(activity))
             case .unreadable(let id, let error):
                 logger.error(
                     "a Live Activity cannot be read and is skipped",
                     metadata: ["activity": "\(id)", "error": "\(error)"])
-            case nil: return false
+            case nil: return .nothingDue
             }
-            return true
+            return .mayHaveMore
         } catch {
             // The lease ends, and the activity is due again.
             logger.warning("pushes of a Live Activity could not be queued", metadata: ["error": "\(error)"])
             // Without a database, the others would also fail.
-            return error.code != .unavailable
+            return isLeased && error.code != .unavailable ? .mayHaveMore : .failed
         }
     }
 

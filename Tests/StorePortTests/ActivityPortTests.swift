@@ -37,7 +37,7 @@ struct ActivityPortTests {
     /// Queues everything that is due.
     private func send(_ store: TestedStore, _ broadcasts: FakeBroadcasts = FakeBroadcasts()) async throws {
         let sender = sender(store, broadcasts)
-        while await sender.round() {}
+        while await sender.round() == .mayHaveMore {}
     }
 
     private func lease(_ store: TestedStore) async throws -> ActivityRecord? {
@@ -83,6 +83,23 @@ struct ActivityPortTests {
             }
         }
         return lines
+    }
+
+    @Test(
+        "Activities that no relay can lease are tried again after a pause, whatever the database's error is",
+        arguments: StoreKind.allCases)
+    func unleasable(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...1, in: store)
+        _ = try await store.stores.activities.accept(request("start", state(1), to: Self.room))
+        let sender = sender(store)
+        #expect(await sender.wait(after: .nothingDue) < .seconds(1))
+        #expect(await sender.wait(after: .failed) == .seconds(10))
+        _ = try store.query("ALTER TABLE activities RENAME TO moved")
+        #expect(await sender.round() == .failed)
+        _ = try store.query("ALTER TABLE moved RENAME TO activities")
+        try await send(store)
+        #expect(try await pushes(store) == ["start 1 to 11 pending"])
     }
 
     @Test(
