@@ -52,6 +52,8 @@ struct ProviderWireTests {
             (#"{"reason":"Unregistered","timestamp":1469818512000}"#, "Unregistered", 1_469_818_512_000),
             (#"{"timestamp":"x","reason":"Novel"}"#, "Novel", nil), (#"{"reason":5,"timestamp":7}"#, "Status410", 7),
             ("", "Status410", nil), ("<html>", "Status410", nil), ("[]", "Status410", nil),
+            (#"{"reason":"Bad\u202EToken\u2028\u0007é"}"#, "BadToken", nil), (#"{"reason":""}"#, "Status410", nil),
+            (#"{"reason":" \u202E\u2066"}"#, "Status410", nil),
             (#"{"reason":"\#(String(repeating: "x", count: 200))"}"#, String(repeating: "x", count: 100), nil),
         ] as [(String, String, Int64?)])
     func bodies(body: String, reason: String, timestamp: Int64?) {

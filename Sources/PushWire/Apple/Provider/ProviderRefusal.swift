@@ -4,7 +4,7 @@ import Foundation
 package struct ProviderRefusal: Error, Sendable, Hashable {
     /// The maximum number of bytes of a body that are read. Apple's bodies have fewer than a hundred.
     package static let bodyLimit = 4096
-    /// The maximum number of bytes of a reason that are kept.
+    /// The maximum number of bytes of a reason that are read.
     private static let maxReasonBytes = 100
 
     package let status: Int
@@ -36,8 +36,9 @@ package struct ProviderRefusal: Error, Sendable, Hashable {
     private static func read(_ body: [UInt8]) -> Body? {
         var response = try? JSONDecoder().decode(Body.self, from: Data(body.prefix(bodyLimit)))
         if let reason = response?.reason {
-            let shown = reason.utf8.prefix(maxReasonBytes).filter { $0 >= 0x20 }
-            response?.reason = String(decoding: shown, as: UTF8.self)
+            // Other characters could change how the text around the reason looks.
+            let shown = reason.utf8.prefix(maxReasonBytes).filter { (0x20...0x7E).contains($0) }
+            response?.reason = shown.allSatisfy { $0 == 0x20 } ? nil : String(decoding: shown, as: UTF8.self)
         }
         return response
     }
