@@ -268,6 +268,21 @@ import Testing
         try DatabaseCopy.make(of: fixture.path, to: copy)
         #expect(try DatabaseCopy.verify(copy, against: fixture.path).hasChecksum)
     }
+
+    @Test("Of two copies that are made at once under one name, one remains, with its checksum")
+    func atOnce() throws {
+        try fixture.open().close()
+        let copy = fixture.directory.path + "/copy.db"
+        var other: Result<Void, any Error>?
+        let error = #expect(throws: DatabaseFile.Unusable.self) {
+            try DatabaseCopy.make(of: fixture.path, to: copy) { _, _ in
+                if other == nil { other = Result { try DatabaseCopy.make(of: fixture.path, to: copy) } }
+            }
+        }
+        #expect(error?.description == "\(copy) exists already; name a file that does not")
+        try #require(other).get()
+        #expect(try DatabaseCopy.verify(copy, against: fixture.path).hasChecksum)
+    }
 }
 
 extension Data {

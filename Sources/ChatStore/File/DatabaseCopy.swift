@@ -29,9 +29,7 @@ package enum DatabaseCopy {
         guard !file.isEmpty, !file.hasSuffix("/") else {
             throw DatabaseFile.Unusable(description: "\(file) is the name of a folder; name a file in it")
         }
-        guard replaces || access(file, F_OK) != 0 else {
-            throw DatabaseFile.Unusable(description: "\(file) exists already; name a file that does not")
-        }
+        if !replaces { try requireMissing(file) }
         let reading = FileRights(reading: path)
         let folder = DatabaseFile.folder(of: file)
         guard access(folder, F_OK) == 0 else {
@@ -41,6 +39,12 @@ package enum DatabaseCopy {
         defer { try? reading.perform { try source.close() } }
         try rights.perform {
             try make(of: source, path, reading, to: file, replaces: replaces, progress: progress)
+        }
+    }
+
+    private static func requireMissing(_ file: String) throws {
+        guard access(file, F_OK) != 0 else {
+            throw DatabaseFile.Unusable(description: "\(file) exists already; name a file that does not")
         }
     }
 
@@ -65,8 +69,15 @@ package enum DatabaseCopy {
             throw DatabaseFile.Unusable(description: "\(path) cannot be copied to \(file): \(error)")
         }
         try sync(draft)
-        // A copy without a checksum would look like one of an earlier version, so the checksum comes first.
-        if !replaces { try writeChecksum(of: draft, as: file) }
+        // A copy without a checksum would look like one of an earlier version, so the checksum comes first. The lock
+        // keeps out another copy of that name, whose checksum this one would replace.
+        let lock = Foundation.open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        defer { if lock >= 0 { close(lock) } }
+        if !replaces {
+            while flock(lock, LOCK_EX) != 0, errno == EINTR {}
+            try requireMissing(file)
+            try writeChecksum(of: draft, as: file)
+        }
         // `rename` is the fallback for a file system without hard links. It is nearly as good.
         let isMade =
             replaces
