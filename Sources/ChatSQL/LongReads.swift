@@ -2,38 +2,47 @@ package import ChatDomain
 import Synchronization
 
 /// A read whose cost grows with the history in the database, by the calls that make it.
-package enum LongRead: Int, Sendable, CaseIterable {
+package enum LongRead: Sendable {
     /// A search in a room's messages. Every member may search.
     case search
-    /// The metrics, and the operator's and programs' lists.
+    /// The operator's and programs' lists.
     case administration
+    /// The counts of the queue and the database, which the relay also needs for itself. Waiting lists cannot refuse them.
+    case metrics
+
+    /// Kinds in the same line together need one connection.
+    fileprivate var line: Int { self == .search ? 0 : 1 }
 }
 
-/// Lines of long reads. One read of each kind runs at a time, in the order of arrival. So most connections stay free for
+/// Lines of long reads. One read of each line runs at a time, in the order of arrival. So most connections stay free for
 /// the short reads of posts, streams, dispatchers and health checks, and a burst of searches delays no list.
 package final class LongReads: Sendable {
-    /// The maximum number of waiting reads of one kind. The last one waits for about two seconds, because each search has
-    /// ``MessageSearch/timeLimit``. If more arrive, the client should retry later.
+    /// The maximum number of waiting reads of one kind. The last search waits for about two seconds, because each has
+    /// ``MessageSearch/timeLimit``; other kinds have no such limit. If more arrive, the client should retry later.
     package static let waitingLimit = 32
 
     private struct Line {
         var isBusy = false
         /// First in, first out.
-        var waiting: [CheckedContinuation<Void, Never>] = []
+        var waiting: [(kind: LongRead, caller: CheckedContinuation<Void, Never>)] = []
     }
 
-    private let lines = Mutex([Line](repeating: Line(), count: LongRead.allCases.count))
+    private let lines = Mutex([Line](repeating: Line(), count: 2))
 
     package init() {}
 
+    /// The number of reads that wait.
+    package func waiting(_ kind: LongRead) -> Int {
+        lines.withLock { $0[kind.line].waiting.count { $0.kind == kind } }
+    }
+
     fileprivate func enter(_ kind: LongRead) async throws(ChatError) {
-        let isFull = lines.withLock { $0[kind.rawValue].waiting.count >= Self.waitingLimit }
-        guard !isFull else { throw .unavailable(cause: "too many long reads wait") }
+        guard waiting(kind) < Self.waitingLimit else { throw .unavailable(cause: "too many long reads wait") }
         await withCheckedContinuation { caller in
             let isFree = lines.withLock { lines in
-                defer { lines[kind.rawValue].isBusy = true }
-                if lines[kind.rawValue].isBusy { lines[kind.rawValue].waiting.append(caller) }
-                return !lines[kind.rawValue].isBusy
+                defer { lines[kind.line].isBusy = true }
+                if lines[kind.line].isBusy { lines[kind.line].waiting.append((kind, caller)) }
+                return !lines[kind.line].isBusy
             }
             if isFree { caller.resume() }
         }
@@ -41,8 +50,8 @@ package final class LongReads: Sendable {
 
     fileprivate func leave(_ kind: LongRead) {
         let next = lines.withLock { lines -> CheckedContinuation<Void, Never>? in
-            guard lines[kind.rawValue].waiting.isEmpty else { return lines[kind.rawValue].waiting.removeFirst() }
-            lines[kind.rawValue].isBusy = false
+            guard lines[kind.line].waiting.isEmpty else { return lines[kind.line].waiting.removeFirst().caller }
+            lines[kind.line].isBusy = false
             return nil
         }
         next?.resume()
@@ -50,7 +59,7 @@ package final class LongReads: Sendable {
 }
 
 extension SQLDatabase {
-    /// Reads like ``read(_:)``, after the earlier long reads of its kind.
+    /// Reads like ``read(_:)``, after the earlier long reads of its line.
     ///
     /// - Throws: ``ChatError/Code/unavailable`` if too many wait.
     package func read<Value: Sendable>(

@@ -47,11 +47,13 @@ struct PostgresCoreTests {
         #expect(matches == [Bool](repeating: true, count: 10))
     }
 
-    @Test("While one search is stuck, others wait or are refused, and all other reads go on")
-    func readBurst() async throws {
+    @Test(
+        "While one search or list is stuck, others wait or are refused, and all other reads go on",
+        arguments: [LongRead.search, .administration])
+    func readBurst(kind: LongRead) async throws {
         let store = try await PostgresFixture().open()
         defer { store.close() }
-        #expect(try await ReadBurst(on: store.database, extra: 8) == .expected(extra: 8))
+        #expect(try await ReadBurst(of: kind, on: store.database, store.ports, extra: 8) == .expected(extra: 8))
     }
 
     @Test("A refused statement rolls back its transaction, and its error names the constraint")

@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 import Testing
 
 @testable import ChatStore
@@ -16,9 +17,11 @@ struct RoomRecordsTests {
 
     private func code(_ text: String) throws -> SecretCode { try SecretCode(parsing: text) }
 
-    @Test("While one search is stuck, others wait or are refused, and all other reads go on", .timeLimit(.minutes(2)))
-    func readBurst() async throws {
-        #expect(try await ReadBurst(on: store.database, extra: 8) == .expected(extra: 8))
+    @Test(
+        "While one search or list is stuck, others wait or are refused, and all other reads go on",
+        .timeLimit(.minutes(2)), arguments: [LongRead.search, .administration])
+    func readBurst(kind: LongRead) async throws {
+        #expect(try await ReadBurst(of: kind, on: store.database, store.ports, extra: 8) == .expected(extra: 8))
     }
 
     @Test("The activity of a limited number of members is kept in memory until it is stored")

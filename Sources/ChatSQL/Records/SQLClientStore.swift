@@ -424,15 +424,19 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
     package func messages(
         _ reading: ClientReading, before: MessageID?, limit: Int
     ) async throws(ChatError) -> [MessageRecord] {
-        try await select(reading, "m.message_id < $3", .int(before ?? Int64.max), limit: limit)
+        // Without a room, the read passes over all messages of the rooms that the client has hidden.
+        let passesHidden = reading.room == nil && !reading.client.isEmpty
+        return try await select(
+            reading, "m.message_id < $3", .int(before ?? Int64.max), limit: limit,
+            as: passesHidden ? .administration : nil)
     }
 
     package func message(_ id: MessageID, _ reading: ClientReading) async throws(ChatError) -> MessageRecord? {
-        try await select(reading, "m.message_id = $3", .int(id), limit: 1).first
+        try await select(reading, "m.message_id = $3", .int(id), limit: 1, as: nil).first
     }
 
     private func select(
-        _ reading: ClientReading, _ condition: String, _ value: SQLValue, limit: Int
+        _ reading: ClientReading, _ condition: String, _ value: SQLValue, limit: Int, as kind: LongRead?
     ) async throws(ChatError) -> [MessageRecord] {
         let room = reading.room?.text
         let read = { @Sendable (transaction: Database.Transaction) in
@@ -449,8 +453,7 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
                 Self.messagesSQL(condition, isOfRoom: room != nil), values + (room.map { [.text($0)] } ?? [])
             ).map(Self.message)
         }
-        // Without a room, the read passes over all messages of the rooms that the client has hidden.
-        return room == nil ? try await database.read(.administration, read) : try await database.read(read)
+        return if let kind { try await database.read(kind, read) } else { try await database.read(read) }
     }
 
     /// The index gives the newest messages first, and each is then looked up in what the client has hidden.

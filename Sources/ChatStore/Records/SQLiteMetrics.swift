@@ -24,7 +24,7 @@ package struct SQLiteMetrics: RelayMetrics {
             }
         }
         let now = database.now().milliseconds
-        return try await database.read(.administration) { transaction in
+        return try await database.read(.metrics) { transaction in
             let db = transaction.db
             var depths: [AppName: QueueDepth] = [:]
             for (depth, lanes) in parts {
@@ -96,7 +96,7 @@ package struct SQLiteMetrics: RelayMetrics {
         """
 
     package func totals() async throws(ChatError) -> StoreTotals {
-        try await database.read(.administration) { try $0.totals() }
+        try await database.read(.metrics) { try $0.totals() }
     }
 
     package func usage(since day: String) async throws(ChatError) -> [DeviceDay]? {

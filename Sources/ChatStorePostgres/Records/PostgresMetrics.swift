@@ -22,7 +22,7 @@ package final class PostgresMetrics: RelayMetrics {
     package func queueDepths() async throws(ChatError) -> [QueueDepth] {
         let now = database.now()
         let depths = try await depths.value(at: now) { [database] () throws(ChatError) in
-            try await database.read(.administration) { transaction in
+            try await database.read(.metrics) { transaction in
                 try transaction.rows(Self.depthsSQL, [.time(now)]).map { row in
                     QueueDepth(
                         app: AppName(try row.text(0)), due: Int(try row.int(1)), delayed: Int(try row.int(2)),
@@ -44,7 +44,7 @@ package final class PostgresMetrics: RelayMetrics {
 
     package func totals() async throws(ChatError) -> StoreTotals {
         try await counted.value(at: database.now()) { [database] () throws(ChatError) in
-            try await database.read(.administration) { try $0.totals() }
+            try await database.read(.metrics) { try $0.totals() }
         }
     }
 
