@@ -185,6 +185,19 @@ struct ClientPortTests {
         }
     }
 
+    @Test(
+        "Revoking a user ends also a credential that becomes the user's by a pending session",
+        arguments: StoreKind.allCases)
+    func pendingSession(kind: StoreKind) async throws {
+        let store = try await kind.make(credentialLifetime: .seconds(86_400))
+        let (clients, alice) = (store.stores.clients, UserReference(stored: "alice"))
+        try await store.stores.rooms.join(StoreFixture.join(1))
+        let secret = try await create(of: 1, in: store)
+        clients.hadSession(try StoreFixture.member(1), of: alice)
+        #expect(try await clients.revokeCredentials(ofUser: alice) == 1)
+        #expect(try await found(secret, in: store) == nil)
+    }
+
     @Test("A member and a token have limited numbers of credentials", arguments: StoreKind.allCases)
     func limits(kind: StoreKind) async throws {
         let store = try await kind.make()

@@ -37,11 +37,14 @@ package final class PendingSessions: Sendable {
         }
     }
 
-    package func take() -> [Key: Timestamp] {
-        state.withLock { state in
+    /// Removes and returns the pending calls, in the order of members. Relays that record at the same time then lock rows
+    /// in the same order.
+    package func take() -> [(key: Key, time: Timestamp)] {
+        let pending = state.withLock { state in
             defer { state.pending = [:] }
             return state.pending
         }
+        return pending.map { ($0, $1) }.sorted { $0.0.member.text < $1.0.member.text }
     }
 
     /// The calls could not be recorded, so the next ones must be.

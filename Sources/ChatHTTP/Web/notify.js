@@ -92,8 +92,8 @@ function pause(time) {
   return new Promise((done) => setTimeout(done, time));
 }
 
-// Returns the browser's subscription, or a new one. A subscription with another key is useless, because the relay then has
-// another database now.
+// Returns the browser's subscription, or a new one. A subscription with another key was made for another database, whose
+// key the relay no longer has.
 async function subscriptionWith(key) {
   const manager = await pushManager();
   const known = await manager.getSubscription();

@@ -202,7 +202,9 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
     }
 
     package func revokeCredentials(ofUser user: UserReference) async throws(ChatError) -> Int {
-        try await database.write(as: .answerOnce) { transaction in
+        // A session that is still pending may make a credential the user's.
+        try await recordSessions()
+        return try await database.write(as: .answerOnce) { transaction in
             // A credential may be making another one. Its row is locked until then, and the next statement sees the other.
             var (count, deleted) = (0, 0)
             repeat {
@@ -241,7 +243,7 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
                 }
             }
         } catch {
-            sessions.forget(pending.keys)
+            sessions.forget(pending.map(\.key))
             throw error
         }
     }
