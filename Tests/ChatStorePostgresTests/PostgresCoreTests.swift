@@ -56,6 +56,43 @@ struct PostgresCoreTests {
         #expect(try await ReadBurst(of: kind, on: store.database, store.ports, extra: 8) == .expected(extra: 8))
     }
 
+    @Test("After a write without space on the server's disk, the relay takes writes once a new page fits on it")
+    func fullDisk() async throws {
+        let fixture = try PostgresFixture()
+        let database = try database(fixture)
+        defer { database.close() }
+        // Rows of this table and new tables have no space. Updates in place go on, as on a full disk.
+        try fixture.query("CREATE TABLE numbers (number bigint)")
+        for (name, kind) in [("no_rows", "trigger"), ("no_tables", "event_trigger")] {
+            try fixture.query(
+                """
+                CREATE FUNCTION \(name)() RETURNS \(kind) LANGUAGE plpgsql AS
+                    $$BEGIN RAISE 'No space left on device' USING ERRCODE = 'disk_full'; END$$
+                """)
+        }
+        try fixture.query("CREATE TRIGGER no_rows BEFORE INSERT ON numbers EXECUTE FUNCTION no_rows()")
+        try fixture.query(
+            """
+            CREATE EVENT TRIGGER no_tables ON ddl_command_start WHEN TAG IN ('CREATE TABLE AS')
+                EXECUTE FUNCTION no_tables()
+            """)
+        try await database.tryWriting()
+        for _ in 0..<2 {
+            let error = await #expect(throws: ChatError.self) {
+                try await database.write { try $0.run("INSERT INTO numbers VALUES (1)") }
+            }
+            #expect(error?.code == .unavailable)
+            // It stays so without further writes.
+            for _ in 0..<2 {
+                let error = await #expect(throws: ChatError.self) { try await database.tryWriting() }
+                #expect(error?.code == .unavailable)
+            }
+        }
+        try fixture.query("DROP EVENT TRIGGER no_tables")
+        try await database.tryWriting()
+        #expect(try fixture.query("SELECT 1 FROM pg_class WHERE relname = 'pushchat_probe'").isEmpty)
+    }
+
     @Test("A refused statement rolls back its transaction, and its error names the constraint")
     func refused() async throws {
         let fixture = try PostgresFixture()

@@ -59,6 +59,9 @@ struct PostgresError: Error, Sendable, CustomStringConvertible {
     /// Whether the server is a standby, which cannot write.
     var isStandby: Bool { state == "25006" }
 
+    /// Whether the server's disk, or the disk of a tablespace, is full.
+    var isDiskFull: Bool { state == "53100" }
+
     /// Whether the statement violated this unique constraint, or any if `name` is `nil`.
     func isUniqueViolation(_ name: String? = nil) -> Bool {
         state == "23505" && (name == nil || name == constraint)

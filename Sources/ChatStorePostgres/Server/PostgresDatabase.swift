@@ -53,6 +53,8 @@ package final class PostgresDatabase: SQLDatabase {
     private let pool: ConnectionPool
     private let heartbeat: RelayHeartbeat
     let measures = TransactionMeasures()
+    /// Whether the server had no space for a write, and none has got space since for all that is known.
+    private let isFull = Atomic(false)
 
     /// Connects, and creates or upgrades the tables. Takes seconds, and longer for an upgrade.
     /// - Parameter makesTables: False if the tables must already exist with the current schema version.
@@ -107,6 +109,25 @@ package final class PostgresDatabase: SQLDatabase {
         let value = try await write(kind, isRepeatable: terms.isRepeatable, body)
         committed(value)
         return value
+    }
+
+    /// Writes and changes nothing, to find out whether the server accepts writes.
+    func tryWriting() async throws(ChatError) {
+        // On a full disk, the update still finds room in its page. A new table needs a page of its own.
+        let needsSpace = isFull.exchange(false, ordering: .relaxed)
+        do throws(ChatError) {
+            try await write(isRepeatable: true) { [start] transaction in
+                transaction.pipeline(
+                    "UPDATE relay_starts SET host = host WHERE start_id = $1::bigint", [.int(start)])
+                if needsSpace {
+                    transaction.pipeline("CREATE TEMPORARY TABLE pushchat_probe ON COMMIT DROP AS SELECT 1 AS one")
+                }
+            }
+        } catch {
+            // A role that may not create temporary tables gets another error. It must not last.
+            if needsSpace, error.code == .unavailable { isFull.store(true, ordering: .relaxed) }
+            throw error
+        }
     }
 
     private func perform<Value: Sendable>(
@@ -178,6 +199,7 @@ package final class PostgresDatabase: SQLDatabase {
                 if let error = error as? PostgresError {
                     measures.met(error)
                     if call.kind != nil, error.isServerProblem { measures.gaveUp() }
+                    if call.kind != nil, error.isDiskFull { isFull.store(true, ordering: .relaxed) }
                 }
                 return answer(.failure(ChatError(storing: error)))
             }

@@ -49,10 +49,7 @@ package struct PostgresUpkeep: StoreUpkeep {
         probe = WriteProbe(limit: PostgresDatabase.answerLimit + .seconds(1)) { end in
             Task {
                 do throws(ChatError) {
-                    try await database.write(isRepeatable: true) { [start = database.start] transaction in
-                        transaction.pipeline(
-                            "UPDATE relay_starts SET host = host WHERE start_id = $1::bigint", [.int(start)])
-                    }
+                    try await database.tryWriting()
                     end(nil)
                 } catch {
                     end(error)
