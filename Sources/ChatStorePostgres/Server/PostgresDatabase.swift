@@ -113,7 +113,7 @@ package final class PostgresDatabase: SQLDatabase {
 
     /// Writes and changes nothing, to find out whether the server accepts writes.
     func tryWriting() async throws(ChatError) {
-        // On a full disk, the update still finds room in its page. A new table needs a page of its own.
+        // On a full disk, the update still finds room in its page. A new table needs another page.
         let needsSpace = isFull.exchange(false, ordering: .relaxed)
         do throws(ChatError) {
             try await write(isRepeatable: true) { [start] transaction in
