@@ -25,6 +25,8 @@ final class HTTP2Pushes<Client: HTTP2PushClient>: GatewayRequests {
     private var isRetired = false
     /// Whether the TLS handshake is complete.
     private var isSecure = false
+    /// Whether the peer has sent GOAWAY. A connection usually gets at most two, but a peer may send thousands.
+    private var hasGoneAway = false
     /// Push types for which a warning was logged.
     private var warnedTypes: Set<String> = []
     /// The maximum number of types that are warned about, because other programs can invent push types.
@@ -106,7 +108,10 @@ final class HTTP2Pushes<Client: HTTP2PushClient>: GatewayRequests {
         case .goAway(let last, let code, let debug):
             let name = HTTP2Code.name(code)
             let reason = client.goAwayReason(Array(debug.readableBytesView)) ?? name
-            logger.info("received GOAWAY", metadata: ["reason": "\(reason)", "code": "\(name)"])
+            logger.log(
+                level: hasGoneAway ? .debug : .info, "received GOAWAY",
+                metadata: ["reason": "\(reason)", "code": "\(name)"])
+            hasGoneAway = true
             state.received(goAwayAfter: last, reason: reason)
         case .settings(let settings):
             let limit = settings.maxStreams

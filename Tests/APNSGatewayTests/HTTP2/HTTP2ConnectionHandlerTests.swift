@@ -109,6 +109,21 @@ struct HTTP2ConnectionHandlerTests {
         #expect(log.lines.contains { $0.contains("connection failed") && $0.contains("error=\(text)") }, "\(log.lines)")
     }
 
+    @Test("A storm of GOAWAY is logged once")
+    func storm() throws {
+        let log = LogRecorder()
+        let (channel, handler) = try connection(logger: log.logger)
+        // While a push is in flight, the connection stays open.
+        try write(handler, 1...1)
+        for _ in 0..<100 {
+            try channel.writeInbound(
+                ServerFrames.frame(.goAway, on: 0, ServerFrames.bytes(1) + ServerFrames.bytes(0)))
+        }
+        #expect(channel.isActive)
+        #expect(log.lines.filter { $0.hasPrefix("info received GOAWAY") }.count == 1)
+        _ = try? channel.finish()
+    }
+
     @Test("5,000 pushes get one report each, as one range per read")
     func many() async throws {
         let (channel, handler) = try connection(streams: 1000)
