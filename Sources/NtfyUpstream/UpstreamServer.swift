@@ -53,8 +53,8 @@ enum UpstreamAnswer: Sendable, Hashable {
     init(status: UInt, retryAfter: String?, now: Timestamp = .now()) {
         switch status {
         case 200..<300: self = .accepted
-        // After 401 and 403, the operator may correct the token in time.
-        case 401, 403, 408, 421, 425, 429, 500...:
+        // After 401 and 403, the operator may correct the token in time. With a redirection, another server has responded.
+        case 300..<400, 401, 403, 408, 421, 425, 429, 500...:
             let end = retryAfter.flatMap { Timestamp(retryAfter: $0, now: now) }
             self = .unavailable(
                 "status \(status)", after: end.map { .milliseconds(max(0, $0.milliseconds - now.milliseconds)) })

@@ -42,9 +42,8 @@ struct UpstreamSenderTests {
     func answers() {
         #expect(UpstreamAnswer(status: 200, retryAfter: nil) == .accepted)
         #expect(UpstreamAnswer(status: 404, retryAfter: nil) == .refused("status 404"))
-        #expect(UpstreamAnswer(status: 302, retryAfter: nil) == .refused("status 302"))
         #expect(UpstreamAnswer(status: 503, retryAfter: "7") == .unavailable("status 503", after: .seconds(7)))
-        for status: UInt in [408, 421, 425] {
+        for status: UInt in [302, 308, 408, 421, 425] {
             #expect(UpstreamAnswer(status: status, retryAfter: nil) == .unavailable("status \(status)", after: nil))
         }
         #expect(
