@@ -75,10 +75,15 @@ package struct WebFile: Sendable {
         return Response(status: .ok, headers: headers, body: ResponseBody(byteBuffer: compressed ?? body))
     }
 
-    /// Returns a redirect in the form of a relative address: a proxy may serve this server below a path.
     private static func redirect(to path: String, from wrong: String) -> Response {
-        let address = root(from: wrong) + path.dropFirst()
-        return Response(status: .permanentRedirect, headers: [.location: address, .cacheControl: "no-cache"])
+        Response(
+            status: .permanentRedirect, headers: [.location: address(of: path, from: wrong), .cacheControl: "no-cache"])
+    }
+
+    /// Returns the relative address of a path of this server, for the `Location` of the response to a request. It is
+    /// relative because a proxy may serve this server below a path that programs on this machine do not use.
+    package static func address(of path: String, from requested: String) -> String {
+        root(from: requested) + path.dropFirst()
     }
 
     /// The maximum number of steps in ``root(from:)``. No page is as deep.

@@ -22,7 +22,7 @@ struct ActivitiesTests {
         let relay = Relay(ScriptedStore())
         let answer = try await Self.post(relay, Self.start)
         #expect(answer.status == .accepted)
-        #expect(answer.headers[.location] == "/v1/activities/1")
+        #expect(answer.headers[.location] == "../v1/activities/1")
         let request = try #require(relay.store.activities.requests.first)
         #expect(request.tag.text == "order-17" && request.app == .default && request.isAdministrator)
         #expect(request.audience == .room(SecretCode(stored: "kitchen")))

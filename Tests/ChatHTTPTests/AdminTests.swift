@@ -79,7 +79,7 @@ struct AdminTests {
         return try await relay.send(method, path, headers: headers, body: json.map { Array($0.utf8) })
     }
 
-    private static func scripted(_ register: DeviceRegistration = .created) -> Relay {
+    static func scripted(_ register: DeviceRegistration = .created) -> Relay {
         Relay(ScriptedStore(register: { register }, admin: Given.answers))
     }
 
@@ -255,7 +255,7 @@ struct AdminTests {
             headers: [.idempotencyKey: "k"], to: relay)
         #expect(answer.status == .accepted)
         #expect(answer.text == #"{"id":5,"devices":3}"#)
-        #expect(answer.headers[.location] == "/v1/notifications/5")
+        #expect(answer.headers[.location] == "../v1/notifications/5")
         #expect(
             try relay.store.calls == [
                 .send(

@@ -37,7 +37,7 @@ struct PostingTests {
             #"{"room":" kitchen ","text":" done ","title":"Backup","name":"srv","link":"https://example.org/x","priority":5,"sound":""}"#,
             type: "application/json; charset=utf-8", headers: [.idempotencyKey: "k1"])
         #expect(answer.status == .created && answer.text == #"{"id":7,"room":"kitchen"}"#)
-        #expect(answer.header("Location") == "/v1/messages/7")
+        #expect(answer.header("Location") == "../v1/messages/7")
         let extras = try MessageExtras(title: "Backup", link: "https://example.org/x", priority: 5, sound: "")
         #expect(
             try request

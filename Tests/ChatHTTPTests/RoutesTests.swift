@@ -59,6 +59,23 @@ struct RoutesTests {
         #expect(!test.isEmpty && test.allSatisfy { $0.method == .get && $0.access == .development })
     }
 
+    @Test(
+        "The address of a new record is correct at the relay's root and below a proxy's path",
+        arguments: ["http://127.0.0.1:44447", "https://example.org/chat"],
+        ["/v1/notifications", "/v1/notifications/", "//v1/notifications"])
+    func location(relay: String, path: String) async throws {
+        let answer = try await AdminTests.call(
+            .post, path, #"{"to":{"tokens":["\#(Sample.token)"]},"alert":"Hi"}"#, to: AdminTests.scripted())
+        let made = URL(string: try #require(answer.headers[.location]), relativeTo: URL(string: relay + path))
+        #expect(made?.absoluteString == relay + "/v1/notifications/5")
+        let document = try await AdminTests.call(.get, "/v1/openapi.json", to: Relay(ScriptedStore()))
+        let servers = try #require(try JSONValue(parsing: document.text).object?["servers"]?.array)
+        let addresses = servers.map {
+            URL(string: $0.object?["url"]?.text ?? "", relativeTo: URL(string: relay + "/v1/openapi.json"))
+        }
+        #expect(addresses.map(\.?.absoluteString) == [relay + "/"])
+    }
+
     @Test("The OpenAPI document has each path and method, and no others, and names the scope of each")
     func described() async throws {
         let answer = try await AdminTests.call(.get, "/v1/openapi.json", to: Relay(ScriptedStore()))

@@ -2,6 +2,7 @@ import ChatDomain
 import HTTPTypes
 import Hummingbird
 import Logging
+import WebAssets
 
 /// The calls about Live Activities: start, update, end, and lists. ``AdminGuard`` authenticates the caller.
 struct ActivitiesAPI: Sendable {
@@ -47,7 +48,10 @@ struct ActivitiesAPI: Sendable {
             ]))
         return Responses.json(
             activity.json, status: .accepted,
-            headers: [.location: "/v1/activities/\(activity.id)", .cacheControl: "no-store"])
+            headers: [
+                .location: WebFile.address(of: "/v1/activities/\(activity.id)", from: request.uri.path),
+                .cacheControl: "no-store",
+            ])
     }
 
     /// Returns the devices of a start. `nil` if the apps start the activity themselves, and with other events.

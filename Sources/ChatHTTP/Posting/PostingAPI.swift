@@ -2,6 +2,7 @@ import ChatDomain
 import HTTPTypes
 import Hummingbird
 import Logging
+import WebAssets
 
 /// The API with which programs post messages in a room: `POST /v1/messages`, and the calls of other servers' clients
 /// (``GotifyAPI``, ``NtfyAPI``). ``AdminGuard`` authenticates the caller.
@@ -37,7 +38,10 @@ struct PostingAPI: Sendable {
             request.headers.mediaType == "application/json"
             ? try await json(request) : try await plain(request)
         let (receipt, room) = try await post(draft, request, context)
-        var headers: HTTPFields = [.location: "/v1/messages/\(receipt.message)", .cacheControl: "no-store"]
+        var headers: HTTPFields = [
+            .location: WebFile.address(of: "/v1/messages/\(receipt.message)", from: request.uri.path),
+            .cacheControl: "no-store",
+        ]
         if receipt.isRepeat { headers[.idempotencyReplayed] = "true" }
         return Responses.json(
             ["id": .number(receipt.message), "room": .string(room.text)], status: .created, headers: headers)
