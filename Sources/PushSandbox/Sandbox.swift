@@ -111,8 +111,8 @@ package actor Sandbox: Service {
             _ router: sending Router<Context>, _ server: HTTPServerBuilder, port: Int, flag: String
         ) async throws -> HTTPListener where Context.Source == ApplicationRequestContextSource {
             let listener = try await HTTPListener.start(
-                router, server: server, host: configuration.host, port: port, flag: flag,
-                connectionLimit: configuration.connectionLimit, group: group, logger: logger)
+                router, server: server, port: port, flag: flag, configuration: configuration, group: group,
+                logger: logger)
             servers.append(listener)
             return listener
         }

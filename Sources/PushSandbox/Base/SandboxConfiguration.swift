@@ -106,8 +106,11 @@ package struct SandboxConfiguration: Sendable {
     package var inboxByteLimit = 64 << 20
     /// The folder of files for `xcrun simctl push`. `nil` to write none.
     package var simulatorFolder: String?
-    /// The maximum number of connections that each listener has open at the same time.
+    /// The maximum number of connections that each listener has open at the same time. Further ones over HTTP/1.1 wait
+    /// to be accepted.
     package var connectionLimit = 1000
+    /// The time limit for unfinished requests over HTTP/1.1 when the sandbox stops.
+    package var shutdownLimit = Duration.seconds(1)
     /// The time for which a binary connection is read, and its data discarded, after its error packet. Over HTTP/2, the
     /// time after GOAWAY in which promised streams may still arrive.
     package var linger = Duration.seconds(2)

@@ -10,17 +10,14 @@ struct HTTPListener: Sendable {
     /// The task that serves. It ends on ``stop()``, or because the server failed.
     private let serving: Task<Void, any Error>
     private let group: ServiceGroup
-    /// The time limit for unfinished requests when the server stops.
-    private static let shutdownLimit = Duration.seconds(1)
 
     /// Listens, and serves until ``stop()``.
-    /// - Parameters:
-    ///   - flag: The option that chooses the port.
-    ///   - connectionLimit: The maximum number of open connections. Further ones wait to be accepted.
+    /// - Parameter flag: The option that chooses the port.
     static func start<Context: RequestContext>(
-        _ router: sending Router<Context>, server: HTTPServerBuilder, host: String, port: Int,
-        flag: String, connectionLimit: Int, group: any EventLoopGroup, logger: Logger
+        _ router: sending Router<Context>, server: HTTPServerBuilder, port: Int, flag: String,
+        configuration: SandboxConfiguration, group: any EventLoopGroup, logger: Logger
     ) async throws -> HTTPListener where Context.Source == ApplicationRequestContextSource {
+        let host = configuration.host
         var quiet = logger
         // The sandbox logs its addresses itself.
         quiet.logLevel = max(logger.logLevel, .warning)
@@ -29,13 +26,14 @@ struct HTTPListener: Sendable {
             router: router, server: server,
             configuration: ApplicationConfiguration(
                 address: .hostname(host, port: port), serverName: "pushchat-sandbox",
-                availableConnectionsDelegate: MaximumAvailableConnections(connectionLimit, logger: quiet)),
+                availableConnectionsDelegate: MaximumAvailableConnections(
+                    configuration.connectionLimit, logger: quiet)),
             onServerRunning: { channel in bound.yield(channel.localAddress?.port ?? port) },
             eventLoopGroupProvider: .shared(group),
             logger: quiet)
         // Hummingbird listens and serves in one call. A separate task makes the port known before serving ends.
         var services = ServiceGroupConfiguration(services: [application], logger: quiet)
-        services.maximumGracefulShutdownDuration = Self.shutdownLimit
+        services.maximumGracefulShutdownDuration = configuration.shutdownLimit
         let stoppable = ServiceGroup(configuration: services)
         let serving = Task {
             do {
