@@ -421,6 +421,17 @@ struct DatabaseFileTests {
         try connection?.close()
     }
 
+    @Test("If a command cannot open the file because of a file beside it, the error does not blame the database")
+    func besides() throws {
+        do { _ = try fixture.open() }
+        for name in ["-wal", "-shm"] { unlink(fixture.path + name) }
+        // SQLite creates this file, so a folder of that name stops it as a missing right or a full disk does.
+        try FileManager.default.createDirectory(atPath: fixture.path + "-shm", withIntermediateDirectories: false)
+        let problem = "\(fixture.path) cannot be opened now: SQLite error 14"
+        #expect { _ = try QueueFile(path: fixture.path) } throws: { "\($0)".hasPrefix(problem) }
+        #expect { _ = try DatabaseFile(path: fixture.path).inspect() } throws: { "\($0)".hasPrefix(problem) }
+    }
+
     @Test("A file of ours is served even if its first transaction is only in the log")
     func oursInLog() throws {
         let store = try fixture.open()

@@ -115,6 +115,35 @@ extension Surroundings {
             try await eventually("it is ready again") { try await relay.admin("GET", "/readyz").0 == 200 }
         }
 
+        @Test(
+            "If the disk is full, the errors of commands say so, and nothing is damaged",
+            .enabled("this test may not mount a tmpfs (it needs root)") { await SmallDisk.isAllowed })
+        func commands() async throws {
+            let disk = try await SmallDisk()
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let relay = try await startRelay(sandbox, database: disk.file("pushchat.db").path)
+            let store = relay.store
+            let copy = folder.file("copy.db").path
+            #expect(try await store.pushchat("backup", copy).status == 0)
+            relay.process.kill(SIGTERM)
+            #expect(try await relay.process.ended() == 0)
+            // Without this file SQLite needs 32 KiB to open the database.
+            try? FileManager.default.removeItem(atPath: relay.database + "-shm")
+            try disk.fill()
+            for (arguments, problem) in [
+                (["backup", folder.file("other.db").path, "--database", relay.database], "cannot be opened now"),
+                (["backup", disk.file("other.db").path, "--database", copy], "cannot be copied to"),
+                (["check", "--database", relay.database], "cannot be opened now"),
+            ] {
+                let ran = try await ClientProgram.run([Running.executable.path] + arguments)
+                let text = (ran.text + ran.errors).split(separator: "\n").first { $0.contains(problem) }
+                #expect(ran.status == 1 && text?.hasSuffix(": the disk is full") == true, "\(ran.text) \(ran.errors)")
+            }
+            try disk.empty()
+            #expect(try await store.pushchat("backup", folder.file("after.db").path).status == 0)
+        }
+
         @Test("A database that is locked at the start delays the relay, which logs it")
         func lockedAtStart() async throws {
             let folder = try Folder()

@@ -122,7 +122,7 @@ extension DatabaseCopy {
             try target.close()
         } catch let error as DatabaseError {
             // The copy or the disk is at fault. The database itself is fine.
-            throw DatabaseFile.Unusable(description: "\(draft) cannot be written: \(error)")
+            throw DatabaseFile.Unusable(description: "\(draft) cannot be written: \(error.reason)")
         }
         try sync(draft)
         return carried
@@ -160,7 +160,7 @@ extension DatabaseCopy {
                 return try String.fetchAll(db, sql: "PRAGMA \(pragma)")
             }
         } catch let error as DatabaseError {
-            throw DatabaseFile.Unusable(description: "\(copy) cannot be read: \(error)")
+            throw DatabaseFile.Unusable(description: "\(copy) cannot be read: \(error.reason)")
         }
         guard problems == ["ok"] else {
             throw DatabaseFile.Unusable(description: "\(copy) is damaged: \(problems.joined(separator: "; "))")

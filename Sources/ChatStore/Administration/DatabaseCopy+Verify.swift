@@ -84,7 +84,7 @@ extension DatabaseCopy {
                 }
             }
         } catch let error as DatabaseError {
-            throw DatabaseFile.Unusable(description: "\(path) cannot be read: \(error)")
+            throw DatabaseFile.Unusable(description: "\(path) cannot be read: \(error.reason)")
         }
     }
 }

@@ -131,7 +131,7 @@ package struct SQLiteMigration: MigrationTarget {
             return try work()
         } catch let error as DatabaseError {
             let problem = error.isLockProblem ? "is in use by another program; close that first" : "cannot be used"
-            throw DatabaseFile.Unusable(description: "\(path) \(problem) (\(error))")
+            throw DatabaseFile.Unusable(description: "\(path) \(problem) (\(error.reason))")
         }
     }
 

@@ -66,7 +66,7 @@ package enum DatabaseCopy {
         do {
             try copy(source, reading, to: draft, progress)
         } catch let error as DatabaseError {
-            throw DatabaseFile.Unusable(description: "\(path) cannot be copied to \(file): \(error)")
+            throw DatabaseFile.Unusable(description: "\(path) cannot be copied to \(file): \(error.reason)")
         }
         try sync(draft)
         // A copy without a checksum would look like one of an earlier version, so the checksum comes first. The lock

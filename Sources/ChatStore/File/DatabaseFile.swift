@@ -133,8 +133,13 @@ package struct DatabaseFile: Sendable {
         do {
             return try connect()
         } catch let error as DatabaseError {
-            throw Unusable(description: "\(path) cannot be opened as a database: \(error)")
+            throw unopened(error)
         }
+    }
+
+    private func unopened(_ error: any Error) -> Unusable {
+        let problem = error.isDiskProblem ? "cannot be opened now" : "cannot be opened as a database"
+        return Unusable(description: "\(path) \(problem): \((error as? DatabaseError)?.reason ?? "\(error)")")
     }
 
     /// Opens a connection for a command.
@@ -304,7 +309,7 @@ extension DatabaseFile {
         } catch let error as Unusable {
             throw error
         } catch {
-            throw Unusable(description: "\(path) cannot be read as a database: \(error)")
+            throw unopened(error)
         }
     }
 

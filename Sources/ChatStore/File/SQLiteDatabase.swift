@@ -101,6 +101,14 @@ extension ChatError {
     }
 }
 
+extension DatabaseError {
+    /// The problem, for the operator. SQLite itself does not name a full disk if it has no room for the `-shm` file
+    /// ("disk I/O error") or for a copy ("not an error").
+    var reason: String {
+        resultCode == .SQLITE_FULL || extendedResultCode == .SQLITE_IOERR_SHMSIZE ? "the disk is full" : "\(self)"
+    }
+}
+
 extension Error {
     /// Whether another process kept the database locked for ``DatabaseFile/busyTimeout``.
     var isLockProblem: Bool {
