@@ -79,8 +79,7 @@ extension EndToEnd {
             "With --free-ports several pushchat dev run side by side, and commands call the one of their folder",
             .onlySQLite("pushchat dev has a file"))
         func freePorts() async throws {
-            func start() async throws -> (Folder, Running, address: String) {
-                let folder = try Folder()
+            func start(in folder: Folder) async throws -> (Folder, Running, address: String) {
                 let dev = try Running(["dev", "--free-ports"], in: folder, name: "dev")
                 let file = folder.file(".pushchat/address")
                 try await eventually("its address is written") {
@@ -89,11 +88,12 @@ extension EndToEnd {
                 }
                 return (folder, dev, try String(contentsOf: file, encoding: .utf8).trimmingCharacters(in: .newlines))
             }
-            func run(in folder: Folder, _ arguments: String...) async throws -> ClientProgram {
-                try await ClientProgram.run(
-                    ["env", "-C", folder.url.path, Running.executable.path] + arguments)
+            func run(in folder: Folder, _ arguments: String..., input: String = "") async throws -> ClientProgram {
+                let variables = ["-C", folder.url.path, "XDG_STATE_HOME=\(folder.file("state").path)"]
+                return try await ClientProgram.run(
+                    ["env"] + variables + [Running.executable.path] + arguments, input: Data(input.utf8))
             }
-            let (first, second) = (try await start(), try await start())
+            let (first, second) = (try await start(in: Folder()), try await start(in: Folder()))
             #expect(first.address != second.address)
             let posted = try await run(in: first.0, "post", "tea", "hello", "--name", "kettle")
             #expect(
@@ -103,9 +103,21 @@ extension EndToEnd {
             let sent = try await run(in: second.0, "send", "--all", "--alert", "x")
             #expect(sent.status == 0 && sent.errors.contains("using \(second.address), the relay"), "\(sent.errors)")
 
+            let ready = try await run(in: first.0, "check", "--ready")
+            #expect(ready.status == 0 && ready.text.contains("\(first.address) is ready"), "\(ready.text)")
+            let chat = try await run(in: first.0, "chat", "tea", "--name", "Ann", input: "one\n")
+            #expect(chat.status == 0, "\(chat.errors)")
+
             first.1.kill(SIGTERM)
             #expect(try await first.1.ended() == 0)
             #expect(!FileManager.default.fileExists(atPath: first.0.file(".pushchat/address").path))
+            // On its new port the relay still has the same members.
+            let again = try await start(in: first.0)
+            #expect(try await run(in: first.0, "chat", "tea", "--name", "Ann", input: "two\n").status == 0)
+            let members = try await run(in: first.0, "members", "tea")
+            #expect(members.status == 0 && members.text.matches(of: /\bAnn\b/).count == 1, "\(members.text)")
+            again.1.kill(SIGTERM)
+            #expect(try await again.1.ended() == 0)
             // A killed one leaves its file, which no longer counts.
             second.1.kill(SIGKILL)
             try await second.1.ended()

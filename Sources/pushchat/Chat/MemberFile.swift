@@ -5,7 +5,7 @@ import Foundation
 /// read the file can act as the member, so it has mode 0600 and is in the user's own folder.
 struct MemberFile {
     let folder: String
-    /// The relay's URL. Each relay gets a different udid.
+    /// The relay's URL, or the one that `pushchat dev` has by default. Each relay gets a different udid.
     let relay: String
     let code: SecretCode
     let name: Nickname

@@ -31,13 +31,7 @@ struct RelayAddress: ParsableArguments {
         let configuration = try configuration(flags)
         let token = token(configuration)
         if let relay { return try RelayClient(base: Self.base(relay), token: token, silence: silence) }
-        if !configuration.namesAddress, let address = DevFolder.address, address != configuration.localAddress {
-            Output.note("using \(address), the relay of pushchat dev")
-            return try RelayClient(base: address, token: token, silence: silence)
-        }
-        return try RelayClient(
-            base: configuration.localAddress, token: token, certificate: configuration.http.tls?.certificate,
-            silence: silence)
+        return try configuration.client(token: token, silence: silence)
     }
 
     private static func base(_ url: String) throws -> String {
@@ -81,6 +75,19 @@ extension Configuration {
     /// Whether a file, variable or flag may say where the relay listens.
     fileprivate var namesAddress: Bool {
         file != nil || ["http.host", "http.port"].contains { origins[SettingKey(name: $0)] != nil }
+    }
+
+    /// Creates a client for the relay that the configuration describes. If nothing says where that relay listens, the
+    /// relay of `pushchat dev` in the working directory comes first.
+    ///
+    /// - Parameter silence: The longest pause within a response, as in ``RelayClient``.
+    func client(token: String?, silence: TimeAmount? = nil) throws -> RelayClient {
+        if !namesAddress, let address = DevFolder.address, address != localAddress {
+            Output.note("using \(address), the relay of pushchat dev")
+            return try RelayClient(base: address, token: token, silence: silence)
+        }
+        return try RelayClient(
+            base: localAddress, token: token, certificate: http.tls?.certificate, silence: silence)
     }
 
     /// The URL at which this machine reaches the relay that the configuration describes.

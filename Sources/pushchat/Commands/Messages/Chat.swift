@@ -70,7 +70,9 @@ struct Chat: AsyncParsableCommand {
         let kept = environment[ConfigurationVariables.session].flatMap { $0.isEmpty ? nil : $0 }
         let session = session ?? kept
         let relay = try address.client(address.source.flags, silence: Self.silence) { _ in nil }
-        let member = try udid ?? Self.keptUDID(relay: relay.base, code, name, environment)
+        // Not the address of `pushchat dev`: its port may change at each start, and its members stay.
+        let known = try address.relay == nil ? address.configuration(address.source.flags).localAddress : relay.base
+        let member = try udid ?? Self.keptUDID(relay: known, code, name, environment)
         guard let url = URL(string: relay.base), let id = ChatMemberID(member.text) else {
             throw Failure("\(relay.base) is not a URL")
         }

@@ -33,13 +33,12 @@ struct Check: AsyncParsableCommand {
         if report.hasFailure { throw ExitCode(1) }
     }
 
-    /// Calls `/readyz` of the relay that the configuration describes, at its address on this machine.
+    /// Calls `/readyz` of the relay on this machine.
     private func checkReadiness() async throws {
         let configuration = try options.load()
         var report = CheckReport(sends: false)
         do {
-            let relay = try RelayClient(
-                base: configuration.localAddress, token: nil, certificate: configuration.http.tls?.certificate)
+            let relay = try configuration.client(token: nil)
             _ = try await relay.call(.GET, "/readyz", isRepeatable: false)
             report.add(.ok, "relay", "\(relay.base) is ready")
         } catch {
