@@ -122,7 +122,7 @@ let package = Package(
         .target(
             name: "GatewayPool",
             dependencies: ["ChatDomain", "HTTP2Wire"] + sockets
-                + products("AsyncHTTPClient", "Logging", "NIOHTTP1", "NIOTLS")),
+                + products("AsyncHTTPClient", "Logging", "NIOHTTP1", "NIOHTTP2", "NIOTLS")),
         // Connections to Apple: pooled, paced, always reading.
         .target(
             name: "APNSGateway",
@@ -230,7 +230,7 @@ let package = Package(
             dependencies: [
                 "APNSGateway", "GatewayPool", "PushSandbox", "PushWire", "ChatDispatch", "ChatDomain", "HTTP2Wire",
                 "TestSupport",
-            ] + sockets + products("Logging", "NIOEmbedded", "NIOHTTP2", "NIOTLS")),
+            ] + sockets + products("Logging", "NIOEmbedded", "NIOHTTP1", "NIOHTTP2", "NIOTLS")),
         .testTarget(
             name: "FCMGatewayTests",
             dependencies: ["FCMGateway", "GatewayPool", "PushWire", "ChatDomain", "TestSupport"]

@@ -78,7 +78,7 @@ final class UpstreamClient: Sendable {
             redirectConfiguration: .disallow, timeout: .init(connect: timeLimit, read: timeLimit))
         configuration.connectionPool.retryConnectionEstablishment = false
         configuration.tracing.tracer = nil
-        client = HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
+        client = HTTPClient.services(configuration)
     }
 
     func close() async { try? await client.shutdown() }

@@ -303,8 +303,7 @@ final class PushOrigin: Sendable {
         // A proxy from the environment would look up the name itself.
         configuration.proxy = nil
         if IPAddress(endpoint.host) == nil { configuration.dnsOverride = [endpoint.host: address.description] }
-        return OriginClient(
-            HTTPClient(eventLoopGroup: MultiThreadedEventLoopGroup.singleton, configuration: configuration))
+        return OriginClient(HTTPClient.services(configuration))
     }
 
     /// Returns one of the name's allowed addresses. Each call returns the next one, in the system's order.

@@ -56,4 +56,46 @@ struct UpstreamClientTests {
             return
         }
     }
+
+    @Test(
+        "A response with an impossible status is a failure, and does not end the process",
+        arguments: ["000 X", "099 X", "101 X", "101 X\r\nConnection: upgrade\r\nUpgrade: websocket"])
+    func impossible(status: String) async throws {
+        let service = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
+            .childChannelInitializer { channel in
+                channel.eventLoop.submit {
+                    try channel.pipeline.syncOperations.addHandler(
+                        FixedResponse("HTTP/1.1 \(status)\r\nContent-Length: 0\r\n\r\n"))
+                }
+            }
+            .bind(host: "127.0.0.1", port: 0).get()
+        let server = UpstreamServer(
+            url: "http://127.0.0.1:\(service.localAddress?.port ?? 0)", token: nil, baseURL: "https://chat.example.org",
+            userAgent: "pushchat/1")
+        let client = UpstreamClient(timeLimit: .seconds(20))
+        let answer = await client.send(Self.request, to: server)
+        await client.close()
+        try await service.close()
+        guard case .unavailable(let reason, _) = answer else {
+            Issue.record("\(answer)")
+            return
+        }
+        #expect(!reason.hasPrefix("status"))
+    }
+}
+
+/// Sends the same response to each read.
+private final class FixedResponse: ChannelInboundHandler {
+    typealias InboundIn = ByteBuffer
+    typealias OutboundOut = ByteBuffer
+
+    private let response: ByteBuffer
+
+    init(_ response: String) {
+        self.response = ByteBuffer(string: response)
+    }
+
+    func channelRead(context: ChannelHandlerContext, data: NIOAny) {
+        context.writeAndFlush(wrapOutboundOut(response), promise: nil)
+    }
 }

@@ -61,7 +61,7 @@ package final class BroadcastClient: BroadcastService {
         configuration.connectionPool.retryConnectionEstablishment = false
         configuration.tracing.tracer = nil
         configuration.proxy = nil
-        client = HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
+        client = HTTPClient.services(configuration)
     }
 
     package func close() async { try? await client.shutdown() }

@@ -138,7 +138,7 @@ package actor OAuthTokens {
             tlsConfiguration: tls, redirectConfiguration: .disallow,
             timeout: .init(connect: timeLimit, read: timeLimit))
         configuration.httpVersion = .http1Only
-        let client = HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
+        let client = HTTPClient.services(configuration)
         let result: Result<BoundedResponse, any Error>
         do {
             var request = HTTPClientRequest(url: account.tokenURL)

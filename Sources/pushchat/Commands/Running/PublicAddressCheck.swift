@@ -2,6 +2,7 @@ import APNSGateway
 import AsyncHTTPClient
 import ChatDomain
 import Foundation
+import GatewayPool
 import NIOCore
 import NIOHTTP1
 import NIOSSL
@@ -196,7 +197,7 @@ struct PublicAddressCheck {
         }
         settings.tlsConfiguration = tls
         change(&settings)
-        return HTTPClient(configuration: settings)
+        return HTTPClient.services(settings)
     }
 
     // MARK: - The server behind the address
