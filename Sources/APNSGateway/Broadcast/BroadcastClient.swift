@@ -67,13 +67,14 @@ package final class BroadcastClient: BroadcastService {
     package func close() async { try? await client.shutdown() }
 
     package func createChannel(of app: AppName) async -> BroadcastAnswer {
-        await send(.POST, \.channels, of: app) { request in
+        let answer = await send(.POST, \.channels, of: app) { request in
             request.headers.add(name: "content-type", value: "application/json")
             let body: JSONObject = [
                 BroadcastWire.policy: .number(0), BroadcastWire.pushType: .string(BroadcastWire.liveActivity),
             ]
             request.body = .bytes(ByteBuffer(string: JSONValue.object(body).description))
         }
+        return answer.ofCreation
     }
 
     package func broadcast(
@@ -124,6 +125,18 @@ package final class BroadcastClient: BroadcastService {
 }
 
 extension BroadcastAnswer {
+    /// The maximum length of a channel's id. Apple's have 24 characters. Each start of an activity contains it.
+    private static let longestChannelID = 256
+
+    /// The answer to a request for a channel. Refused if it has no id that later requests can carry.
+    var ofCreation: BroadcastAnswer {
+        guard case .accepted(let channel) = self else { return self }
+        guard let channel, (1...Self.longestChannelID).contains(channel.utf8.count),
+            channel.utf8.allSatisfy({ (0x21...0x7E).contains($0) })
+        else { return .refused("the response has no usable channel id") }
+        return self
+    }
+
     /// - Parameters:
     ///   - channel: The header with the id of a new channel.
     ///   - notBefore: The time in the header `Retry-After`.

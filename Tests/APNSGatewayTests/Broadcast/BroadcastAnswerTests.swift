@@ -28,4 +28,21 @@ struct BroadcastAnswerTests {
         #expect(
             BroadcastAnswer(ProviderRefusal(status: 201, body: []), channel: "aB+/=") == .accepted(channel: "aB+/="))
     }
+
+    @Test(
+        "A created channel without a usable id is refused, so that each device gets its own pushes",
+        arguments: [nil, "", "a b", "a\nb", "a\u{0}b", "é", String(repeating: "x", count: 257)] as [String?])
+    func unusable(channel: String?) {
+        let answer = BroadcastAnswer(ProviderRefusal(status: 201, body: []), channel: channel).ofCreation
+        guard case .refused = answer else {
+            Issue.record("\(answer)")
+            return
+        }
+    }
+
+    @Test("Only an accepted creation needs an id")
+    func usable() {
+        #expect(BroadcastAnswer.accepted(channel: "aB+/=").ofCreation == .accepted(channel: "aB+/="))
+        #expect(BroadcastAnswer.unavailable("Status503").ofCreation == .unavailable("Status503"))
+    }
 }
