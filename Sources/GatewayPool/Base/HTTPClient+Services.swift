@@ -10,12 +10,13 @@ extension HTTPClient {
     /// response ends, or when another response follows 101 over HTTP/2. A negative status over HTTP/2 ends it too.
     package static func services(_ configuration: Configuration) -> HTTPClient {
         var configuration = configuration
+        let initialize = configuration.http1_1ConnectionDebugInitializer
         configuration.http1_1ConnectionDebugInitializer = { channel in
             channel.eventLoop.submit {
                 let pipeline = channel.pipeline.syncOperations
                 let decoder = try pipeline.handler(type: ByteToMessageHandler<HTTPResponseDecoder>.self)
                 try pipeline.addHandler(HTTP1StatusGuard(), position: .after(decoder))
-            }
+            }.flatMap { initialize?(channel) ?? channel.eventLoop.makeSucceededVoidFuture() }
         }
         configuration.http2StreamChannelDebugInitializer = { channel in
             channel.eventLoop.submit {
