@@ -62,7 +62,7 @@ struct RoutesTests {
     @Test(
         "The address of a new record is correct at the relay's root and below a proxy's path",
         arguments: ["http://127.0.0.1:44447", "https://example.org/chat"],
-        ["/v1/notifications", "/v1/notifications/", "//v1/notifications"])
+        ["/v1/notifications", "/v1/notifications/"])
     func location(relay: String, path: String) async throws {
         let answer = try await AdminTests.call(
             .post, path, #"{"to":{"tokens":["\#(Sample.token)"]},"alert":"Hi"}"#, to: AdminTests.scripted())
