@@ -2,7 +2,6 @@ import ChatDomain
 import HTTPTypes
 import Hummingbird
 import Logging
-import WebAssets
 
 /// The calls about Live Activities: start, update, end, and lists. ``AdminGuard`` authenticates the caller.
 struct ActivitiesAPI: Sendable {
@@ -48,10 +47,7 @@ struct ActivitiesAPI: Sendable {
             ]))
         return Responses.json(
             activity.json, status: .accepted,
-            headers: [
-                .location: WebFile.address(of: "/v1/activities/\(activity.id)", from: request.uri.path),
-                .cacheControl: "no-store",
-            ])
+            headers: Responses.location("/v1/activities/\(activity.id)", for: request))
     }
 
     /// Returns the devices of a start. `nil` if the apps start the activity themselves, and with other events.

@@ -202,10 +202,7 @@ struct AdminAPI: Sendable {
                 try await stores.notifications.send(notification)
             }
         note(receipt, caller, context)
-        var headers: HTTPFields = [
-            .location: WebFile.address(of: "/v1/notifications/\(receipt.id)", from: request.uri.path),
-            .cacheControl: "no-store",
-        ]
+        var headers = Responses.location("/v1/notifications/\(receipt.id)", for: request)
         if receipt.isRepeat { headers[.idempotencyReplayed] = "true" }
         return Responses.json(summary(of: receipt, for: notification), status: .accepted, headers: headers)
     }

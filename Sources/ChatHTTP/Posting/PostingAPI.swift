@@ -2,7 +2,6 @@ import ChatDomain
 import HTTPTypes
 import Hummingbird
 import Logging
-import WebAssets
 
 /// The API with which programs post messages in a room: `POST /v1/messages`, and the calls of other servers' clients
 /// (``GotifyAPI``, ``NtfyAPI``). ``AdminGuard`` authenticates the caller.
@@ -38,10 +37,7 @@ struct PostingAPI: Sendable {
             request.headers.mediaType == "application/json"
             ? try await json(request) : try await plain(request)
         let (receipt, room) = try await post(draft, request, context)
-        var headers: HTTPFields = [
-            .location: WebFile.address(of: "/v1/messages/\(receipt.message)", from: request.uri.path),
-            .cacheControl: "no-store",
-        ]
+        var headers = Responses.location("/v1/messages/\(receipt.message)", for: request)
         if receipt.isRepeat { headers[.idempotencyReplayed] = "true" }
         return Responses.json(
             ["id": .number(receipt.message), "room": .string(room.text)], status: .created, headers: headers)

@@ -2,6 +2,7 @@ import ChatDomain
 import HTTPTypes
 import Hummingbird
 import NIOCore
+import WebAssets
 
 /// Builds the server's responses, with the headers that each kind needs.
 enum Responses {
@@ -12,6 +13,13 @@ enum Responses {
     /// Allows only our own stylesheet, icon and forms that post to this server. Forbids framing.
     private static let contentSecurityPolicy =
         "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+    /// Headers for the response to a request that has made a record, with the record's address.
+    static func location(_ path: String, for request: Request) -> HTTPFields {
+        var headers = noStore
+        headers[.location] = WebFile.address(of: path, from: request.uri.path)
+        return headers
+    }
 
     private static let okText = ByteBuffer(string: "OK\n")
     private static let okTextHeaders: HTTPFields = [
