@@ -132,7 +132,7 @@ extension BroadcastAnswer {
     var ofCreation: BroadcastAnswer {
         guard case .accepted(let channel) = self else { return self }
         guard let channel, (1...Self.longestChannelID).contains(channel.utf8.count),
-            channel.utf8.allSatisfy({ (0x21...0x7E).contains($0) })
+            channel.isVisibleASCII
         else { return .refused("the response has no usable channel id") }
         return self
     }

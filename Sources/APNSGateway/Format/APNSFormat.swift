@@ -147,7 +147,7 @@ package struct APNSFormat: PushFormat {
         }
         let type = try pushType(content.pushType, of: document)
         if let id = content.collapseID {
-            guard id.utf8.count <= ProviderHeader.longestCollapseID, id.utf8.allSatisfy({ (0x21...0x7E).contains($0) })
+            guard id.utf8.count <= ProviderHeader.longestCollapseID, id.isVisibleASCII
             else {
                 throw .invalid(
                     "collapse_id",

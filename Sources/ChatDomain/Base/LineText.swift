@@ -17,6 +17,9 @@ extension String {
         String(String.UnicodeScalarView(unicodeScalars.map { $0.isUnsafeInLine ? " " : $0 }))
     }
 
+    /// Whether all characters are ASCII that prints and is not blank.
+    package var isVisibleASCII: Bool { utf8.allSatisfy { (0x21...0x7E).contains($0) } }
+
     /// Returns the printable ASCII characters among the first `limit` Unicode scalars. For explanations of push
     /// services.
     package func printableASCII(limit: Int) -> String {

@@ -31,7 +31,7 @@ package struct ActivityTag: Sendable, Hashable, CustomStringConvertible {
     package init(parsing text: String, field: String = "tag") throws(ChatError) {
         let text = FieldText.trimmed(text)
         guard (1...ActivityLimits.tag).contains(text.utf8.count),
-            text.utf8.allSatisfy({ (0x21...0x7E).contains($0) })
+            text.isVisibleASCII
         else {
             throw .invalid(
                 field, "must be 1 to \(ActivityLimits.tag) printable ASCII characters without blanks")

@@ -284,7 +284,7 @@ package struct NotificationContent: Sendable, Hashable {
 
     /// Whether the text may be a link as far as its characters show.
     static func isLinkText(_ text: String) -> Bool {
-        text.utf8.count <= longestLink && text.utf8.allSatisfy { (0x21...0x7E).contains($0) }
+        text.utf8.count <= longestLink && text.isVisibleASCII
     }
 
     /// Whether a browser can open the text as a page.

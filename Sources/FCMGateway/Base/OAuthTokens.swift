@@ -19,7 +19,7 @@ package struct OAuthToken: Sendable, Hashable {
     /// Reads the response of the token endpoint. `nil` if it contains no usable token.
     init?(response: [UInt8], now: Timestamp) {
         guard let object = (try? JSONValue(parsing: response))?.object, let text = object["access_token"]?.text,
-            (1...4096).contains(text.utf8.count), text.utf8.allSatisfy({ (0x21...0x7E).contains($0) })
+            (1...4096).contains(text.utf8.count), text.isVisibleASCII
         else { return nil }
         let seconds = min(max(object["expires_in"]?.integer ?? 3599, 1), 86_400)
         self.text = text

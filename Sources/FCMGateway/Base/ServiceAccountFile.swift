@@ -51,7 +51,7 @@ package struct ServiceAccountFile: Sendable {
             throw CredentialsError("\(file): project_id is not the id of a Google project")
         }
         guard let url = URL(string: tokenURL), url.scheme == "https", url.host != nil,
-            tokenURL.utf8.allSatisfy({ (0x21...0x7E).contains($0) })
+            tokenURL.isVisibleASCII
         else { throw CredentialsError("\(file): token_uri must be an address with https://") }
         let pem = PEM(keyText)
         guard pem.privateKey?.isEncrypted != true else {

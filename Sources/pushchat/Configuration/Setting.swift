@@ -385,7 +385,7 @@ extension SettingKind where Value == String {
 
     /// Returns the address of a server without slashes at its end. `nil` if the text is not such an address.
     private static func serverAddress(_ text: String) -> String? {
-        guard text.utf8.count <= 255, text.utf8.allSatisfy({ (0x21...0x7E).contains($0) }),
+        guard text.utf8.count <= 255, text.isVisibleASCII,
             let url = URL(string: text), let host = url.host(), !host.isEmpty, url.user() == nil,
             url.password() == nil, url.query() == nil, url.fragment() == nil,
             ["https", "http"].contains(url.scheme)
