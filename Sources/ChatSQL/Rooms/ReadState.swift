@@ -161,8 +161,8 @@ package enum ReadState {
         return try transaction.rows(sql, lists + rest)
     }
 
-    /// The texts that stand for the message, its writer and its room in a statement, and what the statement selects
-    /// from before its subquery.
+    /// The parts of a statement that depend on the dialect: the expressions for a message, its writer and its room, and
+    /// where these come from.
     private static func asked(
         _ dialect: SQLDialect
     ) -> (message: String, writer: String, room: String, from: String, join: String, order: String) {

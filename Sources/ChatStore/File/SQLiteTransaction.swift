@@ -36,6 +36,7 @@ package final class SQLiteTransaction: SQLTransaction {
     let db: Database
     package var announcement = Announcement()
 
+    /// - Note: Only ``SQLiteDatabase/write(as:_:committed:)`` reports ``announcement`` to the listeners.
     package init(_ db: Database) {
         self.db = db
     }

@@ -17,11 +17,12 @@ package struct SQLiteRoomStore: RoomStore {
             let time = database.now()
             let now = time.sqlText
             let client = kept(request.client)
-            if let token = request.token { try SQLiteTransaction(db).mergeForms(of: token, app: request.app) }
+            let transaction = SQLiteTransaction(db)
+            if let token = request.token { try transaction.mergeForms(of: token, app: request.app) }
             try SQLBans.requireAdmitted(
-                request.member, request.token, from: client.address, to: request.code, now: time, SQLiteTransaction(db))
+                request.member, request.token, from: client.address, to: request.code, now: time, transaction)
             let isEmpty = try Self.requireSpace(in: request.code, for: request.member, db)
-            try RoomRow.make([request.code.text], now: time, SQLiteTransaction(db))
+            try RoomRow.make([request.code.text], now: time, transaction)
             let token = try Self.register(
                 request.token, of: request.member, app: request.app, code: request.code, user: request.user,
                 says: settings().keepsUsage ? client : nil, now: time, db)
@@ -38,7 +39,7 @@ package struct SQLiteRoomStore: RoomStore {
                 ])
             guard rows == 0 else { return ([], false) }
             let earlier = try remove(request.member, now: time, db)
-            let read = try SQLiteTransaction(db).row(
+            let read = try transaction.row(
                 ReadState.earlierSQL, [.text(request.member.text), .text(request.code.text)])
             try db.run(
                 """

@@ -7,7 +7,7 @@ extension HTTPClient {
     /// Creates a client for requests to services. The relay creates no client in another way.
     ///
     /// AsyncHTTPClient 1.37 skips a status below 100 as if it were provisional. It then ends the process when the
-    /// response ends, or when another response follows 101 over HTTP/2. A negative status over HTTP/2 ends it too.
+    /// response ends, or when another response follows 101 over HTTP/2. So does a negative status over HTTP/2.
     package static func services(_ configuration: Configuration) -> HTTPClient {
         var configuration = configuration
         let initialize = configuration.http1_1ConnectionDebugInitializer
