@@ -65,13 +65,15 @@ package struct SQLiteStores: Sendable {
         pollRequests = SQLPollRequestStore(database: database)
         unifiedPush = SQLUnifiedPushStore(database: database)
         activities = SQLActivityStore(database: database)
-        moderation = SQLModeration(database: database, outcomes: outcomes)
+        moderation = SQLModeration(
+            database: database, outcomes: outcomes,
+            recordActivity: { [feed] () throws(ChatError) in try await feed.recordActivity() })
         metrics = SQLiteMetrics(database: database, memory: memory, outcomeCounter: outcomes, settings: settings)
         upkeep = SQLiteUpkeep(
             database: database, queue: queue, repair: repair,
             adoption: SQLAppAdoption(database: database, settings: settings, logger: logger), metrics: metrics,
             feed: feed,
-            activity: activity, tokens: tokens, clients: clients, pollRequests: pollRequests,
+            tokens: tokens, clients: clients, pollRequests: pollRequests,
             unifiedPush: unifiedPush, activities: activities, jobs: jobs,
             probe: .writing(database.writer),
             retention: SQLiteRetention(database: database))

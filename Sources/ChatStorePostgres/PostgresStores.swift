@@ -52,7 +52,9 @@ package struct PostgresStores: Sendable {
         pollRequests = SQLPollRequestStore(database: database)
         unifiedPush = SQLUnifiedPushStore(database: database)
         activities = SQLActivityStore(database: database)
-        moderation = SQLModeration(database: database, outcomes: outcomes)
+        moderation = SQLModeration(
+            database: database, outcomes: outcomes,
+            recordActivity: { [activity] () throws(ChatError) in _ = try await activity.flush() })
         metrics = PostgresMetrics(database: database, outcomeCounter: outcomes, settings: settings)
         upkeep = PostgresUpkeep(
             database: database, queue: QueueUpkeep(database: database, queue: queue, settings: settings),

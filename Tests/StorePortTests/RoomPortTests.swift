@@ -1449,6 +1449,25 @@ struct RoomPortTests {
         }
     }
 
+    @Test("A ban of an address covers the address of a post that was just accepted", arguments: StoreKind.allCases)
+    func addressOfPost(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (rooms, moderation) = (store.stores.rooms, store.stores.moderation)
+        for number in 1...3 {
+            try await rooms.join(StoreFixture.join(number))
+            var post = try StoreFixture.post(number, "hi")
+            post.client.address = "198.51.100.\(number)"
+            _ = try await rooms.post(post)
+        }
+        _ = try await moderation.ban(
+            BanRequest(.address(BannedAddress(parsing: "198.51.100.1", proxies: []), room: nil)), by: Self.moderator)
+        #expect(try await names(in: store) == ["name2", "name3"])
+        let ban = try await moderation.ban(
+            BanRequest(.member(id(2, in: store), everywhere: false), includesAddress: true), by: Self.moderator)
+        #expect(ban.address == "198.51.100.2")
+        #expect(try await names(in: store) == ["name3"])
+    }
+
     @Test("A member that joins from an address during its ban is out after it", arguments: StoreKind.allCases)
     func addressMeanwhile(kind: StoreKind) async throws {
         let store = try await kind.make()

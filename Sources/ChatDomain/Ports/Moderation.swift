@@ -50,6 +50,11 @@ package struct BanRequest: Sendable, Hashable {
         self.reason = reason
     }
 
+    /// Whether the ban covers an address.
+    package var concernsAddress: Bool {
+        if case .address = subject { true } else { includesAddress }
+    }
+
     /// Returns the address that a ban of a member includes. `nil` if the ban does not include the address.
     ///
     /// - Parameter text: The address of the member's last request.

@@ -34,6 +34,8 @@ package final class PendingMemberUpdates: Sendable {
         var notes: [MemberID: Note] = [:]
         /// Updates that are being recorded.
         var inProgress: [MemberID: Note] = [:]
+        /// Flushes that have not ended.
+        var flushes = 0
     }
 
     private let most: Int
@@ -84,11 +86,18 @@ package final class PendingMemberUpdates: Sendable {
         step: Int, write: @Sendable ([(member: MemberID, note: Note)]) async throws(ChatError) -> Set<SecretCode>
     ) async throws(ChatError) -> Set<SecretCode> {
         let all = state.withLock { state in
-            state.inProgress = state.notes
+            let all = state.notes
+            for (member, note) in all { state.inProgress[member, default: Note()].add(note) }
             state.notes = [:]
-            return state.inProgress.map { (member: $0.key, note: $0.value) }
+            state.flushes += 1
+            return all.map { (member: $0.key, note: $0.value) }
         }
-        defer { state.withLock { $0.inProgress = [:] } }
+        defer {
+            state.withLock { state in
+                state.flushes -= 1
+                if state.flushes == 0 { state.inProgress = [:] }
+            }
+        }
         var rooms: Set<SecretCode> = []
         for start in stride(from: 0, to: all.count, by: step) {
             do throws(ChatError) {

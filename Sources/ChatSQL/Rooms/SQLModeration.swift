@@ -7,10 +7,17 @@ package struct SQLModeration<Database: SQLDatabase>: Moderation {
 
     private let database: Database
     private let outcomes: OutcomeCounter
+    private let recordActivity: @Sendable () async throws(ChatError) -> Void
 
-    package init(database: Database, outcomes: OutcomeCounter) {
+    /// - Parameter recordActivity: Records what this relay has not recorded yet about members, such as the addresses of
+    ///   their last posts.
+    package init(
+        database: Database, outcomes: OutcomeCounter,
+        recordActivity: @escaping @Sendable () async throws(ChatError) -> Void
+    ) {
         self.database = database
         self.outcomes = outcomes
+        self.recordActivity = recordActivity
     }
 
     // MARK: - Removing
@@ -57,7 +64,8 @@ package struct SQLModeration<Database: SQLDatabase>: Moderation {
 
     /// Closing the largest room takes about a second, in one transaction, so that a closed room never has members.
     package func ban(_ request: BanRequest, by moderator: Moderator) async throws(ChatError) -> Ban {
-        try await database.write(as: .answerOnce) { try insert(request, by: moderator, $0) }
+        if request.concernsAddress { try await recordActivity() }
+        return try await database.write(as: .answerOnce) { try insert(request, by: moderator, $0) }
     }
 
     private func insert(
@@ -150,7 +158,9 @@ package struct SQLModeration<Database: SQLDatabase>: Moderation {
     package func recode(
         _ room: SecretCode, to code: SecretCode, by moderator: Moderator
     ) async throws(ChatError) -> RecodedRoom {
-        try await database.write(as: .upkeepOnce) { try move(room, to: code, by: moderator, $0) }
+        // Members whose address is banned leave.
+        try await recordActivity()
+        return try await database.write(as: .upkeepOnce) { try move(room, to: code, by: moderator, $0) }
     }
 
     private func move(

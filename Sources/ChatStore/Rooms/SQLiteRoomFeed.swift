@@ -72,6 +72,12 @@ package final class SQLiteRoomFeed: RoomFeed {
 
     package func takeRoomChanges() -> RoomChanges { changes.take() }
 
+    /// Records the activity of members, and adds the rooms in which members have fetched messages.
+    func recordActivity() async throws(ChatError) {
+        let rooms = try await activity.flush()
+        if !rooms.isEmpty { note { $0.reads.formUnion(rooms) } }
+    }
+
     /// Adds a new message. Must be called in the order of the commits, on the writer's thread.
     func note(_ message: MessageID, in room: SecretCode) { changes.note(message, in: room) }
 

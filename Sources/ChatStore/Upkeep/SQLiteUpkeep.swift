@@ -27,7 +27,6 @@ package struct SQLiteUpkeep: StoreUpkeep {
     let adoption: SQLAppAdoption<SQLiteDatabase>
     let metrics: SQLiteMetrics
     let feed: SQLiteRoomFeed
-    let activity: MemberActivity
     let tokens: SQLTokenStore<SQLiteDatabase>
     let clients: SQLClientStore<SQLiteDatabase>
     let pollRequests: SQLPollRequestStore<SQLiteDatabase>
@@ -61,8 +60,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
         repeat {
             try? await Task.sleep(for: Self.recordInterval)
             do throws(ChatError) {
-                let rooms = try await activity.flush()
-                if !rooms.isEmpty { feed.note { $0.reads.formUnion(rooms) } }
+                try await feed.recordActivity()
                 try await tokens.flush()
                 try await clients.flush()
             } catch {
