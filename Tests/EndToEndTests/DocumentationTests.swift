@@ -73,15 +73,6 @@ extension Clients {
             #expect(Page(text: text).anchors == expected)
         }
 
-        @Test(
-            "No line of text is longer than the limit", .onlySQLite("no relay takes part"), arguments: Page.all)
-        func width(_ path: String) throws {
-            let page = try Page(path)
-            for line in page.prose where line.count > 120 {
-                Issue.record("\(path): \(line)")
-            }
-        }
-
         @Test("The tour works as printed", .onlySQLite(devReason))
         func tour() async throws {
             let page = try Page("README.md")
@@ -373,9 +364,6 @@ struct Page {
         }
         return anchors
     }
-
-    /// Lines outside fenced blocks and tables.
-    var prose: [Substring] { unfenced.filter { !$0.hasPrefix("|") } }
 
     private var unfenced: [Substring] {
         var isFenced = false
