@@ -97,7 +97,7 @@ struct OAuthTokensTests {
 
     @Test(
         "A token is renewed early, but a short-lived one is used for half of its life",
-        arguments: [("3599", 3374), ("100", 50), ("-5", 0), ("9999999999", 86_175)])
+        arguments: [("3599", 3374), ("100", 50), ("0", 30), ("-5", 30), ("9999999999", 86_175)])
     func early(_ lifetime: String, _ seconds: Int64) throws {
         let response = #"{"access_token":"a","expires_in":\#(lifetime)}"#
         let token = try #require(OAuthToken(response: Array(response.utf8), now: Self.now))

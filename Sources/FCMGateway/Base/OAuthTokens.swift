@@ -9,6 +9,9 @@ import NIOSSL
 package struct OAuthToken: Sendable, Hashable {
     /// The time before a token's end from which it is not used for new connections. Google's own library uses this time.
     private static let margin = Duration.seconds(225)
+    /// The range of a token's lifetime in seconds. A connection cannot be opened and used within a shorter life. If the
+    /// token really ends before, FCM rejects it and the relay requests another.
+    private static let lifetimes: ClosedRange<Int64> = 60...86_400
 
     let text: String
     /// The time until which connections use the token.
@@ -21,9 +24,10 @@ package struct OAuthToken: Sendable, Hashable {
         guard let object = (try? JSONValue(parsing: response))?.object, let text = object["access_token"]?.text,
             (1...4096).contains(text.utf8.count), text.isVisibleASCII
         else { return nil }
-        let seconds = min(max(object["expires_in"]?.integer ?? 3599, 1), 86_400)
+        let seconds = object["expires_in"]?.integer ?? 3599
+        let lifetime = Duration.seconds(min(max(seconds, Self.lifetimes.lowerBound), Self.lifetimes.upperBound))
         self.text = text
-        usableUntil = now + max(.seconds(seconds) - Self.margin, .seconds(seconds) / 2)
+        usableUntil = now + max(lifetime - Self.margin, lifetime / 2)
     }
 }
 
