@@ -195,7 +195,7 @@ package enum ReadState {
             SELECT \(asked.message), n.nickname FROM \(asked.from) (
                 SELECT nickname, member_id FROM (\(readersSQL(dialect))) u WHERE has_fetched
                 ORDER BY member_id LIMIT $5) n
-            \(asked.order)
+            \(asked.order.isEmpty ? "" : asked.order + ", n.member_id")
             """
     }
 
