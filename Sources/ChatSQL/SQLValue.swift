@@ -9,10 +9,9 @@ package enum SQLValue: Sendable, Hashable {
     case bool(Bool)
     /// Read it with `at($1)`, which makes it a time of the database.
     case time(Timestamp)
-    /// Lists. ``SQLDialect/each(_:_:)`` reads them in both databases.
+    /// Lists. ``SQLDialect/each(_:_:)`` and ``SQLDialect/table(_:_:from:)`` read them in both databases.
     case ints([Int64])
     case texts([String])
-    /// Lists for `unnest`, which only PostgreSQL has.
     case optionalInts([Int64?])
     case optionalTexts([String?])
 

@@ -25,7 +25,7 @@ package struct SQLiteStores: Sendable {
     package let upkeep: SQLiteUpkeep
     package let imports: SQLiteImport
     let repair: QueueRepair
-    let activity: MemberActivity
+    let activity: MemberActivity<SQLiteDatabase>
     let jobs: BackgroundJobs
 
     /// Opens or creates the file.
@@ -65,15 +65,12 @@ package struct SQLiteStores: Sendable {
         pollRequests = SQLPollRequestStore(database: database)
         unifiedPush = SQLUnifiedPushStore(database: database)
         activities = SQLActivityStore(database: database)
-        moderation = SQLModeration(
-            database: database, outcomes: outcomes,
-            recordActivity: { [feed] () throws(ChatError) in try await feed.recordActivity() })
+        moderation = SQLModeration(database: database, outcomes: outcomes, activity: activity)
         metrics = SQLiteMetrics(database: database, memory: memory, outcomeCounter: outcomes, settings: settings)
         upkeep = SQLiteUpkeep(
             database: database, queue: queue, repair: repair,
             adoption: SQLAppAdoption(database: database, settings: settings, logger: logger), metrics: metrics,
-            feed: feed,
-            tokens: tokens, clients: clients, pollRequests: pollRequests,
+            feed: feed, activity: activity, tokens: tokens, clients: clients, pollRequests: pollRequests,
             unifiedPush: unifiedPush, activities: activities, jobs: jobs,
             probe: .writing(database.writer),
             retention: SQLiteRetention(database: database))

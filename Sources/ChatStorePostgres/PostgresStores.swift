@@ -24,7 +24,7 @@ package struct PostgresStores: Sendable {
     package let metrics: PostgresMetrics
     package let upkeep: PostgresUpkeep
     package let imports: PostgresImport
-    let activity: MemberActivity
+    let activity: MemberActivity<PostgresDatabase>
     let jobs: BackgroundJobs
 
     /// Connects, and creates or upgrades the tables. Blocks until that is done.
@@ -52,9 +52,7 @@ package struct PostgresStores: Sendable {
         pollRequests = SQLPollRequestStore(database: database)
         unifiedPush = SQLUnifiedPushStore(database: database)
         activities = SQLActivityStore(database: database)
-        moderation = SQLModeration(
-            database: database, outcomes: outcomes,
-            recordActivity: { [activity] () throws(ChatError) in _ = try await activity.flush() })
+        moderation = SQLModeration(database: database, outcomes: outcomes, activity: activity)
         metrics = PostgresMetrics(database: database, outcomeCounter: outcomes, settings: settings)
         upkeep = PostgresUpkeep(
             database: database, queue: QueueUpkeep(database: database, queue: queue, settings: settings),

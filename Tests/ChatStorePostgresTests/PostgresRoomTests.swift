@@ -434,7 +434,11 @@ struct PostgresRoomTests {
             (ChatPushes.countingSQL, 10, ["active_users_room", "devices_device_token_app_key", "messages_pkey"]),
             (MessageFanout.claimSQL, 2, ["messages_fanout"]),
             (MessageFanout.partsSQL, 5, ["messages_", "active_users_room"]),
-            (MemberActivity.sql, 6, ["active_users_udid_key", "active_users_pkey"]),
+            (ActivityStep.knownSQL(.postgres), 1, ["active_users_udid_key"]),
+            (ActivityStep.updateSQL(.postgres), 6, ["active_users_pkey"]),
+            (DeviceUsage.seenSQL(.postgres), 2, ["devices_device_token_app_key"]),
+            (DeviceUsage.updateSQL(.postgres), 5, ["devices_pkey"]),
+            (DeviceUsage.DayCounts.knownSQL(.postgres), 4, ["device_days_pkey"]),
             (ReadState.earlierSQL, 2, ["past_members_udid"]),
             (
                 ReadState.reachSQL(.postgres), 4,

@@ -99,7 +99,8 @@ struct PlanTests {
                     "past_members_room (secret_code=? AND fetched_to>?)",
                 ]
             ),
-            (DeviceUsage.addSQL, ["PRIMARY KEY (day=? AND app=? AND kind=? AND value=?)"]),
+            (DeviceUsage.updateSQL(.sqlite), ["SEARCH d USING INTEGER PRIMARY KEY (rowid=?)"]),
+            (ActivityStep.updateSQL(.sqlite), ["SEARCH u USING INTEGER PRIMARY KEY (rowid=?)"]),
             (Device.cancelSQL(.sqlite), ["push_queue_device (device=?)"]),
         ]
 
@@ -114,6 +115,18 @@ struct PlanTests {
     func plans(index: Int) throws {
         let (sql, words) = Self.statements[index]
         try Self.check(sql, words)
+    }
+
+    @Test("Recording what devices and members do sorts only the given ones")
+    func activity() throws {
+        for (sql, word) in [
+            (DeviceUsage.seenSQL(.sqlite), "(device_token=? AND app=?)"),
+            (DeviceUsage.DayCounts.knownSQL(.sqlite), "PRIMARY KEY (day=? AND app=? AND kind=? AND value=?)"),
+            (DeviceUsage.DayCounts.writeSQL(.sqlite), "PRIMARY KEY (day=? AND app=? AND kind=? AND value=?)"),
+            (ActivityStep.knownSQL(.sqlite), "(udid=?)"),
+        ] {
+            try Self.check(sql, [word], maySort: true)
+        }
     }
 
     @Test("Retention walks by id and needs no other lookup")

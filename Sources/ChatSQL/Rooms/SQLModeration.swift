@@ -7,17 +7,13 @@ package struct SQLModeration<Database: SQLDatabase>: Moderation {
 
     private let database: Database
     private let outcomes: OutcomeCounter
-    private let recordActivity: @Sendable () async throws(ChatError) -> Void
+    /// Has what this relay has not recorded yet about members, such as the addresses of their last posts.
+    private let activity: MemberActivity<Database>
 
-    /// - Parameter recordActivity: Records what this relay has not recorded yet about members, such as the addresses of
-    ///   their last posts.
-    package init(
-        database: Database, outcomes: OutcomeCounter,
-        recordActivity: @escaping @Sendable () async throws(ChatError) -> Void
-    ) {
+    package init(database: Database, outcomes: OutcomeCounter, activity: MemberActivity<Database>) {
         self.database = database
         self.outcomes = outcomes
-        self.recordActivity = recordActivity
+        self.activity = activity
     }
 
     // MARK: - Removing
@@ -64,7 +60,7 @@ package struct SQLModeration<Database: SQLDatabase>: Moderation {
 
     /// Closing the largest room takes about a second, in one transaction, so that a closed room never has members.
     package func ban(_ request: BanRequest, by moderator: Moderator) async throws(ChatError) -> Ban {
-        if request.concernsAddress { try await recordActivity() }
+        if request.concernsAddress { try await activity.flush() }
         return try await database.write(as: .answerOnce) { try insert(request, by: moderator, $0) }
     }
 
@@ -159,7 +155,7 @@ package struct SQLModeration<Database: SQLDatabase>: Moderation {
         _ room: SecretCode, to code: SecretCode, by moderator: Moderator
     ) async throws(ChatError) -> RecodedRoom {
         // Members whose address is banned leave.
-        try await recordActivity()
+        try await activity.flush()
         return try await database.write(as: .upkeepOnce) { try move(room, to: code, by: moderator, $0) }
     }
 

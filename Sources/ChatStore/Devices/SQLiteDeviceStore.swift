@@ -25,27 +25,13 @@ package struct SQLiteDeviceStore: SQLDeviceStore {
             let hasNewForm = try transaction.mergeForms(of: request.token, app: app)
             let known = try transaction.knownDevices([name])[name]
             if let known, !hasNewForm, known.isUnchanged(by: edit, at: now) { return .unchanged }
-            try Self.setRegistered(
-                token, app: app, now: database.now(), says: settings().keepsUsage ? edit.client : nil, db)
+            let device = SeenDevice(token: token, app: app.text, client: edit.client, time: database.now())
+            try DeviceUsage.setRegistered([device], keepsUsage: settings().keepsUsage, transaction)
             if let device = try known ?? transaction.knownDevices([name])[name] {
                 try transaction.apply(edit, to: device)
             }
             return known == nil ? .created : .refreshed
         }
-    }
-
-    /// Creates the device's row or updates its registration time. Clears earlier reports of the push service.
-    /// - Parameter client: The details that the app has sent. `nil` if they are not to be stored.
-    static func setRegistered(
-        _ token: String, app: AppName, now: Timestamp, says client: ClientInfo?, _ db: Database
-    ) throws {
-        try db.run(
-            """
-            INSERT INTO devices (app, device_token, time_created, time_registered) VALUES (?, ?, ?, ?)
-            ON CONFLICT (device_token, app) DO UPDATE SET time_registered = excluded.time_registered,
-                time_deactivated = NULL, deactivated_reason = NULL, refusals = 0
-            """, [app.text, token, now.sqlText, now.sqlText])
-        if let client { try DeviceUsage.saw(token, app: app.text, client, now: now, db) }
     }
 
     /// Finds chat pushes through the room of the device's current member. Those of a room that it has left are not

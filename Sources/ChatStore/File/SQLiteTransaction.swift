@@ -92,7 +92,10 @@ extension SQLValue {
         case .time(let time): time.milliseconds.databaseValue
         case .ints(let numbers): JSONValue.array(numbers.map(JSONValue.number)).description.databaseValue
         case .texts(let texts): JSONValue.texts(texts).description.databaseValue
-        case .optionalInts, .optionalTexts: preconditionFailure("unnest is PostgreSQL's")
+        case .optionalInts(let numbers):
+            JSONValue.array(numbers.map { $0.map(JSONValue.number) ?? .null }).description.databaseValue
+        case .optionalTexts(let texts):
+            JSONValue.array(texts.map { $0.map(JSONValue.string) ?? .null }).description.databaseValue
         }
     }
 }

@@ -6,11 +6,11 @@ import GRDB
 /// here. That costs nothing while there is no listener.
 package final class SQLiteRoomFeed: RoomFeed {
     private let database: SQLiteDatabase
-    private let activity: MemberActivity
+    private let activity: MemberActivity<SQLiteDatabase>
     private let changes: PendingRoomChanges
 
     /// - Parameter last: The last message in the file.
-    init(database: SQLiteDatabase, activity: MemberActivity, last: MessageID) {
+    init(database: SQLiteDatabase, activity: MemberActivity<SQLiteDatabase>, last: MessageID) {
         self.database = database
         self.activity = activity
         changes = PendingRoomChanges(last: last)
@@ -71,12 +71,6 @@ package final class SQLiteRoomFeed: RoomFeed {
     package func roomChanges() -> AsyncStream<Void> { changes.listen().signals }
 
     package func takeRoomChanges() -> RoomChanges { changes.take() }
-
-    /// Records the activity of members, and adds the rooms in which members have fetched messages.
-    func recordActivity() async throws(ChatError) {
-        let rooms = try await activity.flush()
-        if !rooms.isEmpty { note { $0.reads.formUnion(rooms) } }
-    }
 
     /// Adds a new message. Must be called in the order of the commits, on the writer's thread.
     func note(_ message: MessageID, in room: SecretCode) { changes.note(message, in: room) }

@@ -7,7 +7,7 @@ package struct SQLiteRoomStore: RoomStore {
     let database: SQLiteDatabase
     let queue: SQLitePushQueue
     let feed: SQLiteRoomFeed
-    let activity: MemberActivity
+    let activity: MemberActivity<SQLiteDatabase>
     let jobs: BackgroundJobs
     let settings: @Sendable () -> StoreSettings
 
@@ -244,7 +244,8 @@ package struct SQLiteRoomStore: RoomStore {
             UPDATE active_users SET device_token = '0'
             WHERE device_token = ? AND app = ? AND device_token <> '0' AND udid <> ? AND (? IS NULL OR secret_code = ?)
             """, [text, app.text, member.text, app == .web ? code.text : nil, code.text])
-        try SQLiteDeviceStore.setRegistered(text, app: app, now: now, says: client, db)
+        let device = SeenDevice(token: text, app: app.text, client: client ?? ClientInfo(), time: now)
+        try DeviceUsage.setRegistered([device], keepsUsage: client != nil, SQLiteTransaction(db))
         if let user {
             try db.run(
                 """

@@ -27,6 +27,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
     let adoption: SQLAppAdoption<SQLiteDatabase>
     let metrics: SQLiteMetrics
     let feed: SQLiteRoomFeed
+    let activity: MemberActivity<SQLiteDatabase>
     let tokens: SQLTokenStore<SQLiteDatabase>
     let clients: SQLClientStore<SQLiteDatabase>
     let pollRequests: SQLPollRequestStore<SQLiteDatabase>
@@ -60,7 +61,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
         repeat {
             try? await Task.sleep(for: Self.recordInterval)
             do throws(ChatError) {
-                try await feed.recordActivity()
+                try await activity.flush()
                 try await tokens.flush()
                 try await clients.flush()
             } catch {

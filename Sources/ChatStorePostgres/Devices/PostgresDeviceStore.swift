@@ -32,38 +32,6 @@ package struct PostgresDeviceStore: SQLDeviceStore {
         return try await registrations(registration)
     }
 
-    /// Creates the devices' rows or updates their registration times. Clears earlier reports of the push service. Call
-    /// it near the end of a transaction, as ``DeviceUsage/saw(_:_:)``.
-    /// - Parameter keepsUsage: Whether to store the details that the apps have sent.
-    static func setRegistered(
-        _ devices: [SeenDevice], keepsUsage: Bool, _ transaction: PostgresTransaction
-    ) throws {
-        let devices = SeenDevice.distinct(devices)
-        guard !devices.isEmpty else { return }
-        let rows = try transaction.rows(
-            """
-            INSERT INTO devices AS d (app, device_token, time_created, time_registered)
-            SELECT w.app, w.token, at(w.time), at(w.time)
-            FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS w (app, token, time, number)
-            ORDER BY w.number
-            ON CONFLICT (device_token, app) DO UPDATE SET time_registered = excluded.time_registered,
-                time_deactivated = NULL, deactivated_reason = NULL, refusals = 0
-            RETURNING \(DeviceUsage.columns)
-            """,
-            [
-                .texts(devices.map(\.app)), .texts(devices.map(\.token)), .ints(devices.map(\.time.milliseconds)),
-            ])
-        if keepsUsage { try DeviceUsage.saw(devices, rows, transaction) }
-    }
-
-    /// - Parameter client: The details that the app has sent. `nil` if they are not to be stored.
-    static func setRegistered(
-        _ token: String, app: AppName, now: Timestamp, says client: ClientInfo?, _ transaction: PostgresTransaction
-    ) throws {
-        let device = SeenDevice(token: token, app: app.text, client: client ?? ClientInfo(), time: now)
-        try setRegistered([device], keepsUsage: client != nil, transaction)
-    }
-
     /// Finds chat pushes through the room of the device's current member. Those of a room that it has left are not
     /// listed. A page examines ``messageWindow`` messages of the room.
     package func deliveries(
@@ -185,7 +153,7 @@ private struct Registration: Sendable {
             let devices = changing.filter { $0.keepsUsage == keepsUsage }.map {
                 SeenDevice(token: $0.name.token, app: $0.name.app, client: $0.edit.client, time: $0.now)
             }
-            try PostgresDeviceStore.setRegistered(devices, keepsUsage: keepsUsage, transaction)
+            try DeviceUsage.setRegistered(devices, keepsUsage: keepsUsage, transaction)
         }
         let hasText = DeviceEdit()
         let new = changing.filter { request in

@@ -5,12 +5,12 @@ import Synchronization
 /// The events in rooms: messages from the database, and for one listener the changes by any relay.
 package final class PostgresRoomFeed: RoomFeed {
     private let database: PostgresDatabase
-    private let activity: MemberActivity
+    private let activity: MemberActivity<PostgresDatabase>
     private let changes = PendingRoomChanges()
     /// Messages that were announced as deleted, while the database could not be read to check them.
     private let unchecked = Mutex<[SecretCode: [MessageID]]>([:])
 
-    init(database: PostgresDatabase, activity: MemberActivity) {
+    init(database: PostgresDatabase, activity: MemberActivity<PostgresDatabase>) {
         self.database = database
         self.activity = activity
     }

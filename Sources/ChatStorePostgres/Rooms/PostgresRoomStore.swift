@@ -4,12 +4,13 @@ import ChatSQL
 /// The store of members, rooms and messages: the tables `active_users` and `messages`.
 package struct PostgresRoomStore: RoomStore {
     private let database: PostgresDatabase
-    private let activity: MemberActivity
+    private let activity: MemberActivity<PostgresDatabase>
     private let settings: @Sendable () -> StoreSettings
     private let posts: GroupCommit<PostRequest, PostReceipt>
 
     init(
-        database: PostgresDatabase, activity: MemberActivity, settings: @escaping @Sendable () -> StoreSettings
+        database: PostgresDatabase, activity: MemberActivity<PostgresDatabase>,
+        settings: @escaping @Sendable () -> StoreSettings
     ) {
         self.database = database
         self.activity = activity
@@ -202,7 +203,7 @@ package struct PostgresRoomStore: RoomStore {
     ) throws {
         guard let token = token?.description else { return }
         let device = SeenDevice(token: token, app: app.text, client: client.withoutAddress, time: now)
-        try PostgresDeviceStore.setRegistered([device], keepsUsage: settings().keepsUsage, transaction)
+        try DeviceUsage.setRegistered([device], keepsUsage: settings().keepsUsage, transaction)
         guard let user else { return }
         transaction.pipeline(
             """

@@ -13,7 +13,7 @@ package struct PostgresUpkeep: StoreUpkeep {
     let database: PostgresDatabase
     let queue: QueueUpkeep
     let adoption: SQLAppAdoption<PostgresDatabase>
-    let activity: MemberActivity
+    let activity: MemberActivity<PostgresDatabase>
     let tokens: SQLTokenStore<PostgresDatabase>
     let clients: SQLClientStore<PostgresDatabase>
     let pollRequests: SQLPollRequestStore<PostgresDatabase>
@@ -26,7 +26,7 @@ package struct PostgresUpkeep: StoreUpkeep {
 
     init(
         database: PostgresDatabase, queue: QueueUpkeep, adoption: SQLAppAdoption<PostgresDatabase>,
-        activity: MemberActivity,
+        activity: MemberActivity<PostgresDatabase>,
         tokens: SQLTokenStore<PostgresDatabase>, clients: SQLClientStore<PostgresDatabase>,
         pollRequests: SQLPollRequestStore<PostgresDatabase>, unifiedPush: SQLUnifiedPushStore<PostgresDatabase>,
         activities: SQLActivityStore<PostgresDatabase>,
