@@ -98,8 +98,6 @@ let package = Package(
             exclude: ["Admin/openapi.json", "Web"]),
         // The rules: valid input, recipients, pushes and their outcomes. Declares the ports to all other targets.
         .target(name: "ChatDomain"),
-        // Finds the user of a session from a bearer token that the operator's own system issued.
-        .target(name: "ChatSession", dependencies: ["ChatDomain"] + products("JWTKit")),
         // The statements that both databases share, and the stores that consist of them.
         .target(name: "ChatSQL", dependencies: ["ChatDomain"] + products("Crypto", "Logging")),
         // Stores members, devices, messages and the durable push queue in SQLite, in one transaction.
@@ -142,11 +140,6 @@ let package = Package(
             name: "WebPushGateway",
             dependencies: ["ChatDomain", "GatewayPool", "HTTP2Wire", "PushWire"] + sockets
                 + products("AsyncHTTPClient", "Crypto", "Logging", "NIOHTTP1", "NIOTLS")),
-        // Tells an upstream server of ntfy, which wakes ntfy's app on iPhones, about new messages.
-        .target(
-            name: "NtfyUpstream",
-            dependencies: ["ChatDomain", "GatewayPool"]
-                + products("AsyncHTTPClient", "Crypto", "Logging", "NIOCore", "NIOHTTP1", "ServiceLifecycle")),
         // Simulates Apple's and browsers' push services: listeners, responses, faults, inbox. Must not know the relay.
         .target(
             name: "PushSandbox",
@@ -170,15 +163,11 @@ let package = Package(
         .target(name: "PushChatKit", dependencies: ["PushChatCore"]),
         // Completes the notifications of chat messages, in the notification service extension of an app.
         .target(name: "PushChatNotificationService", dependencies: ["PushChatCore"]),
-        // Reads the rows of an import: MySQL dumps of the tutorial's server, and tables of devices.
-        .target(name: "ChatImport", dependencies: ["ChatDomain"] + products("Crypto")),
         // The HTTP client of the executable: calls of the admin API, and the transport of PushChatCore.
         .target(
             name: "PushChatClient",
             dependencies: ["ChatDomain", "PushChatCore"]
                 + products("AsyncHTTPClient", "NIOCore", "NIOFoundationCompat", "NIOHTTP1", "NIOSSL")),
-        // Writes the log, one line per record.
-        .target(name: "ChatLog", dependencies: ["ChatDomain"] + products("Logging")),
         // The files that the executable contains: pages, the API description, the schemas.
         .target(name: "EmbeddedFiles"),
         // The commit of a build. In C, because Swift cannot take values from the command line.
@@ -189,12 +178,12 @@ let package = Package(
         .executableTarget(
             name: "pushchat",
             dependencies: [
-                "ChatHTTP", "ChatDomain", "ChatSession", "ChatStore", "ChatStorePostgres", "ChatDispatch",
-                "APNSGateway", "ChatImport", "ChatLog", "FCMGateway", "GatewayPool", "NtfyUpstream", "PushChatClient",
-                "PushChatCore", "PushSandbox", "PushWire", "WebPushGateway", "BuildInfo",
+                "ChatHTTP", "ChatDomain", "ChatStore", "ChatStorePostgres", "ChatDispatch", "APNSGateway", "FCMGateway",
+                "GatewayPool", "PushChatClient", "PushChatCore", "PushSandbox", "PushWire", "WebPushGateway",
+                "BuildInfo",
             ]
                 + products(
-                    "ArgumentParser", "AsyncHTTPClient", "Crypto", "Logging", "NIOCore", "NIOHTTP1", "NIOSSL",
+                    "ArgumentParser", "AsyncHTTPClient", "Crypto", "JWTKit", "Logging", "NIOCore", "NIOHTTP1", "NIOSSL",
                     "ServiceLifecycle", "UnixSignals", "Yams"),
             linkerSettings: release),
 
@@ -205,7 +194,6 @@ let package = Package(
                     "Crypto", "HTTPTypes", "Hummingbird", "HummingbirdTesting", "Logging", "NIOCore", "NIOEmbedded",
                     "NIOHTTP1", "NIOHTTPTypes", "NIOHTTPTypesHTTP1", "NIOPosix", "NIOSSL", "ServiceLifecycle", "X509")),
         .testTarget(name: "ChatDomainTests", dependencies: ["ChatDomain"]),
-        .testTarget(name: "ChatSessionTests", dependencies: ["ChatSession", "ChatDomain"] + products("JWTKit")),
         // Tests that run over every store, mostly through the ports alone.
         .testTarget(
             name: "StorePortTests",
@@ -243,22 +231,17 @@ let package = Package(
                     "Crypto", "Hummingbird", "HummingbirdTLS", "Logging", "NIOTLS", "ServiceLifecycle", "SwiftASN1",
                     "X509")),
         .testTarget(
-            name: "NtfyUpstreamTests",
-            dependencies: ["NtfyUpstream", "ChatDomain", "TestSupport"]
-                + products("AsyncHTTPClient", "Logging", "NIOCore", "NIOPosix")),
-        .testTarget(
             name: "PushSandboxTests",
             dependencies: ["PushSandbox", "PushWire", "TestSupport"] + sockets
                 + products("Crypto", "HummingbirdTesting", "NIOHTTP1", "NIOHTTP2", "NIOWebSocket")),
-        .testTarget(name: "ChatImportTests", dependencies: ["ChatImport", "ChatDomain", "ChatStore"]),
-        .testTarget(name: "ChatLogTests", dependencies: ["ChatLog", "ChatDomain"] + products("Logging")),
         .testTarget(name: "PushChatCoreTests", dependencies: ["PushChatCore", "PushChatNotificationService"]),
         .testTarget(
             name: "pushchatTests",
             dependencies: [
-                "pushchat", "PushChatClient", "PushChatCore", "APNSGateway", "ChatDomain", "ChatHTTP", "TestSupport",
+                "pushchat", "PushChatClient", "PushChatCore", "APNSGateway", "ChatDomain", "ChatHTTP", "ChatStore",
+                "TestSupport",
             ]
-                + products("ArgumentParser", "Logging")),
+                + products("ArgumentParser", "AsyncHTTPClient", "JWTKit", "Logging", "NIOCore", "NIOPosix")),
         // The clocks, logs and folders that tests of several targets use.
         .target(
             name: "TestSupport", dependencies: ["ChatDomain"] + products("Logging"), path: "Tests/TestSupport"),
@@ -289,8 +272,7 @@ for target in package.targets where !["BuildInfo", "CLinux", "CPostgreSQL", "Emb
 // `make fuzz` builds only these tests. The parsers' targets report to libFuzzer which code an input reaches.
 if let fuzzer = Context.environment["FUZZ_RUNTIME"] {
     let parsers: Set = [
-        "APNSGateway", "ChatDomain", "ChatHTTP", "ChatImport", "ChatSession", "HTTP2Wire", "PushChatCore", "PushWire",
-        "WebPushGateway", "pushchat",
+        "APNSGateway", "ChatDomain", "ChatHTTP", "HTTP2Wire", "PushChatCore", "PushWire", "WebPushGateway", "pushchat",
     ]
     let runtime: [LinkerSetting] = [.unsafeFlags([fuzzer, "-lstdc++"])]
     package.targets.removeAll { $0.isTest }

@@ -10,7 +10,6 @@ struct ImportTests {
         "PushWire": [],
         "WebAssets": ["EmbeddedFiles"],
         "ChatHTTP": ["ChatDomain", "WebAssets"],
-        "ChatSession": ["ChatDomain"],
         "ChatSQL": ["ChatDomain"],
         "ChatStore": ["CLinux", "ChatDomain", "ChatSQL", "EmbeddedFiles"],
         "ChatStorePostgres": ["ChatDomain", "ChatSQL", "EmbeddedFiles", "CPostgreSQL"],
@@ -20,10 +19,7 @@ struct ImportTests {
         "APNSGateway": ["ChatDomain", "GatewayPool", "HTTP2Wire", "PushWire"],
         "FCMGateway": ["ChatDomain", "GatewayPool", "PushWire"],
         "WebPushGateway": ["ChatDomain", "GatewayPool", "HTTP2Wire", "PushWire"],
-        "NtfyUpstream": ["ChatDomain", "GatewayPool"],
         "PushSandbox": ["PushWire", "WebAssets"],
-        "ChatImport": ["ChatDomain"],
-        "ChatLog": ["ChatDomain"],
         "PushChatClient": ["ChatDomain", "PushChatCore"],
         "PushChatCore": [],
         "PushChatKit": ["PushChatCore"],
@@ -33,14 +29,13 @@ struct ImportTests {
         "CLinux": [],
         "CPostgreSQL": [],
         "pushchat": [
-            "BuildInfo", "ChatDomain", "ChatHTTP", "ChatSession", "ChatStore", "ChatStorePostgres", "ChatDispatch",
-            "APNSGateway", "ChatImport", "ChatLog", "FCMGateway", "GatewayPool", "NtfyUpstream", "PushChatClient",
-            "PushChatCore", "PushSandbox", "PushWire", "WebPushGateway",
+            "BuildInfo", "ChatDomain", "ChatHTTP", "ChatStore", "ChatStorePostgres", "ChatDispatch", "APNSGateway",
+            "FCMGateway", "GatewayPool", "PushChatClient", "PushChatCore", "PushSandbox", "PushWire", "WebPushGateway",
         ],
     ]
     /// Packages that only the named targets may import.
     private static let confined: [String: Set<String>] = [
-        "GRDB": ["ChatStore"], "JWTKit": ["ChatSession"], "Yams": ["pushchat"], "ArgumentParser": ["pushchat"],
+        "GRDB": ["ChatStore"], "JWTKit": ["pushchat"], "Yams": ["pushchat"], "ArgumentParser": ["pushchat"],
         "Hummingbird": ["ChatHTTP", "PushSandbox", "WebAssets"],
         "NIOSSL": [
             "APNSGateway", "FCMGateway", "GatewayPool", "PushSandbox", "ChatHTTP", "WebPushGateway", "PushChatClient",

@@ -8,8 +8,6 @@ import NIOCore
 
 @testable import APNSGateway
 @testable import ChatHTTP
-@testable import ChatImport
-@testable import ChatSession
 @testable import HTTP2Wire
 @testable import PushChatCore
 @testable import PushWire

@@ -1,6 +1,5 @@
 import ChatDomain
 import ChatHTTP
-import ChatLog
 import FCMGateway
 import Logging
 

@@ -1,5 +1,4 @@
 import ChatDomain
-import ChatLog
 import Yams
 
 /// The YAML file as layers: the settings at the top, and those in the blocks `development` and `production`.

@@ -1,5 +1,4 @@
 import ChatDomain
-import ChatLog
 import Foundation
 
 /// The sources of a configuration. Each overrides those before it: the file, its block for the environment, the

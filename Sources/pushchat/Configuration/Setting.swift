@@ -1,7 +1,6 @@
 import APNSGateway
 import ChatDomain
 import ChatHTTP
-import ChatLog
 import Foundation
 import PushWire
 import WebPushGateway

@@ -2,7 +2,6 @@ import APNSGateway
 import ArgumentParser
 import ChatDispatch
 import ChatDomain
-import ChatLog
 import Foundation
 import Logging
 import ServiceLifecycle

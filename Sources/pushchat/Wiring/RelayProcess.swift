@@ -2,13 +2,10 @@ import APNSGateway
 import ChatDispatch
 import ChatDomain
 import ChatHTTP
-import ChatLog
-import ChatSession
 import ChatStore
 import Foundation
 import Logging
 import NIOCore
-import NtfyUpstream
 import PushWire
 import ServiceLifecycle
 import UnixSignals

@@ -1,7 +1,5 @@
 import APNSGateway
 import ChatHTTP
-import ChatLog
-import ChatSession
 import Foundation
 import Logging
 import ServiceLifecycle

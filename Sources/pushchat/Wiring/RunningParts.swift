@@ -1,7 +1,6 @@
 import ChatDispatch
 import ChatDomain
 import ChatHTTP
-import ChatLog
 
 /// The parts that run beside the HTTP server, as the server sees them.
 struct RunningParts: RelayState {

@@ -1,5 +1,3 @@
-import ChatSession
-
 extension TokenVerifier {
     /// Returns the verifier that a configuration requires. `nil` if clients may register without a session.
     ///

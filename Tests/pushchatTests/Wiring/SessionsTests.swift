@@ -1,4 +1,3 @@
-import ChatSession
 import Testing
 
 @testable import pushchat

@@ -1,6 +1,5 @@
 import ArgumentParser
 import ChatDomain
-import ChatImport
 import Foundation
 
 /// The options of all imports. An import reads the file twice: it checks the whole file before it writes, so that a

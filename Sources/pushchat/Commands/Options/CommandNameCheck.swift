@@ -1,5 +1,4 @@
 import ArgumentParser
-import ChatLog
 
 /// Checks that the words at the beginning of a command line name a command.
 ///

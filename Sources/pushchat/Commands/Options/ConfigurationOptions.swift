@@ -1,6 +1,5 @@
 public import ArgumentParser
 import ChatDomain
-import ChatLog
 import ChatStore
 import Foundation
 public import Logging

@@ -2,7 +2,6 @@ import APNSGateway
 import ArgumentParser
 import ChatDomain
 import ChatHTTP
-import ChatSession
 import Foundation
 import PushChatClient
 import PushWire

@@ -1,6 +1,5 @@
 import ArgumentParser
 import ChatDomain
-import ChatLog
 import Foundation
 import Logging
 import PushSandbox

@@ -1,5 +1,4 @@
 import ArgumentParser
-import ChatLog
 import Logging
 
 /// `pushchat serve`

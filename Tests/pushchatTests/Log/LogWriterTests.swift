@@ -3,7 +3,7 @@ import Foundation
 import Logging
 import Testing
 
-@testable import ChatLog
+@testable import pushchat
 
 /// A log that writes into a pipe. Both are closed with this object.
 final class LogPipe {

@@ -2,7 +2,7 @@ import ChatDomain
 import ChatStore
 import Testing
 
-@testable import ChatImport
+@testable import pushchat
 
 @Suite("Rows of imports")
 struct ImportRowsTests {

@@ -1,6 +1,6 @@
 import Testing
 
-@testable import ChatLog
+@testable import pushchat
 
 @Suite struct LogBacklogTests {
     /// Returns the numbers of lines, and for gaps the negated counts of lost lines.

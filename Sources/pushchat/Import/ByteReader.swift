@@ -1,7 +1,7 @@
-package import Foundation
+import Foundation
 
 /// Reads a file as bytes, with one piece in memory, and counts lines.
-package struct ByteReader {
+struct ByteReader {
     private static let pieceSize = 1 << 16
 
     private let more: () throws -> [UInt8]
@@ -11,11 +11,11 @@ package struct ByteReader {
 
     /// Creates a reader.
     /// - Parameter more: Returns the next bytes. Returns no bytes at the end.
-    package init(_ more: @escaping () throws -> [UInt8]) {
+    init(_ more: @escaping () throws -> [UInt8]) {
         self.more = more
     }
 
-    package init(_ file: FileHandle) {
+    init(_ file: FileHandle) {
         self.init { Array(try file.read(upToCount: Self.pieceSize) ?? Data()) }
     }
 
@@ -53,9 +53,9 @@ package struct ByteReader {
 }
 
 /// The reason why a file cannot be read any further.
-package struct UnreadableFile: Error, Equatable, CustomStringConvertible {
+struct UnreadableFile: Error, Equatable, CustomStringConvertible {
     let line: Int
     let text: String
 
-    package var description: String { "line \(line): \(text)" }
+    var description: String { "line \(line): \(text)" }
 }

@@ -3,7 +3,7 @@ import Foundation
 import Logging
 import Testing
 
-@testable import ChatLog
+@testable import pushchat
 
 @Suite struct LogRecordTests {
     /// 2026-11-20T23:55:00.123Z

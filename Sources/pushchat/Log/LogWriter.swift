@@ -15,8 +15,8 @@ import Synchronization
 /// - When ``flush(within:)`` returns `true`, all lines logged before the call are written. `exit`, and therefore the
 ///   end of `main`, also flushes standard error. A fatal signal, a Swift trap or `_exit` loses lines below `error` from
 ///   the last milliseconds (``collectTime``).
-package final class LogWriter: Sendable {
-    package static let standardError: LogWriter = {
+final class LogWriter: Sendable {
+    static let standardError: LogWriter = {
         atexit { _ = LogWriter.standardError.flush() }
         return LogWriter(STDERR_FILENO)
     }()

@@ -1,7 +1,7 @@
 import ChatDomain
 
 /// Makes text from outside safe for one line of a log or a terminal.
-package enum LogText {
+enum LogText {
     /// The form of a text in a line.
     enum Form {
         /// Escapes characters as `\n`, `\t`, `\r`, `\u{1b}`: control characters and line separators, which could forge
@@ -18,13 +18,13 @@ package enum LogText {
     private static let ellipsis = "…"
 
     /// Returns the escaped text. If it is longer than `limit` bytes, it is cut and ends with `…`.
-    package static func cut(_ text: String, limit: Int) -> String {
+    static func cut(_ text: String, limit: Int) -> String {
         string(text, as: .plain, limit: limit)
     }
 
     /// Returns the escaped text in quotation marks. It is cut as in ``cut(_:limit:)``, and the quotation marks do not
     /// count against the limit.
-    package static func quoted(_ text: String, limit: Int) -> String {
+    static func quoted(_ text: String, limit: Int) -> String {
         string(text, as: .quoted, limit: limit)
     }
 

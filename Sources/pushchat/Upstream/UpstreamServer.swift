@@ -7,7 +7,7 @@ import NIOCore
 import NIOHTTP1
 
 /// The server that tells ntfy's app on iPhones to poll a topic, and the address of the relay that the app knows.
-package struct UpstreamServer: Sendable, Hashable {
+struct UpstreamServer: Sendable, Hashable {
     /// The server's address, without a slash at the end.
     let url: String
     /// The access token. `nil` for none.
@@ -16,13 +16,6 @@ package struct UpstreamServer: Sendable, Hashable {
     let baseURL: String
     /// The program and its version.
     let userAgent: String
-
-    package init(url: String, token: String?, baseURL: String, userAgent: String) {
-        self.url = url
-        self.token = token
-        self.baseURL = baseURL
-        self.userAgent = userAgent
-    }
 
     /// The topic at the upstream server that stands for a room. The app subscribes to it without the
     /// user's help. It contains only a hash of the alias, which cannot be guessed.

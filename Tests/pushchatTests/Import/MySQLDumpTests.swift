@@ -1,7 +1,7 @@
 import ChatDomain
 import Testing
 
-@testable import ChatImport
+@testable import pushchat
 
 extension ByteReader {
     /// Reads the text in pieces of a size, so that each position is a border between two pieces once.

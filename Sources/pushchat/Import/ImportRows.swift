@@ -1,9 +1,9 @@
-package import ChatDomain
+import ChatDomain
 import Crypto
 import Foundation
 
 /// The content of one row of a file.
-package enum ImportRow: Equatable {
+enum ImportRow: Equatable {
     case member(JoinRequest)
     case push(WaitingPush)
     case device(DeviceRecord)
@@ -13,15 +13,15 @@ package enum ImportRow: Equatable {
 }
 
 /// A row that cannot be imported: its line and the rule that it breaks.
-package struct WrongRow: Equatable, CustomStringConvertible {
+struct WrongRow: Equatable, CustomStringConvertible {
     let line: Int
     let text: String
 
-    package var description: String { "line \(line): \(text)" }
+    var description: String { "line \(line): \(text)" }
 }
 
 /// The rows of a file, one after the other.
-package protocol ImportRows {
+protocol ImportRows {
     /// The next row. `nil` at the end.
     ///
     /// - Throws: ``UnreadableFile``.
@@ -29,7 +29,7 @@ package protocol ImportRows {
 }
 
 /// The tables of the PushChat tutorial's server (`api.sql`, `push.sql`), in a dump of its database.
-package struct TutorialDump: ImportRows {
+struct TutorialDump: ImportRows {
     private static let tables = [
         "active_users": ["udid", "device_token", "nickname", "secret_code", "ip_address"],
         "push_queue": ["message_id", "device_token", "payload", "time_queued", "time_sent"],
@@ -40,12 +40,12 @@ package struct TutorialDump: ImportRows {
     private var dump: MySQLDump
     private let app: AppName
 
-    package init(_ bytes: ByteReader, app: AppName) {
+    init(_ bytes: ByteReader, app: AppName) {
         dump = MySQLDump(bytes, tables: Self.tables)
         self.app = app
     }
 
-    package mutating func next() throws -> ImportRow? {
+    mutating func next() throws -> ImportRow? {
         guard let row = try dump.next() else { return nil }
         do throws(ChatError) {
             return try row.table == "active_users" ? member(row) : push(row)
@@ -94,12 +94,12 @@ package struct TutorialDump: ImportRows {
 
 /// Devices as values separated by commas. The first row names the columns: `token`, and any of `app` and
 /// ``DeviceRecord/Column``.
-package struct DeviceTable: ImportRows {
+struct DeviceTable: ImportRows {
     /// The columns in the order of an export.
-    package static let names = ["token", "app"] + DeviceRecord.Column.allCases.map(\.rawValue)
+    static let names = ["token", "app"] + DeviceRecord.Column.allCases.map(\.rawValue)
 
     /// The columns that the file has.
-    package let columns: Set<DeviceRecord.Column>
+    let columns: Set<DeviceRecord.Column>
     private let names: [String]
     private var csv: CSVReader
     private let resolve: (String?) throws(ChatError) -> AppName
@@ -108,7 +108,7 @@ package struct DeviceTable: ImportRows {
     ///
     /// - Parameter resolve: Returns the app for a name. The name is `nil` if a row has none.
     /// - Throws: ``UnreadableFile``.
-    package init(_ bytes: ByteReader, resolve: @escaping (String?) throws(ChatError) -> AppName) throws {
+    init(_ bytes: ByteReader, resolve: @escaping (String?) throws(ChatError) -> AppName) throws {
         var csv = CSVReader(bytes)
         guard let head = try csv.next() else { throw UnreadableFile(line: 1, text: "the file is empty") }
         var names = (head.fields ?? []).map { FieldText.trimmed($0).lowercased() }
@@ -132,7 +132,7 @@ package struct DeviceTable: ImportRows {
         (self.names, self.csv, self.resolve) = (names, csv, resolve)
     }
 
-    package mutating func next() throws -> ImportRow? {
+    mutating func next() throws -> ImportRow? {
         guard let record = try csv.next() else { return nil }
         guard let fields = record.fields else { return .wrong(WrongRow(line: record.line, text: "must be UTF-8")) }
         guard fields.count == names.count else {
@@ -199,7 +199,7 @@ package struct DeviceTable: ImportRows {
     }
 
     /// Returns the line of a device with all columns of ``names``.
-    package static func line(_ device: Device) -> String {
+    static func line(_ device: Device) -> String {
         let tags = device.tags.map { CSVReader.text($0.text, putting: "\\", before: ["\\", ";"]) }
         let values = [
             device.token.description, device.app.text, device.user?.text ?? "", device.clientInfo ?? "",

@@ -3,7 +3,7 @@ import Logging
 import Synchronization
 import Testing
 
-@testable import ChatLog
+@testable import pushchat
 
 @Suite(.timeLimit(.minutes(2))) struct LineLogHandlerTests {
     let log: LogPipe

@@ -3,7 +3,7 @@ import NIOCore
 import NIOPosix
 import Testing
 
-@testable import NtfyUpstream
+@testable import pushchat
 
 @Suite("Answers of ntfy's upstream server that never end", .timeLimit(.minutes(1)))
 struct UpstreamClientTests {

@@ -1,5 +1,5 @@
-package import ChatDomain
-package import Logging
+import ChatDomain
+import Logging
 import ServiceLifecycle
 import Synchronization
 
@@ -8,7 +8,7 @@ import Synchronization
 ///
 /// The store keeps how far each room's messages are known there. After a crash a message may be announced twice, which
 /// the app ignores.
-package final class UpstreamSender: Service {
+final class UpstreamSender: Service {
     /// The interval of checks for new messages, and for the configuration while there is no upstream server.
     private static let interval = Duration.seconds(1)
     /// The pause after an error of the database.
@@ -30,7 +30,7 @@ package final class UpstreamSender: Service {
     /// Creates the service.
     ///
     /// - Parameter server: Called before each request. Returns `nil` while no upstream server is configured.
-    package convenience init(
+    convenience init(
         store: any PollRequestStore, server: @escaping @Sendable () -> UpstreamServer?, logger: Logger
     ) {
         let client = UpstreamClient()
@@ -52,7 +52,7 @@ package final class UpstreamSender: Service {
         start = clock.now
     }
 
-    package func run() async throws {
+    func run() async throws {
         await cancelWhenGracefulShutdown {
             var schedule = UpstreamSchedule()
             repeat {

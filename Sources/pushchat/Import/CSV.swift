@@ -1,5 +1,5 @@
 /// Reads values separated by commas (RFC 4180) in UTF-8, record by record, and writes them.
-package struct CSVReader {
+struct CSVReader {
     /// The maximum size of a record in bytes, including quotes. A device with all its texts at their limits is shorter.
     static let longestRecord = 1 << 16
 
@@ -71,7 +71,7 @@ package struct CSVReader {
     }
 
     /// Returns the line of a record, including its line feed.
-    package static func line(_ fields: [String]) -> String {
+    static func line(_ fields: [String]) -> String {
         fields.map { field in
             let isPlain = field.utf8.allSatisfy { !endsField($0) && $0 != UInt8(ascii: "\"") }
             return isPlain ? field : "\"\(text(field, putting: "\"", before: ["\""]))\""

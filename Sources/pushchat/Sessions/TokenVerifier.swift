@@ -1,15 +1,15 @@
-package import ChatDomain
+import ChatDomain
 import JWTKit
 
 /// Verifies session tokens: JSON Web Tokens signed by the operator's own system (RFC 7519), with HS256, ES256 or RS256.
-package struct TokenVerifier: SessionVerifier {
+struct TokenVerifier: SessionVerifier {
     /// The maximum size of a token, in bytes.
     static let maxTokenLength = 8192
     /// The maximum number of keys in a key set.
     static let maxKeys = 100
 
     /// A source of keys for verifying tokens.
-    package enum Source: Sendable {
+    enum Source: Sendable {
         /// A secret shared with the signing system.
         case secret([UInt8])
         /// A public key or a certificate in PEM format.
@@ -19,8 +19,8 @@ package struct TokenVerifier: SessionVerifier {
     }
 
     /// A source without usable keys. The description tells the operator why.
-    package struct Unusable: Error, Sendable, CustomStringConvertible {
-        package let description: String
+    struct Unusable: Error, Sendable, CustomStringConvertible {
+        let description: String
 
         init(_ description: String) {
             self.description = description
@@ -35,7 +35,7 @@ package struct TokenVerifier: SessionVerifier {
     ///
     /// - Parameter sources: The sources of keys. A token must be signed with one of the keys.
     /// - Throws: The error of the first source that cannot be used.
-    package init(
+    init(
         _ sources: [Source], rules: SessionRules = SessionRules(), now: @escaping TimeSource = Timestamp.now
     ) async throws(Unusable) {
         var keys: [SessionKey] = []
@@ -74,7 +74,7 @@ package struct TokenVerifier: SessionVerifier {
         return keys
     }
 
-    package func session(of token: String) async throws(ChatError) -> UserSession {
+    func session(of token: String) async throws(ChatError) -> UserSession {
         guard token.utf8.count <= Self.maxTokenLength else {
             throw .unauthorized("The session token has more than \(Self.maxTokenLength) bytes")
         }

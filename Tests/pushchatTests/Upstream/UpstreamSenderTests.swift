@@ -4,7 +4,7 @@ import Synchronization
 import TestSupport
 import Testing
 
-@testable import NtfyUpstream
+@testable import pushchat
 
 @Suite("Requests to ntfy's upstream server", .timeLimit(.minutes(1)))
 struct UpstreamSenderTests {

@@ -78,17 +78,12 @@ extension SessionClaims {
 }
 
 /// The audience and issuer that a token must have.
-package struct SessionRules: Sendable, Hashable {
+struct SessionRules: Sendable, Hashable {
     /// The tolerated difference between the clocks of the relay and of the system that signs tokens, in seconds.
     static let leeway = 60.0
 
     /// The audience that the token's `aud` must contain. `nil` if tokens must name no audience.
-    package var audience: String?
+    var audience: String?
     /// The value that the token's `iss` must have. `nil` for any.
-    package var issuer: String?
-
-    package init(audience: String? = nil, issuer: String? = nil) {
-        self.audience = audience
-        self.issuer = issuer
-    }
+    var issuer: String?
 }

@@ -2,7 +2,7 @@ import ChatDomain
 import Logging
 
 /// The format of the log's lines.
-package enum LogFormat: String, Sendable, CaseIterable {
+enum LogFormat: String, Sendable, CaseIterable {
     /// `2026-11-20T23:55:00.123Z info  message key=value key="two words"`
     case text
     /// One object per line with `time`, `level`, `label` and `message`. The metadata are further members.
@@ -10,9 +10,9 @@ package enum LogFormat: String, Sendable, CaseIterable {
 }
 
 /// One event, which becomes a line of the log.
-package struct LogRecord: Sendable {
+struct LogRecord: Sendable {
     /// The label of the relay's own loggers.
-    package static let relay = "relay"
+    static let relay = "relay"
     /// The maximum size of a line in bytes, including its line feed. A pipe writes this number of bytes as a whole or
     /// not at all (`PIPE_BUF`).
     static let maximumLine = 4096

@@ -3,7 +3,7 @@ import Foundation
 import JWTKit
 import Testing
 
-@testable import ChatSession
+@testable import pushchat
 
 @Suite("Session tokens")
 struct TokenVerifierTests {

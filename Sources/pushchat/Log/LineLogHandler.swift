@@ -1,10 +1,10 @@
-package import ChatDomain
-package import Logging
+import ChatDomain
+import Logging
 import Synchronization
 
 /// The state that all loggers share: the level and the format, which SIGHUP may change at any time, and the last
 /// warnings.
-package final class LogSettings: Sendable {
+final class LogSettings: Sendable {
     /// The maximum number of warnings to keep. Each has at most ``LogRecord/maximumLine`` bytes.
     private static let maximumWarnings = 100
     private static let levels = Logger.Level.allCases
@@ -13,14 +13,14 @@ package final class LogSettings: Sendable {
     private let values: Atomic<Int>
     private let warnings = Mutex<[[UInt8]]>([])
 
-    package init(level: Logger.Level = .info, format: LogFormat = .text) {
+    init(level: Logger.Level = .info, format: LogFormat = .text) {
         values = Atomic(Self.number(level, format))
     }
 
     var level: Logger.Level { Self.levels[values.load(ordering: .relaxed) >> 1] }
     var format: LogFormat { values.load(ordering: .relaxed) & 1 == 0 ? .text : .json }
 
-    package func set(level: Logger.Level, format: LogFormat) {
+    func set(level: Logger.Level, format: LogFormat) {
         values.store(Self.number(level, format), ordering: .relaxed)
     }
 
@@ -29,7 +29,7 @@ package final class LogSettings: Sendable {
     }
 
     /// Uses these settings for all loggers in the process. Call it once per process.
-    package func bootstrap() {
+    func bootstrap() {
         LoggingSystem.bootstrap(
             { label, provider in LineLogHandler(label: label, settings: self, metadataProvider: provider) },
             metadataProvider: nil)
@@ -45,15 +45,15 @@ package final class LogSettings: Sendable {
 
     /// The last warnings and errors in the JSON form of the log, oldest first, for the operator's page. They are in
     /// memory only and are lost when the process ends.
-    package var recentWarnings: [JSONValue] {
+    var recentWarnings: [JSONValue] {
         warnings.withLock { $0 }.compactMap { try? JSONValue(parsing: $0) }
     }
 }
 
 /// Writes one line per record.
-package struct LineLogHandler: LogHandler {
-    package var metadata: Logger.Metadata = [:]
-    package var metadataProvider: Logger.MetadataProvider?
+struct LineLogHandler: LogHandler {
+    var metadata: Logger.Metadata = [:]
+    var metadataProvider: Logger.MetadataProvider?
 
     private let label: String
     private let settings: LogSettings
@@ -62,7 +62,7 @@ package struct LineLogHandler: LogHandler {
     /// The level that was set on this logger. `nil` for the level of ``settings``.
     private var ownLevel: Logger.Level?
 
-    package init(
+    init(
         label: String, settings: LogSettings, output: LogWriter = .standardError,
         metadataProvider: Logger.MetadataProvider? = nil, now: @escaping TimeSource = Timestamp.now
     ) {
@@ -73,18 +73,18 @@ package struct LineLogHandler: LogHandler {
         self.now = now
     }
 
-    package var logLevel: Logger.Level {
+    var logLevel: Logger.Level {
         get { ownLevel ?? settings.level }
         set { ownLevel = newValue }
     }
 
-    package subscript(metadataKey key: String) -> Logger.Metadata.Value? {
+    subscript(metadataKey key: String) -> Logger.Metadata.Value? {
         get { metadata[key] }
         set { metadata[key] = newValue }
     }
 
     /// Writes an event. The event's own metadata override those of the provider, which override those of the logger.
-    package func log(event: LogEvent) {
+    func log(event: LogEvent) {
         var all = metadata
         for new in [metadataProvider?.get(), event.metadata] {
             guard let new else { continue }

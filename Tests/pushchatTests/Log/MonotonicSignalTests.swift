@@ -3,7 +3,7 @@ import Foundation
 import Synchronization
 import Testing
 
-@testable import ChatLog
+@testable import pushchat
 
 @Suite("Signals on the monotonic clock", .timeLimit(.minutes(1)))
 struct MonotonicSignalTests {
