@@ -56,13 +56,13 @@ struct FolderTests {
             "Notifications": ".",
             "Queue": ".",
             "Records": ".",
-            "Rooms": ".",
+            "Rooms": ". Devices",
         ],
         "ChatStore": [
             "Devices": "File",
             "Queue": "File",
             "Fanout": "Queue File",
-            "Rooms": "Devices Queue Fanout File",
+            "Rooms": "Queue Fanout File",
             "Administration": "Queue Fanout File",
             "File": "",
             "Notifications": "Queue Fanout File",
@@ -74,14 +74,14 @@ struct FolderTests {
             "Connection": "",
             "Relays": "Connection",
             "Server": "Connection Relays",
-            "Devices": "Connection Server",
+            "Devices": "Server",
             "Fanout": "Connection Server",
             "Queue": "Connection Server",
             "Records": "Server",
             "Administration": "Connection Relays Server Fanout Queue",
             "Notifications": "Server Fanout",
-            "Rooms": "Connection Server Devices Fanout",
-            "Upkeep": "Server Fanout Queue Rooms",
+            "Rooms": "Connection Server Fanout",
+            "Upkeep": "Server Fanout Queue",
             ".": "Connection Server Devices Fanout Queue Records Administration Notifications Rooms Upkeep",
         ],
         "PushSandbox": [
@@ -177,7 +177,7 @@ struct FolderTests {
 
     @Test("A name in a comment or a string is no use")
     func comments() throws {
-        let text = "/// A\nlet b = B(\"C \\(D.e)\") // F\nlet g = #\"G\"#\nlet h = \"\"\"\n    H\n    \"\"\"\nK()"
+        let text = "/// A\nlet b = B(\"C \\(D.e)\") // F\nlet g = #\"G\"#\nlet h = \"\"\"\n    H\n    \"\"\"\nK.L()"
         #expect(try Target.names(in: Target.code(of: text)) == ["B", "D", "K"])
     }
 
@@ -253,11 +253,12 @@ private struct Target {
     static func names(in code: String) -> Set<Substring> {
         let words = code.utf8.split {
             switch $0 {
-            case 48...57, 65...90, 95, 97...122: false
+            case 46, 48...57, 65...90, 95, 97...122: false
             default: true
             }
         }
-        return Set(words.filter { (65...90).contains($0.first ?? 0) }.map { Substring($0) })
+        // After a dot stands a member of another type.
+        return Set(words.filter { (65...90).contains($0.first ?? 0) }.map { Substring($0.prefix { $0 != 46 }) })
     }
 
     private static func found(_ pattern: String, in code: String) throws -> [Substring] {
