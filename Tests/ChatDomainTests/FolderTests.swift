@@ -39,16 +39,17 @@ struct FolderTests {
             "Base": "",
             "Form": "Base",
             "Responses": "Base",
+            "Routing": "Base Responses",
             "Address": "Base Responses",
-            "Monitoring": "Base Responses",
-            "Admin": "Base Form Responses Address Monitoring",
-            "Chat": "Base Form Responses Address",
-            "Pages": "Base Responses Monitoring",
-            "Events": "Base Responses Chat",
-            "Posting": "Base Form Responses Address Admin",
-            "Gotify": "Base Form Responses Address Admin Events Posting",
-            "Ntfy": "Base Form Responses Address Admin Posting Events",
-            "Server": "Base Responses Address Monitoring Admin Chat Pages Events Posting Gotify Ntfy",
+            "Monitoring": "Base Responses Routing",
+            "Admin": "Base Form Responses Address Monitoring Routing",
+            "Chat": "Base Form Responses Address Routing",
+            "Pages": "Base Responses Monitoring Routing",
+            "Events": "Base Responses Chat Routing",
+            "Posting": "Base Form Responses Address Admin Routing",
+            "Gotify": "Base Form Responses Address Admin Events Posting Routing",
+            "Ntfy": "Base Form Responses Address Admin Posting Events Routing",
+            "Server": "Base Responses Address Monitoring Admin Chat Pages Events Posting Gotify Ntfy Routing",
         ],
         "ChatSQL": [
             ".": "",
@@ -173,6 +174,25 @@ struct FolderTests {
             return Set(places.map { $0.prefix { $0 != "/" } }).count > 1 && folders.count > 1
         }
         #expect(Set(twins.keys.map(String.init)) == Self.knownTwins, "\(twins)")
+    }
+
+    /// Files outside of their folders that name the other servers: the settings, and the list of all APIs.
+    private static let namingServers: Set = ["Base/ChatHTTPSettings.swift", "Server/ChatServer.swift"]
+
+    @Test("Only its own folder names another server whose clients the relay serves")
+    func otherServers() throws {
+        let root = ImportTests.sources.appending(path: "ChatHTTP")
+        let files = try FileManager.default.subpathsOfDirectory(atPath: root.path).filter { $0.hasSuffix(".swift") }
+        let texts = try files.map { ($0, try String(contentsOf: root.appending(path: $0), encoding: .utf8)) }
+        let declaring = texts.filter { $1.contains("server: RouteGroup.OtherServer(") }
+        let servers = declaring.map { ($0.0 as NSString).deletingLastPathComponent }
+        #expect(Set(servers).isSuperset(of: ["Gotify", "Ntfy"]))
+        for server in servers {
+            let naming = texts.filter { path, text in
+                !path.hasPrefix(server + "/") && text.lowercased().contains(server.lowercased())
+            }.map(\.0)
+            #expect(Self.namingServers.isSuperset(of: naming), "\(server)")
+        }
     }
 
     @Test("A name in a comment or a string is no use")

@@ -167,7 +167,7 @@ enum Parser: String, CaseIterable {
     }
 
     private static func readFields(_ form: FormFields) {
-        for field in FormField.allCases where form.has(field) { _ = try? form.text(field) }
+        for field in form.fields { _ = try? form.text(field) }
     }
 
     private static let charsets = [Charset.utf8, .latin1, .windows1252]

@@ -15,6 +15,8 @@ struct AdminGuard: Sendable {
     let environment: ChatEnvironment
     let calls: TokenCalls
     let limiter: RequestLimiter
+    /// The servers for whose clients the relay has APIs.
+    let servers: [RouteGroup.OtherServer]
 
     private static let unknownToken = "Unknown token: it was revoked, has expired, or never existed"
     /// The maximum length of a token to look up, in characters.
@@ -29,21 +31,21 @@ struct AdminGuard: Sendable {
             case .holder: (nil, true)
             case .anyone, .development: (.admin, false)
             }
-        let credential = route.credential ?? { $0.headers.credential }
         return { request, context in
-            // The router treats `//v1` as `/v1`, but a proxy's rule does not. No rule concerns the paths of ntfy's and
-            // Gotify's clients.
-            guard route.isOfForeignClients || !request.uri.path.utf8.contains("//".utf8) else {
+            // The router treats `//v1` as `/v1`, but a proxy's rule does not. No rule concerns other servers' clients.
+            guard route.admitsDoubleSlashes || !request.uri.path.utf8.contains("//".utf8) else {
                 throw ErrorResponse.notFound
             }
             let settings = environment.settings
             let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
-            // ntfy's clients also post with GET.
+            // Some clients also post with GET.
             let changes = scope == .post || ![.get, .head].contains(request.method)
             let caller = try await caller(
-                credential(request), client, request, context, settings, changes: changes, isForApps: admitsCredentials)
+                route.group.credential(request), client, request, context, settings, changes: changes,
+                isForApps: admitsCredentials)
             if case .credential = caller, !admitsCredentials {
-                throw ChatError(.forbidden, "This credential is only for the calls of ntfy's and Gotify's clients")
+                let names = servers.map { $0.name + "'s" }.joined(separator: " and ")
+                throw ChatError(.forbidden, "This credential is only for the calls of \(names) clients")
             }
             if let scope { try caller.require(scope) }
             log(caller, client, request, context)

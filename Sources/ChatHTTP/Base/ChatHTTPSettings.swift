@@ -43,9 +43,6 @@ package struct ChatHTTPSettings: Sendable {
         self.adminTokens = adminTokens
         self.ntfy = ntfy
     }
-
-    /// The server's address for Gotify's clients. `nil` if the public URL is unknown.
-    var gotifyURL: String? { publicURL.map { $0 + "/gotify" } }
 }
 
 /// The settings for ntfy's apps.

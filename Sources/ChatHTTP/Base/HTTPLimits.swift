@@ -17,8 +17,8 @@ enum HTTPLimits {
     /// at most 1,000 of them, so a call takes seconds at most.
     static let queueParts = 50
     /// The bytes that the relay still reads beyond the largest limit, without keeping them, so that the client sees the
-    /// response. After more bytes, the relay closes the connection. ntfy's clients send files of this size, the largest
-    /// that an ntfy server accepts by default.
+    /// response. After more bytes, the relay closes the connection. Clients of other servers send files of this size,
+    /// the largest that those accept by default.
     static let discardedBody = 15 * 1024 * 1024
     /// The maximum number of form fields, known or not, and of parts in a multipart body.
     static let fields = 64

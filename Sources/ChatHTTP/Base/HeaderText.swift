@@ -104,7 +104,6 @@ extension HTTPField.Name {
     static let idempotencyKey = HTTPField.Name("Idempotency-Key")!
     /// Whether the response belongs to an earlier request with the same key.
     static let idempotencyReplayed = HTTPField.Name("Idempotency-Replayed")!
-    static let gotifyKey = HTTPField.Name("X-Gotify-Key")!
     static let forwarded = HTTPField.Name("Forwarded")!
     static let xForwardedFor = HTTPField.Name("X-Forwarded-For")!
     /// Headers that proxies add. Each kind of proxy adds at least one.

@@ -39,7 +39,7 @@ extension Message {
             sentAt: push.sentAt)
     }
 
-    /// The text of a push as ntfy's clients read it, and whether it is in base64. `nil` for other messages.
+    /// The text of a push as clients read it, and whether it is in base64. `nil` for other messages.
     var pushBody: (text: String, isEncoded: Bool)? {
         guard sender == .unifiedPush else { return nil }
         guard let body = Data(base64Encoded: text), let plain = String(validating: body, as: UTF8.self) else {

@@ -9,6 +9,8 @@ struct ChatAPI: Sendable {
     let environment: ChatEnvironment
     let limiter: RequestLimiter
     let metrics: HTTPMetrics
+    /// The groups for clients of other servers.
+    let servers: [RouteGroup]
 
     var logger: Logger { environment.logger }
 

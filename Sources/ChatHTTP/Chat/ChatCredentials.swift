@@ -32,21 +32,27 @@ extension ChatAPI {
         let (credential, secret) = try await environment.stores.clients.createCredential(
             name, for: .member(member), by: session.map { .session($0.user) } ?? .owner)
         logger.info("credential created", metadata: call.metadata(member, [LogKeys.credential: "\(credential.id)"]))
-        return Responses.json([
-            "credential": .string(secret), "id": .number(credential.id), "name": .string(credential.name.text),
-            "topic": .string(topic), "ntfy": .optional(call.settings.ntfy.baseURL),
-            "gotify": .optional(call.settings.gotifyURL),
-        ])
+        return response(
+            [
+                "credential": .string(secret), "id": .number(credential.id), "name": .string(credential.name.text),
+                "topic": .string(topic),
+            ], call.settings)
     }
 
     private func listCredentials(_ call: Call, _ claim: Call.Claim) async throws(ChatError) -> Response {
         let member = try await admit(call, claim).member
         let topic = try await topic(of: member)
         let credentials = try await environment.stores.clients.credentials(of: .member(member))
-        return Responses.json([
-            "credentials": .array(credentials.map { .object($0.jsonOfOwner) }), "topic": .string(topic),
-            "ntfy": .optional(call.settings.ntfy.baseURL), "gotify": .optional(call.settings.gotifyURL),
-        ])
+        return response(
+            ["credentials": .array(credentials.map { .object($0.jsonOfOwner) }), "topic": .string(topic)], call.settings
+        )
+    }
+
+    /// Adds the addresses that users type into clients of other servers.
+    private func response(_ object: JSONObject, _ settings: ChatHTTPSettings) -> Response {
+        var object = object
+        for (name, address) in servers.addresses(settings) { object[name] = .optional(address) }
+        return Responses.json(object)
     }
 
     private func revokeCredential(_ call: Call, _ claim: Call.Claim) async throws(ChatError) -> Response {
@@ -61,7 +67,7 @@ extension ChatAPI {
         return Responses.ok(asJSON: true)
     }
 
-    /// Returns the name of the member's room in ntfy's clients.
+    /// Returns the name of the member's room in clients of other servers.
     private func topic(of member: MemberID) async throws(ChatError) -> String {
         let room = try await environment.stores.feed.position(of: member).code
         return try await environment.stores.clients.alias(of: room).text

@@ -27,7 +27,7 @@ struct EventsAPI: Sendable {
     var routes: [Route] {
         [
             // HEAD would open no stream but use up a ticket.
-            Route(.get, Self.path, .scope(.read), when: Self.isOfProgram, servesHead: false, programStream),
+            Route(.get, Self.path, .scope(.read), in: .chat, when: Self.isOfProgram, servesHead: false, programStream),
             Route(.get, Self.path, .anyone, servesHead: false, stream),
             Route(.post, "/events/ticket", .anyone, ticket),
             Route(.post, "/v1/probes", .scope(.admin), probe),

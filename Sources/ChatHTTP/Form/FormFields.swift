@@ -2,33 +2,37 @@ import ChatDomain
 import HTTPTypes
 import Hummingbird
 
-/// A field of the chat API.
-enum FormField: String, Sendable, CaseIterable {
-    case cmd, udid, token, name, code, text, since, limit, id
+/// A field of a form, by its key.
+struct FormField: Sendable, Hashable {
+    let key: String
+
+    static let cmd = FormField(key: "cmd")
+    static let udid = FormField(key: "udid")
+    static let token = FormField(key: "token")
+    static let name = FormField(key: "name")
+    static let code = FormField(key: "code")
+    static let text = FormField(key: "text")
+    static let since = FormField(key: "since")
+    static let limit = FormField(key: "limit")
+    static let id = FormField(key: "id")
     /// A browser's subscription, sent instead of `token`.
-    case subscription
+    static let subscription = FormField(key: "subscription")
     /// The member's UUID, which the later edition of the app sends instead of `udid`.
-    case userID = "user_id"
-    case appID = "appid"
-    case appVersion = "app_version"
-    case osVersion = "os_version"
-    case deviceModel = "device_model"
-    case clientInfo = "client_info"
-    /// Fields of Gotify's clients.
-    case message, title, priority
+    static let userID = FormField(key: "user_id")
+    static let appID = FormField(key: "appid")
+    static let appVersion = FormField(key: "app_version")
+    static let osVersion = FormField(key: "os_version")
+    static let deviceModel = FormField(key: "device_model")
+    static let clientInfo = FormField(key: "client_info")
     /// The action of `cmd=credential`.
-    case action
+    static let action = FormField(key: "action")
     /// With `cmd=messages`: whether the messages stay unread.
-    case peek
+    static let peek = FormField(key: "peek")
     /// Fields of `cmd=activity_token`.
-    case tag, type
+    static let tag = FormField(key: "tag")
+    static let type = FormField(key: "type")
     /// The cursor of a list.
-    case cursor
-
-    /// The field with this key. `nil` for an unknown key, which is ignored.
-    init?(_ key: ArraySlice<UInt8>) { self.init(rawValue: String(decoding: key, as: UTF8.self)) }
-
-    var key: String { rawValue }
+    static let cursor = FormField(key: "cursor")
 }
 
 /// The positions of the field values in a request's body. Values are decoded on access.
@@ -43,6 +47,8 @@ struct FormFields: Sendable {
 
     private let body: [UInt8]
     private var values: [FormField: Value] = [:]
+    /// The fields of the form, also unknown ones.
+    var fields: [FormField] { Array(values.keys) }
 
     init(body: [UInt8]) { self.body = body }
 
@@ -116,22 +122,20 @@ enum URLEncodedForm {
                     throw .malformed("The form has more than \(HTTPLimits.fields) fields")
                 }
                 let key = body[start..<(split < 0 ? end : split)]
-                if let field = try field(key) {
-                    let value = split < 0 ? end..<end : (split + 1)..<end
-                    form.set(field, FormFields.Value(range: value, charset: charset, isPercentEncoded: true))
-                }
+                let value = split < 0 ? end..<end : (split + 1)..<end
+                form.set(try field(key), FormFields.Value(range: value, charset: charset, isPercentEncoded: true))
             }
             start = end + 1
         }
         return form
     }
 
-    private static func field(_ key: ArraySlice<UInt8>) throws(ChatError) -> FormField? {
+    private static func field(_ key: ArraySlice<UInt8>) throws(ChatError) -> FormField {
         guard key.count <= HTTPLimits.fieldName else {
             throw .malformed("A field name has more than \(HTTPLimits.fieldName) bytes")
         }
-        guard isEscaped(key) else { return FormField(key) }
-        return FormField(unescaped(key)[...])
+        let name = isEscaped(key) ? unescaped(key)[...] : key
+        return FormField(key: String(decoding: name, as: UTF8.self))
     }
 
     static func isEscaped(_ bytes: ArraySlice<UInt8>) -> Bool {

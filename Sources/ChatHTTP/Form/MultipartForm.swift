@@ -125,9 +125,10 @@ struct MultipartForm {
         guard name.utf8.count <= HTTPLimits.fieldName else {
             throw .malformed("A field name has more than \(HTTPLimits.fieldName) bytes")
         }
-        guard !isFile, let field = FormField(rawValue: name) else { return }
+        guard !isFile else { return }
         form.set(
-            field, FormFields.Value(range: position..<part.upperBound, charset: charset, isPercentEncoded: false))
+            FormField(key: name),
+            FormFields.Value(range: position..<part.upperBound, charset: charset, isPercentEncoded: false))
     }
 
     private func isBlankLine(_ line: Range<Int>) -> Bool {

@@ -10,10 +10,19 @@ struct GotifyAPI: Sendable {
     let posting: PostingAPI
     let streams: StreamOpener
 
-    /// The first names of the paths below ``Route/gotifyPrefix``. With `http.gotify_at_root`, they also exist at the root.
+    /// The first names of the paths below `/gotify`. With `http.gotify_at_root`, they also exist at the root.
     static let rootNames: Set = [
         "version", "gotifyinfo", "health", "current", "client", "application", "message", "stream", "static",
     ]
+    static let group = RouteGroup(
+        name: "gotify", errors: GotifyErrors(), credential: credential,
+        server: RouteGroup.OtherServer(
+            name: "Gotify", address: { $0.publicURL.map { $0 + "/gotify" } },
+            isAtRoot: { request, settings, _ in
+                guard settings.gotifyAtRoot else { return false }
+                return rootNames.contains(String(request.uri.path.drop { $0 == "/" }.prefix { $0 != "/" }))
+            }))
+
     /// The priority of messages whose sender named none. Gotify's app announces them with a sound.
     static let usualPriority: Int64 = 5
     /// Gotify's app makes no sound up to this priority. The highest is 10.
@@ -40,13 +49,10 @@ struct GotifyAPI: Sendable {
             _ method: HTTPRequest.Method, _ path: String, scope: Scope = .read, servesHead: Bool = true,
             _ handler: @escaping ChatContext.Handler
         ) -> Route {
-            Route(
-                method, Route.gotifyPrefix + path, .client(scope), credential: Self.credential, servesHead: servesHead,
-                handler
-            )
+            Route(method, "/gotify" + path, .client(scope), in: Self.group, servesHead: servesHead, handler)
         }
         func open(_ path: String, _ handler: @escaping ChatContext.Handler) -> Route {
-            Route(.get, Route.gotifyPrefix + path, .anyone, handler)
+            Route(.get, "/gotify" + path, .anyone, in: Self.group, handler)
         }
         return [
             open("/version", version),
@@ -119,4 +125,8 @@ struct GotifyAPI: Sendable {
                 ["health": .string("orange"), "database": .string("red")], status: .internalServerError)
         }
     }
+}
+
+extension HTTPField.Name {
+    static let gotifyKey = HTTPField.Name("X-Gotify-Key")!
 }

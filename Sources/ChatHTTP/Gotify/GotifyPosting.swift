@@ -1,6 +1,12 @@
 import ChatDomain
 import Hummingbird
 
+extension FormField {
+    fileprivate static let message = FormField(key: "message")
+    fileprivate static let title = FormField(key: "title")
+    fileprivate static let priority = FormField(key: "priority")
+}
+
 /// Posting, with a token or a credential.
 extension GotifyAPI {
     /// `POST /gotify/message`, in JSON, as a form, or in the query.

@@ -6,7 +6,7 @@ import WebAssets
 extension GotifyAPI {
     /// The maximum number of rooms in the list.
     static let mostRooms = 200
-    /// The path of the rooms' image below ``Route/gotifyPrefix``. Apps load it without a credential.
+    /// The path of the rooms' image below `/gotify`. Apps load it without a credential.
     static let image = "static/defaultapp.png"
     static let imageFile = WebFile("/" + image, "image/png", WebFile.embedded("icon-192.png"))
 

@@ -18,7 +18,7 @@ final class Health: Sendable {
             Route(.get, "/healthz", .anyone, alive),
             // Only callers with the scope `figures` may read the causes.
             Route(.get, "/readyz", .scope(.figures), when: { $0.headers.contains(.authorization) }, details),
-            Route(.get, "/readyz", .anyone, ready),
+            Route(.get, "/readyz", .anyone, in: .admin, ready),
         ]
     }
 

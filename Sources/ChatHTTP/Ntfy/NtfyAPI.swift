@@ -12,8 +12,12 @@ struct NtfyAPI: Sendable {
     var environment: ChatEnvironment { posting.environment }
     var limiter: RequestLimiter { posting.limiter }
 
+    static let group = RouteGroup(
+        name: "ntfy", errors: NtfyErrors(), credential: credential, admitsOtherSites: true,
+        server: RouteGroup.OtherServer(name: "ntfy", address: { $0.ntfy.baseURL }, isAtRoot: servesAtRoot))
+
     var routes: [Route] {
-        subscribing + [
+        UnifiedPushAPI(environment: environment, limiter: limiter).routes + subscribing + [
             Self.route(.post, "/ntfy", .client(.post), publishJSON),
             Self.route(.put, "/ntfy", .client(.post), publishJSON),
             Self.route(.post, "/ntfy/{topic}", .client(.post), publish),
@@ -36,8 +40,7 @@ struct NtfyAPI: Sendable {
         when condition: (@Sendable (Request) -> Bool)? = nil, servesHead: Bool = true,
         _ handler: @escaping ChatContext.Handler
     ) -> Route {
-        Route(
-            method, path, access, credential: credential, when: condition, servesHead: servesHead, coded(handler))
+        Route(method, path, access, in: group, when: condition, servesHead: servesHead, handler)
     }
 
     // MARK: - Paths at the root
@@ -46,11 +49,14 @@ struct NtfyAPI: Sendable {
     private static let rootPaths: Set = ["v1/health", "v1/account", "v1/account/token", "v1/version"]
     private static let ofTopics: Set<Substring> = ["json", "sse", "raw", "ws", "auth", "publish", "send", "trigger"]
 
-    /// Whether an ntfy server serves a request at its root. The relay's own paths, and Gotify's if they are there, are
-    /// not ntfy's.
-    ///
-    /// - Parameter ownNames: The first names of the relay's own paths.
-    static func servesAtRoot(_ request: Request, ownNames: Set<Substring>) -> Bool {
+    /// Whether an ntfy server serves a request at its root. The relay's own paths, with these first names, are not
+    /// ntfy's.
+    @Sendable static func servesAtRoot(
+        _ request: Request, _ settings: ChatHTTPSettings, _ ownNames: Set<Substring>
+    ) -> Bool {
+        // Servers of Matrix replace the whole path of an endpoint.
+        if settings.ntfy.unifiedPush, request.uri.path == UnifiedPushAPI.matrixPath { return true }
+        guard settings.ntfyAtRoot else { return false }
         let path = request.uri.path.drop { $0 == "/" }
         if rootPaths.contains(String(path)) { return true }
         let parts = path.split(separator: "/", omittingEmptySubsequences: false)
@@ -94,40 +100,6 @@ struct NtfyAPI: Sendable {
     @Sendable static func isAnonymous(_ request: Request) -> Bool {
         let value = credentialHeaders(request).first(.authorization)?.lowercased() ?? ""
         return !value.hasPrefix("basic ") && !value.hasPrefix("bearer ")
-    }
-
-    // MARK: - Errors
-
-    /// Wraps a handler so that its errors have ntfy's codes.
-    private static func coded(_ handler: @escaping ChatContext.Handler) -> ChatContext.Handler {
-        { request, context in
-            do {
-                return try await handler(request, context)
-            } catch let error as ChatError {
-                var answer = ErrorResponse(error)
-                answer.ntfyCode = code(error)
-                throw answer
-            }
-        }
-    }
-
-    /// Returns ntfy's code of an error. `nil` for the first code of its status.
-    private static func code(_ error: ChatError) -> Int? {
-        switch error.code {
-        case .missingField, .invalidField:
-            switch error.field {
-            case "delay": 40004
-            case "priority": 40007
-            case "since": 40008
-            case "topic": 40010
-            case "topics": 40009
-            case "text": 40011
-            case "upgrade": 40016
-            default: 40000
-            }
-        case .malformedRequest: 40024
-        default: nil
-        }
     }
 
     /// `GET /ntfy/v1/health`

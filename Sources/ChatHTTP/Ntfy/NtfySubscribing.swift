@@ -101,7 +101,7 @@ extension NtfyAPI {
             )
         } catch {
             var answer = ErrorResponse(error)
-            if error.code == .tooManyRequests { answer.ntfyCode = 42903 }
+            answer.apiCode = error.code == .tooManyRequests ? 42903 : NtfyErrors.firstCode(of: answer.status)
             throw answer
         }
     }

@@ -64,7 +64,7 @@ struct UnifiedPushAPI: Sendable {
     private func baseURL() throws -> String {
         guard let url = environment.settings.ntfy.baseURL else {
             var error = ErrorResponse(ChatError(.internalError, "ntfy.base_url is not set"))
-            error.ntfyCode = 50003
+            error.apiCode = 50003
             throw error
         }
         return url
@@ -115,10 +115,22 @@ struct UnifiedPushAPI: Sendable {
         case .noOwner:
             try limiter.countMissingToken(address)
             // Every app that was removed causes this, and anyone can.
-            throw ErrorResponse.insufficientStorage("No app has subscribed to this topic", countedAs: 404)
+            throw Self.insufficientStorage("No app has subscribed to this topic", countedAs: 404)
         case .full:
-            throw ErrorResponse.insufficientStorage("Too many pushes wait for apps that are offline")
+            throw Self.insufficientStorage("Too many pushes wait for apps that are offline")
         }
+    }
+
+    /// Servers of apps retry a push after this status. After another, some give up the app.
+    ///
+    /// - Parameter counted: ``ErrorResponse/countedStatus``.
+    private static func insufficientStorage(_ message: String, countedAs counted: Int? = nil) -> ErrorResponse {
+        var response = ErrorResponse(
+            HTTPResponse.Status(code: 507, reasonPhrase: "Insufficient Storage"), code: "insufficient_storage",
+            message: message)
+        response.apiCode = 50701
+        response.countedStatus = counted
+        return response
     }
 
     /// `POST /ntfy/_matrix/push/v1/notify`
@@ -133,7 +145,7 @@ struct UnifiedPushAPI: Sendable {
             .object?["notification"]?.object
         guard let key = notification?["devices"]?.array?.first?.object?["pushkey"]?.text else {
             var error = ErrorResponse(ChatError(.malformedRequest, "The body must be a notification of Matrix"))
-            error.ntfyCode = 40019
+            error.apiCode = 40019
             throw error
         }
         guard let topic = Self.topic(of: key, below: baseURL) else {

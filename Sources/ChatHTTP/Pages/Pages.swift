@@ -8,11 +8,14 @@ import WebAssets
 struct Pages: Sendable {
     let environment: ChatEnvironment
     let health: Health
+    /// The groups for clients of other servers.
+    let servers: [RouteGroup]
     private let chatPage = ChatPage()
 
-    init(environment: ChatEnvironment, health: Health) {
+    init(environment: ChatEnvironment, health: Health, servers: [RouteGroup]) {
         self.environment = environment
         self.health = health
+        self.servers = servers
     }
 
     var routes: [Route] {
@@ -24,17 +27,22 @@ struct Pages: Sendable {
             + TestPages.all.map { path, page in
                 Route(.get, path, .development) { request, _ in Responses.html(page.html(at: request.uri.path)) }
             }
-            + WebFiles.all.map { file in Route(.get, file.path, .anyone) { request, _ in file.response(to: request) } }
+            + WebFiles.all.map { file in
+                Route(.get, file.path, .anyone, in: file.path.hasPrefix("/v1/") ? .admin : .chat) { request, _ in
+                    file.response(to: request)
+                }
+            }
     }
 
     func chat(_ request: Request, _ context: ChatContext) -> Response {
-        chatPage.file(for: environment.settings).response(to: request)
+        chatPage.file(for: environment.settings, servers).response(to: request)
     }
 
     /// Returns the key with which pages subscribe to pushes (`applicationServerKey`).
     func pushKey(_ request: Request, _ context: ChatContext) -> Response {
         guard let browsers = environment.relay.browsers else {
-            return ErrorResponse(ChatError(.notFound, "This relay sends no pushes to browsers")).response(.json)
+            return ChatErrors.json(
+                ErrorResponse(ChatError(.notFound, "This relay sends no pushes to browsers")), to: request)
         }
         return Responses.json(["key": .string(browsers.publicKey)])
     }
@@ -53,11 +61,11 @@ private final class ChatPage: Sendable {
 
     /// Returns the page with the maximum length of a message and the relay's addresses. Invitations use the public
     /// URL, because `localhost` works on this machine only.
-    func file(for settings: ChatHTTPSettings) -> WebFile {
-        let values = [
-            ("text_limit", String(settings.textLimit)), ("public_url", settings.publicURL ?? ""),
-            ("ntfy_url", settings.ntfy.baseURL ?? ""), ("gotify_url", settings.gotifyURL ?? ""),
-        ]
+    func file(for settings: ChatHTTPSettings, _ servers: [RouteGroup]) -> WebFile {
+        let values =
+            [
+                ("text_limit", String(settings.textLimit)), ("public_url", settings.publicURL ?? ""),
+            ] + servers.addresses(settings).map { ("\($0.name)_url", $0.address ?? "") }
         return newest.withLock { newest in
             if let newest, newest.values == values.map(\.1) { return newest.file }
             var page = WebFile.embedded("chat.html")

@@ -3,8 +3,8 @@ import HTTPTypes
 import Hummingbird
 import Logging
 
-/// The API with which programs post messages in a room: `POST /v1/messages`, and the calls of other servers' clients
-/// (``GotifyAPI``, ``NtfyAPI``). ``AdminGuard`` authenticates the caller.
+/// The API with which programs post messages in a room: `POST /v1/messages`, and the calls of other servers' clients, each
+/// with an API in a folder. ``AdminGuard`` authenticates the caller.
 struct PostingAPI: Sendable {
     let environment: ChatEnvironment
     let limiter: RequestLimiter

@@ -45,8 +45,7 @@ enum Responses {
         text(JSONValue.array(objects.map { .object($0) }).description, type: "application/json")
     }
 
-    /// The response to `OPTIONS` where pages of other sites may call, as on an ntfy server. They must send the
-    /// credential themselves: browsers add none (Fetch §3.2).
+    /// The response to `OPTIONS` where pages of other sites may call.
     static func preflight(allow: String) -> Response {
         Response(
             status: .ok,

@@ -52,6 +52,7 @@ package struct ChatServer: Service {
     private let environment: ChatEnvironment
     /// The routes of all APIs.
     let routes: [Route]
+    private let groups: RouteGroups
     private let responder: RouterResponder<ChatContext>
     private let connections: ConnectionCounter
     private let shortage: ConnectionShortage
@@ -90,7 +91,6 @@ package struct ChatServer: Service {
         self.hub = hub
         let health = Health(environment)
         let limiter = RequestLimiter(metrics: metrics.limits, clock: clock)
-        let chat = ChatAPI(environment: environment, limiter: limiter, metrics: metrics)
         let calls = TokenCalls()
         let posting = PostingAPI(environment: environment, limiter: limiter, metrics: metrics)
         let admin = AdminMetrics(
@@ -99,25 +99,29 @@ package struct ChatServer: Service {
             streams: { hub.count }, certificateExpiresAt: { configuration.certificate?.expiresAt })
         recorder = configuration.history == nil ? nil : MetricsRecorder(metrics: admin, clocks: environment.clocks)
         let streams = StreamOpener(hub: hub, logger: logger)
+        // The APIs for clients of other servers. If one serves every name at the root, others come after it.
+        let clients =
+            NtfyAPI(posting: posting, streams: streams).routes + GotifyAPI(posting: posting, streams: streams).routes
+        let servers = RouteGroups(clients).others
+        let chat = ChatAPI(environment: environment, limiter: limiter, metrics: metrics, servers: servers)
         let events = EventsAPI(
             environment: environment, streams: streams, chat: chat, tickets: EventTickets(clock: clock))
-        let pages = Pages(environment: environment, health: health)
+        let pages = Pages(environment: environment, health: health, servers: servers)
         routes =
             chat.routes + events.routes + AdminAPI(environment: environment).routes + posting.routes
             + ActivitiesAPI(environment: environment).routes + ModerationAPI(environment: environment).routes
             + TokensAPI(environment: environment).routes + QueueAPI(environment: environment).routes
             + CredentialsAPI(environment: environment).routes + admin.routes
-            + GotifyAPI(posting: posting, streams: streams).routes
-            + UnifiedPushAPI(environment: environment, limiter: limiter).routes
-            + NtfyAPI(posting: posting, streams: streams).routes + health.routes
-            + pages.routes
+            + clients + health.routes + pages.routes
+        groups = RouteGroups(routes)
         let router = Router(context: ChatContext.self)
         router.add(
             middleware: ResponseMiddleware(
                 environment: environment, unavailable: RepeatedRefusals(clock: clock), limiter: limiter,
-                metrics: metrics))
+                metrics: metrics, groups: groups))
         router.add(middleware: ForeignPageGuard(environment: environment))
-        let administrators = AdminGuard(environment: environment, calls: calls, limiter: limiter)
+        let administrators = AdminGuard(
+            environment: environment, calls: calls, limiter: limiter, servers: servers.compactMap(\.server))
         Routes(environment: environment, administrators: administrators).add(routes, to: router)
         responder = router.buildResponder()
     }
@@ -159,7 +163,7 @@ package struct ChatServer: Service {
         }
         return Application(
             responder: ChatResponder(
-                router: responder, environment: environment,
+                router: responder, environment: environment, others: groups.others,
                 ownNames: Set(routes.compactMap { $0.path.split(separator: "/").first })), server: server,
             configuration: ApplicationConfiguration(
                 address: .hostname(configuration.host, port: configuration.port), backlog: HTTPLimits.backlog,
@@ -199,13 +203,15 @@ private struct MetricsRecorder: Service {
 struct ChatResponder: HTTPResponder {
     let router: RouterResponder<ChatContext>
     let environment: ChatEnvironment
+    /// The groups for clients of other servers.
+    let others: [RouteGroup]
     /// The first names of the paths.
     let ownNames: Set<Substring>
 
     func respond(to request: Request, context: ChatContext) async throws -> Response {
         var context = context
         context.method = request.method
-        let request = RootPaths.resolved(request, environment.settings, ownNames: ownNames)
+        let request = RootPaths.resolved(request, environment.settings, others, ownNames: ownNames)
             .with(method: Routes.anyMethod)
         guard StreamOpener.mayServe(request.uri.path) else {
             return try await router.respond(to: request, context: context)

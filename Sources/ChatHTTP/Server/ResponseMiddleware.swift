@@ -14,6 +14,7 @@ struct ResponseMiddleware: RouterMiddleware {
     let unavailable: RepeatedRefusals
     let limiter: RequestLimiter
     let metrics: HTTPMetrics
+    let groups: RouteGroups
 
     private static let noHost = ChatError(
         .malformedRequest, "Host: a request must have this header once (RFC 9112, 3.2)", field: "Host")
@@ -28,6 +29,7 @@ struct ResponseMiddleware: RouterMiddleware {
         context.received = metrics.clock.now()
         var response: Response
         var countedStatus: Int?
+        var group: RouteGroup { groups.group(of: request, at: context.endpointPath) }
         do {
             guard request.head.authority != nil else { throw Self.noHost }
             response = try await next(request.continued(on: context.channel), context)
@@ -38,18 +40,18 @@ struct ResponseMiddleware: RouterMiddleware {
         } catch {
             let error = ErrorResponse(error)
             countedStatus = error.countedStatus
-            response = refuse(error, request, context)
+            response = refuse(error, of: group, request, context)
         }
         metrics.record(context.endpointPath, request.method, countedStatus ?? response.status.code)
-        if Self.form(request) == .ntfy { response.headers[.accessControlAllowOrigin] = "*" }
+        if group.admitsOtherSites { response.headers[.accessControlAllowOrigin] = "*" }
         response.headers.append(HTTPField(name: .requestID, value: context.ids.request))
         response.headers.append(Self.noSniff)
         return request.method == .head ? response.createHeadResponse() : response
     }
 
-    private func refuse(_ error: ErrorResponse, _ request: Request, _ context: ChatContext) -> Response {
-        var form = Self.form(request)
-        if error.isUnknownAddress, Responses.wantsPage(request) { form = .page(request.uri.path) }
+    private func refuse(
+        _ error: ErrorResponse, of group: RouteGroup, _ request: Request, _ context: ChatContext
+    ) -> Response {
         if error.status == .contentTooLarge { metrics.limits.hit(.body) }
         var metadata = context.ids.metadata([
             // Log the route's pattern, because the path may contain a whole token, and the query a udid.
@@ -66,7 +68,7 @@ struct ResponseMiddleware: RouterMiddleware {
             environment.logger.log(level: count == nil ? .debug : .error, "request failed", metadata: metadata)
         } else {
             metadata[LogKeys.reason] = "\(error.message)"
-            if form != .text, form != .json, error.status == .unauthorized || error.status == .forbidden {
+            if group.name != nil, error.status == .unauthorized || error.status == .forbidden {
                 let client = ClientAddress.find(request, context, trusted: environment.settings.trustedProxies)
                 metadata[LogKeys.address] = "\(client?.description ?? "unknown")"
                 environment.logger.log(
@@ -76,23 +78,7 @@ struct ResponseMiddleware: RouterMiddleware {
                 environment.logger.debug("request refused", metadata: metadata)
             }
         }
-        var error = error
-        error.isChallenge =
-            form == .ntfy ? NtfyAPI.isAnonymous(request) : request.headers.first(.authorization) == nil
-        return error.response(form)
-    }
-
-    /// Returns the error form of the request's API: RFC 9457 for the admin API, the server's own form for Gotify and
-    /// ntfy clients, JSON or text for the rest.
-    private static func form(_ request: Request) -> ErrorResponse.Form {
-        let parts = request.uri.path.split(separator: "/")
-        switch parts.first {
-        case "v1": return .problem
-        case "metrics" where parts.count == 1, "readyz" where parts.count == 1: return .problem
-        case "gotify": return .gotify
-        case "ntfy": return .ntfy
-        case nil where request.method == .post: return .ntfy
-        default: return Responses.wantsJSON(request.headers) ? .json : .text
-        }
+        let form = error.isUnknownAddress && Responses.wantsPage(request) ? PageErrors() : group.errors
+        return form.response(error, to: request)
     }
 }

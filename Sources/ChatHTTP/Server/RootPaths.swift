@@ -6,25 +6,18 @@ import Hummingbird
 enum RootPaths {
     /// Returns the request that the router handles.
     ///
-    /// - Parameter ownNames: The first names of the relay's own paths.
-    static func resolved(_ request: Request, _ settings: ChatHTTPSettings, ownNames: Set<Substring>) -> Request {
-        guard let prefix = prefix(of: request, settings, ownNames), let path = request.head.path, path.hasPrefix("/")
+    /// - Parameters:
+    ///   - groups: The groups for clients of other servers. The last one that serves the path wins.
+    ///   - ownNames: The first names of the relay's own paths.
+    static func resolved(
+        _ request: Request, _ settings: ChatHTTPSettings, _ groups: [RouteGroup], ownNames: Set<Substring>
+    ) -> Request {
+        let group = groups.last { $0.server?.isAtRoot(request, settings, ownNames) ?? false }
+        guard let prefix = group?.name, let path = request.head.path, path.hasPrefix("/")
         else { return request }
         var head = request.head
-        head.path = prefix + path
+        head.path = "/\(prefix)\(path)"
         return Request(head: head, body: request.body)
-    }
-
-    /// Returns the prefix under which the relay serves a path. `nil` for any other path.
-    private static func prefix(
-        of request: Request, _ settings: ChatHTTPSettings, _ ownNames: Set<Substring>
-    ) -> String? {
-        // Servers of Matrix replace the whole path of an endpoint.
-        if settings.ntfy.unifiedPush, request.uri.path == UnifiedPushAPI.matrixPath { return Route.ntfyPrefix }
-        guard settings.gotifyAtRoot || settings.ntfyAtRoot else { return nil }
-        let first = request.uri.path.drop { $0 == "/" }.prefix { $0 != "/" }
-        if settings.gotifyAtRoot, GotifyAPI.rootNames.contains(String(first)) { return Route.gotifyPrefix }
-        return settings.ntfyAtRoot && NtfyAPI.servesAtRoot(request, ownNames: ownNames) ? Route.ntfyPrefix : nil
     }
 }
 

@@ -34,17 +34,17 @@ struct Routes {
                 try await condition(request) ? handler(request, context) : otherwise(request, context)
             }
         }
-        let isOfNtfy = routes.allSatisfy(\.isOfNtfy)
+        let admitsOtherSites = routes.allSatisfy(\.group.admitsOtherSites)
         if handlers[.head] == nil, routes.allSatisfy(\.servesHead) { handlers[.head] = handlers[.get] }
-        let allow = Self.methods.filter { handlers[$0] != nil || ($0 == .options && isOfNtfy) }.map(\.rawValue)
+        let allow = Self.methods.filter { handlers[$0] != nil || ($0 == .options && admitsOtherSites) }.map(\.rawValue)
             .joined(separator: ", ")
-        if isOfNtfy { handlers[.options] = { _, _ in Responses.preflight(allow: allow) } }
-        let (isOpen, credential) = (routes.contains { $0.access.isOpen }, routes[0].credential)
-        let access = isOpen ? .anyone : credential == nil ? .scope(.admin) : routes[0].access
+        if admitsOtherSites { handlers[.options] = { _, _ in Responses.preflight(allow: allow) } }
+        let (isOpen, group) = (routes.contains { $0.access.isOpen }, routes[0].group)
+        let access = isOpen ? .anyone : group.server == nil ? .scope(.admin) : routes[0].access
         router.on(RouterPath(path), method: Self.anyMethod) { [handlers] request, context in
             if let handler = handlers[request.method] { return try await handler(request, context) }
             guard Self.methods.contains(request.method) else { throw ErrorResponse.notFound }
-            let other = Route(request.method, path, access, credential: credential) { _, _ in
+            let other = Route(request.method, path, access, in: group) { _, _ in
                 throw ErrorResponse.methodNotAllowed(allow: allow)
             }
             return try await guarded(other)(request, context)

@@ -21,9 +21,7 @@ struct Route: Sendable {
     let method: HTTPRequest.Method
     let path: String
     let access: Access
-    /// Returns a request's token. Empty if the request has a credential of another form. `nil` for a route that reads
-    /// the token from `Authorization`.
-    let credential: (@Sendable (Request) -> String?)?
+    let group: RouteGroup
     /// Whether a request is for this route, or for the next one with the same method and path. `nil` if always.
     let condition: (@Sendable (Request) -> Bool)?
     /// Whether a GET route also serves HEAD.
@@ -31,27 +29,30 @@ struct Route: Sendable {
     let handler: ChatContext.Handler
 
     init(
-        _ method: HTTPRequest.Method, _ path: String, _ access: Access,
-        credential: (@Sendable (Request) -> String?)? = nil, when condition: (@Sendable (Request) -> Bool)? = nil,
-        servesHead: Bool = true, _ handler: @escaping ChatContext.Handler
+        _ method: HTTPRequest.Method, _ path: String, _ access: Access, in group: RouteGroup,
+        when condition: (@Sendable (Request) -> Bool)? = nil, servesHead: Bool = true,
+        _ handler: @escaping ChatContext.Handler
     ) {
         self.method = method
         self.path = path
         self.access = access
-        self.credential = credential
+        self.group = group
         self.condition = condition
         self.servesHead = servesHead
         self.handler = handler
     }
 
-    /// The prefixes of the paths for ntfy's and Gotify's clients.
-    static let ntfyPrefix = "/ntfy"
-    static let gotifyPrefix = "/gotify"
+    /// Creates a route of the relay's own APIs: of the admin API if it needs a scope, otherwise of the chat API.
+    init(
+        _ method: HTTPRequest.Method, _ path: String, _ access: Access,
+        when condition: (@Sendable (Request) -> Bool)? = nil, servesHead: Bool = true,
+        _ handler: @escaping ChatContext.Handler
+    ) {
+        let group = if case .scope = access { RouteGroup.admin } else { RouteGroup.chat }
+        self.init(method, path, access, in: group, when: condition, servesHead: servesHead, handler)
+    }
 
-    /// Whether the route is for ntfy's clients. Pages of other sites may call it with a credential.
-    var isOfNtfy: Bool { path == Self.ntfyPrefix || path.hasPrefix(Self.ntfyPrefix + "/") }
-
-    /// Whether the route is for clients of another server. Their users type the server's address, often with a slash at
-    /// the end, and the clients then send `//`.
-    var isOfForeignClients: Bool { isOfNtfy || path.hasPrefix(Self.gotifyPrefix + "/") }
+    /// Whether the path may have `//`. Users of another server's clients type its address, often with a slash at the
+    /// end, and the clients append their path.
+    var admitsDoubleSlashes: Bool { group.server != nil && path != "/" }
 }
