@@ -56,7 +56,7 @@ struct FieldTests {
         ])
     func firebaseTokens(_ text: String) throws {
         let token = try DeviceToken(parsing: text)
-        #expect(token.isFirebase && token.description == FieldText.trimmed(text))
+        #expect(token.kind == .installation && token.description == FieldText.trimmed(text))
         #expect(Array(token.description.utf8).withUnsafeBytes { Address(stored: $0) } == .token(token))
     }
 

@@ -531,7 +531,7 @@ struct RoomPortTests {
         #expect(try await app(after: android, otherwise: AppName("second")) == firebase)
         #expect(
             await refusal { _ = try await app(after: iPhone, otherwise: nil) } == "Invalid token: "
-                + DeviceToken.firebaseRule)
+                + TokenKind.installation.rule)
         #expect(try await members(in: store).map(\.token) == [android.description])
         #expect(try await app(after: iPhone, otherwise: .default) == .default)
     }

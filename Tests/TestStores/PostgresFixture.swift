@@ -48,7 +48,8 @@ final class PostgresFixture: Sendable {
             settings: {
                 StoreSettings(
                     format: { StoreFixture.format(of: $0, namesMessage: namesMessage) },
-                    defaultApp: defaultApp, firebaseApp: StoreFixture.firebaseApp, keepsUsage: keepsUsage(), apps: apps,
+                    defaultApp: defaultApp, tokenApps: [.installation: StoreFixture.firebaseApp],
+                    keepsUsage: keepsUsage(), apps: apps,
                     credentialLifetime: credentialLifetime)
             },
             now: { self.time.now }, logger: .silent)

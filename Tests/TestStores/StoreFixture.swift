@@ -30,7 +30,8 @@ final class StoreFixture: Sendable {
             settings: {
                 StoreSettings(
                     format: { StoreFixture.format(of: $0, namesMessage: namesMessage) },
-                    defaultApp: defaultApp, firebaseApp: StoreFixture.firebaseApp, keepsUsage: keepsUsage(), apps: apps,
+                    defaultApp: defaultApp, tokenApps: [.installation: StoreFixture.firebaseApp],
+                    keepsUsage: keepsUsage(), apps: apps,
                     credentialLifetime: credentialLifetime)
             },
             now: { self.time.now }, logger: .silent)

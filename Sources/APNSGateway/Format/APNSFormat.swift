@@ -62,7 +62,7 @@ package struct APNSFormat: PushFormat {
     // MARK: - Rows of the queue
 
     package func push(_ row: QueuedPush, identifier: UInt32) throws(PushRefusal) -> Push {
-        guard case .token(let token)? = row.address, !token.isFirebase else { throw Refusal.token.named(by: kind) }
+        guard case .token(let token)? = row.address, token.kind == tokens else { throw Refusal.token.named(by: kind) }
         guard var payload = row.payload else { throw PushRefusal("InvalidJSON") }
         var type = row.type ?? Push.alert
         if !row.isOurs, !payload.isEmpty {

@@ -149,8 +149,8 @@ extension RoomStore {
         case .current(let app): other = app
         }
         if old == .web {
-            // A person may have changed from a browser to an Android phone, whose tokens look different.
-            guard token.isFirebase, let other else { throw .browserNeedsSubscription }
+            // A person may have changed from a browser to a phone whose tokens look different.
+            guard token.kind != .bytes, let other else { throw .browserNeedsSubscription }
             return other
         }
         do throws(ChatError) {

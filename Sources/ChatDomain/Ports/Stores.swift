@@ -142,8 +142,8 @@ package struct StoreSettings: Sendable {
     package var history: RoomHistory
     /// The app of another program's pushes that name no app.
     package var defaultApp: AppName
-    /// The app of Android phones that name no app. `nil` if no app has a gateway to FCM.
-    package var firebaseApp: AppName?
+    /// The apps of tokens of other kinds than the default app's, if their phones name no app.
+    package var tokenApps: [TokenKind: AppName]
     /// Whether to store the versions and models that apps report, and the times at which devices were seen.
     package var keepsUsage: Bool
     /// The configured apps. `nil` allows any app.
@@ -155,14 +155,14 @@ package struct StoreSettings: Sendable {
     package init(
         format: @escaping @Sendable (AppName) -> any PushFormat, expiration: Duration? = nil,
         history: RoomHistory = .joined,
-        defaultApp: AppName = .default, firebaseApp: AppName? = nil, keepsUsage: Bool = true,
+        defaultApp: AppName = .default, tokenApps: [TokenKind: AppName] = [:], keepsUsage: Bool = true,
         apps: Set<AppName>? = nil, credentialLifetime: Duration? = nil
     ) {
         self.format = format
         self.expiration = expiration
         self.history = history
         self.defaultApp = defaultApp
-        self.firebaseApp = firebaseApp
+        self.tokenApps = tokenApps
         self.keepsUsage = keepsUsage
         self.apps = apps
         self.credentialLifetime = credentialLifetime
@@ -174,6 +174,6 @@ package struct StoreSettings: Sendable {
 
     /// Returns the app of a token that no device has, if the caller names no app.
     package func app(ofToken token: String) -> AppName {
-        DeviceToken.isFirebase(token) ? firebaseApp ?? defaultApp : defaultApp
+        TokenKind(ofText: token).flatMap { tokenApps[$0] } ?? defaultApp
     }
 }

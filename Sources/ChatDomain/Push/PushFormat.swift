@@ -12,10 +12,8 @@ package protocol PushFormat: Sendable {
     ///
     /// - Throws: The error for the caller, which names the field and the rule.
     func compose(_ content: NotificationContent, for app: AppName) throws(ChatError) -> ComposedNotification
-    /// Checks whether the gateway's service issues tokens of this kind.
-    ///
-    /// - Throws: The error for the caller, which names the field and the rule.
-    func check(_ token: DeviceToken, field: String) throws(ChatError)
+    /// The kind of the tokens that the gateway's service issues.
+    var tokens: TokenKind { get }
     /// Whether chat pushes show the number of unread messages. The store then counts them when it leases the pushes.
     var showsUnread: Bool { get }
     /// Composes a push of a Live Activity, and checks its size.
@@ -36,13 +34,14 @@ package protocol PushFormat: Sendable {
 }
 
 extension PushFormat {
+    package var tokens: TokenKind { .bytes }
     package var showsUnread: Bool { false }
 
-    /// Accepts binary tokens only.
+    /// Checks whether the gateway's service issues tokens of this kind.
+    ///
+    /// - Throws: The error for the caller, which names the field and the rule.
     package func check(_ token: DeviceToken, field: String) throws(ChatError) {
-        guard !token.isFirebase else {
-            throw .invalid(field, "is a token of an Android app, and the app that it is for has another gateway")
-        }
+        guard token.kind == tokens else { throw .invalid(field, tokens.rule) }
     }
     package func warning(pushType: String) -> String? { nil }
 

@@ -67,7 +67,7 @@ struct AdminAPI: Sendable {
         if app != .web { try configuration.format(of: app).check(token, field: "token") }
         let edit = try Self.edit(body)
         let starts = try body.startTokens()
-        guard starts.isEmpty || !token.isFirebase && app != .web else {
+        guard starts.isEmpty || token.kind == .bytes && app != .web else {
             throw ChatError.invalid("start_tokens", "are for iPhones only")
         }
         let response = try await register(token, app: app, edit, context)

@@ -50,23 +50,19 @@ package protocol ConfigurationInForce: Sendable {
     /// Returns the requirements of an app's gateway on pushes.
     func format(of app: AppName) -> any PushFormat
 
-    /// The first app with a gateway to FCM. `nil` if there is none.
-    var firebaseApp: AppName? { get }
+    /// The apps of phones that name no app, by their tokens (``StoreSettings/tokenApps``).
+    var tokenApps: [TokenKind: AppName] { get }
 }
 
 extension ConfigurationInForce {
-    /// Returns the app of a phone. An Android phone whose app sends no `appid` belongs to ``firebaseApp``.
+    /// Returns the app of a phone. Without an `appid`, the kind of its token says which.
     ///
     /// - Throws: An error for the user if there is no such app, or if its gateway has other tokens.
     func app(named appID: String?, of token: DeviceToken) throws(ChatError) -> AppName {
-        let app = try app(named: appID, isFirebase: token.isFirebase)
+        let own = appID?.isEmpty ?? true ? tokenApps[token.kind] : nil
+        let app = if let own { own } else { try app(named: appID) }
         try format(of: app).check(token, field: "token")
         return app
-    }
-
-    private func app(named appID: String?, isFirebase: Bool) throws(ChatError) -> AppName {
-        if appID?.isEmpty ?? true, isFirebase, let firebaseApp { return firebaseApp }
-        return try app(named: appID)
     }
 }
 

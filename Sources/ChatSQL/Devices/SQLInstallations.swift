@@ -5,7 +5,7 @@ package import ChatDomain
 extension SQLTransaction {
     /// Returns the devices that are registered with the other form of their address.
     package func devicesWithOtherForm(_ devices: [(token: DeviceToken, app: AppName)]) throws -> Set<DeviceName> {
-        let names = devices.filter { $0.token.isFirebase }.map { device in
+        let names = devices.filter { $0.token.kind == .installation }.map { device in
             DeviceName(token: device.token.description, app: device.app.text)
         }
         guard !names.isEmpty else { return [] }
@@ -113,7 +113,7 @@ extension DeviceName {
     /// Whether both name the same installation, one by its id and one by a registration token.
     fileprivate func isOtherForm(of other: DeviceName) -> Bool {
         let id = DeviceToken.installation(of: token)
-        return app == other.app && DeviceToken.isFirebase(token) && id == DeviceToken.installation(of: other.token)
+        return app == other.app && id == DeviceToken.installation(of: other.token)
             && (token == id) != (other.token == id)
     }
 }

@@ -54,11 +54,11 @@ extension QueueFilter {
 }
 
 extension DeviceToken {
-    /// Returns the form in which devices have the token of a column that scripts write. They may write Apple's tokens in
-    /// upper case, with blanks and in angle brackets. Google's tokens have one form: with a colon, or of one length.
+    /// Returns the form in which devices have the token of a column that scripts write. They may write bytes in upper
+    /// case, with blanks and in angle brackets. Other tokens have one form: with a colon, or of one length.
     package static func storedSQL(_ column: String) -> String {
         """
-        CASE WHEN \(column) LIKE '%:%' OR length(\(column)) = \(installationID) THEN \(column)
+        CASE WHEN \(column) LIKE '%:%' OR length(\(column)) = \(TokenKind.installationID) THEN \(column)
             ELSE lower(replace(replace(replace(\(column), ' ', ''), '<', ''), '>', '')) END
         """
     }

@@ -36,11 +36,8 @@ package struct FCMFormat: PushFormat {
         self.room = room
     }
 
+    package var tokens: TokenKind { .installation }
     package var showsUnread: Bool { true }
-
-    package func check(_ token: DeviceToken, field: String) throws(ChatError) {
-        guard token.isFirebase else { throw .invalid(field, DeviceToken.firebaseRule) }
-    }
 
     // MARK: - Chat messages
 
@@ -367,7 +364,7 @@ package struct FCMFormat: PushFormat {
     private static let longestDocument = 1 << 16
 
     package func push(_ row: QueuedPush, identifier: UInt32) throws(PushRefusal) -> Push {
-        guard case .token(let token)? = row.address, token.isFirebase else { throw PushRefusal("InvalidToken") }
+        guard case .token(let token)? = row.address, token.kind == tokens else { throw PushRefusal("InvalidToken") }
         guard var payload = row.payload, !payload.isEmpty else { throw PushRefusal("PayloadEmpty") }
         let priority = row.priority.flatMap(UInt8.init(exactly:))
         if row.message != nil, row.isOurs, payload.starts(with: FCMBody.start) {

@@ -176,7 +176,7 @@ enum FCMBody {
     /// Completes a payload with the target and the lifetime.
     static func request(_ push: Push, now: Timestamp) -> [UInt8] {
         let target = push.address.description
-        let kind = target.utf8.count == DeviceToken.installationID ? "fid" : "token"
+        let kind = target.utf8.count == TokenKind.installationID ? "fid" : "token"
         var head = #"{"message":{"\#(kind)":"\#(target)","android":{"#
         if let expiration = push.expiration {
             let seconds = min(max(expiration == 0 ? 0 : expiration - now.seconds, 0), longestStorage)

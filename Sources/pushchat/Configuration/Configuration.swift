@@ -174,11 +174,17 @@ struct Configuration: Sendable {
         apps = [AppConfiguration(name: .default, environment: environment)]
     }
 
-    /// The app of members that send no `appid`: the one named `default`, or else the first in the file. An app for
-    /// Android is only chosen if there is no other, because Google's tokens identify its members.
+    /// The app of members that send no `appid`: the one named `default`, or else the first in the file. An app
+    /// whose tokens tell it is only chosen if there is no other.
     var defaultApp: AppName {
         if apps.contains(where: { $0.name == .default }) { return .default }
-        return (apps.first { $0.gateway != .fcm } ?? apps[0]).name
+        return (apps.first { $0.gateway.tokens == .bytes } ?? apps[0]).name
+    }
+
+    /// The first app for each kind of tokens that tell their app.
+    var tokenApps: [TokenKind: AppName] {
+        let apps = apps.map { ($0.gateway.tokens, $0.name) }.filter { $0.0 != .bytes }
+        return Dictionary(apps, uniquingKeysWith: { first, _ in first })
     }
 
     /// Whether requests can come only from this machine: in development, on loopback, with no proxy that forwards
@@ -201,6 +207,8 @@ struct AppConfiguration: Sendable, Equatable {
     /// Apple's two protocols, and Google's.
     enum Gateway: String, Sendable, CaseIterable {
         case binary, http2, fcm
+
+        var tokens: TokenKind { self == .fcm ? .installation : .bytes }
     }
 
     let name: AppName

@@ -9,8 +9,8 @@ struct CredentialProof {
     /// before it rejects the token.
     private static let appleToken = DeviceToken(bytes: [UInt8](repeating: 0, count: DeviceToken.sizes.lowerBound))
     /// An installation id in the form of Google's.
-    private static let androidToken = DeviceToken.firebase(
-        "c" + String(repeating: "A", count: DeviceToken.installationID - 1))
+    private static let androidToken = DeviceToken.text(
+        "c" + String(repeating: "A", count: TokenKind.installationID - 1), .installation)
     /// The time limit for the push and its retries.
     private static let timeLimit = Duration.seconds(30)
 

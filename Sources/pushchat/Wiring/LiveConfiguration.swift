@@ -30,7 +30,7 @@ final class LiveConfiguration: ConfigurationInForce {
         try values.withLock { $0.apps }.resolve(like: app, in: environment)
     }
     func format(of app: AppName) -> any PushFormat { storeSettings.format(app) }
-    var firebaseApp: AppName? { storeSettings.firebaseApp }
+    var tokenApps: [TokenKind: AppName] { storeSettings.tokenApps }
 
     /// Uses `threads` to name the rooms of chat messages from now on. Called after the database is opened: the key for
     /// the names is in the database, but opening the database needs these settings.
@@ -85,7 +85,7 @@ final class LiveConfiguration: ConfigurationInForce {
             format: { [formats] in formats[$0] ?? other },
             expiration: configuration.push.expiration, history: configuration.messages.history,
             defaultApp: configuration.defaultApp,
-            firebaseApp: configuration.apps.first { $0.gateway == .fcm }?.name,
+            tokenApps: configuration.tokenApps,
             keepsUsage: configuration.analytics == .on,
             apps: Set(configuration.apps.map(\.name)).union([.web]),
             credentialLifetime: configuration.registration == .session

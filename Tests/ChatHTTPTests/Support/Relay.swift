@@ -39,7 +39,7 @@ struct Relay: ConfigurationInForce, RelayState {
     var apps: [AppStatus] = [AppStatus(app: .default, gateway: "http2", address: nil, topic: nil)]
     /// The formats of the apps' gateways. Other apps get the format of Apple's HTTP/2 gateway.
     var formats: [AppName: any PushFormat] = [:]
-    var firebaseApp: AppName?
+    var tokenApps: [TokenKind: AppName] = [:]
     var recentWarnings: [JSONValue] = []
     var sessions: (any SessionVerifier)?
     var browsers: (any SubscriptionReader)?
