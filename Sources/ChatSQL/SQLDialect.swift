@@ -19,19 +19,18 @@ package enum SQLDialect: Sendable {
             ? "\(value) IN (\(each(parameter, type)))" : "\(value) = ANY (\(parameter)::\(type)[])"
     }
 
-    /// Lists of the same length as a table `name`, one column for each of the parameters from `$first` on, and the column
-    /// `number`, which counts the rows. The types are PostgreSQL's.
-    package func table(
-        _ name: String, _ columns: KeyValuePairs<String, String>, from first: Int = 1
-    ) -> String {
-        let parameters = columns.indices.map { "$\(first + $0)" }
+    /// Lists of the same length as a table `name`, one column for each of the parameters from `$1` on, and the column
+    /// `number`, which counts the rows. The types are PostgreSQL's. SQLite finds a value by counting from the start of its
+    /// list: pass at most 500 rows, which take about as long as a statement for each of them.
+    package func table(_ name: String, _ columns: KeyValuePairs<String, String>) -> String {
+        let parameters = columns.indices.map { "$\($0 + 1)" }
         if self == .postgres {
             let lists = zip(parameters, columns).map { "\($0)::\($1.value)[]" }.joined(separator: ", ")
             let names = columns.map(\.key) + ["number"]
             return "unnest(\(lists)) WITH ORDINALITY AS \(name) (\(names.joined(separator: ", ")))"
         }
         let values = zip(parameters, columns).map { "json_extract(\($0), '$[' || e.key || ']') AS \($1.key)" }
-        return "(SELECT \(values.joined(separator: ", ")), e.key AS number FROM json_each($\(first)) e) AS \(name)"
+        return "(SELECT \(values.joined(separator: ", ")), e.key AS number FROM json_each($1) e) AS \(name)"
     }
 
     /// A text as bytes in UTF-8, which may be invalid in SQLite. Empty for NULL.

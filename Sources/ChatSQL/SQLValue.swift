@@ -9,7 +9,7 @@ package enum SQLValue: Sendable, Hashable {
     case bool(Bool)
     /// Read it with `at($1)`, which makes it a time of the database.
     case time(Timestamp)
-    /// Lists. ``SQLDialect/each(_:_:)`` and ``SQLDialect/table(_:_:from:)`` read them in both databases.
+    /// Lists. ``SQLDialect/each(_:_:)`` and ``SQLDialect/table(_:_:)`` read them in both databases.
     case ints([Int64])
     case texts([String])
     case optionalInts([Int64?])

@@ -68,7 +68,7 @@ package enum DeviceUsage {
         if keepsUsage { try saw(devices, rows.map { try Seen($0) }, transaction) }
     }
 
-    /// A device's row, as it was before a sighting.
+    /// A device's row before a sighting.
     private struct Seen {
         /// The columns of the table `devices`. Without its name, because SQLite knows none after `RETURNING`.
         static let columns = "device_token, app, device_id, ms(time_seen), app_version, os_version, device_model"

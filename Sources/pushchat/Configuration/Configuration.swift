@@ -174,14 +174,14 @@ struct Configuration: Sendable {
         apps = [AppConfiguration(name: .default, environment: environment)]
     }
 
-    /// The app of members that send no `appid`: the one named `default`, or else the first in the file. An app
-    /// whose tokens tell it is only chosen if there is no other.
+    /// The app of members that send no `appid`: the one named `default`, or else the first in the file. An app of
+    /// ``tokenApps`` is only chosen if there is no other, because the tokens of its members identify it.
     var defaultApp: AppName {
         if apps.contains(where: { $0.name == .default }) { return .default }
         return (apps.first { $0.gateway.tokens == .bytes } ?? apps[0]).name
     }
 
-    /// The first app for each kind of tokens that tell their app.
+    /// The first app for each kind of tokens that identify their app.
     var tokenApps: [TokenKind: AppName] {
         let apps = apps.map { ($0.gateway.tokens, $0.name) }.filter { $0.0 != .bytes }
         return Dictionary(apps, uniquingKeysWith: { first, _ in first })
