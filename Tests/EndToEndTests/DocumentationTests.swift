@@ -51,6 +51,22 @@ extension Clients {
             }
         }
 
+        @Test("A heading that moved has a place where it went", .onlySQLite("no relay takes part"))
+        func movedHeadings() throws {
+            let list = Page.root.appending(path: "Tests/moved-headings.txt")
+            for line in try String(contentsOf: list, encoding: .utf8).split(separator: "\n") {
+                let places = line.split(separator: " ")
+                try #require(places.count == 2, "\(line)")
+                #expect(try !exists(places[0]), "\(places[0]) did not move")
+                #expect(try exists(places[1]), "\(places[1]) is not there")
+            }
+            func exists(_ place: Substring) throws -> Bool {
+                let parts = place.split(separator: "#")
+                guard Page.all.contains("docs/\(parts[0])") else { return false }
+                return try parts.count == 1 || Page("docs/\(parts[0])").anchors.contains(String(parts[1]))
+            }
+        }
+
         @Test(
             "The index of docs lists every page, and the README has a limited length",
             .onlySQLite("no relay takes part"))
@@ -139,11 +155,11 @@ extension Clients {
 
         @Test(
             "The chat API's examples and the posts from servers work as printed",
-            arguments: [("docs/chat-api.md", "chat"), ("docs/posting.md", "posting")])
+            arguments: [("docs/chat-api.md", "chat"), ("docs/sending.md", "posting")])
         func examples(page: String, mark: String) async throws {
             let folder = try Folder()
             let dev = try await Dev(in: folder)
-            try await run(try Page(page).blocks(of: mark), least: 3, in: folder, dev.ports, after: dev.variables)
+            try await run(try Page(page).blocks(of: mark), least: 2, in: folder, dev.ports, after: dev.variables)
             #expect(try await dev.ended() == 0)
         }
 
