@@ -29,8 +29,8 @@ package struct WebPushFormat: PushFormat {
     /// Returns the payload of a chat message, shortened so that the largest number of unread messages still fits. The
     /// text is shortened first. If too little of it would remain, the link is left out.
     package func payload(of alert: ChatAlert) throws(ChatError) -> String {
-        if alert.extras.link != nil,
-            let payload = payload(of: alert, link: alert.extras.link, minText: Self.minText)
+        if alert.content.link != nil,
+            let payload = payload(of: alert, link: alert.content.link, minText: Self.minText)
         {
             return payload
         }
@@ -42,8 +42,8 @@ package struct WebPushFormat: PushFormat {
 
     /// Returns the payload. `nil` if fewer than `minText` bytes of the text fit.
     private func payload(of alert: ChatAlert, link: String?, minText: Int) -> String? {
-        let (title, text) = (alert.extras.title, alert.text.text)
-        let isSilent = alert.extras.sound.map(\.isEmpty) ?? isSilent
+        let (title, text) = (alert.content.title, alert.content.text.text)
+        let isSilent = alert.content.sound.map(\.isEmpty) ?? isSilent
         let room = Self.name(of: alert.code)
         func document(_ text: String) -> String {
             var notification: JSONObject = [

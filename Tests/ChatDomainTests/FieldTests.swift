@@ -125,7 +125,7 @@ struct FieldTests {
     func storedNames() {
         #expect(Nickname(stored: "\u{202E}margorp").text == "margorp")
         let message = Message(
-            id: 1, sender: MemberID(stored: "2"), nickname: "a\u{2066}b", text: "x\u{202E}",
+            id: 1, sender: MemberID(stored: "2"), nickname: "a\u{2066}b", content: MessageContent(stored: "x\u{202E}"),
             sentAt: Timestamp(seconds: 0))
         #expect(message.nickname == "ab" && message.text == "x\u{202E}")
         #expect(Nickname.isolated("דנה") == "\u{2068}דנה\u{2069}" && Nickname.isolated("Dana – 新") == "Dana – 新")

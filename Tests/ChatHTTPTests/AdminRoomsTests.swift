@@ -10,8 +10,8 @@ struct AdminRoomsTests {
     private static let room = SecretCode(stored: "our room/1")
     private static let message = MessageRecord(
         message: Message(
-            id: 9, sender: MemberID(stored: "6a45"), nickname: "Ann", text: "Hello, world", title: "News",
-            sentAt: Timestamp(seconds: 1)), room: room)
+            id: 9, sender: MemberID(stored: "6a45"), nickname: "Ann",
+            content: MessageContent(stored: "Hello, world", title: "News"), sentAt: Timestamp(seconds: 1)), room: room)
     private static let answers = AdminResponses(
         deliveries: { Page(items: [Given.delivery], next: 17) },
         rooms: {

@@ -193,8 +193,9 @@ struct EventHubTests {
             (1...100).map { id in
                 MessageEvent(
                     Message(
-                        id: id, sender: other, nickname: "n", text: String(repeating: "x", count: length),
-                        sentAt: Sample.time), in: .room(room))
+                        id: id, sender: other, nickname: "n",
+                        content: MessageContent(stored: String(repeating: "x", count: length)), sentAt: Sample.time),
+                    in: .room(room))
             }[...]
         }
         let form = StreamForm(RoomEvents(isWebSocket: false))
@@ -310,7 +311,9 @@ struct EventHubTests {
         func events(_ ids: ClosedRange<MessageID>, text: String = "x") -> [MessageEvent] {
             ids.map {
                 MessageEvent(
-                    Message(id: $0, sender: member, nickname: "n", text: text, sentAt: Timestamp(seconds: 0)),
+                    Message(
+                        id: $0, sender: member, nickname: "n", content: MessageContent(stored: text),
+                        sentAt: Timestamp(seconds: 0)),
                     in: .room(self.room))
             }
         }
@@ -672,7 +675,9 @@ struct EventHubTests {
     private func events(_ texts: [String]) -> [MessageEvent] {
         texts.enumerated().map { index, text in
             MessageEvent(
-                Message(id: MessageID(index + 1), sender: other, nickname: "n", text: text, sentAt: Sample.time),
+                Message(
+                    id: MessageID(index + 1), sender: other, nickname: "n", content: MessageContent(stored: text),
+                    sentAt: Sample.time),
                 in: .room(room))
         }
     }

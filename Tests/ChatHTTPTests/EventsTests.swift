@@ -478,7 +478,9 @@ struct EventsTests {
         feed.join(member(1), room)
         let message = newest.map {
             MessageRecord(
-                message: Message(id: $0, sender: member(1), nickname: "n", text: "x", sentAt: Sample.time), room: room)
+                message: Message(
+                    id: $0, sender: member(1), nickname: "n", content: MessageContent(stored: "x"), sentAt: Sample.time),
+                room: room)
         }
         let store = ScriptedStore(
             admin: AdminResponses(messages: { Page(items: message.map { [$0] } ?? [], next: nil) }), feed: feed,

@@ -143,6 +143,6 @@ struct GoldenRequestTests {
             Issue.record("Unexpected calls of the store: \(relay.store.calls)")
             return
         }
-        #expect(request.text.text == "one\r\ntwo")
+        #expect(request.content.text.text == "one\r\ntwo")
     }
 }

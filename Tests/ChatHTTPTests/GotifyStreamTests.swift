@@ -99,7 +99,7 @@ struct GotifyStreamTests {
             let last = HTTPLimits.streamRooms + 20
             store.clients.state.withLock { state in
                 let message = Message(
-                    id: 9, sender: Self.bob, nickname: "n", text: "x", sentAt: Sample.time)
+                    id: 9, sender: Self.bob, nickname: "n", content: MessageContent(stored: "x"), sentAt: Sample.time)
                 state.messages.append(MessageRecord(message: message, room: SecretCode(stored: "room \(last)")))
             }
             try await Self.open(port, token: "pct_read") { connection in

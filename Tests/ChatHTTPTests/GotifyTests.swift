@@ -50,8 +50,8 @@ enum GotifySample {
     ) -> MessageRecord {
         MessageRecord(
             message: Message(
-                id: id, sender: MemberID(stored: "2"), nickname: "Bob", text: text, title: title, link: link,
-                sentAt: Sample.time), room: room)
+                id: id, sender: MemberID(stored: "2"), nickname: "Bob",
+                content: MessageContent(stored: text, title: title, link: link), sentAt: Sample.time), room: room)
     }
 
     static func relay(_ store: ScriptedStore? = nil) throws -> Relay {
@@ -251,7 +251,8 @@ struct GotifyTests {
         arguments: [(nil, 5), (10, 8), (5, 3), (1, 1)] as [(UInt8?, Int64)])
     func priority(ofPushes: UInt8?, expected: Int64) {
         let message = Message(
-            id: 1, sender: MemberID(stored: "2"), nickname: "Bob", text: "x", priority: ofPushes, sentAt: Sample.time)
+            id: 1, sender: MemberID(stored: "2"), nickname: "Bob",
+            content: MessageContent(stored: "x", priority: ofPushes), sentAt: Sample.time)
         #expect(message.gotify(application: 1)["priority"]?.integer == expected)
     }
 
@@ -406,7 +407,7 @@ struct GotifyTests {
             Issue.record("nothing was posted")
             return
         }
-        #expect(request.member == GotifySample.ann && request.program == nil && request.text.text == "T\nm")
+        #expect(request.member == GotifySample.ann && request.program == nil && request.content.text.text == "T\nm")
         let untitled = try await call(.post, "/gotify/message", json: #"{"message":"m"}"#)
         #expect(try object(untitled)["title"]?.text == "Ann")
     }

@@ -19,7 +19,7 @@ struct MessagesTests {
             try relay.store.calls == [
                 .post(
                     PostRequest(
-                        member: Sample.member, text: MessageText(parsing: "Café\r\n😀"),
+                        member: Sample.member, content: MessageContent(parsing: "Café\r\n😀"),
                         client: ClientInfo(appVersion: "2")))
             ])
     }
@@ -76,10 +76,10 @@ struct MessagesTests {
         let page = MessagePage(
             messages: [
                 Message(
-                    id: 5, sender: MemberID(stored: Sample.udid), nickname: "Ann", text: text,
-                    sentAt: Timestamp(milliseconds: 1_778_191_049_123)),
+                    id: 5, sender: MemberID(stored: Sample.udid), nickname: "Ann",
+                    content: MessageContent(stored: text), sentAt: Timestamp(milliseconds: 1_778_191_049_123)),
                 Message(
-                    id: 9, sender: MemberID(stored: "other"), nickname: "Bob\"", text: "hi",
+                    id: 9, sender: MemberID(stored: "other"), nickname: "Bob\"", content: MessageContent(stored: "hi"),
                     sentAt: Timestamp(seconds: 0)),
             ], next: 9, room: SecretCode(stored: "t\"a"))
         let relay = Relay(ScriptedStore(messages: { page }))
@@ -112,7 +112,8 @@ struct MessagesTests {
     @Test("A member searches in its room")
     func search() async throws {
         let message = Message(
-            id: 5, sender: MemberID(stored: Sample.udid), nickname: "Ann", text: "Tea?", sentAt: Timestamp(seconds: 0))
+            id: 5, sender: MemberID(stored: Sample.udid), nickname: "Ann", content: MessageContent(stored: "Tea?"),
+            sentAt: Timestamp(seconds: 0))
         let page = Page(items: [MessageRecord(message: message, room: SecretCode(stored: "tea"))], next: Int64(5))
         let relay = Relay(ScriptedStore(admin: AdminResponses(messages: { page })))
         let answer = try await relay.form("cmd=search&udid=\(Sample.udid)&text=+TEA+&cursor=9&limit=1")
@@ -205,7 +206,9 @@ struct MessagesTests {
     func programs(writer: String) async throws {
         let room = SecretCode(stored: "tea")
         let messages = [MemberID(stored: writer), MemberID(stored: Sample.udid)].enumerated().map { index, sender in
-            Message(id: MessageID(index), sender: sender, nickname: "Ann", text: "x", sentAt: Sample.time)
+            Message(
+                id: MessageID(index), sender: sender, nickname: "Ann", content: MessageContent(stored: "x"),
+                sentAt: Sample.time)
         }
         let relay = Relay(
             ScriptedStore(

@@ -43,8 +43,9 @@ struct NtfyTests {
             title: String? = nil, link: String? = nil, priority: UInt8? = nil, at seconds: Int64 = time
         ) {
             let message = Message(
-                id: id, sender: MemberID(stored: sender), nickname: "Bob", text: text, title: title, link: link,
-                priority: priority, sentAt: Timestamp(seconds: seconds))
+                id: id, sender: MemberID(stored: sender), nickname: "Bob",
+                content: MessageContent(stored: text, title: title, link: link, priority: priority),
+                sentAt: Timestamp(seconds: seconds))
             feed.add(message, to: room)
             clients.state.withLock { $0.messages.append(MessageRecord(message: message, room: room)) }
         }
@@ -340,7 +341,7 @@ struct NtfyTests {
             .post, "/ntfy/kitchen?title=T", headers: [.authorization: "Bearer pcc_ann"], body: Array("hi".utf8))
         #expect(answer.status == .ok && answer.text.contains(#""id":"m00000000007""#), "\(answer.text)")
         guard case .post(let request)? = relay.store.calls.first else { throw RawConnection.Problem.closed }
-        #expect(try request.member == Sample.member && request.program == nil && request.text.text == "T\nhi")
+        #expect(try request.member == Sample.member && request.program == nil && request.content.text.text == "T\nhi")
         let refused = try await relay.send(
             .post, "/ntfy/hall", headers: [.authorization: "Bearer pcc_ann"], body: Array("hi".utf8))
         try Self.check(refused, 403, 40301)

@@ -23,9 +23,9 @@ struct PostingTests {
     }
 
     private static func program(
-        _ extras: MessageExtras = .none, name: String = "cron11", room: String = "kitchen"
+        name: String = "cron11", room: String = "kitchen"
     ) -> PostRequest.Program {
-        PostRequest.Program(nickname: Nickname(stored: name), room: SecretCode(stored: room), extras: extras)
+        PostRequest.Program(nickname: Nickname(stored: name), room: SecretCode(stored: room))
     }
 
     // MARK: - POST /v1/messages
@@ -38,12 +38,13 @@ struct PostingTests {
             type: "application/json; charset=utf-8", headers: [.idempotencyKey: "k1"])
         #expect(answer.status == .created && answer.text == #"{"id":7,"room":"kitchen"}"#)
         #expect(answer.header("Location") == "../v1/messages/7")
-        let extras = try MessageExtras(title: "Backup", link: "https://example.org/x", priority: 5, sound: "")
+        let content = try MessageContent(
+            parsing: "done", title: "Backup", link: "https://example.org/x", priority: 5, sound: "")
         #expect(
-            try request
+            request
                 == PostRequest(
-                    member: MemberID(stored: "token:11"), program: Self.program(extras, name: "srv"),
-                    text: MessageText(parsing: "done"), idempotencyKey: "k1",
+                    member: MemberID(stored: "token:11"), program: Self.program(name: "srv"), content: content,
+                    idempotencyKey: "k1",
                     client: request?.client ?? ClientInfo()))
     }
 
@@ -54,8 +55,9 @@ struct PostingTests {
         let (answer, request) = try await Self.send(
             "/v1/messages?title=All+well&priority=10&sound=ping", "a=b&c%20d\n", type: type)
         #expect(answer.status == .created)
-        #expect(request?.text.text == "a=b&c%20d")
-        #expect(try request?.program == Self.program(MessageExtras(title: "All well", priority: 10, sound: "ping")))
+        #expect(request?.program == Self.program())
+        let content = try MessageContent(parsing: "a=b&c%20d", title: "All well", priority: 10, sound: "ping")
+        #expect(request?.content == content)
         #expect(request?.idempotencyKey == nil)
     }
 
@@ -141,10 +143,10 @@ struct PostingTests {
         #expect(json["message"]?.text == "done" && json["title"]?.text == "T")
         let isQuiet = priority <= 3
         #expect(
-            try request?.program
-                == Self.program(
-                    MessageExtras(
-                        title: "T", priority: isQuiet ? 5 : nil, sound: isQuiet ? "" : nil, isUrgent: priority >= 8)))
+            try request?.content
+                == MessageContent(
+                    parsing: "done", title: "T", priority: isQuiet ? 5 : nil, sound: isQuiet ? "" : nil,
+                    isUrgent: priority >= 8))
     }
 
     @Test(
@@ -161,8 +163,8 @@ struct PostingTests {
         let type = body.hasPrefix("{") ? "application/json" : "text/plain"
         let (answer, request) = try await Self.send(path, body, type: type)
         #expect(answer.status.kind == .successful, "\(answer.text)")
-        let extras = try #require(request?.program?.extras)
-        #expect(extras.isUrgent == isUrgent && (extras.priority == 10 || !isUrgent))
+        let content = try #require(request?.content)
+        #expect(content.isUrgent == isUrgent && (content.priority == 10 || !isUrgent))
     }
 
     @Test("Gotify: values beyond our limits are adapted, and unknown members are ignored")
@@ -173,9 +175,9 @@ struct PostingTests {
                 + #""extras":{"client::notification":{"click":{"url":"https://example.org/"}}}}"#,
             type: "application/json")
         #expect(answer.status == .ok, "\(answer.text)")
-        let text = try #require(request?.text.text)
+        let text = try #require(request?.content.text.text)
         #expect(text.hasPrefix("a\tb [0m\nää") && text.hasSuffix("ä…") && text.utf8.count <= 4000)
-        #expect(try request?.program == Self.program(MessageExtras(link: "https://example.org/")))
+        #expect(request?.content == MessageContent(stored: text, link: "https://example.org/"))
     }
 
     @Test(
@@ -237,8 +239,8 @@ struct PostingTests {
         let (answer, request) = try await Self.send("/ntfy/kitchen" + query, "done", by: .put, headers: headers)
         #expect(answer.status == .ok, "\(answer.text)")
         #expect(
-            try request?.program
-                == Self.program(MessageExtras(title: "T", link: "https://example.org/", priority: 10)))
+            try request?.content
+                == MessageContent(parsing: "done", title: "T", link: "https://example.org/", priority: 10))
         #expect(
             answer.text
                 == #"{"id":"m00000000007","time":1780000000,"event":"message","topic":"kitchen","message":"done","priority":4,"#
@@ -253,8 +255,7 @@ struct PostingTests {
             path, #"{"topic":"kitchen","message":"done","priority":1,"tags":["a"],"actions":[]}"#,
             type: type, headers: [HTTPField.Name("X-Title")!: "T"])
         #expect(answer.status == .ok, "\(answer.text)")
-        #expect(request?.text.text == "done")
-        #expect(try request?.program == Self.program(MessageExtras(title: "T", priority: 1, sound: "")))
+        #expect(try request?.content == MessageContent(parsing: "done", title: "T", priority: 1, sound: ""))
     }
 
     @Test(
@@ -268,7 +269,7 @@ struct PostingTests {
     func ntfyCareless(json: String, text: String) async throws {
         let (answer, request) = try await Self.send("/ntfy", json)
         #expect(answer.status == .ok, "\(answer.text)")
-        #expect(request?.text.text == text)
+        #expect(request?.content == MessageContent(stored: text))
         #expect(request?.program == Self.program())
     }
 
@@ -282,7 +283,7 @@ struct PostingTests {
                 "/gotify/message", "{\"message\":\(member.replacing("MEMBER", with: "message"))}",
                 type: "application/json",
                 token: nil, headers: [.gotifyKey: "pct_post_kitchen"])
-            #expect(answer.status == .ok && request?.text.text == "\u{FFFD} x", "\(answer.text)")
+            #expect(answer.status == .ok && request?.content.text.text == "\u{FFFD} x", "\(answer.text)")
             let strict = try await Self.send(
                 "/v1/messages", "{\"text\":   \(member.replacing("MEMBER", with: "text"))}", type: "application/json"
             ).0
@@ -314,7 +315,7 @@ struct PostingTests {
             Issue.record("nothing was posted")
             return
         }
-        #expect(request.text.text == "größer")
+        #expect(request.content.text.text == "größer")
     }
 
     @Test(
@@ -326,7 +327,7 @@ struct PostingTests {
         ])
     func encodedWords(header: String, title: String) async throws {
         let (_, request) = try await Self.send("/ntfy/kitchen", "x", headers: [HTTPField.Name("Title")!: header])
-        #expect(request?.program?.extras.title == title)
+        #expect(request?.content.title == title)
     }
 
     @Test(
@@ -349,7 +350,7 @@ struct PostingTests {
             Issue.record("nothing was posted")
             return
         }
-        #expect(request.text.text == text)
+        #expect(request.content.text.text == text)
         let leftOut = try JSONValue(parsing: answer.text).object?["left_out"]
         #expect(leftOut == (hasFile ? .texts(["file"]) : nil))
     }
@@ -368,7 +369,7 @@ struct PostingTests {
                 Issue.record("nothing was posted")
                 return
             }
-            #expect(text.map { request.text.text == $0 } ?? request.text.text.hasSuffix("ä…"))
+            #expect(text.map { request.content.text.text == $0 } ?? request.content.text.text.hasSuffix("ä…"))
         }
     }
 
@@ -382,15 +383,15 @@ struct PostingTests {
         ] as [(String, String?, [String]?)])
     func ntfyClick(query: String, link: String?, leftOut: [String]?) async throws {
         let (answer, request) = try await Self.send("/ntfy/kitchen?" + query, "x")
-        #expect(answer.status == .ok && request?.program?.extras.link == link, "\(answer.text)")
+        #expect(answer.status == .ok && request?.content.link == link, "\(answer.text)")
         #expect(try JSONValue(parsing: answer.text).object?["left_out"] == leftOut.map { .texts($0) })
     }
 
     @Test("ntfy: a message can be sent by GET and without a text")
     func ntfyGet() async throws {
         let (answer, request) = try await Self.send("/ntfy/kitchen/publish?message=a+b%2Bc", "", by: .get)
-        #expect(answer.status == .ok && request?.text.text == "a b+c")
-        #expect(try await Self.send("/ntfy/kitchen", "").1?.text.text == "triggered")
+        #expect(answer.status == .ok && request?.content.text.text == "a b+c")
+        #expect(try await Self.send("/ntfy/kitchen", "").1?.content.text.text == "triggered")
         for call in ["publish", "send", "trigger"] {
             let (answer, request) = try await Self.send("/ntfy/kitchen/\(call)?message=a", "", by: .head)
             #expect(answer.status == .methodNotAllowed && request == nil)

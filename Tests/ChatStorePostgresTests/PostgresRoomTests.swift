@@ -596,7 +596,7 @@ private final class End: Sendable {
 
 /// A format whose payload is the text.
 private struct TextFormat: PushFormat {
-    func payload(of alert: ChatAlert) throws(ChatError) -> String { alert.text.text }
+    func payload(of alert: ChatAlert) throws(ChatError) -> String { alert.content.text.text }
 
     func compose(_ content: NotificationContent, for app: AppName) throws(ChatError) -> ComposedNotification {
         throw ChatError(.internalError, "no notification is composed here")

@@ -55,7 +55,7 @@ struct ModerationTests {
             PostRequest(
                 member: MemberID(stored: "token:1"),
                 program: PostRequest.Program(nickname: Nickname(stored: "cron"), room: code(room)),
-                text: try MessageText(parsing: text)))
+                content: try MessageContent(parsing: text)))
     }
 
     // MARK: - Removal

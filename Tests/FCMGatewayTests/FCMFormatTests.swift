@@ -8,11 +8,11 @@ struct FCMFormatTests {
     private static let token = "cAAAAAAAAAAAAAAAAAAAA1:APA91bHexampleexample"
 
     private func alert(
-        _ text: String = "Hello", extras: MessageExtras = .none, isOfProgram: Bool = false
+        _ text: String = "Hello", content: MessageContent? = nil, isOfProgram: Bool = false
     ) throws -> ChatAlert {
         ChatAlert(
-            nickname: try Nickname(parsing: "Ann"), text: try MessageText(parsing: text, limit: 8192),
-            code: try SecretCode(parsing: "code"), message: 7, extras: extras, isOfProgram: isOfProgram)
+            nickname: try Nickname(parsing: "Ann"), content: content ?? MessageContent(stored: text),
+            code: try SecretCode(parsing: "code"), message: 7, isOfProgram: isOfProgram)
     }
 
     private func format(_ kind: FCMFormat.Kind, limit: Int = FCMFormat.payloadLimit) -> FCMFormat {
@@ -62,13 +62,13 @@ struct FCMFormatTests {
 
     @Test("A title, a link, a sound and the urgency reach the app")
     func extras() throws {
-        let extras = try MessageExtras(
-            title: "Build", link: "https://example.org/1", priority: nil, sound: "", isUrgent: true)
-        let payload = try format(.data).payload(of: alert("Done", extras: extras))
+        let content = try MessageContent(
+            parsing: "Done", title: "Build", link: "https://example.org/1", sound: "", isUrgent: true)
+        let payload = try format(.data).payload(of: alert(content: content))
         #expect(payload.contains(#""title":"Build","body":"Ann: Done","text":"Done","urgent":"true""#))
         #expect(payload.contains(#""link":"https://example.org/1""#) && !payload.contains("sound"))
-        let low = try MessageExtras(priority: 5)
-        #expect(try format(.data).payload(of: alert(extras: low)).contains(#""priority":"NORMAL""#))
+        let low = try MessageContent(parsing: "Done", priority: 5)
+        #expect(try format(.data).payload(of: alert(content: low)).contains(#""priority":"NORMAL""#))
     }
 
     @Test(

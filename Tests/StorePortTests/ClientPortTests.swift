@@ -498,15 +498,16 @@ struct ClientPortTests {
         #expect(try await texts("admin", room: room, before: ids[3], limit: 1, in: store) == ["2"])
         #expect(try await texts("admin", room: room, after: ids[1], in: store) == ["4"])
         #expect(try await texts("admin", after: ids[3], in: store) == [])
-        var program = PostRequest.Program(nickname: Nickname(stored: "cron"), room: room)
-        program.extras = try MessageExtras(title: "T", link: "https://example.com/", priority: 5, sound: "")
+        let program = PostRequest.Program(nickname: Nickname(stored: "cron"), room: room)
+        let content = try MessageContent(
+            parsing: "done", title: "T", link: "https://example.com/", priority: 5, sound: "")
         let last = try await store.stores.rooms.post(
-            PostRequest(member: .administrator, program: program, text: try MessageText(parsing: "done"))
+            PostRequest(member: .administrator, program: program, content: content)
         ).message
         let reading = ClientReading(room: nil, after: 0, client: "admin")
         let record = try #require(try await clients.message(last, reading))
         let known = try await store.stores.records.messages(of: room, .oldestFirst(after: ids[3]), limit: 1).items
-        #expect([record] == known && record.message.title == "T" && record.message.link == "https://example.com/")
+        #expect([record] == known && record.message.content == content)
         func exists(_ id: MessageID, in room: SecretCode?, after: MessageID = 0) async throws -> Bool {
             try await clients.message(id, ClientReading(room: room, after: after, client: "admin")) != nil
         }

@@ -133,12 +133,11 @@ struct MigrationTests {
             for number in 1...4 { try await stores.rooms.join(StoreFixture.join(number)) }
             try await stores.rooms.join(StoreFixture.join(5, "else\\where", tokenless: true))
             let first = try await stores.rooms.post(StoreFixture.post(1, "hello", key: "k"))
-            var program = Self.program
-            program.extras = try MessageExtras(
-                title: "T", link: "https://example.com/", sound: "", isUrgent: true)
             _ = try await stores.rooms.post(
                 PostRequest(
-                    member: MemberID(stored: "token:1"), program: program, text: try MessageText(parsing: "done")))
+                    member: MemberID(stored: "token:1"), program: Self.program,
+                    content: try MessageContent(
+                        parsing: "done", title: "T", link: "https://example.com/", sound: "", isUrgent: true)))
             stores.feed.handedOut(first.message, to: try StoreFixture.member(4))
             _ = try await stores.rooms.leave(StoreFixture.member(4))
 

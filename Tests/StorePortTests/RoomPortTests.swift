@@ -22,12 +22,14 @@ struct RoomPortTests {
 
     private func program(
         _ text: String, room: String = "room", key: String? = nil, writer: String = "token:1",
-        extras: MessageExtras = .none
+        title: String? = nil, link: String? = nil, priority: UInt8? = nil, sound: String? = nil, isUrgent: Bool = false
     ) throws -> PostRequest {
         PostRequest(
             member: MemberID(stored: writer),
-            program: PostRequest.Program(nickname: Nickname(stored: "cron"), room: code(room), extras: extras),
-            text: try MessageText(parsing: text), idempotencyKey: key)
+            program: PostRequest.Program(nickname: Nickname(stored: "cron"), room: code(room)),
+            content: try MessageContent(
+                parsing: text, title: title, link: link, priority: priority, sound: sound, isUrgent: isUrgent),
+            idempotencyKey: key)
     }
 
     private func members(_ room: String = "room", in store: TestedStore) async throws -> [MemberRecord] {
@@ -214,8 +216,7 @@ struct RoomPortTests {
         try await join(2...2, in: store)
         try await post(3, "äpfel elsewhere", in: store)
         for text in ["two ÄPFEL", "pears", "ПРИВЕТ", "100% of a_b\\c"] { try await post(1, text, in: store) }
-        let titled = try MessageExtras(title: "Der Apfel")
-        _ = try await store.stores.rooms.post(program("ripe", extras: titled))
+        _ = try await store.stores.rooms.post(program("ripe", title: "Der Apfel"))
         let (first, second) = (try StoreFixture.member(1), try StoreFixture.member(2))
         #expect(try await found("äpfel", in: .member(first), store) == ["two ÄPFEL", "Äpfel before"])
         #expect(try await found("äpfel", in: .member(second), store) == ["two ÄPFEL"])
@@ -456,18 +457,20 @@ struct RoomPortTests {
     }
 
     @Test(
-        "An urgent message stays urgent in the history and in its pushes, in small and in large rooms",
+        "Every field of a message stays in its pushes and in every list, in small and in large rooms",
         arguments: StoreKind.allCases, [2, 12])
-    func urgent(kind: StoreKind, members: Int) async throws {
+    func contents(kind: StoreKind, members: Int) async throws {
         let store = try await kind.make()
         let (rooms, records) = (store.stores.rooms, store.stores.records)
         for number in 1...members {
             try await rooms.join(StoreFixture.join(number, app: StoreFixture.http2App.text))
         }
-        let ids = [
-            try await rooms.post(program("fire", extras: MessageExtras(isUrgent: true))).message,
-            try await rooms.post(program("drill", extras: MessageExtras(priority: 10))).message,
+        let requests = [
+            try program("fire", key: "k", title: "T", link: "https://e.example/", sound: "bell", isUrgent: true),
+            try program("drill", priority: 10),
         ]
+        var ids: [MessageID] = []
+        for request in requests { ids.append(try await rooms.post(request).message) }
         try await withUpkeep(store) {
             for id in ids {
                 while try await records.progress(of: id).isQueueing { try await Task.sleep(for: .milliseconds(10)) }
@@ -479,14 +482,20 @@ struct RoomPortTests {
         #expect(pushes.count == 2 * members && pushes.allSatisfy { $0.priority == 10 })
         for push in pushes {
             let text = String(decoding: try #require(push.payload), as: UTF8.self)
-            #expect(text.contains(#""interruption-level":"time-sensitive""#) == (push.message == ids[0]), "\(text)")
+            for part in [
+                #""interruption-level":"time-sensitive""#, #""title":"T""#, #""link":"https://e.example/""#,
+                #""sound":"bell""#,
+            ] { #expect(text.contains(part) == (push.message == ids[0]), "\(text)") }
         }
         try await rooms.join(StoreFixture.join(members + 1))
         let page = try await rooms.messages(for: StoreFixture.member(1), since: nil, limit: 10).messages
-        #expect(page.map(\.isUrgent) == [true, false] && page.map(\.priority) == [10, 10])
+        #expect(page.map(\.content) == requests.map(\.content) && page[0].content.priority == 10)
+        #expect(try await rooms.post(requests[0]).isRepeat)
         let all = try await records.messages(of: code(), .oldestFirst(after: 0), limit: 9).items
         #expect(all.map(\.message) == page)
-        #expect(try await records.progress(of: ids[0]).message.message.isUrgent)
+        #expect(try await records.progress(of: ids[0]).message.message == page[0])
+        let search = MessageSearch(try SearchText(parsing: "fire"), in: .room(code()))
+        #expect(try await records.search(search, limit: 9).items == [all[0]])
         let read = try await store.stores.clients.messages(
             ClientReading(room: code(), after: 0, client: "admin"), before: nil, limit: 9)
         #expect(read.map(\.message) == page.reversed())
@@ -585,7 +594,7 @@ struct RoomPortTests {
     }
 
     @Test(
-        "A known key with another text, room or title is rejected, and each writer has its own keys",
+        "A known key with another room or another field is rejected, and each writer has its own keys",
         arguments: StoreKind.allCases)
     func keys(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -602,7 +611,9 @@ struct RoomPortTests {
         for other in [
             try StoreFixture.post(1, "other", key: "k"), try program("other", key: "k"),
             try program("done", room: "other", key: "k"),
-            try program("done", key: "k", extras: MessageExtras(title: "T")),
+            try program("done", key: "k", title: "T"), try program("done", key: "k", link: "https://e.example/"),
+            try program("done", key: "k", priority: 5), try program("done", key: "k", sound: "bell"),
+            try program("done", key: "k", isUrgent: true),
         ] {
             let error = await #expect(throws: ChatError.self) { try await rooms.post(other) }
             #expect(error?.code == .idempotencyConflict)
@@ -616,10 +627,10 @@ struct RoomPortTests {
     func sizes(kind: StoreKind, others: Int) async throws {
         let store = try await kind.make()
         try await join(1...others + 1, in: store)
-        let extras = try MessageExtras(title: "T", link: "https://example.org/", priority: 5, sound: "")
         let receipts = [
             try await store.stores.rooms.post(StoreFixture.post(2, "hi")),
-            try await store.stores.rooms.post(program("done", extras: extras)),
+            try await store.stores.rooms.post(
+                program("done", title: "T", link: "https://example.org/", priority: 5, sound: "")),
         ]
         #expect(receipts.map(\.queued) == [others > 8 ? 0 : others, others + 1 > 8 ? 0 : others + 1])
         try await store.stores.rooms.join(StoreFixture.join(others + 2))
@@ -647,11 +658,10 @@ struct RoomPortTests {
         let (rooms, records) = (store.stores.rooms, store.stores.records)
         let before = try await rooms.post(program("before")).message
         try await join(1...1, in: store)
-        let extras = try MessageExtras(title: "Title", link: "https://example.org/")
-        let after = try await rooms.post(program("after", extras: extras)).message
+        let after = try await rooms.post(program("after", title: "Title", link: "https://example.org/")).message
         let page = try await rooms.messages(for: StoreFixture.member(1), since: nil, limit: 10)
-        #expect(page.messages.map(\.id) == [after] && page.messages.map(\.title) == ["Title"])
-        #expect(page.messages[0].link == "https://example.org/" && page.messages[0].nickname == "cron")
+        #expect(page.messages.map(\.id) == [after] && page.messages.map(\.content.title) == ["Title"])
+        #expect(page.messages[0].content.link == "https://example.org/" && page.messages[0].nickname == "cron")
         // The operator's programs read all messages, in both directions.
         var all = try await records.messages(of: code(), .oldestFirst(after: 0), limit: 1)
         #expect(all.items.map(\.message.text) == ["before"] && all.next == before)

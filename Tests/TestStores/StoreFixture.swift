@@ -99,7 +99,7 @@ final class StoreFixture: Sendable {
     }
 
     static func post(_ number: Int, _ text: String, key: String? = nil) throws -> PostRequest {
-        PostRequest(member: try member(number), text: try MessageText(parsing: text), idempotencyKey: key)
+        PostRequest(member: try member(number), content: try MessageContent(parsing: text), idempotencyKey: key)
     }
 
     static func slot(_ connection: Int64 = 1, first: UInt32 = 1, room: Int = 1000, fresh: Bool? = nil) -> ConnectionSlot

@@ -258,7 +258,8 @@ struct WebPushGatewayTests {
 struct WebPushFormatTests {
     private static func alert(_ text: String) throws -> ChatAlert {
         ChatAlert(
-            nickname: try Nickname(parsing: "Anna"), text: MessageText(stored: text), code: SecretCode(stored: "room"),
+            nickname: try Nickname(parsing: "Anna"), content: MessageContent(stored: text),
+            code: SecretCode(stored: "room"),
             message: 42)
     }
 
@@ -281,7 +282,7 @@ struct WebPushFormatTests {
     func program() throws {
         let marks = try [true, false].map { isOfProgram in
             let alert = ChatAlert(
-                nickname: Nickname(stored: "cron"), text: MessageText(stored: "done"),
+                nickname: Nickname(stored: "cron"), content: MessageContent(stored: "done"),
                 code: SecretCode(stored: "room"), message: 42, isOfProgram: isOfProgram)
             let payload = try WebPushFormat(publicURL: nil).payload(of: alert)
             let notification = try #require(try JSONValue(parsing: payload).object?["notification"]?.object)
@@ -292,26 +293,28 @@ struct WebPushFormatTests {
 
     @Test("A program's message has its own title, and opens its link if the link fits")
     func extras() throws {
-        func notification(_ text: String, _ extras: MessageExtras) throws -> JSONObject {
+        func notification(_ text: String, title: String? = nil, link: String, sound: String? = nil) throws -> JSONObject
+        {
             let alert = ChatAlert(
-                nickname: Nickname(stored: "cron"), text: MessageText(stored: text), code: SecretCode(stored: "room"),
-                message: 42, extras: extras)
+                nickname: Nickname(stored: "cron"),
+                content: MessageContent(stored: text, title: title, link: link, sound: sound),
+                code: SecretCode(stored: "room"), message: 42)
             let payload = try WebPushFormat(publicURL: "https://chat.example.org").payload(of: alert)
             #expect(payload.utf8.count <= WebPushFormat.payloadLimit)
             return try #require(try JSONValue(parsing: payload).object?["notification"]?.object)
         }
         let link = "https://example.org/x"
-        let short = try notification("done", MessageExtras(title: "Backup", link: link, sound: ""))
+        let short = try notification("done", title: "Backup", link: link, sound: "")
         #expect(short["title"]?.text == "Backup" && short["body"]?.text == "cron: done")
         #expect(short["navigate"]?.text == link && short["silent"] == .bool(true))
         let long = String(repeating: "t", count: 4000)
-        #expect(try notification(long, MessageExtras(title: "Backup", link: link))["navigate"]?.text == link)
+        #expect(try notification(long, title: "Backup", link: link)["navigate"]?.text == link)
         let longLink = link + String(repeating: "l", count: 1900)
-        let shortened = try notification(long, MessageExtras(link: longLink))
+        let shortened = try notification(long, link: longLink)
         #expect(shortened["navigate"]?.text == longLink && shortened["title"]?.text == "cron")
         let escaped = try notification(
             String(repeating: "\n", count: 4000),
-            MessageExtras(title: String(repeating: "\"", count: 255), link: link + String(repeating: "l", count: 1970)))
+            title: String(repeating: "\"", count: 255), link: link + String(repeating: "l", count: 1970))
         #expect((escaped["body"]?.text?.utf8.count ?? 0) > 200)
     }
 

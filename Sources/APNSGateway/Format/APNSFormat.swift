@@ -51,7 +51,7 @@ package struct APNSFormat: PushFormat {
 
     /// Returns the payload of a chat message. Over the binary protocol, it equals the tutorial's payload byte for byte.
     package func payload(of alert: ChatAlert) throws(ChatError) -> String {
-        let sound = alert.extras.sound.map { $0.isEmpty ? nil : $0 } ?? sound
+        let sound = alert.content.sound.map { $0.isEmpty ? nil : $0 } ?? sound
         guard kind == .http2 else { return try AlertPayload(sound: sound, limit: payloadLimit).json(alert) }
         return try AlertPayload(
             sound: sound, limit: payloadLimit - (showsUnread ? AlertPayload.badgeRoom : 0), isForExtension: true,

@@ -56,7 +56,7 @@ struct AlertPayload: Sendable, Hashable {
     /// - Throws: `invalid text` if not even one character of the text fits, for example because of a very long sound
     ///   name.
     func json(_ alert: ChatAlert) throws(ChatError) -> String {
-        let (title, link) = (alert.extras.title, alert.extras.link)
+        let (title, link) = (alert.content.title, alert.content.link)
         if let document = document(alert, title: title, link: link, minText: Self.minText) { return document }
         if link != nil, let document = document(alert, title: title, link: nil, minText: Self.minText) {
             return document
@@ -96,7 +96,7 @@ struct AlertPayload: Sendable, Hashable {
         tail += "}"
 
         var name = Nickname.isolated(alert.nickname.text)
-        var body = alert.text.text
+        var body = alert.content.text.text
         let room = limit - head.utf8.count - tail.utf8.count - 2
         if JSONString.escapedSize(name) + JSONString.escapedSize(body) > room {
             name = Nickname.isolated(JSONString.prefix(of: alert.nickname.text, within: Self.shortNickname))

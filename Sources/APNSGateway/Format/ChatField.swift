@@ -28,14 +28,14 @@ package enum ChatField: String, Sendable, Hashable, CaseIterable {
         case .mutableContent: "1"
         case .category: "\"\(Self.categoryName)\""
         // Without the field, the system's level is `active`.
-        case .interruptionLevel: alert.extras.isUrgent ? #""time-sensitive""# : nil
-        case .relevanceScore: relevance(of: alert.extras)
+        case .interruptionLevel: alert.content.isUrgent ? #""time-sensitive""# : nil
+        case .relevanceScore: relevance(of: alert.content)
         }
     }
 
-    private func relevance(of extras: MessageExtras) -> String {
-        if extras.isUrgent { return "1" }
-        return switch extras.priority {
+    private func relevance(of content: MessageContent) -> String {
+        if content.isUrgent { return "1" }
+        return switch content.priority {
         case 1: "0"
         case 5: "0.25"
         default: "0.5"

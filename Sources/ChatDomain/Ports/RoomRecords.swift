@@ -156,6 +156,14 @@ package struct MessageRecord: Sendable, Hashable {
     }
 }
 
+extension ChatAlert {
+    package init(of record: MessageRecord) {
+        self.init(
+            nickname: Nickname(stored: record.message.nickname), content: record.message.content, code: record.room,
+            message: record.message.id, isOfProgram: record.message.sender.isProgram)
+    }
+}
+
 /// A search in a room's messages, newest first.
 package struct MessageSearch: Sendable, Hashable {
     /// The messages to search.

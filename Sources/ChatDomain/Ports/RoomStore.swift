@@ -30,12 +30,10 @@ package struct PostRequest: Sendable, Hashable {
     package struct Program: Sendable, Hashable {
         package var nickname: Nickname
         package var room: SecretCode
-        package var extras: MessageExtras
 
-        package init(nickname: Nickname, room: SecretCode, extras: MessageExtras = .none) {
+        package init(nickname: Nickname, room: SecretCode) {
             self.nickname = nickname
             self.room = room
-            self.extras = extras
         }
     }
 
@@ -46,19 +44,19 @@ package struct PostRequest: Sendable, Hashable {
     /// The room in which the member must be. `nil` for any. A credential belongs to a member's stay in one room, and the
     /// member may change its room after the credential was checked.
     package var onlyRoom: SecretCode?
-    package var text: MessageText
+    package var content: MessageContent
     /// A second post with the same key and content gets the same response and is not sent again.
     package var idempotencyKey: String?
     package var client: ClientInfo
 
     package init(
-        member: MemberID, program: Program? = nil, onlyRoom: SecretCode? = nil, text: MessageText,
-        idempotencyKey: String? = nil, client: ClientInfo = ClientInfo()
+        member: MemberID, program: Program? = nil, onlyRoom: SecretCode? = nil,
+        content: MessageContent, idempotencyKey: String? = nil, client: ClientInfo = ClientInfo()
     ) {
         self.member = member
         self.program = program
         self.onlyRoom = onlyRoom
-        self.text = text
+        self.content = content
         self.idempotencyKey = idempotencyKey
         self.client = client
     }

@@ -55,22 +55,19 @@ extension PushFormat {
 /// A chat message for a device.
 package struct ChatAlert: Sendable, Hashable {
     package let nickname: Nickname
-    package let text: MessageText
+    package let content: MessageContent
     package let code: SecretCode
     package let message: MessageID
-    package let extras: MessageExtras
     /// Whether a program wrote the message. Payloads mark it, because a member may have the name of a program.
     package let isOfProgram: Bool
 
     package init(
-        nickname: Nickname, text: MessageText, code: SecretCode, message: MessageID, extras: MessageExtras = .none,
-        isOfProgram: Bool = false
+        nickname: Nickname, content: MessageContent, code: SecretCode, message: MessageID, isOfProgram: Bool = false
     ) {
         self.nickname = nickname
-        self.text = text
+        self.content = content
         self.code = code
         self.message = message
-        self.extras = extras
         self.isOfProgram = isOfProgram
     }
 }

@@ -3,7 +3,7 @@ package struct RoomTitle: Sendable, Hashable {
     package let text: String
 
     package init(parsing text: String, field: String = "title") throws(ChatError) {
-        self.text = try FieldText.checked(text, field: field, limit: MessageExtras.longestTitle)
+        self.text = try FieldText.checked(text, field: field, limit: MessageContent.longestTitle)
     }
 
     /// Wraps a title that was checked before it was stored.

@@ -123,29 +123,23 @@ extension ChatError {
 package struct EarlierPost: Sendable, Hashable {
     private let message: MessageID
     private let time: Timestamp
-    private let text: String
-    private let code: String
-    private let title: String?
-    private let link: String?
+    private let room: String
+    private let content: MessageContent
 
-    /// Creates the value from a row of the table `messages`.
-    package init(message: MessageID, time: Timestamp, text: String, code: String, title: String?, link: String?) {
+    package init(message: MessageID, time: Timestamp, room: String, content: MessageContent) {
         self.message = message
         self.time = time
-        self.text = text
-        self.code = code
-        self.title = title
-        self.link = link
+        self.room = room
+        self.content = content
     }
 
     /// The response to a request with the same key.
     ///
     /// - Parameter room: The room that the request is for.
     package func receipt(for request: PostRequest, to room: String) throws(ChatError) -> PostReceipt {
-        let extras = request.program?.extras ?? .none
-        guard text == request.text.text, code == room, title == extras.title, link == extras.link else {
+        guard room == self.room, request.content == content else {
             throw ChatError(
-                .idempotencyConflict, "Idempotency-Key was used before, for another text or room",
+                .idempotencyConflict, "Idempotency-Key was used before, for another message",
                 field: "Idempotency-Key")
         }
         return PostReceipt(message: message, time: time, isRepeat: true, queued: 0)

@@ -583,11 +583,11 @@ extension MessageRecord {
             "bytes": .number(message.text.utf8.count), "sent_at": .time(message.sentAt),
         ]
         if message.sender.isProgram { json["program"] = .bool(true) }
-        if message.isUrgent { json["urgent"] = .bool(true) }
+        if message.content.isUrgent { json["urgent"] = .bool(true) }
         guard withText else { return json }
         json["text"] = .string(message.text)
-        json["title"] = .optional(message.title)
-        json["link"] = .optional(message.link)
+        json["title"] = .optional(message.content.title)
+        json["link"] = .optional(message.content.link)
         return json
     }
 }

@@ -35,8 +35,8 @@ extension Message {
     /// A push in the form of a message. Its text is the body in base64.
     init(_ push: UnifiedPushMessage) {
         self.init(
-            id: push.id, sender: .unifiedPush, nickname: "", text: Data(push.body).base64EncodedString(),
-            sentAt: push.sentAt)
+            id: push.id, sender: .unifiedPush, nickname: "",
+            content: MessageContent(stored: Data(push.body).base64EncodedString()), sentAt: push.sentAt)
     }
 
     /// The text of a push as clients read it, and whether it is in base64. `nil` for other messages.

@@ -154,7 +154,7 @@ struct ChatAPI: Sendable {
         let client = try call.client()
         let member = try await admit(call, claim).member
         let receipt = try await environment.stores.rooms.post(
-            PostRequest(member: member, text: text, idempotencyKey: key, client: client))
+            PostRequest(member: member, content: MessageContent(text), idempotencyKey: key, client: client))
         logger.info(
             "message accepted",
             metadata: call.ids.metadata([
@@ -440,14 +440,14 @@ extension Message {
         JSONString.escape(nickname, into: &text)
         text += #"","text":""#
         JSONString.escape(self.text, into: &text)
-        for (key, value) in [("title", title), ("link", link)] {
+        for (key, value) in [("title", content.title), ("link", content.link)] {
             guard let value else { continue }
             text += "\",\"\(key)\":\""
             JSONString.escape(value, into: &text)
         }
         text += #"","sent_at":"\#(sentAt.rfc3339)","own":\#(isOwn)"#
         if sender.isProgram { text += #","program":true"# }
-        if isUrgent { text += #","urgent":true"# }
+        if content.isUrgent { text += #","urgent":true"# }
         text += "}"
     }
 }

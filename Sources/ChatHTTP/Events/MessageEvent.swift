@@ -37,7 +37,8 @@ final class MessageEvent: Sendable {
 
     /// The size in memory, in bytes.
     var size: Int {
-        let text = message.text.utf8.count + (message.title?.utf8.count ?? 0) + (message.link?.utf8.count ?? 0)
+        let content = message.content
+        let text = message.text.utf8.count + (content.title?.utf8.count ?? 0) + (content.link?.utf8.count ?? 0)
         return forms.withLock { $0.reduce(text) { $0 + $1.bytes.readableBytes } }
     }
 

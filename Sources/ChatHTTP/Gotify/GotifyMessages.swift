@@ -115,10 +115,10 @@ extension Message {
     func gotify(application: Int64) -> JSONObject {
         var json: JSONObject = [
             "id": .number(id), "appid": .number(application), "message": .string(text),
-            "title": .string(title.map { "\(Nickname.isolated(nickname)): \($0)" } ?? nickname),
-            "priority": .number(GotifyAPI.priority(ofPushes: priority)), "date": .time(sentAt),
+            "title": .string(content.title.map { "\(Nickname.isolated(nickname)): \($0)" } ?? nickname),
+            "priority": .number(GotifyAPI.priority(ofPushes: content.priority)), "date": .time(sentAt),
         ]
-        if let link { json["extras"] = Self.extras(link: link) }
+        if let link = content.link { json["extras"] = Self.extras(link: link) }
         return json
     }
 

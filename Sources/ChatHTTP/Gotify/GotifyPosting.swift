@@ -21,15 +21,17 @@ extension GotifyAPI {
         let room = try await room(message.application, for: caller)
         let text = PostingAPI.Draft.fitting(message.text, limit: MessageText.highestLimit)
         let title = message.title.map { title in
-            PostingAPI.Draft.fitting(title, limit: MessageExtras.longestTitle, keepsLines: false)
+            PostingAPI.Draft.fitting(title, limit: MessageContent.longestTitle, keepsLines: false)
         }
         let priority = message.priority ?? Self.usualPriority
         let draft = PostingAPI.Draft(
-            room: room.code, text: text, title: title.flatMap { FieldText.isBlank($0) ? nil : $0 },
-            link: message.link.flatMap { MessageExtras.isLink($0) ? $0 : nil },
-            priority: priority <= Self.quietPriority ? 5 : nil, sound: priority <= Self.quietPriority ? "" : nil,
-            isUrgent: priority >= Self.urgentPriority)
-        let (receipt, _) = try await posting.post(draft, request, context)
+            room: room.code,
+            content: try MessageContent(
+                parsing: text, title: title.flatMap { FieldText.isBlank($0) ? nil : $0 },
+                link: message.link.flatMap { MessageContent.isLink($0) ? $0 : nil },
+                priority: priority <= Self.quietPriority ? 5 : nil, sound: priority <= Self.quietPriority ? "" : nil,
+                isUrgent: priority >= Self.urgentPriority, memberLimit: posting.memberLimit(of: caller)))
+        let receipt = try await posting.post(draft, request, context)
         let sender = caller.member?.nickname ?? caller.token?.name
         var response: JSONObject = [
             "id": .number(receipt.message), "appid": .number(room.id), "message": .string(text),

@@ -38,7 +38,7 @@ struct NtfyFormat: EventFormat {
 
     /// The title that clients show. They have no other place for the writer's name.
     static func title(of message: Message) -> String? {
-        message.sender.isProgram ? message.title : message.nickname
+        message.sender.isProgram ? message.content.title : message.nickname
     }
 
     func includes(_ message: Message, in source: StreamSource) -> Bool { filter.includes(message) }
@@ -51,7 +51,7 @@ struct NtfyFormat: EventFormat {
             id: NtfyMessageID.text(message.id), time: message.sentAt, event: "message",
             topic: topics.name(of: source))
         for (name, value) in [
-            ("title", Self.title(of: message)), ("message", text), ("click", message.link),
+            ("title", Self.title(of: message)), ("message", text), ("click", message.content.link),
             ("encoding", push?.isEncoded == true ? "base64" : nil),
         ] {
             guard let value, !value.isEmpty || name == "message" else { continue }

@@ -20,10 +20,10 @@ enum NtfyPriority: Int {
 
     /// The priority of a message. `nil` for the usual one.
     init?(of message: Message) {
-        switch message.priority {
+        switch message.content.priority {
         case 1: self = .min
         case 5: self = .low
-        case 10: self = message.isUrgent ? .max : .high
+        case 10: self = message.content.isUrgent ? .max : .high
         default: return nil
         }
     }

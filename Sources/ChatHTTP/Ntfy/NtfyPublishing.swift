@@ -40,23 +40,25 @@ extension NtfyAPI {
         var text = PostingAPI.Draft.fitting(body.text, limit: MessageText.highestLimit)
         if FieldText.isBlank(text) { text = Self.empty }
         let title = parameters[.title].map { title in
-            PostingAPI.Draft.fitting(title, limit: MessageExtras.longestTitle, keepsLines: false)
+            PostingAPI.Draft.fitting(title, limit: MessageContent.longestTitle, keepsLines: false)
         }
+        let link = parameters[.click].flatMap { MessageContent.isLink($0) ? $0 : nil }
         let draft = PostingAPI.Draft(
-            room: try await room(of: topic, context), text: text,
-            title: title.flatMap { FieldText.isBlank($0) ? nil : $0 },
-            link: parameters[.click].flatMap { MessageExtras.isLink($0) ? $0 : nil },
-            priority: priority.ofPushes, sound: priority.sound, isUrgent: priority == .max)
-        let (receipt, _) = try await posting.post(draft, request, context)
+            room: try await room(of: topic, context),
+            content: try MessageContent(
+                parsing: text, title: title.flatMap { FieldText.isBlank($0) ? nil : $0 }, link: link,
+                priority: priority.ofPushes, sound: priority.sound, isUrgent: priority == .max,
+                memberLimit: posting.memberLimit(of: context.caller())))
+        let receipt = try await posting.post(draft, request, context)
         var response: JSONObject = [
             "id": .string(NtfyMessageID.text(receipt.message)), "time": .number(receipt.time.seconds),
             "event": .string("message"), "topic": .string(topic), "message": .string(text),
             "priority": .number(priority.rawValue),
         ]
         if let title { response["title"] = .string(title) }
-        if let link = draft.link { response["click"] = .string(link) }
+        if let link { response["click"] = .string(link) }
         var leftOut = (body.hasFile ? ["file"] : []) + parameters.leftOut
-        if parameters[.click] != nil, draft.link == nil { leftOut.append("click") }
+        if parameters[.click] != nil, link == nil { leftOut.append("click") }
         if !leftOut.isEmpty { response["left_out"] = .texts(leftOut) }
         return Responses.json(response)
     }

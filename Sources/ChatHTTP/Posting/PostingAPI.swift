@@ -15,16 +15,11 @@ struct PostingAPI: Sendable {
     /// The name on the administrator's messages if the request contains none.
     private static let administrator = "Relay"
 
-    /// A message as read from a request.
+    /// A message as read from a request, in a room in which the caller may post.
     struct Draft: Sendable {
-        var room: SecretCode?
-        var text: String
+        let room: SecretCode
         var name: String?
-        var title: String?
-        var link: String?
-        var priority: UInt8?
-        var sound: String?
-        var isUrgent = false
+        let content: MessageContent
     }
 
     private var records: any RoomRecords { environment.stores.records }
@@ -35,15 +30,15 @@ struct PostingAPI: Sendable {
     func post(_ request: Request, _ context: ChatContext) async throws -> Response {
         let draft =
             request.headers.mediaType == "application/json"
-            ? try await json(request) : try await plain(request)
-        let (receipt, room) = try await post(draft, request, context)
+            ? try await json(request, context.caller()) : try await plain(request, context.caller())
+        let receipt = try await post(draft, request, context)
         var headers = Responses.location("/v1/messages/\(receipt.message)", for: request)
         if receipt.isRepeat { headers[.idempotencyReplayed] = "true" }
         return Responses.json(
-            ["id": .number(receipt.message), "room": .string(room.text)], status: .created, headers: headers)
+            ["id": .number(receipt.message), "room": .string(draft.room.text)], status: .created, headers: headers)
     }
 
-    private func json(_ request: Request) async throws -> Draft {
+    private func json(_ request: Request, _ caller: Caller) async throws -> Draft {
         let query = try AdminQuery(request, names: ["room"])
         let body = try await AdminBody.read(request, members: Self.fields)
         let (inQuery, room) = (try await query.room(records), try await body.room(records))
@@ -52,26 +47,34 @@ struct PostingAPI: Sendable {
         }
         guard let text = try body.text("text") else { throw ChatError.missing("text") }
         return Draft(
-            room: room ?? inQuery, text: text, name: try body.text("name"), title: try body.text("title"),
-            link: try body.text("link"), priority: try body.priority(), sound: try body.text("sound"),
-            isUrgent: try body.flag("urgent"))
+            room: try caller.room(room ?? inQuery), name: try body.text("name"),
+            content: try MessageContent(
+                parsing: text, title: try body.text("title"), link: try body.text("link"),
+                priority: try body.priority(), sound: try body.text("sound"), isUrgent: try body.flag("urgent"),
+                memberLimit: memberLimit(of: caller)))
     }
 
     /// Reads a draft whose text is the body. The query contains everything else. `curl -d` labels such a body as a
     /// form.
-    private func plain(_ request: Request) async throws -> Draft {
+    private func plain(_ request: Request, _ caller: Caller) async throws -> Draft {
         let query = try AdminQuery(request, names: Self.fields.subtracting(["text"]))
         guard ["", "text/plain", "application/x-www-form-urlencoded"].contains(request.headers.mediaType) else {
             throw ChatError.unsupported("The body must be application/json or text/plain")
         }
+        let (room, text) = (try await query.room(records), try await Self.text(of: request))
         return Draft(
-            room: try await query.room(records), text: try await Self.text(of: request), name: query.text("name"),
-            title: query.text("title"), link: query.text("link"),
-            priority: try query.value("priority") { text, field throws(ChatError) in
-                guard let number = UInt8(text) else { throw .invalid(field, "must be 10, 5 or 1") }
-                return number
-            }, sound: query.text("sound"), isUrgent: try query.flag("urgent") ?? false)
+            room: try caller.room(room), name: query.text("name"),
+            content: try MessageContent(
+                parsing: text, title: query.text("title"), link: query.text("link"),
+                priority: try query.value("priority") { text, field throws(ChatError) in
+                    guard let number = UInt8(text) else { throw .invalid(field, "must be 10, 5 or 1") }
+                    return number
+                }, sound: query.text("sound"), isUrgent: try query.flag("urgent") ?? false,
+                memberLimit: memberLimit(of: caller)))
     }
+
+    /// The limit of a text if the caller is a member. `nil` for a program.
+    func memberLimit(of caller: Caller) -> Int? { caller.member == nil ? nil : environment.settings.textLimit }
 
     /// Returns the body as text, in the charset that the request declares.
     static func text(of request: Request) async throws -> String {
@@ -88,18 +91,8 @@ struct PostingAPI: Sendable {
     /// Posts the draft in its room, in the caller's name.
     func post(
         _ draft: Draft, _ request: Request, _ context: ChatContext
-    ) async throws(ChatError) -> (PostReceipt, room: SecretCode) {
-        let caller = try context.caller()
-        let room = try caller.room(draft.room)
-        let settings = environment.settings
-        // A member's message has no title, because members' messages show the member's name there.
-        let heading = caller.member == nil ? nil : draft.title
-        let text = try MessageText(
-            parsing: [heading, draft.text].compactMap(\.self).joined(separator: "\n"),
-            limit: caller.member == nil ? MessageText.highestLimit : settings.textLimit)
-        let extras = try MessageExtras(
-            title: draft.title, link: draft.link, priority: draft.priority, sound: draft.sound,
-            isUrgent: draft.isUrgent)
+    ) async throws(ChatError) -> PostReceipt {
+        let (caller, settings) = (try context.caller(), environment.settings)
         let name =
             if let name = draft.name { try Nickname(parsing: name) } else {
                 caller.token?.name ?? Nickname(stored: Self.administrator)
@@ -109,8 +102,8 @@ struct PostingAPI: Sendable {
         let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
         let post = PostRequest(
             member: caller.writer,
-            program: caller.member == nil ? PostRequest.Program(nickname: name, room: room, extras: extras) : nil,
-            onlyRoom: caller.member?.room, text: text, idempotencyKey: key,
+            program: caller.member == nil ? PostRequest.Program(nickname: name, room: draft.room) : nil,
+            onlyRoom: caller.member?.room, content: draft.content, idempotencyKey: key,
             client: ClientInfo(address: client?.description))
         let receipt: PostReceipt
         do throws(ChatError) {
@@ -127,7 +120,7 @@ struct PostingAPI: Sendable {
                 LogKeys.caller: "\(caller.name)",
             ]))
         metrics.posts.record(metrics.clock.now() - context.received)
-        return (receipt, room)
+        return receipt
     }
 }
 

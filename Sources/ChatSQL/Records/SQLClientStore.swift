@@ -453,7 +453,7 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
             ]
             return try transaction.rows(
                 Self.messagesSQL(condition, isOfRoom: room != nil), values + (room.map { [.text($0)] } ?? [])
-            ).map(Self.message)
+            ).map { try MessageRecord($0) }
         }
         return if let kind { try await database.read(kind, read) } else { try await database.read(read) }
     }
@@ -470,23 +470,12 @@ package final class SQLClientStore<Database: SQLDatabase>: ClientStore {
                     AND h.hidden_to >= m.message_id)
             """
         return """
-            SELECT m.message_id, m.secret_code, m.udid, m.nickname, m.text, m.title, m.link, m.priority, ms(m.time_sent),
-                m.urgent
+            SELECT \(MessageRecord.columns("m."))
             FROM messages m WHERE m.message_id > $2 AND \(condition) AND \(inRoom)
                 AND NOT EXISTS (
                     SELECT 1 FROM hidden_messages h WHERE h.client = $1 AND h.message_id = m.message_id)
             ORDER BY m.message_id DESC LIMIT $4
             """
-    }
-
-    private static func message(_ row: some SQLRow) throws -> MessageRecord {
-        MessageRecord(
-            message: Message(
-                id: try row.int(0), sender: MemberID(stored: try row.text(2)), nickname: try row.text(3),
-                text: try row.text(4), title: row.optionalText(5), link: row.optionalText(6),
-                priority: try row.optionalInt(7).flatMap(UInt8.init(exactly:)), isUrgent: try row.bool(9),
-                sentAt: try row.time(8)),
-            room: SecretCode(stored: try row.text(1)))
     }
 
     package func hide(_ message: MessageID, from client: String) async throws(ChatError) {

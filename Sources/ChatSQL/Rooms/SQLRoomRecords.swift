@@ -81,7 +81,7 @@ package struct SQLRoomRecords<Database: SQLDatabase>: RoomRecords {
             case .newestFirst(let id):
                 messages = try transaction.rows(
                     """
-                    SELECT \(Message.columns) FROM messages WHERE secret_code = $1 AND message_id < $2
+                    SELECT \(Message.columns()) FROM messages WHERE secret_code = $1 AND message_id < $2
                     ORDER BY message_id DESC LIMIT $3
                     """, [.text(room.text), .int(id ?? Int64.max), .int(limit + 1)]
                 ).map { try Message($0) }
@@ -123,10 +123,10 @@ package struct SQLRoomRecords<Database: SQLDatabase>: RoomRecords {
             }
             let messages = try transaction.rows(
                 """
-                SELECT \(Message.columns) FROM messages
+                SELECT \(MessageRecord.columns()) FROM messages
                 WHERE \(transaction.dialect.isAny("message_id", of: "$1", "bigint")) ORDER BY message_id DESC
                 """, [.ints(found)]
-            ).map { MessageRecord(message: try Message($0), room: room) }
+            ).map { try MessageRecord($0) }
             return Page(items: messages, next: isEnd ? nil : last)
         }
     }
@@ -191,11 +191,10 @@ package struct SQLRoomRecords<Database: SQLDatabase>: RoomRecords {
     package func progress(of message: MessageID) async throws(ChatError) -> MessageProgress {
         try await database.read(.administration) { transaction in
             let row = try transaction.row(
-                "SELECT \(Message.columns), secret_code, fanout_after IS NOT NULL FROM messages WHERE message_id = $1",
+                "SELECT fanout_after IS NOT NULL, \(MessageRecord.columns()) FROM messages WHERE message_id = $1",
                 [.int(message)])
             guard let row else { throw ChatError.notFound("message") }
-            let record = MessageRecord(message: try Message(row), room: SecretCode(stored: try row.text(9)))
-            let isQueueing = try row.bool(10)
+            let (isQueueing, record) = (try row.bool(0), try MessageRecord(row, from: 1))
             var counts: [PushState: Int] = [:]
             for row in try transaction.rows(
                 "SELECT state, count(*) FROM push_queue WHERE chat_message = $1 GROUP BY state", [.int(message)])
@@ -340,29 +339,5 @@ extension RoomSummary {
         self.init(
             members: Int(try row?.int(0) ?? 0),
             title: row?.optionalText(1).map(RoomTitle.init(stored:)))
-    }
-}
-
-extension Message {
-    /// The columns of the table `messages`.
-    package static let columns = "message_id, udid, nickname, text, title, link, priority, ms(time_sent), urgent"
-
-    /// - Parameter row: Has ``columns``, beginning at `first`.
-    package init(_ row: some SQLRow, from first: Int = 0) throws {
-        self.init(
-            id: try row.int(first), sender: MemberID(stored: try row.text(first + 1)),
-            nickname: try row.text(first + 2), text: try row.text(first + 3), title: row.optionalText(first + 4),
-            link: row.optionalText(first + 5), priority: try row.optionalInt(first + 6).flatMap(UInt8.init(exactly:)),
-            isUrgent: try row.bool(first + 8), sentAt: try row.time(first + 7))
-    }
-
-    /// The messages of a room after `id`, oldest first.
-    package static func messages(
-        in room: SecretCode, after id: MessageID, limit: Int, _ transaction: some SQLTransaction
-    ) throws -> [Message] {
-        try transaction.rows(
-            "SELECT \(columns) FROM messages WHERE secret_code = $1 AND message_id > $2 ORDER BY message_id LIMIT $3",
-            [.text(room.text), .int(id), .int(limit)]
-        ).map { try Message($0) }
     }
 }

@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 import GRDB
 
 /// Queues the pushes of a message: one push for each other member of the room that has a device.
@@ -12,18 +13,17 @@ enum MessageFanout {
     static func step(
         of message: MessageID, now: Timestamp, _ settings: StoreSettings, _ db: Database
     ) throws -> BackgroundJob.Step? {
-        let row = try db.row(
+        let row = try SQLiteTransaction(db).row(
             """
-            SELECT secret_code, udid, nickname, text, fanout_after, fanout_until, title, link, priority, sound,
-                urgent
-            FROM messages
-            WHERE message_id = ? AND fanout_after IS NOT NULL
-            """, [message])
+            SELECT fanout_after, fanout_until, \(MessageRecord.columns()) FROM messages
+            WHERE message_id = $1 AND fanout_after IS NOT NULL
+            """, [.int(message)])
         guard let row else { return nil }
-        let (code, sender): (String, String) = (row[0], row[1])
+        let record = try MessageRecord(row, from: 2)
+        let (code, alert) = (record.room.text, ChatAlert(of: record))
         // The remaining members: those after `fanout_after`, up to the last one at the time of the message. Members who
         // join later get no push.
-        let (after, until): (Int64, Int64) = (row[4], row[5])
+        let (after, until) = (try row.int(0), try row.int(1))
         let boundary: Int64? = try db.value(
             """
             SELECT member_id FROM active_users WHERE secret_code = ? AND member_id > ? AND member_id <= ?
@@ -32,17 +32,11 @@ enum MessageFanout {
         let upTo = boundary ?? until
         var result = BackgroundJob.Step(hasMore: upTo < until)
         let isBulk = try isForMany(code, db)
-        let extras = MessageExtras(
-            storedTitle: row[6], link: row[7], priority: (row[8] as Int64?).map(UInt8.init(clamping:)), sound: row[9],
-            isUrgent: row[10])
         let apps: [String] = try db.values(
             "SELECT DISTINCT app FROM active_users WHERE secret_code = ? AND member_id > ? AND member_id <= ?",
             [code, after, upTo])
         // Names of other programs may differ only in bytes that are not part of an app's name.
         for app in Set(apps).sorted() {
-            let alert = ChatAlert(
-                nickname: Nickname(stored: row[2]), text: MessageText(stored: row[3]), code: SecretCode(stored: code),
-                message: message, extras: extras, isOfProgram: MemberID(stored: sender).isProgram)
             let current = settings.current(app)
             // An app whose payload cannot be made gets no pushes. The other apps do.
             guard let payload = try? settings.format(current).payload(of: alert) else { continue }
@@ -58,7 +52,8 @@ enum MessageFanout {
                     AND u.udid <> ? AND u.device_token <> '0' AND d.time_deactivated IS NULL
                 ORDER BY u.member_id
                 """, payload, now.sqlText, current.text, message, settings.expiration(at: now),
-                extras.priority.map { Int64($0) }, Int64(isBulk ? 1 : 0), code, after, upTo, app, sender
+                alert.content.priority.map { Int64($0) }, Int64(isBulk ? 1 : 0), code, after, upTo, app,
+                record.message.sender.text
             ).run()
             let (count, last) = (Int64(db.changesCount), db.lastInsertedRowID)
             guard count > 0 else { continue }

@@ -285,37 +285,40 @@ package struct SQLiteRoomStore: RoomStore {
         }
         guard let room = try PostRoom(of: request, db) else { throw ChatError.notJoined() }
         let settings = settings()
-        let extras = request.program?.extras ?? .none
         func payload(_ app: String, _ message: MessageID) throws -> String {
             try settings.format(settings.current(app)).payload(
                 of: ChatAlert(
-                    nickname: Nickname(stored: room.nickname), text: request.text, code: SecretCode(stored: room.code),
-                    message: message, extras: extras, isOfProgram: request.member.isProgram))
+                    nickname: Nickname(stored: room.nickname), content: request.content,
+                    code: SecretCode(stored: room.code), message: message, isOfProgram: request.member.isProgram))
         }
         // If the payload cannot be made, fail this request and not each later step.
         if !room.isSmall, let app = room.app { _ = try payload(app, Int64.max) }
         let lastMember: Int64? =
             try room.isSmall
             ? nil : db.value("SELECT max(member_id) FROM active_users WHERE secret_code = ?", [room.code])
+        let content = request.content
         try RawStatement(
-            db,
-            """
-            INSERT INTO messages (secret_code, udid, nickname, text, ip_address, time_sent, idempotency_key,
-                fanout_after, fanout_until, title, link, priority, sound, urgent)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-            """, room.code, request.member.text, room.nickname, request.text.text, request.client.address, now.sqlText,
-            request.idempotencyKey, lastMember == nil ? nil : Int64(0), lastMember, extras.title, extras.link,
-            extras.priority.map { Int64($0) }, extras.sound, Int64(extras.isUrgent ? 1 : 0)
+            db, Self.insertSQL, room.code, request.member.text, room.nickname, request.client.address, now.sqlText,
+            request.idempotencyKey, lastMember == nil ? nil : Int64(0), lastMember,
+            content.text.text, content.title, content.link, content.priority.map { Int64($0) }, content.sound,
+            Int64(content.isUrgent ? 1 : 0)
         ).run()
         let message = db.lastInsertedRowID
         let pushes = try room.insertPushes(
-            of: message, priority: extras.priority, now: now, ids: queue.ids, settings: settings,
+            of: message, priority: content.priority, now: now, ids: queue.ids, settings: settings,
             payload: { try payload($0, message) }, db)
         let receipt = PostReceipt(
             message: message, time: now, isRepeat: false, queued: pushes.reduce(0) { $0 + $1.range.count })
         return Posted(
             receipt: receipt, room: SecretCode(stored: room.code), pushes: pushes, hasMore: !room.isSmall)
     }
+
+    /// The content's parameters are last, in the order of its columns.
+    private static let insertSQL = """
+        INSERT INTO messages (secret_code, udid, nickname, ip_address, time_sent, idempotency_key, fanout_after,
+            fanout_until, \(MessageContent.columns()))
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, \(MessageContent.placeholders))
+        """
 
     /// The receipt of an earlier post with the same idempotency key. `nil` if there was none.
     private static func earlier(
@@ -326,14 +329,10 @@ package struct SQLiteRoomStore: RoomStore {
             try request.program?.room.text
             ?? db.value("SELECT secret_code FROM active_users WHERE udid = ?", [request.member.text])
         guard let code else { throw ChatError.notJoined() }
-        let row = try db.row(
-            """
-            SELECT message_id, time_sent, text, secret_code, title, link
-            FROM messages WHERE udid = ? AND idempotency_key = ?
-            """, [request.member.text, key])
+        let row = try SQLiteTransaction(db).row(
+            "SELECT \(EarlierPost.columns()) FROM messages WHERE udid = $1 AND idempotency_key = $2",
+            [.text(request.member.text), .text(key)])
         guard let row else { return nil }
-        let earlier = EarlierPost(
-            message: row[0], time: row.time(1), text: row[2], code: row[3], title: row[4], link: row[5])
-        return (try earlier.receipt(for: request, to: code), SecretCode(stored: code))
+        return (try EarlierPost(row).receipt(for: request, to: code), SecretCode(stored: code))
     }
 }

@@ -64,18 +64,12 @@ enum MessageFanout: BackgroundStep {
         let isBulk: Bool
 
         init(_ row: PostgresRow) throws {
-            alert = ChatAlert(
-                nickname: Nickname(stored: try row.text(2)), text: MessageText(stored: try row.text(3)),
-                code: SecretCode(stored: try row.text(1)), message: try row.int(0),
-                extras: MessageExtras(
-                    storedTitle: row.optionalText(6), link: row.optionalText(7),
-                    priority: try row.optionalInt(8).map(UInt8.init(clamping:)), sound: row.optionalText(9),
-                    isUrgent: try row.bool(14)), isOfProgram: MemberID(stored: try row.text(15)).isProgram)
-            (after, until) = (try row.int(4), try row.int(5))
-            looked = Int(try row.int(10))
-            next = try row.optionalInt(11)
-            apps = row.optionalText(12).map(ChatPushes.apps) ?? []
-            isBulk = try row.bool(13)
+            (after, until) = (try row.int(0), try row.int(1))
+            looked = Int(try row.int(2))
+            next = try row.optionalInt(3)
+            apps = row.optionalText(4).map(ChatPushes.apps) ?? []
+            isBulk = try row.bool(5)
+            alert = ChatAlert(of: try MessageRecord(row, from: 6))
         }
     }
 
@@ -86,12 +80,12 @@ enum MessageFanout: BackgroundStep {
     /// A room with more than `$4` members is bulk, so that other pushes overtake its pushes. The count includes members
     /// without a device: checking that would cost more with each member.
     static let partsSQL = """
-        SELECT m.message_id, m.secret_code, m.nickname, m.text, m.fanout_after, m.fanout_until, m.title, m.link,
-            m.priority, m.sound, p.looked, CASE WHEN p.last < m.fanout_until AND p.looked = p.most THEN p.last END, p.apps,
+        SELECT m.fanout_after, m.fanout_until, p.looked,
+            CASE WHEN p.last < m.fanout_until AND p.looked = p.most THEN p.last END, p.apps,
             EXISTS (
                 SELECT 1 FROM active_users u WHERE u.secret_code = m.secret_code ORDER BY u.member_id
                 LIMIT 1 OFFSET $4::bigint),
-            m.urgent, m.udid
+            \(MessageRecord.columns("m."))
         FROM messages m
         CROSS JOIN LATERAL (
             SELECT count(*) AS looked, max(u.member_id) AS last, max(u.most) AS most,

@@ -9,7 +9,6 @@ struct PostBatch {
         let id: MessageID
         let request: PostRequest
         let found: Found
-        var extras: MessageExtras { request.program?.extras ?? .none }
     }
 
     private let now: Timestamp
@@ -79,8 +78,8 @@ struct PostBatch {
         let nickname = Nickname(stored: found.nickname ?? request.program?.nickname.text ?? "")
         func alert(_ message: MessageID) -> ChatAlert {
             ChatAlert(
-                nickname: nickname, text: request.text, code: SecretCode(stored: room), message: message,
-                extras: draft.extras, isOfProgram: request.member.isProgram)
+                nickname: nickname, content: request.content, code: SecretCode(stored: room), message: message,
+                isOfProgram: request.member.isProgram)
         }
         if let app = found.app, found.lastMember != nil {
             // If the payload cannot be made, fail this request and not each later step.
@@ -92,11 +91,7 @@ struct PostBatch {
             for app in found.apps { try pushes.add(alert(id), app: app) }
         }
         drafts.append(draft)
-        if let key {
-            earlier[key] = EarlierPost(
-                message: id, time: now, text: request.text.text, code: room, title: draft.extras.title,
-                link: draft.extras.link)
-        }
+        if let key { earlier[key] = EarlierPost(message: id, time: now, room: room, content: request.content) }
         return PostReceipt(message: id, time: now, isRepeat: false, queued: 0)
     }
 
@@ -109,13 +104,9 @@ struct PostBatch {
                 .ints(drafts.map(\.id)), .texts(drafts.map { $0.found.room ?? "" }),
                 .texts(drafts.map(\.request.member.text)),
                 .texts(drafts.map { $0.found.nickname ?? $0.request.program?.nickname.text ?? "" }),
-                .texts(drafts.map(\.request.text.text)), .optionalTexts(drafts.map(\.request.client.address)),
+                .optionalTexts(drafts.map(\.request.client.address)), .time(now),
                 .optionalTexts(drafts.map(\.request.idempotencyKey)), .optionalInts(drafts.map(\.found.lastMember)),
-                .optionalTexts(drafts.map(\.extras.title)), .optionalTexts(drafts.map(\.extras.link)),
-                .optionalInts(drafts.map { $0.extras.priority.map(Int64.init) }),
-                .optionalTexts(drafts.map(\.extras.sound)), .time(now),
-                .ints(drafts.map { $0.extras.isUrgent ? 1 : 0 }),
-            ])
+            ] + MessageContent.lists(of: drafts.map(\.request.content)))
         let queued = try pushes.queue(for: drafts.map(\.id), transaction)
         // Another relay has committed a message with one of the keys after this transaction read. The next attempt
         // finds it.
@@ -154,17 +145,13 @@ struct PostBatch {
         init(_ row: PostgresRow) throws {
             room = row.optionalText(0)
             (nickname, app) = (row.optionalText(1), row.optionalText(2))
-            earlier = try row.optionalInt(3).map { id in
-                EarlierPost(
-                    message: id, time: try row.time(4), text: try row.text(5), code: try row.text(6),
-                    title: row.optionalText(7), link: row.optionalText(8))
-            }
-            isClosed = !row.isNull(9)
-            closedReason = row.optionalText(10)
-            closedUntil = try row.optionalTime(11)
-            apps = row.optionalText(12).map(ChatPushes.apps) ?? []
-            lastMember = try row.optionalInt(13)
-            id = try row.optionalInt(14)
+            isClosed = !row.isNull(3)
+            closedReason = row.optionalText(4)
+            closedUntil = try row.optionalTime(5)
+            apps = row.optionalText(6).map(ChatPushes.apps) ?? []
+            lastMember = try row.optionalInt(7)
+            id = try row.optionalInt(8)
+            earlier = row.isNull(9) ? nil : try EarlierPost(row, from: 9)
         }
     }
 
@@ -181,12 +168,13 @@ struct PostBatch {
     /// Reads the data for each request: the writer `$1`, a program's room `$2` and the key `$3`, at the time `$4`.
     /// Reads at most `$5` members of a room. With that many it is not small, whether or not the writer is one of them.
     static let findSQL = """
-        SELECT coalesce(a.room, w.secret_code), w.nickname, w.app, e.message_id, ms(e.time_sent), e.text,
-            e.secret_code, e.title, e.link, c.is_closed, c.reason, ms(c.time_ends), CASE WHEN NOT r.is_large THEN r.apps END,
+        SELECT coalesce(a.room, w.secret_code), w.nickname, w.app, c.is_closed, c.reason, ms(c.time_ends),
+            CASE WHEN NOT r.is_large THEN r.apps END,
             CASE WHEN r.is_large THEN (
                 SELECT max(u.member_id) FROM active_users u WHERE u.secret_code = coalesce(a.room, w.secret_code)) END,
             CASE WHEN e.message_id IS NULL AND coalesce(a.room, w.secret_code) IS NOT NULL
-                THEN nextval('messages_message_id_seq') END
+                THEN nextval('messages_message_id_seq') END,
+            \(EarlierPost.columns("e."))
         FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS a (udid, room, key, place)
         LEFT JOIN active_users w ON w.udid = a.udid AND a.room IS NULL
         LEFT JOIN messages e ON e.udid = a.udid AND e.idempotency_key = a.key
@@ -205,13 +193,13 @@ struct PostBatch {
         """
 
     static let insertSQL = """
-        INSERT INTO messages (message_id, secret_code, udid, nickname, text, ip_address, time_sent, idempotency_key,
-            fanout_after, fanout_until, title, link, priority, sound, urgent)
-        SELECT id, code, udid, nickname, text, address, at($13::bigint), key, CASE WHEN until IS NOT NULL THEN 0 END, until,
-            title, link, priority, sound, urgent <> 0
-        FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[],
-            $9::text[], $10::text[], $11::bigint[], $12::text[], $14::bigint[])
-            AS m (id, code, udid, nickname, text, address, key, until, title, link, priority, sound, urgent)
+        INSERT INTO messages (message_id, secret_code, udid, nickname, ip_address, time_sent, idempotency_key,
+            fanout_after, fanout_until, \(MessageContent.columns()))
+        SELECT id, code, udid, nickname, address, at($6::bigint), key, CASE WHEN until IS NOT NULL THEN 0 END, until,
+            \(MessageContent.columns())
+        FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $7::text[], $8::bigint[],
+            \(MessageContent.unnested(from: 9)))
+            AS m (id, code, udid, nickname, address, key, until, \(MessageContent.columns()))
         ON CONFLICT (udid, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
         """
 }

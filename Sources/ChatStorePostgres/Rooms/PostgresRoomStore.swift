@@ -258,7 +258,7 @@ package struct PostgresRoomStore: RoomStore {
         SELECT u.history_from, u.secret_code, (SELECT r.title FROM rooms r WHERE r.secret_code = u.secret_code), m.*
         FROM active_users u
         LEFT JOIN LATERAL (
-            SELECT \(Message.columns) FROM messages
+            SELECT \(Message.columns()) FROM messages
             WHERE secret_code = u.secret_code AND message_id > greatest($2::bigint, u.history_from)
             ORDER BY message_id LIMIT $3::bigint) m ON true
         WHERE u.udid = $1::text ORDER BY m.message_id

@@ -46,7 +46,7 @@ package struct FCMFormat: PushFormat {
 
     /// Returns the payload of a chat message, shortened so that the largest number of unread messages still fits.
     package func payload(of alert: ChatAlert) throws(ChatError) -> String {
-        if let link = alert.extras.link, let payload = payload(of: alert, link: link, minText: Self.minText) {
+        if let link = alert.content.link, let payload = payload(of: alert, link: link, minText: Self.minText) {
             return payload
         }
         guard let payload = payload(of: alert, link: nil, minText: 0) else {
@@ -57,13 +57,13 @@ package struct FCMFormat: PushFormat {
 
     /// Returns the payload. `nil` if fewer than `minText` bytes of the text fit.
     private func payload(of alert: ChatAlert, link: String?, minText: Int) -> String? {
-        let extras = alert.extras
-        let sound = extras.sound.map { $0.isEmpty ? nil : $0 } ?? sound
-        let isHigh = extras.isUrgent || (extras.priority ?? 10) == 10
+        let content = alert.content
+        let sound = content.sound.map { $0.isEmpty ? nil : $0 } ?? sound
+        let isHigh = content.isUrgent || (content.priority ?? 10) == 10
         func message(_ text: String) -> String {
             let shown = Shown(
-                title: extras.title ?? alert.nickname.text,
-                body: extras.title == nil ? text : "\(Nickname.isolated(alert.nickname.text)): \(text)", sound: sound,
+                title: content.title ?? alert.nickname.text,
+                body: content.title == nil ? text : "\(Nickname.isolated(alert.nickname.text)): \(text)", sound: sound,
                 tag: "message-\(alert.message)")
             var data: JSONObject = ["type": .string("message")]
             if kind == .data {
@@ -71,7 +71,7 @@ package struct FCMFormat: PushFormat {
                 data.append("body", .string(shown.body ?? ""))
                 data.append("text", .string(text))
                 if let sound { data.append("sound", .string(sound)) }
-                if extras.isUrgent { data.append("urgent", .string("true")) }
+                if content.isUrgent { data.append("urgent", .string("true")) }
             }
             data.append("sender", .string(alert.nickname.text))
             if alert.isOfProgram { data.append("program", .string("true")) }
@@ -81,14 +81,14 @@ package struct FCMFormat: PushFormat {
             return composed(shown, data, isHigh: isHigh, collapseID: nil).description
         }
         let limit = payloadLimit - Self.unreadRoom
-        let whole = message(alert.text.text)
+        let whole = message(alert.content.text.text)
         let excess = whole.utf8.count - limit
         if excess <= 0 { return whole }
         // With data, the text is in the message twice.
         let copies = kind == .data ? 2 : 1
         let ellipsis = "…".utf8.count
-        let space = JSONString.escapedSize(alert.text.text) - (excess + copies - 1) / copies - ellipsis
-        let text = JSONString.prefix(of: alert.text.text, within: max(0, space))
+        let space = JSONString.escapedSize(alert.content.text.text) - (excess + copies - 1) / copies - ellipsis
+        let text = JSONString.prefix(of: alert.content.text.text, within: max(0, space))
         guard text.utf8.count >= minText else { return nil }
         let shortened = message(text + "…")
         return shortened.utf8.count <= limit ? shortened : nil

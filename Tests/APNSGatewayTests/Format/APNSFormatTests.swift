@@ -214,7 +214,7 @@ struct APNSFormatTests {
     @Test("A chat message has the tutorial's payload over the binary protocol, and room and message ids over HTTP/2")
     func chat() throws {
         let alert = ChatAlert(
-            nickname: Nickname(stored: "SteveJ"), text: MessageText(stored: "Hello, world!"),
+            nickname: Nickname(stored: "SteveJ"), content: MessageContent(stored: "Hello, world!"),
             code: SecretCode(stored: "room"), message: 42)
         #expect(
             try Self.binary.payload(of: alert)
@@ -245,10 +245,11 @@ struct APNSFormatTests {
         #expect(throws: ChatError.self) { try APNSFormat(.binary, payloadLimit: 40).payload(of: alert) }
     }
 
-    private static func message(_ extras: MessageExtras, text: String = "Fire") -> ChatAlert {
+    private static func message(priority: UInt8? = nil, isUrgent: Bool = false, text: String = "Fire") -> ChatAlert {
         ChatAlert(
-            nickname: Nickname(stored: "Ann"), text: MessageText(stored: text), code: SecretCode(stored: "room"),
-            message: 7, extras: extras)
+            nickname: Nickname(stored: "Ann"),
+            content: MessageContent(stored: text, priority: priority, isUrgent: isUrgent),
+            code: SecretCode(stored: "room"), message: 7)
     }
 
     @Test(
@@ -256,11 +257,11 @@ struct APNSFormatTests {
         arguments: [(true, nil, "1"), (false, 10, "0.5"), (false, nil, "0.5"), (false, 5, "0.25"), (false, 1, "0")]
             as [(Bool, UInt8?, String)])
     func urgency(isUrgent: Bool, priority: UInt8?, score: String) throws {
-        let extras = try MessageExtras(priority: priority, isUrgent: isUrgent)
-        let payload = try Self.http2.payload(of: Self.message(extras))
+        let message = Self.message(priority: priority, isUrgent: isUrgent)
+        let payload = try Self.http2.payload(of: message)
         #expect(payload.contains(#""interruption-level":"time-sensitive""#) == isUrgent, "\(payload)")
         #expect(payload.contains(#""relevance-score":\#(score)}"#), "\(payload)")
-        #expect(try !Self.binary.payload(of: Self.message(extras)).contains("interruption"))
+        #expect(try !Self.binary.payload(of: message).contains("interruption"))
     }
 
     @Test("An app's chat messages lack the fields that it leaves out", arguments: ChatField.allCases)
@@ -268,7 +269,7 @@ struct APNSFormatTests {
         let threads = RoomThreads(secret: [UInt8](repeating: 1, count: 32))
         func aps(_ fields: Set<ChatField>) throws -> JSONObject {
             let format = APNSFormat(.http2, payloadLimit: 4096, threads: threads, fields: fields)
-            let payload = try format.payload(of: Self.message(MessageExtras(isUrgent: true)))
+            let payload = try format.payload(of: Self.message(isUrgent: true))
             return try #require(try JSONValue(parsing: payload).object?["aps"]?.object)
         }
         let all = Set(ChatField.allCases)
@@ -280,7 +281,7 @@ struct APNSFormatTests {
     @Test("The number of unread messages becomes the badge when a chat push is sent, and always fits")
     func badge() throws {
         let format = APNSFormat(.http2, payloadLimit: 512, showsUnread: true)
-        let text = try format.payload(of: Self.message(.none, text: String(repeating: "t", count: 600)))
+        let text = try format.payload(of: Self.message(text: String(repeating: "t", count: 600)))
         func sent(_ payload: String, unread: Int64?, by format: APNSFormat = format) throws -> String {
             var row = Self.row(payload: payload)
             row.unread = unread

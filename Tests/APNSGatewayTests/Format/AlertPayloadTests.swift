@@ -11,30 +11,29 @@ struct AlertPayloadTests {
 
     private func json(
         _ name: String, _ text: String, sound: String? = "default", limit: Int = 256, code: String = "room",
-        naming message: MessageID? = nil, extras: MessageExtras = .none
+        naming message: MessageID? = nil, title: String? = nil, link: String? = nil
     ) throws -> String {
         let thread = message == nil ? nil : Self.threads.id(of: SecretCode(stored: code))
         return try AlertPayload(
             sound: sound, limit: limit, isForExtension: message != nil, room: thread, fields: [.threadID]
         ).json(
             ChatAlert(
-                nickname: Nickname(stored: name), text: MessageText(stored: text), code: SecretCode(stored: code),
-                message: message ?? 1, extras: extras))
+                nickname: Nickname(stored: name), content: MessageContent(stored: text, title: title, link: link),
+                code: SecretCode(stored: code), message: message ?? 1))
     }
 
     @Test("A program's message has a title above the text, and a link beside aps")
     func extras() throws {
-        let extras = try MessageExtras(title: "Backup \"srv\"", link: "https://example.org/x")
         #expect(
-            try json("cron", "done", naming: 7, extras: extras)
+            try json("cron", "done", naming: 7, title: "Backup \"srv\"", link: "https://example.org/x")
                 == #"{"aps":{"alert":{"title":"Backup \"srv\"","body":"cron: done"},"sound":"default","#
                 + #""thread-id":"983fa01a448c9385"},"message_id":7,"room_id":"983fa01a448c9385","sender":"cron","#
                 + #""link":"https://example.org/x"}"#)
         #expect(
-            try json("cron", "done", sound: nil, extras: MessageExtras(title: "T"))
+            try json("cron", "done", sound: nil, title: "T")
                 == #"{"aps":{"alert":{"title":"T","body":"cron: done"}}}"#)
         #expect(
-            try json("cron", "done", extras: MessageExtras(link: "https://example.org/"))
+            try json("cron", "done", link: "https://example.org/")
                 == #"{"aps":{"alert":"cron: done","sound":"default"},"link":"https://example.org/"}"#)
     }
 
@@ -46,7 +45,7 @@ struct AlertPayloadTests {
         #expect(
             short.utf8.count <= 256 && short.contains("\u{2068}" + String(repeating: "ד", count: 10) + "\u{2069}: ttt"))
         let alert = ChatAlert(
-            nickname: Nickname(stored: "cron"), text: MessageText(stored: "x"), code: SecretCode(stored: "c"),
+            nickname: Nickname(stored: "cron"), content: MessageContent(stored: "x"), code: SecretCode(stored: "c"),
             message: 1,
             isOfProgram: true)
         let marked = try AlertPayload(limit: 4096, isForExtension: true).json(alert)
@@ -57,14 +56,15 @@ struct AlertPayloadTests {
         "To fit, the payload loses first the end of the text, then the link, then the end of the title",
         arguments: [(20, 20, true, true), (20, 170, false, true), (255, 170, false, false), (255, 20, false, false)])
     func shortenedExtras(title: Int, link: Int, hasLink: Bool, hasTitle: Bool) throws {
-        let extras = try MessageExtras(
-            title: String(repeating: "T", count: title), link: "https://" + String(repeating: "l", count: link))
-        let document = try json("name", String(repeating: "t", count: 4000), extras: extras)
+        let heading = String(repeating: "T", count: title)
+        let document = try json(
+            "name", String(repeating: "t", count: 4000), title: heading,
+            link: "https://" + String(repeating: "l", count: link))
         #expect(document.utf8.count <= 256)
         let object = try #require(try JSONValue(parsing: Array(document.utf8)).object)
         #expect((object["link"] != nil) == hasLink)
         let alert = try #require(object["aps"]?.object?["alert"]?.object)
-        #expect((alert["title"]?.text == extras.title) == hasTitle)
+        #expect((alert["title"]?.text == heading) == hasTitle)
         #expect((alert["body"]?.text?.count ?? 0) > 40)
     }
 
@@ -88,7 +88,7 @@ struct AlertPayloadTests {
         func document(_ limit: Int) throws -> String {
             try AlertPayload(limit: limit, isForExtension: true, room: "0123456789abcdef", fields: fields).json(
                 ChatAlert(
-                    nickname: Nickname(stored: "Ann"), text: MessageText(stored: text),
+                    nickname: Nickname(stored: "Ann"), content: MessageContent(stored: text),
                     code: SecretCode(stored: "room"), message: 7))
         }
         let small = try document(256)

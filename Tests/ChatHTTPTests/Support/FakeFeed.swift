@@ -68,7 +68,8 @@ final class FakeFeed: RoomFeed {
             }
             state.messages[code, default: []].append(
                 Message(
-                    id: state.next, sender: member, nickname: "n", text: text, sentAt: Timestamp(seconds: 1_780_000_000)
+                    id: state.next, sender: member, nickname: "n", content: MessageContent(stored: text),
+                    sentAt: Timestamp(seconds: 1_780_000_000)
                 ))
             state.next += 1
             if isLocal { state.changes.messages.insert(code) } else { state.changes.isUnknown = true }

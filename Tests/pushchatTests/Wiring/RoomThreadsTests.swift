@@ -9,7 +9,8 @@ import Testing
 struct RoomThreadsTests {
     private static func thread(_ live: LiveConfiguration, app: AppName = .default) throws -> String? {
         let alert = ChatAlert(
-            nickname: Nickname(stored: "ann"), text: MessageText(stored: "hello"), code: SecretCode(stored: "kitchen"),
+            nickname: Nickname(stored: "ann"), content: MessageContent(stored: "hello"),
+            code: SecretCode(stored: "kitchen"),
             message: 1)
         let payload = try live.storeSettings.format(app).payload(of: alert)
         return try JSONValue(parsing: payload).object?["aps"]?.object?["thread-id"]?.text
