@@ -183,7 +183,7 @@ package final class HTTP2ClientHandler<Requests: HTTP2Requests>: ChannelInboundH
 
     // MARK: To the peer
 
-    /// Opens and resets streams, flushes the output, and delivers the results, as far as that is possible now.
+    /// Resets and opens streams, flushes the output, and delivers the results, as far as that is possible now.
     private func act() {
         guard let context, hasBegun, !isOver else { return requests.deliver(now: .now()) }
         // A flush may call this function again, because the channel has become writable. The outer call continues
@@ -192,12 +192,13 @@ package final class HTTP2ClientHandler<Requests: HTTP2Requests>: ChannelInboundH
         isActing = true
         defer { isActing = false }
         let now = context.eventLoop.now
-        requests.willOpen()
-        open(context, now: now)
+        // Reset streams first. The peer counts them until then, so that others must not take their places.
         for id in requests.takeUnclosed() {
             session.reset(id, .cancel)
             requests.closed(id, now: now)
         }
+        requests.willOpen()
+        open(context, now: now)
         flush(context)
         guard !isOver else { return }
         requests.deliver(now: now)
