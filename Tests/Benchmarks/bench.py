@@ -1,5 +1,5 @@
 """Shared code of the benchmarks: starts and stops programs in temporary folders, and builds the table."""
-import json, os, signal, sqlite3, statistics, subprocess, sys, time
+import json, os, re, signal, sqlite3, statistics, subprocess, sys, time
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 PUSHCHAT = os.path.join(ROOT, ".build-release", "release", "pushchat")
@@ -164,7 +164,34 @@ def oracle(holds, what):
         sys.exit(f"ORACLE FAILED: {what}")
 
 
-def markdown(against):
-    lines = [f"| what | measured | {against} | ratio | goal |", "| --- | --- | --- | --- | --- |"]
-    return "\n".join(lines + [
-        f"| {line['what']} | {line['measured']} | {line['limit']} | {line['ratio']} | {line['goal']} |" for line in table])
+# The lines that docs/performance.md shows. The others are only in results.md.
+HEADLINES = {
+    "messages accepted, rooms of 2", "messages delivered, rooms of 2", "CPU of a message and its push, rooms of 2",
+    "messages accepted, rooms of 1,000", "pushes delivered, rooms of 1,000",
+    "post to response at half of the load, rooms of 2, p99",
+    "pushes drained, binary", "pushes drained, HTTP/2", "CPU of a push, HTTP/2", "pushes drained, FCM",
+    "pushes to browsers drained",
+    "post to arrival, quiet, p50", "post to arrival, quiet, p99", "p99 while a room of 100,000 is served",
+    "memory of an open event stream", "10,000 event streams: the latest event",
+    "10,000 silent connections: responses to others, p99", "10,000 unread event streams: responses to others, p99",
+    "start to first answer", "memory, idle", "memory, 1,000,000 queued",
+    "messages accepted, PostgreSQL, one relay", "pushes drained, PostgreSQL, one relay",
+}
+
+
+def markdown(against, lines=None):
+    """The table of these lines, by default of all."""
+    text = [f"| what | measured | {against} | ratio | goal |", "| --- | --- | --- | --- | --- |"]
+    return "\n".join(text + [
+        f"| {line['what']} | {line['measured']} | {line['limit']} | {line['ratio']} | {line['goal']} |"
+        for line in (table if lines is None else lines)])
+
+
+def headlines():
+    """The lines for docs/performance.md: medians without their spread, and other limits if these have a goal."""
+    chosen, shows = [], False
+    for line in table:
+        shows = line["what"] in HEADLINES or shows and line["what"] == "the same"
+        if shows and (line["what"] != "the same" or line["goal"]):
+            chosen.append({key: re.sub(r" \([^()]* to [^()]*\)", "", text) for key, text in line.items()})
+    return chosen
