@@ -63,22 +63,6 @@ extension Clients {
             }
         }
 
-        @Test("A heading that moved has a place where it went", .onlySQLite("no relay takes part"))
-        func movedHeadings() throws {
-            let list = Page.root.appending(path: "Tests/moved-headings.txt")
-            for line in try String(contentsOf: list, encoding: .utf8).split(separator: "\n") {
-                let places = line.split(separator: " ")
-                try #require(places.count == 2, "\(line)")
-                #expect(try !exists(places[0]), "\(places[0]) did not move")
-                #expect(try exists(places[1]), "\(places[1]) is not there")
-            }
-            func exists(_ place: Substring) throws -> Bool {
-                let parts = place.split(separator: "#")
-                guard Page.all.contains("docs/\(parts[0])") else { return false }
-                return try parts.count == 1 || Page("docs/\(parts[0])").anchors.contains(String(parts[1]))
-            }
-        }
-
         @Test(
             "The index of docs lists every page, and the README has a limited length",
             .onlySQLite("no relay takes part"))
