@@ -198,7 +198,7 @@ let package = Package(
         .testTarget(
             name: "StorePortTests",
             dependencies: [
-                "ChatStore", "ChatStorePostgres", "ChatDomain", "ChatDispatch", "APNSGateway", "TestStores",
+                "ChatStore", "ChatStorePostgres", "ChatDomain", "ChatDispatch", "APNSGateway", "ChatSQL", "TestStores",
                 "TestSupport",
             ]
                 + products("GRDB", "Logging")),

@@ -24,36 +24,6 @@ struct DeviceRegistryTests {
         try await bench.store.devices.device(StoreFixture.token(number), app: nil)
     }
 
-    @Test("A call on a token of several apps must name the app; an unknown token is not found")
-    func ambiguous() async throws {
-        try await bench.register([1])
-        try await bench.register([1], app: "other")
-        let token = try StoreFixture.token(1)
-        let calls: [@Sendable (SQLiteStores, DeviceToken) async throws -> Void] = [
-            { _ = try await $0.devices.device($1, app: nil) },
-            { _ = try await $0.devices.edit($1, app: nil, DeviceEdit()) },
-            { _ = try await $0.devices.unregister($1, app: nil) },
-        ]
-        for call in calls {
-            let error = await #expect(throws: ChatError.self) { try await call(bench.store, token) }
-            #expect(error?.code == .ambiguous)
-            #expect(
-                error?.message == "token: belongs to several apps of this relay (default, other); name one with app")
-        }
-        #expect(try await bench.store.devices.device(token, app: AppName("other")).app == AppName("other"))
-        for call in calls.prefix(2) {
-            let error = await #expect(throws: ChatError.self) { try await call(bench.store, StoreFixture.token(2)) }
-            #expect(error?.code == .notFound)
-        }
-        let error = await #expect(throws: ChatError.self) {
-            _ = try await bench.store.devices.device(token, app: AppName("third"))
-        }
-        #expect(error?.message == "There is no such device of the app third")
-        #expect(try await bench.store.devices.unregister(token, app: AppName("third")) == false)
-        #expect(try await bench.store.devices.unregister(token, app: AppName("other")))
-        #expect(try await bench.store.devices.device(token, app: nil).app == .default)
-    }
-
     @Test("Unregistering cancels waiting pushes, leaves the member in its room, and deletes the tags")
     func unregister() async throws {
         for number in 1...2 { try await bench.store.rooms.join(StoreFixture.join(number)) }
@@ -101,25 +71,6 @@ struct DeviceRegistryTests {
             StoreFixture.member(1), token: StoreFixture.token(2), client: ClientInfo(),
             user: UserReference(stored: "bob"))
         #expect(try await device(2).user?.text == "bob")
-    }
-
-    @Test("A page looks at a bounded number of devices, and the next page continues after them")
-    func bounded() async throws {
-        try bench.fill(12_000)
-        let filter = DeviceFilter(app: .default, user: nil, tag: nil, isActive: false)
-        try bench.fixture.query("UPDATE devices SET user_reference = 'all'").forEach { _ in }
-        _ = try bench.fixture.query(
-            "UPDATE devices SET time_deactivated = '2027-01-01', deactivated_reason = 'x' WHERE device_id = 11000")
-        var byUser = filter
-        byUser.user = UserReference(stored: "all")
-        let first = try await bench.store.devices.devices(byUser, after: nil, limit: 10)
-        #expect(first.items.isEmpty)
-        #expect(first.next == 5000)
-        let found = try await Page.all {
-            try await bench.store.devices.devices(byUser, after: $0, limit: 10)
-        }
-        #expect(found.map(\.id) == [11_000])
-        #expect(try await bench.store.devices.devices(filter, after: nil, limit: 10).items.map(\.id) == [11_000])
     }
 
     @Test("A device's history lists notifications and chat messages with their outcomes, newest first")

@@ -69,25 +69,6 @@ struct DeviceUsageTests {
         }
     }
 
-    @Test("Devices are counted once a day, by their latest data")
-    func days() async throws {
-        for number in 1...3 { try await join(number) }
-        for _ in 1...2 { try await join(1) }
-        try await join(4, version: nil)
-        #expect(try await today() == ["all": 4, "1.0": 3, "unknown": 1])
-        try await join(1, version: "2.0")
-        try await join(4, version: "2.0")
-        #expect(try await today() == ["all": 4, "1.0": 2, "2.0": 2])
-        fixture.advance(.seconds(86_400))
-        #expect(try await today() == [:])
-        // The app sends no version, so the version of yesterday counts.
-        try await join(1, version: nil)
-        #expect(try await today() == ["all": 1, "2.0": 1])
-        let since = (fixture.time.now - .seconds(86_400)).day
-        let all = try #require(await store.metrics.usage(since: since)).filter { $0.kind == nil }
-        #expect(all.map(\.devices) == [4, 1])
-    }
-
     @Test("A registration that changes nothing else counts on a new day")
     func midnight() async throws {
         let request = RegistrationRequest(token: try StoreFixture.token(1), app: .default)
@@ -118,19 +99,6 @@ struct DeviceUsageTests {
         #expect(try await today() == [:])
         try await store.activity.flush()
         #expect(try await today() == ["all": 1, "1.0": 1])
-    }
-
-    @Test("Beyond 64 values a day, the other values are counted together, also when they change")
-    func limit() async throws {
-        for number in 1...70 { try await join(number, version: "v\(number)") }
-        var counts = try await today()
-        #expect(counts.count == 66 && counts["others"] == 6 && counts["all"] == 70)
-        try await join(70, version: "v1")
-        try await join(1, version: "v71")
-        try await join(2, version: "v3")
-        counts = try await today()
-        #expect(counts["v1"] == 1 && counts["others"] == 6 && counts["v2"] == nil && counts["v3"] == 2)
-        #expect(counts.filter { $0.key != "all" }.values.reduce(0, +) == 70)
     }
 
     @Test("With analytics off nothing is stored, and stored data is deleted")

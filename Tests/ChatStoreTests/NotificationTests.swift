@@ -17,14 +17,6 @@ struct NotificationTests {
     private func user(_ text: String) -> UserReference { UserReference(stored: text) }
     private func tag(_ text: String) -> ChatDomain.Tag { ChatDomain.Tag(stored: text) }
 
-    /// Registers devices 1 and 2 of Ann, 3 of Bob in another app, and 4 of Ann, which is inactive.
-    private func populate() async throws {
-        try await bench.register([1, 2], user: "ann", tags: ["red", "blue"])
-        try await bench.register([3], app: "other", user: "bob", tags: ["blue"])
-        try await bench.register([4], user: "ann", tags: ["red"])
-        try bench.deactivate(4)
-    }
-
     @Test("A notification to a room goes to all its members' devices, registered or not, each in its app")
     func room() async throws {
         for number in 1...3 { try await bench.store.rooms.join(StoreFixture.join(number)) }
@@ -38,23 +30,6 @@ struct NotificationTests {
         #expect(receipt.devices == 3)
         #expect(try bench.queued("app = 'other'") == ["6"])
         #expect(try bench.queued("device IS NULL") == ["3"])
-    }
-
-    @Test(
-        "An unregistered token gets the push in the named or the default app; a push to an inactive device fails")
-    func tokens() async throws {
-        try await populate()
-        let audience = Audience.tokens([try StoreFixture.token(9), try StoreFixture.token(4)])
-        let first = try await bench.send(audience)
-        #expect(first.devices == 2)
-        let status = try await bench.store.notifications.notification(first.id)
-        #expect(status.counts[.pending] == 1)
-        #expect(status.counts[.failed] == 1)
-        #expect(try bench.queued("app = 'default' AND device IS NULL AND state = 'pending'") == ["9"])
-        #expect(try bench.queued("reason = 'DeviceInactive' AND time_settled IS NOT NULL") == ["4"])
-        #expect(bench.store.metrics.outcomes().map(\.reason) == ["DeviceInactive"])
-        let second = try await bench.send(audience, app: "other")
-        #expect(try bench.queued("notification = \(second.id) AND app = 'other' AND state = 'pending'") == ["9", "4"])
     }
 
     @Test("Leased pushes have the properties of the request, and the payload that is stored once")

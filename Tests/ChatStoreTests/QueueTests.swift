@@ -14,22 +14,6 @@ struct QueueTests {
         bench = try QueueFixture()
     }
 
-    @Test("Pushes are leased in order and only once, and leased pushes are pending on disk")
-    func leases() async throws {
-        try bench.insert(5)
-        let first = try await bench.lease(StoreFixture.slot(room: 3))
-        #expect(first.pushes.map(\.identifier) == [1, 2, 3])
-        #expect(first.pushes.map(\.id) == [1, 2, 3])
-        let second = try await bench.lease(StoreFixture.slot(2, first: 8))
-        #expect(second.pushes.map(\.id) == [4, 5])
-        #expect(second.pushes.map(\.identifier) == [8, 9])
-        #expect(try await bench.lease(StoreFixture.slot(2, first: 10)).pushes.isEmpty)
-        #expect(try bench.states() == Array(repeating: "pending", count: 5))
-        #expect(try bench.fixture.value("SELECT sum(attempts) FROM push_queue") == 0)
-        let depth = try #require(try await bench.store.metrics.queueDepths().first)
-        #expect((depth.due, depth.delayed, depth.written) == (0, 0, 5))
-    }
-
     @Test("A waiting or released push wakes its app's dispatcher, and no other", .timeLimit(.minutes(1)))
     func wakes() async throws {
         try bench.insert(2)

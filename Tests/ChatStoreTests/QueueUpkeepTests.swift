@@ -75,32 +75,6 @@ struct QueueUpkeepTests {
         #expect(try await bench.store.rooms.post(StoreFixture.post(1, "d")).queued == 1)
     }
 
-    @Test("Feedback is stored, compared with the last registration, and acted on once")
-    func feedback() async throws {
-        let start = bench.fixture.time.now
-        for number in 1...2 { try await bench.store.rooms.join(StoreFixture.join(number)) }
-        try await bench.store.feedback.record(
-            [
-                FeedbackReport(token: StoreFixture.token(1), since: Timestamp(seconds: start.seconds)),
-                FeedbackReport(token: StoreFixture.token(2), since: Timestamp(seconds: start.seconds - 1)),
-                FeedbackReport(token: StoreFixture.token(3), since: start),
-            ], app: .default)
-        #expect(try await bench.store.feedback.actOnFeedback() == FeedbackResult(deactivated: 1, kept: 1, unknown: 1))
-        #expect(try await bench.store.feedback.actOnFeedback() == FeedbackResult())
-        #expect(
-            try bench.fixture.query("SELECT device_token FROM devices WHERE time_deactivated IS NOT NULL").map {
-                $0[0] as String
-            }
-                == [StoreFixture.token(1).description])
-        // A push that was queued for the device before is not sent. A member that joins again makes the device active
-        // again.
-        _ = try bench.fixture.query(
-            "INSERT INTO push_queue (device_token, payload) VALUES (?, '{}')", [StoreFixture.token(1).description])
-        #expect(try await bench.lease(StoreFixture.slot()).reasons == ["DeviceInactive"])
-        try await bench.store.rooms.join(StoreFixture.join(1))
-        #expect(try bench.fixture.value("SELECT count(*) FROM devices WHERE time_deactivated IS NOT NULL") == 0)
-    }
-
     @Test("A member from before its app had a name gets pushes of the present default app")
     func renamedApp() async throws {
         for number in 1...12 { try await bench.store.rooms.join(StoreFixture.join(number, number < 3 ? "two" : "ten")) }

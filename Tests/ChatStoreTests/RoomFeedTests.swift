@@ -57,23 +57,4 @@ struct RoomFeedTests {
         watching.cancel()
         await watching.value
     }
-
-    @Test("A position has the room, the start of the member's history, and the room's last message")
-    func places() async throws {
-        try await store.rooms.join(StoreFixture.join(1))
-        for text in ["a", "b"] { _ = try await store.rooms.post(StoreFixture.post(1, text)) }
-        try await store.rooms.join(StoreFixture.join(2))
-        _ = try await store.rooms.post(StoreFixture.post(1, "c"))
-        #expect(
-            try await store.feed.position(of: StoreFixture.member(2))
-                == RoomPosition(code: code("room"), historyFrom: 2, last: 3))
-        #expect(try await store.feed.position(of: StoreFixture.member(1)).historyFrom == 0)
-        let error = await #expect(throws: ChatError.self) { try await store.feed.position(of: StoreFixture.member(9)) }
-        #expect(error?.code == .notJoined)
-        #expect(try await store.feed.summary(of: code("room")).members == 2)
-        #expect(try await store.feed.summary(of: code("nowhere")).members == 0)
-        let page = try await store.feed.messages(in: code("room"), after: 1, limit: 1)
-        #expect(page.map(\.text) == ["b"])
-        #expect(try page.first?.sender == StoreFixture.member(1))
-    }
 }

@@ -38,55 +38,6 @@ struct RoomRecordsTests {
         #expect(try fixture.value("SELECT count(*) FROM active_users WHERE time_last_message IS NOT NULL") == 4)
     }
 
-    @Test("A message's progress has its readers, who fetched it, and the outcomes of its pushes")
-    func progress() async throws {
-        for number in 1...3 { try await store.rooms.join(StoreFixture.join(number)) }
-        try await store.rooms.join(StoreFixture.join(4, tokenless: true))
-        let first = try await store.rooms.post(StoreFixture.post(1, "häh")).message
-        try await store.rooms.join(StoreFixture.join(5))
-        let second = try await store.rooms.post(StoreFixture.post(1, "and?")).message
-
-        var progress = try await store.records.progress(of: first)
-        #expect(progress.message.message.text == "häh" && progress.message.message.nickname == "name1")
-        #expect(progress.counts == [.pending: 2] && !progress.isQueueing)
-        // Neither the writer nor a member who joined later counts.
-        #expect(progress.readers == 3 && progress.fetched == 0)
-        #expect(try await store.records.progress(of: second).readers == 4)
-
-        _ = try await store.rooms.messages(for: StoreFixture.member(2), since: nil, limit: 1)
-        store.feed.handedOut(second, to: try StoreFixture.member(4))
-        // An older message that is fetched later does not lower the position.
-        store.feed.handedOut(first, to: try StoreFixture.member(4))
-        await record()
-        // Nor does it lower the stored position.
-        store.feed.handedOut(first, to: try StoreFixture.member(4))
-        fixture.advance(.seconds(5))
-        await record()
-        progress = try await store.records.progress(of: first)
-        #expect(progress.fetched == 2)
-        #expect(try await store.records.progress(of: second).fetched == 1)
-
-        let deliveries = try await store.records.deliveries(ofMessage: first, after: nil, limit: 1)
-        #expect(deliveries.items.map(\.isFetched) == [true])
-        let rest = try await store.records.deliveries(ofMessage: first, after: deliveries.next, limit: 10)
-        #expect(rest.items.map(\.isFetched) == [false] && rest.next == nil)
-        await #expect(throws: ChatError.self) { try await store.records.progress(of: 99) }
-
-        let members = try await store.records.members(of: code("room"), after: nil, limit: 4)
-        #expect(members.items.map(\.fetchedTo) == [nil, first, nil, second])
-        #expect(members.items.map { $0.token == nil } == [false, false, false, true])
-        #expect(members.items[1].fetchedAt == fixture.time.now - .seconds(5))
-        let last = try await store.records.members(of: code("room"), after: members.next, limit: 4)
-        #expect(last.items.map(\.nickname) == ["name5"] && last.next == nil)
-        let messages = try await store.records.messages(of: code("room"), .newestFirst(before: nil), limit: 1)
-        #expect(messages.items.map(\.message.id) == [second])
-        #expect(
-            try await store.records.messages(of: code("room"), .newestFirst(before: messages.next), limit: 5).items.map(
-                \.message.id) == [
-                    first
-                ])
-    }
-
     private func record() async {
         _ = try? await store.activity.flush()
     }

@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 import Synchronization
 import Testing
 
@@ -146,6 +147,10 @@ struct DevicePortTests {
         try await register(1, in: store)
         try await register(1, app: "other", in: store)
         let (devices, token, unknown) = (store.stores.devices, try StoreFixture.token(1), try StoreFixture.token(2))
+        var error = await #expect(throws: ChatError.self) { try await devices.device(token, app: nil) }
+        #expect(error?.message == "token: belongs to several apps of this relay (default, other); name one with app")
+        error = await #expect(throws: ChatError.self) { try await devices.device(token, app: AppName("third")) }
+        #expect(error?.message == "There is no such device of the app third" && error?.field == "app")
         #expect(await refusal { _ = try await devices.device(token, app: nil) } == .ambiguous)
         #expect(await refusal { _ = try await devices.edit(token, app: nil, DeviceEdit()) } == .ambiguous)
         #expect(await refusal { _ = try await devices.unregister(token, app: nil) } == .ambiguous)
@@ -170,24 +175,51 @@ struct DevicePortTests {
         try await register(12...12, app: "other", in: store)
         try await deactivate([5, 8], in: store)
         try await deactivate([11], app: AppName("other"), in: store)
-        let red = ChatDomain.Tag(stored: "red")
-        for (filter, expected) in [
-            (DeviceFilter(), Array(1...12)), (DeviceFilter(app: AppName("other")), [11, 12]),
-            (DeviceFilter(user: user("ann")), [1, 2, 3, 4, 5, 11]), (DeviceFilter(tag: red), [4, 5, 6, 7, 8]),
-            (DeviceFilter(isActive: false), [5, 8, 11]),
-            (DeviceFilter(isActive: true), [1, 2, 3, 4, 6, 7, 9, 10, 12]),
-            (DeviceFilter(user: user("ann"), tag: red), [4, 5]), (DeviceFilter(tag: red, isActive: true), [4, 6, 7]),
-            (DeviceFilter(app: AppName("other"), isActive: false), [11]),
-            (DeviceFilter(app: .default, user: user("ann"), isActive: true), [1, 2, 3, 4]),
-            (DeviceFilter(user: user("nobody")), []),
-        ] {
-            for limit in [1, 2, 5, 500] {
-                let found = try await Page.all {
-                    try await store.stores.devices.devices(filter, after: $0, limit: limit)
+        /// The numbers of the devices that each condition selects.
+        let apps = [(nil, 1...12), ("default", 1...10), ("other", 11...12)] as [(String?, ClosedRange<Int>)]
+        let users = [(nil, 1...12), ("ann", 1...5), ("cleo", 0...0)] as [(String?, ClosedRange<Int>)]
+        for (app, ofApp) in apps {
+            for (name, ofUser) in users {
+                for tag in [nil, ChatDomain.Tag(stored: "red")] {
+                    for isActive in [nil, true, false] as [Bool?] {
+                        let filter = DeviceFilter(
+                            app: app.map { AppName($0) }, user: name.map(user), tag: tag, isActive: isActive)
+                        let expected = (1...12).filter { number in
+                            ofApp.contains(number) && (ofUser.contains(number) || name == "ann" && number == 11)
+                                && (tag == nil || (4...8).contains(number))
+                                && (isActive == nil || [5, 8, 11].contains(number) != isActive)
+                        }
+                        for limit in [1, 2, 5, 500] {
+                            let found = try await Page.all {
+                                let page = try await store.stores.devices.devices(filter, after: $0, limit: limit)
+                                #expect(page.items.count <= limit)
+                                return page
+                            }
+                            #expect(try found.map(\.token) == expected.map(StoreFixture.token), "\(filter)")
+                        }
+                    }
                 }
-                #expect(found.map(\.id) == found.map(\.id).sorted())
-                #expect(try found.map(\.token) == expected.map(StoreFixture.token), "\(filter)")
             }
+        }
+    }
+
+    @Test(
+        "A page looks at a bounded number of devices, and the next continues where it ended",
+        arguments: StoreKind.allCases)
+    func window(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        _ = try store.query(
+            """
+            WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < \(SQLPage.window + 10))
+            INSERT INTO devices (app, device_token, user_reference, time_deactivated, deactivated_reason)
+            SELECT 'default', 'old' || i, 'all', \(store.time(store.now())), 'x' FROM n
+            """)
+        try await register(1...1, user: "all", in: store)
+        for filter in [DeviceFilter(isActive: true), DeviceFilter(user: user("all"), isActive: true)] {
+            let empty = try await store.stores.devices.devices(filter, after: nil, limit: 10)
+            #expect(empty.items.isEmpty && empty.next != nil)
+            let rest = try await store.stores.devices.devices(filter, after: empty.next, limit: 10)
+            #expect(rest.items.map(\.token) == [try StoreFixture.token(1)] && rest.next == nil)
         }
     }
 
@@ -219,8 +251,16 @@ struct DevicePortTests {
         for number in 2...70 { try await says(number, "v\(number)") }
         #expect(try await today()["others"] == 6)
         try await says(70, "v2")
-        let counts = try await today()
+        var counts = try await today()
         #expect(counts["others"] == 5 && counts["v2"] == 2 && counts["all"] == 70 && counts.count == 66)
+        // A value that is counted already counts on its own, and a new one does not.
+        try await says(3, "v71")
+        try await says(4, "v5")
+        counts = try await today()
+        #expect(counts["others"] == 6 && counts["v3"] == nil && counts["v4"] == nil && counts["v5"] == 2)
+        #expect(counts.filter { $0.key != "all" }.values.reduce(0, +) == 70)
+        let days = try #require(await store.stores.metrics.usage(since: (store.now() - .seconds(86_400)).day))
+        #expect(days.filter { $0.kind == nil }.map(\.devices) == [4, 70])
     }
 
     // MARK: - Notifications
@@ -254,6 +294,7 @@ struct DevicePortTests {
             #expect(numbers(found) == ["3", "9", "4", "1"] && numbers(lost) == failed)
             #expect(found[1].app.text == app ?? "default" && lost.allSatisfy { $0.reason == "DeviceInactive" })
         }
+        #expect(store.stores.metrics.outcomes().map(\.reason) == ["DeviceInactive"])
         try await register(1, app: "other", in: store)
         #expect(try await store.stores.notifications.send(request(.tokens([tokens[3]]))).devices == 2)
     }
@@ -406,8 +447,8 @@ struct DevicePortTests {
     func providerTokens(kind: StoreKind) async throws {
         let store = try await kind.make()
         let signed = Mutex(0)
-        func token(_ key: String = "K", refused: String? = nil) async throws -> String {
-            let name = ProviderKeyName(teamID: "T", keyID: key, fingerprint: "f")
+        func token(_ key: String = "K", _ fingerprint: String = "f", refused: String? = nil) async throws -> String {
+            let name = ProviderKeyName(teamID: "T", keyID: key, fingerprint: fingerprint)
             let number = signed.withLock { number in
                 number += 1
                 return number
@@ -425,14 +466,25 @@ struct DevicePortTests {
             return try await group.reduce(into: Set()) { $0.insert($1) }
         }
         #expect(together.count == 1)
-        #expect(try await token(refused: first) == first)
+        let others = [try await token("OTHER"), try await token("K", "g"), first]
+        #expect(Set(others).count == 3, "Each key has its own token, also under the same key id.")
         try await store.restart()
-        store.advance(IssuedToken.shortestLife)
+        store.advance(IssuedToken.shortestLife - .seconds(1))
+        #expect(try await token(refused: first) == first)
+        store.advance(.seconds(1))
         let second = try await token(refused: first)
         #expect(second != first)
         #expect(try await token(refused: first) == second)
-        store.advance(IssuedToken.lifetime)
+        store.advance(IssuedToken.lifetime - .seconds(1))
+        #expect(try await token() == second)
+        store.advance(.seconds(1))
         #expect(try await token() != second)
+        let rows = try store.value("SELECT count(*) FROM provider_tokens")
+        await #expect(throws: (any Error).self) {
+            let unsigned = ProviderKeyName(teamID: "T", keyID: "unsigned", fingerprint: "f")
+            return try await tokens.providerToken(for: unsigned, refused: nil) { _ in throw CancellationError() }
+        }
+        #expect(try store.value("SELECT count(*) FROM provider_tokens") == rows)
         // A clock that was set back does not leave a token from the future in use.
         let future = try await token()
         store.advance(.zero - IssuedToken.tolerance)
@@ -495,6 +547,7 @@ struct DevicePortTests {
         #expect(try await tokens.token(of: secret) == first)
         #expect(try await tokens.token(of: short.secret) == short.token)
         #expect(first.grant == grant && short.secret != secret)
+        #expect(secret.wholeMatch(of: #/pct_[A-Za-z0-9_-]{43}/#) != nil)
         #expect(try await tokens.token(of: secret.dropLast() + "!") == nil)
         #expect(await refusal { _ = try await tokens.create(first.name, grant, expiresAt: nil) } == .conflict)
         #expect(try await Page.all { try await tokens.tokens(after: $0, limit: 1) } == [first, short.token])
@@ -504,12 +557,24 @@ struct DevicePortTests {
             key.first == "A" && key.count == 15
                 && key.utf8.allSatisfy { $0.isASCIIDigit || $0.isASCIILetter || "-_".utf8.contains($0) })
         #expect(try await tokens.token(of: key) == gotify && AccessToken.isSecret(key))
-        store.advance(.seconds(60))
+        store.advance(.seconds(59))
+        #expect(try await tokens.token(of: short.secret) == short.token)
+        store.advance(.seconds(1))
         #expect(try await tokens.token(of: short.secret) == nil)
         #expect(try await tokens.revoke(first.id) == first.name)
         #expect(try await tokens.revoke(first.id) == nil)
         #expect(try await tokens.token(of: secret) == nil)
         // Token ids are never reused, because messages name their writer by the token id.
-        #expect(try await tokens.create(first.name, grant, expiresAt: nil).token.id > short.token.id)
+        let again = try await tokens.create(first.name, grant, expiresAt: nil)
+        #expect(again.token.id > short.token.id)
+        // Another program breaks the grant, and deletes the token.
+        for scopes in ["[]", "[\"all\"]", "{}"] {
+            _ = try store.query("UPDATE api_tokens SET scopes = '\(scopes)' WHERE token_id = \(again.token.id)")
+            #expect(try await tokens.token(of: again.secret) == nil)
+        }
+        _ = try store.query("UPDATE api_tokens SET scopes = '[\"send\"]' WHERE token_id = \(again.token.id)")
+        #expect(try await tokens.token(of: again.secret) != nil)
+        _ = try store.query("DELETE FROM api_tokens")
+        #expect(try await tokens.token(of: again.secret) == nil)
     }
 }

@@ -590,7 +590,8 @@ struct RoomPortTests {
         #expect(try await feed.position(of: StoreFixture.member(1)).historyFrom == 0)
         #expect(try await feed.summary(of: code()) == RoomSummary(members: 2))
         #expect(try await feed.summary(of: code("nowhere")) == RoomSummary(members: 0))
-        #expect(try await feed.messages(in: code(), after: before, limit: 1).map(\.text) == ["c"])
+        let page = try await feed.messages(in: code(), after: before, limit: 1)
+        #expect(try page.map(\.text) == ["c"] && page.map(\.sender) == [StoreFixture.member(1)])
     }
 
     @Test(
@@ -747,6 +748,10 @@ struct RoomPortTests {
             // An older message that is fetched later does not lower the position.
             for message in [second, first] { feed.handedOut(message, to: try StoreFixture.member(4)) }
         }
+        // Nor does it lower the stored position.
+        let fetchedAt = store.now()
+        store.advance(.seconds(5))
+        try await withUpkeep(store) { feed.handedOut(first, to: try StoreFixture.member(4)) }
         progress = try await records.progress(of: first)
         #expect(progress.fetched == 2 && progress.fetchedBy == ["name2", "name4"])
         #expect(try await records.progress(of: second).fetchedBy == ["name4"])
@@ -756,6 +761,7 @@ struct RoomPortTests {
         #expect(page.items.map(\.isFetched) == [false] && page.next == nil)
         let members = try await records.members(of: code(), after: nil, limit: 4)
         #expect(members.items.map(\.fetchedTo) == [nil, first, nil, second])
+        #expect(members.items[1].fetchedAt == fetchedAt)
         #expect(members.items.map { $0.token == nil } == [false, false, false, true])
         #expect(try await records.members(of: code(), after: members.next, limit: 4).items.map(\.nickname) == ["name5"])
         // Activity that is not stored when the member leaves is kept. The member has not read messages from the time of
@@ -989,6 +995,14 @@ struct RoomPortTests {
         #expect(
             (records.items + rest.items).map(\.action) == ["unban", "unban", "unban", "ban", "ban", "ban", "ban"])
         #expect(rest.next == nil)
+        // Another program changes the bans.
+        let changed = [try await ban(10), try await ban(100)]
+        _ = try store.query("UPDATE bans SET time_ends = '2000-01-01' WHERE ban_id IN (\(bans[3]), \(changed[1]))")
+        #expect(await refused() == "You are banned from this room until \((store.now() + .seconds(10)).rfc3339)")
+        _ = try store.query("DELETE FROM bans WHERE ban_id = \(changed[0])")
+        #expect(await refused() == nil)
+        _ = try store.query("INSERT INTO bans (udid) VALUES ('\(member.text)')")
+        #expect(await refused() == "You are banned from every room")
     }
 
     @Test(
@@ -1012,6 +1026,7 @@ struct RoomPortTests {
         #expect(await refusal { _ = try await rooms.post(program("no")) } == text)
         #expect(try await rooms.post(program("known", key: "k")).message == known.message)
         #expect(await refusal { try await post(1, "no", in: store) } == "not joined")
+        #expect(try store.value("SELECT count(*) FROM messages") == 2)
         _ = try await rooms.post(program("yes", room: "other"))
         try await moderation.endBan(closed.id, by: Self.moderator)
         try await join(9...9, in: store)

@@ -186,9 +186,13 @@ struct StorePortTests {
         let store = try await kind.make()
         for number in 1...2 { try await store.stores.rooms.join(StoreFixture.join(number)) }
         _ = try await store.stores.rooms.post(StoreFixture.post(1, "before"))
+        let now = store.now()
+        let reports = [(1, now - .seconds(1)), (2, now), (3, now)]
         try await store.stores.feedback.record(
-            [FeedbackReport(token: StoreFixture.token(2), since: store.now())], app: .default)
-        #expect(try await store.stores.feedback.actOnFeedback() == FeedbackResult(deactivated: 1))
+            reports.map { FeedbackReport(token: try StoreFixture.token($0), since: $1) }, app: .default)
+        let feedback = store.stores.feedback
+        #expect(try await feedback.actOnFeedback() == FeedbackResult(deactivated: 1, kept: 1, unknown: 1))
+        #expect(try await feedback.actOnFeedback() == FeedbackResult())
         #expect(try await store.stores.rooms.post(StoreFixture.post(1, "after")).queued == 0)
         // A push that was queued before is read again after the restart, and has the obstacle.
         try await store.restart()
