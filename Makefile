@@ -171,7 +171,7 @@ RELEASE = swift build -c release --product pushchat --static-swift-stdlib --scra
 	-Xswiftc -Xfrontend -Xswiftc -function-sections -Xcc -ffunction-sections \
 	-Xlinker --no-export-dynamic -Xswiftc -use-ld=lld -Xlinker -z -Xlinker pack-relative-relocs \
 	-Xlinker --icf=all
-# docs/size.md explains the trimmed ICU data and the order of functions.
+# docs/decisions.md explains the trimmed ICU data and the order of functions.
 RELEASED := PUSHCHAT_ICU=$$(packaging/icu-data .build-release/icu.o) \
 	PUSHCHAT_COMMIT=$$(git describe --always --dirty --exclude "*" 2>/dev/null)
 ORDER := .build-release/order.txt
