@@ -19,7 +19,8 @@ struct SandboxAppSettingsTests {
             .credentials(logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
         try await credentials.prepareServiceAccount(fcm: addresses.fcm)
         let settings = SandboxAppSettings(gateway: .http2, addresses: addresses, credentials: credentials)
-        let android = Dictionary(uniqueKeysWithValues: settings.android.map { ($0.name, $0.value) })
+        let android = Dictionary(
+            uniqueKeysWithValues: try #require(settings.others.first).settings.map { ($0.name, $0.value) })
         let file = folder.path + "/sandbox/service-account.json"
         #expect(
             android == [
@@ -34,6 +35,18 @@ struct SandboxAppSettingsTests {
         // A running sandbox may have written the file. It stays.
         try await credentials.prepareServiceAccount(fcm: address(9))
         #expect(try content() == written)
-        #expect(settings.yaml.contains("  android:\n    gateway: \"fcm\"\n"))
+        #expect(settings.others.map(\.app) == ["android"])
+        func keys(_ gateway: AppConfiguration.Gateway) -> String {
+            let settings = SandboxAppSettings(gateway: gateway, addresses: addresses, credentials: credentials)
+            return settings.yaml.split(separator: "\n").drop { $0 != "apps:" }.dropFirst()
+                .map { $0.split(separator: ":")[0].trimmingPrefix(while: \.isWhitespace) }.joined(separator: " ")
+        }
+        let phone = "gateway trust host port service_account answer_timeout"
+        let http2 = "gateway topic trust host port channels_host channels_port key key_id team_id answer_timeout"
+        #expect(keys(.http2) == "android \(phone) default \(http2)")
+        #expect(
+            keys(.binary) == "android \(phone) default gateway topic trust host port feedback_host feedback_port "
+                + "feedback_interval certificate settle")
+        #expect(keys(.fcm) == "default \(phone)")
     }
 }

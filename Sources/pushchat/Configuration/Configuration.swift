@@ -1,6 +1,5 @@
 import ChatDomain
 import ChatHTTP
-import FCMGateway
 import Logging
 
 // This file declares every setting: its default at the property, and its name, kind, check and description in the
@@ -12,6 +11,9 @@ struct Configuration: Sendable {
     /// so that no relay is open to others by accident.
     enum Environment: String, Sendable, CaseIterable {
         case development, production
+
+        /// The part of Apple's host names that selects the environment.
+        var ofApple: String { self == .development ? ".sandbox" : "" }
     }
 
     /// The clients that may register devices and join rooms: all, or those with a token that the operator's own system
@@ -178,12 +180,12 @@ struct Configuration: Sendable {
     /// ``tokenApps`` is only chosen if there is no other, because the tokens of its members identify it.
     var defaultApp: AppName {
         if apps.contains(where: { $0.name == .default }) { return .default }
-        return (apps.first { $0.gateway.tokens == .bytes } ?? apps[0]).name
+        return (apps.first { $0.gatewayKind.tokens == .bytes } ?? apps[0]).name
     }
 
     /// The first app for each kind of tokens that identify their app.
     var tokenApps: [TokenKind: AppName] {
-        let apps = apps.map { ($0.gateway.tokens, $0.name) }.filter { $0.0 != .bytes }
+        let apps = apps.map { ($0.gatewayKind.tokens, $0.name) }.filter { $0.0 != .bytes }
         return Dictionary(apps, uniquingKeysWith: { first, _ in first })
     }
 
@@ -199,160 +201,6 @@ struct Configuration: Sendable {
 
     func app(_ name: AppName) -> AppConfiguration? {
         apps.first { $0.name == name }
-    }
-}
-
-/// One app: its topic, its gateway and its credentials for that gateway.
-struct AppConfiguration: Sendable, Equatable {
-    /// Apple's two protocols, and Google's.
-    enum Gateway: String, Sendable, CaseIterable {
-        case binary, http2, fcm
-
-        var tokens: TokenKind { self == .fcm ? .installation : .bytes }
-    }
-
-    let name: AppName
-    var gateway: Gateway
-    /// `nil` for the certificate's topic. Required with a key, because a key has no topic.
-    var topic: String?
-    var host: String
-    var port: Int
-    /// The host of broadcasts. The port is ``port``.
-    var broadcastHost: String
-    /// The host and port that manage broadcast channels.
-    var channelsHost: String
-    var channelsPort: Int
-    var feedbackHost: String
-    var feedbackPort: Int
-    /// `nil` if the relay does not read the feedback service.
-    var feedbackInterval: Duration? = .hours(1)
-    /// The path of a PEM or PKCS#12 file.
-    var certificate: String?
-    /// The path of a PEM file. `nil` if the certificate's file contains the key.
-    var certificateKey: String?
-    var passphrase: Secret?
-    /// The path of the `.p8` file with the key that signs provider tokens.
-    var key: String?
-    /// Ten letters and digits that Apple assigns.
-    var keyID: String?
-    var teamID: String?
-    /// The path of the JSON file with a service account of Google's.
-    var serviceAccount: String?
-    /// The way in which Android phones show messages, with `fcm`.
-    var androidMessages = FCMFormat.Kind.data
-    /// The notification channel in the Android app. `nil` for the app's default.
-    var androidChannel: String?
-    /// The path of a PEM file.
-    var trust: String?
-    var connections = 2
-    /// The limit in bytes.
-    var payloadLimit: Int
-    var command = 2
-    /// Whether chat messages show the number of unread messages, with `http2`.
-    var badge = true
-    /// The optional fields that chat messages do not have, with `http2`.
-    var leftOut: [String] = []
-    var settleTime: Duration = .seconds(5)
-    var answerTimeout: Duration = .seconds(30)
-
-    /// The defaults: Apple's hosts, ports and payload limits.
-    ///
-    /// Source: developer.apple.com, "Sending notification requests to APNs", as of November 2026; for `binary` the last
-    /// edition, of 2018, of "Local and Remote Notification Programming Guide".
-    init(name: AppName, environment: Configuration.Environment, gateway: Gateway = .http2) {
-        self.name = name
-        self.gateway = gateway
-        let part = environment == .development ? ".sandbox" : ""
-        switch gateway {
-        case .binary:
-            host = "gateway\(part).push.apple.com"
-            port = 2195
-            payloadLimit = 2048
-        case .http2:
-            host = "api\(part).push.apple.com"
-            port = 443
-            payloadLimit = 4096
-        case .fcm:
-            host = "fcm.googleapis.com"
-            port = 443
-            payloadLimit = FCMFormat.payloadLimit
-        }
-        broadcastHost = host
-        channelsHost = "api-manage-broadcast\(part).push.apple.com"
-        channelsPort = environment == .development ? 2195 : 2196
-        feedbackHost = "feedback\(part).push.apple.com"
-        feedbackPort = 2196
-    }
-
-    /// Whether a gateway that runs with this configuration can continue with `other`. The settings that are not
-    /// compared apply to new connections.
-    func hasGateway(of other: AppConfiguration) -> Bool {
-        gateway == other.gateway && connections == other.connections && payloadLimit == other.payloadLimit
-            && command == other.command && settleTime == other.settleTime && answerTimeout == other.answerTimeout
-            && androidMessages == other.androidMessages && androidChannel == other.androidChannel
-    }
-
-    /// Whether the app uses Apple's gateway with the binary protocol.
-    ///
-    /// Apple stopped supporting that protocol on 2021-03-31 (Apple, News, 9 October 2020).
-    var isRetired: Bool { gateway == .binary && host.hasSuffix(".push.apple.com") }
-    static let retirement =
-        "Apple has not supported the binary protocol since 2021-03-31, so no push will be delivered; use http2"
-
-    /// Whether the app has credentials that its gateway can use. Without them, pushes are queued and not sent.
-    var hasCredentials: Bool {
-        switch gateway {
-        case .binary: certificate != nil
-        case .http2: certificate != nil || key != nil
-        case .fcm: serviceAccount != nil
-        }
-    }
-    /// Whether nothing is configured for the app, as on a relay that serves only browsers.
-    var isForBrowsersOnly: Bool {
-        gateway == .http2 && !hasCredentials && topic == nil && keyID == nil && teamID == nil
-    }
-    static let onlyBrowsers = "no certificate and no key: only browsers get pushes"
-    var noCredentials: String {
-        let missing = gateway == .fcm ? "no service_account" : "no certificate and no key"
-        return "\(missing): messages are accepted and queued; they are sent when one is configured"
-    }
-    /// The setting that names the app's credentials, for messages.
-    var credentialName: String { gateway == .fcm ? "service account" : key == nil ? "certificate" : "key" }
-
-    /// The first rule that the combination of settings breaks, as the setting to report and the message about it.
-    var contradiction: (setting: String, message: String)? {
-        if gateway == .fcm, serviceAccount == nil, certificate != nil || key != nil {
-            return (key == nil ? "certificate" : "key", "is for Apple's gateways; `fcm` requires service_account")
-        }
-        if gateway != .fcm, serviceAccount != nil, certificate == nil, key == nil {
-            return ("service_account", "is for Google's gateway; set `gateway: fcm`")
-        }
-        guard key != nil else { return nil }
-        let message: String? =
-            switch gateway {
-            case .fcm: nil
-            case .binary where certificate == nil:
-                "is a provider token key (.p8), which only the gateway http2 accepts; set `gateway: http2` or a "
-                    + "`certificate`, or remove `key`"
-            case .binary: nil
-            case .http2 where keyID == nil:
-                "requires key_id: the ten letters and digits in the name of the file from Apple"
-            case .http2 where teamID == nil:
-                "requires team_id: Apple shows it under Membership in the developer account"
-            case .http2 where topic == nil:
-                "requires topic: the app's bundle id, for example com.example.PushChat"
-            case .http2: nil
-            }
-        return message.map { ("key", $0) }
-    }
-
-    /// The key id in the name that Apple gives to the file of a key, `AuthKey_ABC123DEFG.p8`. `nil` if the file has
-    /// another name.
-    static func keyID(ofFile path: String) -> String? {
-        let name = path.split(separator: "/").last ?? ""
-        guard name.hasPrefix("AuthKey_"), name.hasSuffix(".p8") else { return nil }
-        let id = name.dropFirst("AuthKey_".count).dropLast(".p8".count)
-        return id.count == 10 ? String(id) : nil
     }
 }
 
@@ -380,7 +228,6 @@ extension Duration {
 /// table in docs/configuration.md are generated from this table.
 enum SettingsTable {
     private typealias Relay = Setting<Configuration>
-    private typealias App = Setting<AppConfiguration>
 
     /// Settings of the whole relay, in the order of the reference. The names are the paths of their keys.
     static let relay: [Setting<Configuration>] = [
@@ -525,94 +372,5 @@ enum SettingsTable {
             "log.format", \.log.format, .choice,
             "the format of the log on standard error: `text` for people, `json` for programs"),
         Relay("log.level", \.log.level, .choice, "the least severe level that is logged"),
-    ]
-
-    /// Settings of each app, named by their key inside `apps.NAME`. `gateway` is first because the defaults of other
-    /// settings depend on it.
-    static let app: [Setting<AppConfiguration>] = [
-        App(
-            "gateway", \.gateway, .choice,
-            "`http2` for Apple's protocol, `binary` for the one that Apple stopped supporting in 2021, or `fcm` for "
-                + "Android apps through Google"),
-        App(
-            "topic", \.topic, SettingKind.bundleID.optional(),
-            "the app's bundle id; unless set, the one in the certificate. A `key` requires it"),
-        App(
-            "host", \.host, .host(example: "api.push.apple.com"),
-            "the gateway's host; the default with `binary` is Apple's binary gateway"),
-        App("port", \.port, .number(1...65_535), "the gateway's port; the default with `binary` is 2195"),
-        App(
-            "service_account", \.serviceAccount, SettingKind.file("a JSON file").optional(),
-            "the service account of the Firebase project, with `fcm`; without it, pushes are queued and not sent"),
-        App(
-            "android_messages", \.androidMessages, .choice,
-            "with `fcm`: `data`, which the app shows itself, or `notification`, which Google's library shows while "
-                + "the app is in the background"),
-        App(
-            "android_channel", \.androidChannel,
-            SettingKind.printable("the id of a notification channel, at most 100 bytes", limit: 100).optional(),
-            "the notification channel in the Android app, with `android_messages: notification`; unless set, the "
-                + "app's default"),
-        App(
-            "broadcast_host", \.broadcastHost, .host(example: "api-broadcast.push.apple.com"),
-            "the host of broadcasts to Live Activities, with `http2`; its port is `port`. Unless set, the value of "
-                + "`host`"
-        ),
-        App(
-            "channels_host", \.channelsHost, .host(example: "api-manage-broadcast.push.apple.com"),
-            "the host that manages broadcast channels, with `http2`; unless set, the value of `host` if that is set"),
-        App("channels_port", \.channelsPort, .number(1...65_535), "the port that manages broadcast channels"),
-        App(
-            "feedback_host", \.feedbackHost, .host(example: "feedback.push.apple.com"),
-            "the host of the feedback service; unless set, the value of `host` if that is set"),
-        App("feedback_port", \.feedbackPort, .number(1...65_535), "the port of the feedback service"),
-        App(
-            "feedback_interval", \.feedbackInterval,
-            SettingKind.duration(.seconds(1) ... .days(7), example: "1 hour").optional(none: "off"),
-            "the interval at which the relay reads the feedback service, with `binary`"),
-        App(
-            "certificate", \.certificate, SettingKind.file("a PEM or PKCS#12 file").optional(),
-            "the client certificate; without it and without `key`, pushes are queued and not sent"),
-        App(
-            "certificate_key", \.certificateKey, SettingKind.file("a PEM file").optional(),
-            "the certificate's key, if it is in a separate file"),
-        App(
-            "passphrase", \.passphrase, SettingKind.passphrase.optional(), isSecret: true,
-            "the passphrase of the key or of the PKCS#12 file"),
-        App(
-            "key", \.key, SettingKind.file("a .p8 file").optional(),
-            "the key that signs provider tokens, for `http2`; if set, the relay uses it instead of `certificate`"),
-        App(
-            "key_id", \.keyID, SettingKind.appleID(example: "ABC123DEFG").optional(),
-            "the key's id; unless set, the one in the file's name"),
-        App(
-            "team_id", \.teamID, SettingKind.appleID(example: "DEF123GHIJ").optional(),
-            "the id of the team that owns the key"),
-        App(
-            "trust", \.trust, SettingKind.file("a PEM file").optional(),
-            "certificate authorities to trust for the gateway besides the system's, for example a sandbox's"),
-        App(
-            "connections", \.connections, .number(1...64),
-            "the number of connections to the gateway with `binary`, the maximum with `http2` and `fcm`"),
-        App(
-            "payload_limit", \.payloadLimit, .number(256...4096, unit: "bytes"),
-            "the largest payload that the gateway accepts; the default with `binary` is 2048. Devices before iOS 8 "
-                + "accept 256"),
-        App(
-            "badge", \.badge, .onOrOff,
-            "whether chat messages set the number at the app's icon, with `http2`: the unread messages of a device that "
-                + "has fetched messages since it joined"),
-        App(
-            "leave_out", \.leftOut, .chatFields,
-            "the fields of `aps` that chat messages do not have, with `http2`"),
-        App(
-            "command", \.command, .number(0...2),
-            "the command of the binary protocol; the gateway reports rejected pushes with 1 and 2, not with 0"),
-        App(
-            "settle", \.settleTime, .duration(.seconds(1) ... .seconds(60), example: "5s"),
-            "the time for which the binary gateway must be silent before a push counts as accepted"),
-        App(
-            "answer_timeout", \.answerTimeout, .duration(.seconds(1) ... .seconds(300), example: "30s"),
-            "the time in which the HTTP/2 gateway must respond to a push; after that, the relay retries it"),
     ]
 }

@@ -269,10 +269,9 @@ private struct ConfigurationLoader {
         configuration.apps = (names.isEmpty ? [.default] : names).map { appConfiguration($0) }
         // Apps of the other environment are only checked.
         for name in Self.apps(of: layers) where !names.contains(name) { _ = appConfiguration(name) }
-        if origins[SettingKey(name: "push.text_limit")] == nil,
-            configuration.apps.contains(where: { $0.gateway == .binary })
-        {
-            configuration.server.textLimit = MessageText.defaultLimit
+        if origins[SettingKey(name: "push.text_limit")] == nil {
+            let limits = configuration.apps.map { $0.gateway.kind.textLimit }
+            configuration.server.textLimit = limits.min() ?? configuration.server.textLimit
         }
         configuration.origins = origins
         configuration.secretsInFile = secretsInFile

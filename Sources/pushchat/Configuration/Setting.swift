@@ -18,6 +18,8 @@ struct Setting<Root: Sendable>: Sendable {
     let isSecret: Bool
     /// Whether a change takes effect only after a restart. For other settings SIGHUP is enough.
     let needsRestart: Bool
+    /// Whether an app with another value needs a new gateway.
+    let isOfGateway: Bool
 
     /// Checks a value and sets it. `nil` sets the value of `defaults`.
     let assign: @Sendable (SettingValue?, SettingContext, _ defaults: Root, inout Root) throws(InvalidValue) -> Void
@@ -28,13 +30,14 @@ struct Setting<Root: Sendable>: Sendable {
 
     init<Value: Sendable & Equatable>(
         _ name: String, _ path: any WritableKeyPath<Root, Value> & Sendable, _ kind: SettingKind<Value>,
-        isSecret: Bool = false, needsRestart: Bool = false, _ help: String
+        isSecret: Bool = false, needsRestart: Bool = false, isOfGateway: Bool = false, _ help: String
     ) {
         self.name = name
         self.rule = kind.rule
         self.help = help
         self.isSecret = isSecret
         self.needsRestart = needsRestart
+        self.isOfGateway = isOfGateway
         assign = { value, context, defaults, root throws(InvalidValue) in
             root[keyPath: path] =
                 try value.map { value throws(InvalidValue) in

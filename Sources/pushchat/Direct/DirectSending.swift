@@ -21,7 +21,7 @@ struct DirectSending {
     /// - Throws: ``Failure`` if the gateway cannot be reached or rejects the credentials.
     func run(clock: some Clock<Duration> = ContinuousClock()) async throws -> [DirectResult] {
         let credentials = try Failure.catching { try app.gatewayKind.credentials() }
-        if app.isRetired { Output.note("warning: " + AppConfiguration.retirement) }
+        if let retirement = app.gatewayKind.retirement { Output.note("warning: " + retirement) }
         do {
             try await credentials.push?.probe()
         } catch {
@@ -46,13 +46,13 @@ struct DirectSending {
         return queue.results
     }
 
-    /// Waits until every push has an outcome, or until the deadline. With the binary protocol, where silence means
-    /// acceptance, waits only until every push is written: closing the connection waits for the outcomes.
+    /// Waits until every push has an outcome, or until the deadline. If silence means acceptance, waits only until every
+    /// push is written: closing the connection waits for the outcomes.
     private func wait<C: Clock>(for queue: DirectQueue, until deadline: C.Instant, _ clock: C) async {
         await withTaskGroup(of: Void.self) { group in
             group.addTask {
                 for await _ in queue.arrivals(of: app.name) {
-                    let isDone = app.gateway == .binary ? !queue.hasWaiting : queue.isSettled
+                    let isDone = app.gateway.kind.confirmsPushes ? queue.isSettled : !queue.hasWaiting
                     if isDone { break }
                 }
             }
@@ -183,7 +183,7 @@ struct DirectOptions: ParsableArguments {
                 "no app \(name) is configured: give --certificate, --key or --service-account, or name another with --app"
             )
         }
-        guard app.hasCredentials else {
+        guard app.gatewayKind.hasCredentials else {
             throw Failure(
                 "app \(name) has no credentials: give --certificate, --key or --service-account, or name a configuration "
                     + "that has them with --config")

@@ -27,8 +27,8 @@ final class AppRuntime: Sendable {
         self.logger = logger
         gateway = app.gatewayKind.gateway(
             credentials, tokens: stores.providerTokens, connectionIDs: connectionIDs, logger: logger)
-        if app.isRetired, credentials.push != nil { logger.warning("\(AppConfiguration.retirement)") }
-        if app.isForBrowsersOnly {
+        if let retirement = app.gatewayKind.retirement, credentials.push != nil { logger.warning("\(retirement)") }
+        if app.gatewayKind.isForBrowsersOnly {
             logger.info("\(AppConfiguration.onlyBrowsers)")
         } else if credentials.push == nil {
             logger.warning("\(app.noCredentials)")
@@ -40,7 +40,7 @@ final class AppRuntime: Sendable {
         let (app, credentials) = current.withLock { $0 }
         return AppStatus(
             app: name, gateway: app.gateway.rawValue, address: credentials.push.map { "\($0.host):\($0.port)" },
-            topic: app.topic ?? credentials.certificate?.topic, isForBrowsersOnly: app.isForBrowsersOnly,
+            topic: app.topic ?? credentials.certificate?.topic, isForBrowsersOnly: app.gatewayKind.isForBrowsersOnly,
             connections: gateway.openConnections,
             certificateExpiresAt: credentials.certificate.map {
                 Timestamp(seconds: Int64($0.notAfter.timeIntervalSince1970))
@@ -52,7 +52,7 @@ final class AppRuntime: Sendable {
     /// Apple's hosts for broadcasts. `nil` if the app has no key, or another gateway.
     var broadcastTarget: BroadcastClient.Target? {
         let (app, credentials) = current.withLock { $0 }
-        guard app.gateway == .http2, let key = credentials.key, let bundleID = app.topic else { return nil }
+        guard let key = credentials.key, let bundleID = app.topic else { return nil }
         // The store keeps one token for each key, so these requests use the gateway's token.
         return BroadcastClient.Target(
             host: app.broadcastHost, port: app.port, channelsHost: app.channelsHost, channelsPort: app.channelsPort,
@@ -67,7 +67,7 @@ final class AppRuntime: Sendable {
             answerLimit: max(app.answerTimeout, app.settleTime))
     }
 
-    /// Returns the dispatcher and, for the binary gateway, the feedback reader.
+    /// Returns the dispatcher and, for a gateway that confirms nothing, the feedback reader.
     ///
     /// - Parameters:
     ///   - startsInDoubt: Whether an earlier process may have sent some of the queued pushes.
@@ -76,8 +76,7 @@ final class AppRuntime: Sendable {
         let dispatcher = Dispatcher(
             app: name, queue: stores.queue, gateway: gateway, startsInDoubt: startsInDoubt, progress: progress,
             logger: logger, showsTokens: showsTokens)
-        // Over HTTP/2 the gateway's responses report tokens that are no longer registered.
-        guard current.withLock({ $0.app.gateway }) == .binary else { return [dispatcher] }
+        if current.withLock({ $0.app.gateway.kind.confirmsPushes }) { return [dispatcher] }
         let feedback = FeedbackReader(
             app: name, store: stores.feedback,
             source: { [self] in

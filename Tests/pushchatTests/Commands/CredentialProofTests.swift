@@ -5,8 +5,10 @@ import Testing
 
 @Suite("The verdict of a test push on the credentials")
 struct CredentialProofTests {
-    private func verdict(_ outcome: DirectResult.Outcome, _ reason: String?) throws -> CredentialProof.Verdict {
-        var app = AppConfiguration(name: .default, environment: .production)
+    private func verdict(
+        _ outcome: DirectResult.Outcome, _ reason: String?, gateway: AppConfiguration.Gateway = .http2
+    ) throws -> CredentialProof.Verdict {
+        var app = AppConfiguration(name: .default, environment: .production, gateway: gateway)
         (app.key, app.topic) = ("/key.p8", "com.example.PushChat")
         var result = DirectResult(token: try #require(DeviceToken(bytes: [UInt8](repeating: 0, count: 32))))
         (result.outcome, result.reason) = (outcome, reason)
@@ -20,6 +22,22 @@ struct CredentialProofTests {
             return
         }
         #expect(text.hasSuffix("(\(reason))"))
+    }
+
+    @Test(
+        "FCM's rejection of an installation proves the service account",
+        arguments: ["UNREGISTERED", "INVALID_ARGUMENT"])
+    func provenByFCM(reason: String) throws {
+        let text = "service account and project are accepted: only the token of this test was refused (\(reason))"
+        #expect(try verdict(.refused, reason, gateway: .fcm) == .proven(text))
+        guard case .refused = try verdict(.refused, "SENDER_ID_MISMATCH", gateway: .fcm),
+            case .refused = try verdict(.refused, reason)
+        else {
+            Issue.record("proven")
+            return
+        }
+        #expect(AppConfiguration.Gateway.fcm.kind.strangersToken?.kind == .installation)
+        #expect(AppConfiguration.Gateway.http2.kind.strangersToken?.bytes?.count == 32)
     }
 
     @Test(

@@ -26,7 +26,7 @@ struct InitTests {
         #expect(configuration.http.publicURL == configuration.localAddress, "a click on a notification opens it")
         #expect(configuration.database.path == folder.path + "/a.db")
         #expect(configuration.push.contact == "mailto:you@example.org")
-        #expect(configuration.apps.count == 1 && configuration.apps.allSatisfy(\.isForBrowsersOnly))
+        #expect(configuration.apps.count == 1 && configuration.apps.allSatisfy { $0.gatewayKind.isForBrowsersOnly })
         let token = try #require(configuration.admin.tokens.first?.text)
         #expect(TokenStrength.bits(of: token) >= TokenStrength.enough)
         #expect(try mode("pushchat.yaml") == 0o600 && mode("admin.token") == 0o600)
@@ -71,7 +71,8 @@ struct InitTests {
                 teamID: "DEF123GHIJ"))
         let app = try #require(configuration.apps.first)
         #expect(app.key == folder.path + "/keys/AuthKey_ABC123DEFG.p8")
-        #expect(app.topic == "com.example.PushChat" && app.hasCredentials && !app.isForBrowsersOnly)
+        #expect(
+            app.topic == "com.example.PushChat" && app.gatewayKind.hasCredentials && !app.gatewayKind.isForBrowsersOnly)
         #expect(app.keyID == "ABC123DEFG")
     }
 

@@ -231,6 +231,16 @@ import Testing
         #expect(try problem("gateway: binary, key: a.p8").contains("default.key is a provider token key (.p8)"))
         #expect(try problem("key: a.p8, key_id: \"-\"").contains("key_id"))
         #expect(try problem("key: AuthKey_ABC123DEFG.p8, team_id: T, topic: a.b") == "")
+        #expect(try problem("gateway: binary, key: a.p8, certificate: a.p8") == "")
+        let forApple = "is for Apple's gateways; `fcm` requires service_account"
+        #expect(try problem("gateway: fcm, key: a.p8, certificate: a.p8").hasSuffix("default.key \(forApple)"))
+        #expect(try problem("gateway: fcm, certificate: a.p8").hasSuffix("default.certificate \(forApple)"))
+        #expect(try problem("gateway: fcm, service_account: a.p8, key: a.p8") == "")
+        let forGoogle = "default.service_account is for Google's gateway; set `gateway: fcm`"
+        #expect(try problem("service_account: a.p8").hasSuffix(forGoogle))
+        #expect(try problem("gateway: binary, service_account: a.p8").hasSuffix(forGoogle))
+        #expect(try problem("gateway: binary, service_account: a.p8, key: a.p8").contains("default.key is a provider"))
+        #expect(try problem("service_account: a.p8, certificate: a.p8") == "")
         let key = try folder.problems("", variables: ["PUSHCHAT_APPS_DEFAULT_KEY": "a.p8"])
         #expect(key.first?.hasPrefix("PUSHCHAT_APPS_DEFAULT_KEY: apps.default.key requires key_id") == true)
     }

@@ -58,7 +58,7 @@ import Testing
         #expect(app.command == 2)
         #expect(app.settleTime == .seconds(5))
         #expect(app.answerTimeout == .seconds(30))
-        #expect(!app.hasCredentials)
+        #expect(!app.gatewayKind.hasCredentials)
     }
 
     @Test("The binary gateway has other defaults", arguments: Configuration.Environment.allCases)
@@ -232,7 +232,7 @@ import Testing
         app.serviceAccount = folder.path + "/app.key"
         (app.androidMessages, app.androidChannel) = (.notification, "chat")
         #expect(configuration.apps == [app])
-        #expect(configuration.app(.default)?.hasCredentials == true)
+        #expect(configuration.app(.default)?.gatewayKind.hasCredentials == true)
         // Add each new row of the table here.
         let settings = SettingsTable.relay.map { SettingKey(name: $0.name) }
         let appSettings = SettingsTable.app.map { SettingKey(app: .default, name: $0.name) }

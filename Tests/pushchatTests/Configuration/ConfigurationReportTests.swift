@@ -178,6 +178,8 @@ import Testing
         #expect(old.apps[0].hasGateway(of: renewed))
         for change: (inout AppConfiguration) -> Void in [
             { $0.connections += 1 }, { $0.androidMessages = .notification }, { $0.androidChannel = "chat" },
+            { $0.payloadLimit -= 1 }, { $0.command = 1 }, { $0.settleTime = .seconds(7) },
+            { $0.answerTimeout = .seconds(7) },
         ] {
             var changed = renewed
             change(&changed)

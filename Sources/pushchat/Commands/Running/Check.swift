@@ -214,29 +214,27 @@ struct CheckReport {
         _ app: AppConfiguration, _ environment: Configuration.Environment, waiting: Int
     ) async {
         let subject = "app \(app.name)"
-        guard app.hasCredentials else {
-            let needsNone = app.isForBrowsersOnly && waiting == 0
+        let kind = app.gatewayKind
+        guard kind.hasCredentials else {
+            let needsNone = kind.isForBrowsersOnly && waiting == 0
             return needsNone
                 ? add(.ok, subject, AppConfiguration.onlyBrowsers) : add(.warning, subject, app.noCredentials)
         }
         let credentials: AppCredentials
         do {
-            credentials = try app.gatewayKind.credentials()
+            credentials = try kind.credentials()
         } catch {
-            return add(.failed, "\(subject) \(app.credentialName)", "\(error)")
+            return add(.failed, "\(subject) \(kind.credentialName)", "\(error)")
         }
         if let key = credentials.key {
             add(
                 .ok, "\(subject) key", "key id \(key.keyID), team id \(key.teamID), topic \(app.topic ?? "none")")
         }
         if let certificate = credentials.certificate { check(certificate, of: app, environment) }
-        if let tokens = credentials.accessTokens {
-            await check("\(subject) \(app.credentialName)") {
-                _ = try await tokens.token()
-                return "\(tokens.account.email), project \(tokens.account.project): Google issues access tokens"
-            }
+        if let account = credentials.account {
+            await check("\(subject) \(kind.credentialName)") { try await account.proof() }
         }
-        if app.isRetired { add(.warning, "\(subject) gateway", AppConfiguration.retirement) }
+        if let retirement = kind.retirement { add(.warning, "\(subject) gateway", retirement) }
         if let gateway = credentials.push {
             await check("\(subject) gateway") {
                 try await gateway.probe()
@@ -308,13 +306,7 @@ extension Configuration {
         let server = http.tls.map { [(SettingKey(name: http.key == nil ? "http.certificate" : "http.key"), $0.key)] }
         return (server ?? [])
             + apps.flatMap { app in
-                let certificate =
-                    app.certificateKey == nil
-                    ? ("certificate", app.certificate) : ("certificate_key", app.certificateKey)
-                return [("key", app.key), ("service_account", app.serviceAccount), certificate].compactMap {
-                    name, path in
-                    path.map { (SettingKey(app: app.name, name: name), $0) }
-                }
+                app.keyFiles.compactMap { name, path in path.map { (SettingKey(app: app.name, name: name), $0) } }
             }
     }
 }

@@ -53,8 +53,8 @@ struct Dev: AsyncParsableCommand {
                 ConfigurationFlag("log.format", logOptions.logFormat.rawValue, name: "--log-format"),
             ]
             + toSandbox.settings.map { ConfigurationFlag("apps.default.\($0.name)", $0.value, name: "dev") }
-            + (gateway == .fcm ? [] : toSandbox.android).map {
-                ConfigurationFlag("apps.android.\($0.name)", $0.value, name: "dev")
+            + toSandbox.others.flatMap { name, settings in
+                settings.map { ConfigurationFlag("apps.\(name).\($0.name)", $0.value, name: "dev") }
             }
             + toSandbox.webPush.map { ConfigurationFlag("webpush.\($0.name)", $0.value, name: "dev") }
         // Port 0 means any free port, which is not known yet, so the public URL stays unset.

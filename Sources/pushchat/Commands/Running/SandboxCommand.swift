@@ -287,55 +287,25 @@ struct SandboxAppSettings: Sendable {
     let addresses: SandboxAddresses
     let credentials: SandboxCredentials
 
-    var settings: [(name: String, value: String)] {
-        let ofProtocol: [(String, String)] =
-            switch gateway {
-            case .http2:
-                [
-                    ("host", addresses.http2.host),
-                    ("port", String(addresses.http2.port)),
-                    ("channels_host", addresses.channels.host),
-                    ("channels_port", String(addresses.channels.port)),
-                    ("key", credentials.providerKeyFile),
-                    ("key_id", credentials.keyID),
-                    ("team_id", credentials.teamID),
-                    // On the same machine, a response that has not arrived after five seconds will not arrive.
-                    ("answer_timeout", "5s"),
-                ]
-            case .binary:
-                [
-                    ("host", addresses.binary.host),
-                    ("port", String(addresses.binary.port)),
-                    ("feedback_host", addresses.feedback.host),
-                    ("feedback_port", String(addresses.feedback.port)),
-                    ("feedback_interval", "10s"),
-                    ("certificate", credentials.clientFile),
-                    // On the same machine, a push that was not rejected within a second was accepted.
-                    ("settle", "1s"),
-                ]
-            case .fcm:
-                [
-                    ("host", addresses.fcm.host),
-                    ("port", String(addresses.fcm.port)),
-                    ("service_account", credentials.serviceAccountFile),
-                    ("answer_timeout", "5s"),
-                ]
-            }
-        return [("gateway", gateway.rawValue)] + (gateway == .fcm ? [] : [("topic", credentials.topic)])
-            + [("trust", credentials.authorityFile)] + ofProtocol
+    var settings: NamedValues {
+        [("gateway", gateway.rawValue)] + gateway.kind.settings(to: addresses, credentials)
     }
 
     /// The settings that let a relay reach the sandbox's browsers.
-    var webPush: [(name: String, value: String)] {
+    var webPush: NamedValues {
         let hosts = ["localhost", addresses.webPush.host].map {
             "\(SandboxAddress(host: $0, port: addresses.webPush.port))"
         }
         return [("hosts", hosts.joined(separator: ", ")), ("trust", credentials.authorityFile)]
     }
 
-    /// The settings of an app that sends to the sandbox's Android phones.
-    var android: [(name: String, value: String)] {
-        SandboxAppSettings(gateway: .fcm, addresses: addresses, credentials: credentials).settings
+    /// The other apps, which send to the sandbox's phones.
+    var others: [(app: String, settings: NamedValues)] {
+        AppConfiguration.Gateway.allCases.filter { $0 != gateway }.compactMap { other in
+            other.kind.sandboxApp.map {
+                ($0, Self(gateway: other, addresses: addresses, credentials: credentials).settings)
+            }
+        }
     }
 
     /// A complete configuration file.
@@ -346,11 +316,10 @@ struct SandboxAppSettings: Sendable {
         webpush:
 
         """ + webPush.map { "  \($0.name): \"\($0.value)\"\n" }.joined() + "apps:\n"
-            + (gateway == .fcm ? "" : "  android:\n" + Self.lines(android))
-            + "  default:\n" + Self.lines(settings)
+            + (others + [("default", settings)]).map { "  \($0.app):\n" + Self.lines($0.settings) }.joined()
     }
 
-    private static func lines(_ settings: [(name: String, value: String)]) -> String {
+    private static func lines(_ settings: NamedValues) -> String {
         settings.map { "    \($0.name): \(Int($0.value) == nil ? "\"\($0.value)\"" : $0.value)\n" }.joined()
     }
 }
