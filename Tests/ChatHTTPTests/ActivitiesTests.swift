@@ -5,6 +5,7 @@ import HummingbirdTesting
 import Testing
 
 @testable import ChatHTTP
+@testable import TestStores
 
 @Suite("/v1/activities, activity_token")
 struct ActivitiesTests {
@@ -17,18 +18,31 @@ struct ActivitiesTests {
         try await AdminTests.call(.post, "/v1/activities", json, to: relay)
     }
 
+    private static func activity(_ relay: Relay) async throws -> ActivityRecord {
+        try await relay.store.real.ports.activities.activity(1)
+    }
+
+    /// The reported tokens: the type or tag, the version of the system, the token, and the token of the device.
+    private static func tokens(_ relay: Relay) throws -> [String] {
+        try relay.store.real.query(
+            """
+            SELECT coalesce(attributes_type, tag), coalesce(system_version, '-'), activity_token, device_token
+            FROM activity_tokens LEFT JOIN activities ON activity_id = activity ORDER BY 1
+            """)
+    }
+
     @Test("A call is stored with all that it says, and its response has the activity")
     func accepted() async throws {
         let relay = Relay(ScriptedStore())
         let answer = try await Self.post(relay, Self.start)
         #expect(answer.status == .accepted)
         #expect(answer.headers[.location] == "../v1/activities/1")
-        let request = try #require(relay.store.activities.requests.first)
-        #expect(request.tag.text == "order-17" && request.app == .default && request.isAdministrator)
-        #expect(request.audience == .room(SecretCode(stored: "kitchen")))
-        #expect(request.content.event == .start && request.content.priority == 10)
-        #expect(request.content.staleDate == Timestamp(rfc3339: "2026-06-01T10:00:00Z"))
-        #expect(request.content.type == ActivityLimits.standardType)
+        let stored = try await Self.activity(relay)
+        #expect(stored.tag.text == "order-17" && stored.app == .default && stored.token == nil)
+        #expect(stored.audience == .room(SecretCode(stored: "kitchen")))
+        #expect(stored.start.event == .start && stored.start.priority == 10)
+        #expect(stored.start.staleDate == Timestamp(rfc3339: "2026-06-01T10:00:00Z"))
+        #expect(stored.start.type == ActivityLimits.standardType)
         #expect(
             answer.text
                 == #"{"id":1,"tag":"order-17","app":"default","event":"start","#
@@ -37,7 +51,7 @@ struct ActivitiesTests {
                 + #""created_at":"2026-05-28T20:26:40.000Z","updated_at":"2026-05-28T20:26:40.000Z","ended_at":null}"#)
         let update = try await Self.post(relay, #"{"event":"update","tag":"order-17","state":{}}"#)
         #expect(update.status == .accepted)
-        #expect(relay.store.activities.requests.last?.content.priority == 5)
+        #expect(try await Self.activity(relay).newest.priority == 5)
     }
 
     @Test("A start with a channel is stored as such, and its response has the channel's state")
@@ -45,7 +59,7 @@ struct ActivitiesTests {
         let relay = Relay(ScriptedStore())
         let answer = try await Self.post(relay, #"{"channel":true,\#(Self.start.dropFirst())"#)
         #expect(answer.status == .accepted)
-        #expect(relay.store.activities.requests.first?.wantsChannel == true)
+        #expect(try await Self.activity(relay).channel != nil)
         #expect(answer.text.contains(#""channel":{"state":"wanted""#), "\(answer.text)")
     }
 
@@ -63,10 +77,7 @@ struct ActivitiesTests {
                 to: relay)
             #expect(answer.status == .created, "\(answer.text)")
             #expect(
-                try relay.store.activities.reports
-                    == [("Order", order), ("Timer", timer)].map { type, token in
-                        ActivityTokenReport(token: try DeviceToken(parsing: token), use: .start(type: type), system: 18)
-                    })
+                try Self.tokens(relay) == ["Order 18 \(order) \(Sample.token)", "Timer 18 \(timer) \(Sample.token)"])
         }
     }
 
@@ -113,7 +124,7 @@ struct ActivitiesTests {
         let answer = try await Self.post(relay, json)
         #expect(answer.status == .badRequest)
         #expect(answer.text.contains(#""field":"\#(field)""#), "\(answer.text)")
-        #expect(relay.store.activities.requests.isEmpty)
+        #expect(try relay.store.real.query("SELECT 1 FROM activities").isEmpty)
     }
 
     @Test("An app without HTTP/2 has no Live Activities")
@@ -136,49 +147,57 @@ struct ActivitiesTests {
                 body: Array(json.utf8))
             return (answer.status.code, answer.text)
         }
+        let toNobody = Self.start.replacing(#""to":{"room":"kitchen"},"#, with: "")
+        #expect(try await status("pct_send", .post, "/v1/activities", toNobody).0 == 202)
         #expect(try await status("pct_send", .get).1.contains("order-17"))
         #expect(try await status("pct_send_ann", .get).1 == #"{"activities":[],"next":null}"#)
         #expect(try await status("pct_send", .get, "/v1/activities/1").0 == 200)
         #expect(try await status("pct_send_ann", .get, "/v1/activities/1").0 == 404)
         #expect(try await status("geheim", .get, "/v1/activities/2").0 == 404)
         #expect(try await status("pct_send_ann", .post, "/v1/activities", Self.start).0 == 403)
-        let toAnn = Self.start.replacing(#"{"room":"kitchen"}"#, with: #"{"users":["ann"]}"#)
+        let toAnn = Self.start.replacing(#"{"room":"kitchen"}"#, with: #"{"users":["ann"]}"#).replacing(
+            "-17", with: "-18")
         #expect(try await status("pct_send_ann", .post, "/v1/activities", toAnn).0 == 202)
-        let toNobody = Self.start.replacing(#""to":{"room":"kitchen"},"#, with: "")
         #expect(try await status("pct_send_ann", .post, "/v1/activities", toNobody).0 == 403)
-        #expect(try await status("pct_send", .post, "/v1/activities", toNobody).0 == 202)
-        #expect(relay.store.activities.requests.map(\.token) == [13, 3])
+        #expect(try relay.store.real.query("SELECT tag, token FROM activities") == ["order-17 3", "order-18 13"])
     }
 
     @Test("Apps report tokens for updates and for starts")
     func reports() async throws {
         let relay = Relay(ScriptedStore())
-        let form = "cmd=activity_token&udid=\(Sample.udid)&token=\(Sample.token)"
-        #expect(try await relay.form(form + "&tag=order-17&os_version=17.6.1").text == "OK\n")
-        #expect(try await relay.form(form + "&type=Score").text == "OK\n")
-        #expect(try await relay.form(form + "&os_version=iOS+18.0").text == "OK\n")
-        let token = try Sample.device
-        #expect(
-            relay.store.activities.reports == [
-                ActivityTokenReport(token: token, use: .update(ActivityTag(stored: "order-17")), system: 17),
-                ActivityTokenReport(token: token, use: .start(type: "Score"), system: nil),
-                ActivityTokenReport(token: token, use: .start(type: ActivityLimits.standardType), system: 18),
-            ])
+        try await relay.store.real.ports.rooms.join(StoreFixture.join(1))
+        let (device, udid) = (try StoreFixture.token(1), try StoreFixture.member(1).text)
+        #expect(try await Self.post(relay, Self.start).status == .accepted)
+        func form(_ number: Int) throws -> String {
+            "cmd=activity_token&udid=\(udid)&token=\(try StoreFixture.token(number))"
+        }
+        for (number, more) in [(2, "&tag=order-17&os_version=17.6.1"), (3, "&type=Score"), (4, "&os_version=iOS+18.0")]
+        {
+            #expect(try await relay.form(form(number) + more).text == "OK\n")
+        }
+        let types = ["\(ActivityLimits.standardType) 18", "Score -", "order-17 17"]
+        let reported = try zip(types, [4, 3, 2]).map { "\($0) \(try StoreFixture.token($1)) \(device)" }
+        #expect(try Self.tokens(relay) == reported)
         for wrong in ["&tag=a&type=b", "&tag=a+b", "&type=a+b", "&token=xy"] {
             let answer = try await relay.form(
-                wrong.hasPrefix("&token") ? "cmd=activity_token&udid=\(Sample.udid)\(wrong)" : form + wrong)
+                wrong.hasPrefix("&token") ? "cmd=activity_token&udid=\(udid)\(wrong)" : form(5) + wrong)
             #expect(answer.status == .badRequest, "\(wrong)")
         }
-        #expect(relay.store.activities.reports.count == 3)
+        #expect(try Self.tokens(relay) == reported)
     }
 
     @Test("A report with a session prolongs the member's credentials for other apps")
     func session() async throws {
-        var relay = Relay(ScriptedStore())
+        let real = try RealStore(credentialLifetime: .seconds(86_400))
+        try await real.ports.rooms.join(StoreFixture.join(1))
+        try real.credential("pcc_phone", id: 1)
+        try real.query("UPDATE credentials SET user_reference = 'alice'")
+        var relay = Relay(ScriptedStore(real: real))
         relay.sessions = OneSession()
-        let form = "cmd=activity_token&udid=\(Sample.udid)&token=\(Sample.token)"
+        let form = "cmd=activity_token&udid=\(try StoreFixture.member(1))&token=\(Sample.token)"
         #expect(try await relay.form(form).status == .unauthorized)
         #expect(try await relay.form(form, headers: [.authorization: "Bearer good"]).status == .ok)
-        #expect(relay.store.clients.state.withLock { $0.sessions.values.map(\.text) } == ["alice"])
+        try await real.sqlite.clients.flush()
+        #expect(try await real.ports.clients.credential(of: "pcc_phone")?.sessionAt == Sample.time)
     }
 }

@@ -15,14 +15,21 @@ struct CredentialsTests {
         publicURL: String? = "https://chat.example.org", feed: FakeFeed = FakeFeed()
     ) throws -> Relay {
         feed.join(try Sample.member, room)
-        let member = CredentialMember(
-            id: 41, member: try Sample.member, nickname: Nickname(stored: "Ann"), room: room, historyFrom: 0)
-        var state = FakeClients.State()
-        state.members[member.member] = member
+        let real = try RealStore(credentialLifetime: .seconds(86_400))
+        try real.member(Sample.member, id: 41, in: room)
         return Relay(
-            ScriptedStore(feed: feed, clients: FakeClients(state)),
+            ScriptedStore(feed: feed, real: real),
             settings: ChatHTTPSettings(
                 publicURL: publicURL, ntfy: NtfySettings(baseURL: publicURL.map { _ in "https://ntfy.example.org" })))
+    }
+
+    /// The alias of the room.
+    private static func alias(_ relay: Relay) async throws -> String {
+        try await relay.store.clients.alias(of: room).text
+    }
+
+    private static func secret(_ answer: TestResponse) throws -> String {
+        try #require(try JSONValue(parsing: answer.text).object?["credential"]?.text)
     }
 
     private static func form(_ more: String) -> String { "cmd=credential&udid=\(Sample.udid)" + more }
@@ -35,10 +42,12 @@ struct CredentialsTests {
         let answer = try await relay.form(Self.form(fields), headers: [.accept: "text/html"])
         #expect(answer.status == .ok && answer.headers[.contentType] == "application/json")
         #expect(answer.headers[.cacheControl] == "no-store")
+        let (secret, alias) = (try Self.secret(answer), try await Self.alias(relay))
         #expect(
             answer.text
-                == #"{"credential":"pcc_1","id":1,"name":"\#(name)","topic":"alias-of-room-number-1","#
+                == #"{"credential":"\#(secret)","id":1,"name":"\#(name)","topic":"\#(alias)","#
                 + #""ntfy":"https://ntfy.example.org","gotify":"https://chat.example.org/gotify"}"#)
+        #expect(try await relay.store.clients.credential(of: secret)?.name.text == name)
         #expect(!relay.log.lines.contains { $0.contains("pcc_") || $0.contains(name) })
     }
 
@@ -53,10 +62,7 @@ struct CredentialsTests {
         let relay = try Self.relay()
         let clients = relay.store.clients
         let bob = try MemberID(parsing: String(Self.other))
-        clients.state.withLock { state in
-            state.members[bob] = CredentialMember(
-                id: 42, member: bob, nickname: Nickname(stored: "Bob"), room: Self.room, historyFrom: 0)
-        }
+        try relay.store.real.member(bob, id: 42, name: "Bob", in: Self.room)
         let foreign = try await clients.createCredential(Nickname(stored: "Bob’s"), for: .member(bob)).credential
         for name in ["phone", "desktop"] { _ = try await relay.form(Self.form("&name=" + name)) }
         let list = try await relay.form(Self.form("&action=list"))
@@ -64,10 +70,10 @@ struct CredentialsTests {
         let items = try #require(json["credentials"]?.array).compactMap(\.object)
         #expect(items.map { $0["name"]?.text } == ["phone", "desktop"])
         #expect(items[0].members.map(\.name) == ["id", "name", "created_at", "last_used_at", "last_used_from"])
-        #expect(json["topic"]?.text == "alias-of-room-number-1" && !list.text.contains("pcc_"))
+        #expect(try await json["topic"]?.text == Self.alias(relay) && !list.text.contains("pcc_"))
 
         #expect(try await relay.form(Self.form("&action=revoke&id=\(foreign.id)")).status == .notFound)
-        #expect(try await clients.credential(of: "pcc_1") != nil)
+        #expect(try await clients.credentials(of: .member(bob)) == [foreign])
         #expect(try await relay.form(Self.form("&action=revoke&id=2")).text == #"{"ok":true}"#)
         #expect(try await relay.form(Self.form("&action=revoke&id=2")).status == .notFound)
         #expect(try await clients.credentials(of: .member(Sample.member)).map(\.name.text) == ["desktop"])
@@ -94,6 +100,7 @@ struct CredentialsTests {
         let feed = FakeFeed()
         let relay = try Self.relay(feed: feed)
         feed.leave(try Sample.member)
+        _ = try await relay.store.real.ports.rooms.leave(Sample.member)
         let answer = try await relay.form(Self.form("&action=" + action))
         #expect(answer.status == .notFound && answer.text.contains("has not joined"))
     }
@@ -120,20 +127,26 @@ struct CredentialsTests {
         relay.sessions = OneSession()
         let headers: HTTPFields = token.map { [.authorization: "Bearer \($0)"] } ?? [:]
         #expect(try await relay.form(Self.form(""), headers: headers).status == .unauthorized)
-        #expect(relay.store.clients.state.withLock(\.credentials).isEmpty)
-        #expect(try await relay.form(Self.form(""), headers: [.authorization: "Bearer good"]).status == .ok)
-        let alice = UserReference(stored: "alice")
-        relay.store.clients.state.withLock { state in
-            #expect(state.makers == [.session(alice)])
-            #expect(state.sessions.values.map(\.text) == ["alice"], "The call prolongs the member's credentials.")
+        let real = relay.store.real
+        func credentials() async throws -> [Credential] {
+            try await real.sqlite.clients.flush()
+            return try await real.ports.clients.credentials(of: .member(Sample.member))
         }
+        #expect(try await credentials().isEmpty)
+        let first = try await relay.form(Self.form(""), headers: [.authorization: "Bearer good"])
+        let made = try await credentials()
+        #expect(made.map(\.user?.text) == ["alice"] && made.map(\.sessionAt) == [Sample.time])
+        real.advance(.seconds(60))
+        _ = try await relay.form(Self.form("&action=list"), headers: [.authorization: "Bearer good"])
+        let again = try await credentials()
+        #expect(again.map(\.sessionAt) == [Sample.time + .seconds(60)], "The call prolongs the member's credentials.")
         // Another app makes a credential with the one that it has.
         let answer = try await relay.send(
             .post, "/gotify/client",
-            headers: [.contentType: "application/json", .authorization: "Bearer pcc_1"],
+            headers: [.contentType: "application/json", .authorization: "Bearer \(Self.secret(first))"],
             body: Array(#"{"name":"tray"}"#.utf8))
         #expect(answer.status == .ok)
-        #expect(relay.store.clients.state.withLock(\.makers) == [.session(alice), .credential(1)])
+        #expect(try await credentials().map(\.user?.text) == ["alice", "alice"])
     }
 
     @Test("The operator revokes all credentials of a user")
@@ -141,18 +154,12 @@ struct CredentialsTests {
         var relay = try Self.relay()
         relay.sessions = OneSession()
         for _ in 1...2 { _ = try await relay.form(Self.form(""), headers: [.authorization: "Bearer good"]) }
-        relay.store.clients.state.withLock { state in
-            for (secret, credential) in state.credentials {
-                state.credentials[secret] = Credential(
-                    id: credential.id, name: credential.name, owner: credential.owner, createdAt: credential.createdAt,
-                    user: UserReference(stored: credential.id == 1 ? "alice" : "bob"), sessionAt: Sample.time)
-            }
-        }
+        try relay.store.real.query("UPDATE credentials SET user_reference = 'bob' WHERE credential_id = 2")
         let list = try await AdminTests.call(.get, "/v1/credentials", to: relay)
         #expect(list.text.contains(#""user_reference":"alice","session_at":"#), "\(list.text)")
         let answer = try await AdminTests.call(.delete, "/v1/credentials?user=alice", to: relay)
         #expect(answer.text == #"{"revoked":1}"#)
-        #expect(relay.store.clients.state.withLock(\.credentials).keys.sorted() == ["pcc_2"])
+        #expect(try relay.store.real.query("SELECT credential_id FROM credentials") == ["2"])
         #expect(try await AdminTests.call(.delete, "/v1/credentials", to: relay).status == .badRequest)
     }
 
@@ -163,7 +170,7 @@ struct CredentialsTests {
         let relay = try Self.relay()
         let token = AccessToken(
             id: 5, name: Nickname(stored: "cron"), grant: try AccessGrant(scopes: [.read]), createdAt: Sample.time)
-        relay.store.clients.state.withLock { $0.tokens[5] = token }
+        try relay.store.real.add(token, "pct_cron")
         _ = try await relay.store.clients.createCredential(Nickname(stored: "desk"), for: .token(5))
         for name in ["phone", "tray"] { _ = try await relay.form(Self.form("&name=" + name)) }
         func list(_ query: String) async throws -> (names: [String?], next: Int64?) {

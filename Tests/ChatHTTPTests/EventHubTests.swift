@@ -9,21 +9,23 @@ import Testing
 @Suite("Event hub", .timeLimit(.minutes(1)))
 struct EventHubTests {
     private let room = SecretCode(stored: "kitchen")
-    private let member = MemberID(stored: "0001")
+    private let member = MemberID(stored: String(repeating: "0", count: 39) + "1")
     private let other = MemberID(stored: "0002")
     private let feed = FakeFeed()
     private let tokens = FakeTokens()
-    private let clients = FakeClients()
-    private let pushes = FakeUnifiedPush()
+    private let real: RealStore
+    private var pushes: any UnifiedPushStore { real.ports.unifiedPush }
     private let clock = TestClock()
+
+    init() throws { real = try RealStore() }
 
     /// Creates a hub with both members in the room.
     private func hub(maxStreams: Int = 10) -> EventHub {
         feed.join(member, room)
         feed.join(other, room)
         _ = feed.takeRoomChanges()
-        var stores = ScriptedStore(clients: clients).stores
-        (stores.feed, stores.tokens, stores.unifiedPush) = (feed, tokens, pushes)
+        var stores = real.ports
+        (stores.feed, stores.tokens) = (feed, tokens)
         return EventHub(
             stores: stores, maxStreams: maxStreams, clocks: Clocks(monotonic: clock), logger: LogRecorder().logger)
     }
@@ -361,22 +363,18 @@ struct EventHubTests {
     @Test("When a member leaves or is removed, the streams of its credentials end before they get another message")
     func credentialEnds() async throws {
         for isRemoved in [false, true] {
-            let (ann, bob) = (MemberID(stored: "ann"), MemberID(stored: "bob"))
+            let (ann, bob) = (try Sample.member, MemberID(stored: "bob"))
             feed.join(ann, room)
             feed.join(bob, room)
-            let credential = Credential(
-                id: 1, name: Nickname(stored: "phone"),
-                owner: .member(
-                    CredentialMember(id: 1, member: ann, nickname: Nickname(stored: "Ann"), room: room, historyFrom: 0)),
-                createdAt: Sample.time)
-            clients.state.withLock { $0.credentials["pcc_a"] = credential }
+            try real.member(ann, in: room)
+            try real.credential("pcc_a", id: 1)
             let hub = hub()
             let stream = try hub.open(
                 ann, at: [StreamStart(.room(room), last: 0, start: 0)], admission: .program(secret: "pcc_a")
             ) { Issue.record("closed") }
             await hub.readChanges()
             #expect(stream.stream.end == nil)
-            clients.state.withLock { $0.credentials["pcc_a"] = nil }
+            try real.query("DELETE FROM active_users")
             if isRemoved { feed.remove(ann) } else { feed.leave(ann) }
             feed.post("Without Ann", by: bob)
             await hub.readChanges()
@@ -543,12 +541,8 @@ struct EventHubTests {
         arguments: [nil, "hall"])
     func credentialEnds(code: String?) async throws {
         let hub = hub()
-        func credential(_ code: SecretCode) -> Credential {
-            let owner = CredentialMember(
-                id: 1, member: member, nickname: Nickname(stored: "Ann"), room: code, historyFrom: 0)
-            return Credential(id: 1, name: Nickname(stored: "phone"), owner: .member(owner), createdAt: Sample.time)
-        }
-        clients.state.withLock { $0.credentials["pcc_1"] = credential(room) }
+        try real.member(member, in: room)
+        try real.credential("pcc_1", id: 1)
         let subscription = try hub.open(
             member, at: [StreamStart(try await feed.position(of: member))], admission: .program(secret: "pcc_1")
         ) {}
@@ -556,9 +550,7 @@ struct EventHubTests {
         clock.advance(by: .seconds(5))
         await hub.maintain()
         #expect(subscription.stream.end == nil)
-        clients.state.withLock { state in
-            state.credentials["pcc_1"] = code.map { credential(SecretCode(stored: $0)) }
-        }
+        try real.query(code.map { "UPDATE active_users SET secret_code = '\($0)'" } ?? "DELETE FROM active_users")
         await hub.maintain()
         #expect(subscription.stream.end == nil, "The hub looks every five seconds.")
         clock.advance(by: .seconds(5))
@@ -569,15 +561,12 @@ struct EventHubTests {
     @Test("A credential of a token has the token's rights")
     func tokenCredential() async throws {
         let hub = hub()
-        func credential(_ code: SecretCode) throws -> Credential {
-            let token = AccessToken(
-                id: 1, name: Nickname(stored: "bot"), grant: try AccessGrant(scopes: [.read], room: code),
-                createdAt: Sample.time)
-            return Credential(id: 1, name: Nickname(stored: "phone"), owner: .token(token), createdAt: Sample.time)
-        }
+        let grant = try AccessGrant(scopes: [.read], room: room)
+        try real.add(
+            AccessToken(id: 1, name: Nickname(stored: "bot"), grant: grant, createdAt: Sample.time), "pct_bot")
+        try real.credential("pcc_1", id: 1, of: .token)
         for (code, end) in [(room, nil), (hall, .reconnect)] as [(SecretCode, EventStream.End?)] {
-            let credential = try credential(code)
-            clients.state.withLock { $0.credentials["pcc_1"] = credential }
+            try real.query("UPDATE api_tokens SET room = ?", [code.text])
             clock.advance(by: .seconds(5))
             let subscription = try program(hub, "pcc_1")
             await hub.maintain()
@@ -603,12 +592,9 @@ struct EventHubTests {
     /// Opens the stream of the topic's owner, in another app of the member.
     private func openTopic(_ hub: EventHub) async throws -> (EventSubscription, UnifiedPushTopic) {
         let topic = try #require(topic)
-        let owner = CredentialMember(
-            id: 1, member: member, nickname: Nickname(stored: "Ann"), room: room, historyFrom: 0)
-        clients.state.withLock { state in
-            state.credentials["pcc_1"] = Credential(
-                id: 1, name: Nickname(stored: "phone"), owner: .member(owner), createdAt: Sample.time)
-        }
+        try real.query("DELETE FROM active_users")
+        try real.member(member, in: room)
+        try real.credential("pcc_1", id: 1)
         _ = try await pushes.claim([topic], for: .member(1))
         let subscription = try hub.open(
             member, at: [StreamStart(.topic(topic), last: 0, start: 0)], admission: .program(secret: "pcc_1")
@@ -643,7 +629,7 @@ struct EventHubTests {
             await hub.readChanges()
             await hub.maintain()
             #expect(subscription.stream.end == nil)
-            pushes.state.withLock { _ = $0.rooms.insert(topic) }
+            try real.member(Sample.member, id: 9, in: SecretCode(stored: topic.text))
             if isKnown {
                 feed.join(guest, SecretCode(stored: topic.text))
                 await hub.readChanges()
@@ -652,7 +638,7 @@ struct EventHubTests {
                 await hub.maintain()
             }
             #expect(subscription.stream.end == .reconnect)
-            pushes.state.withLock { _ = $0.rooms.remove(topic) }
+            try real.query("DELETE FROM rooms")
             feed.leave(guest)
         }
     }

@@ -484,7 +484,7 @@ struct EventsTests {
         }
         let store = ScriptedStore(
             admin: AdminResponses(messages: { Page(items: message.map { [$0] } ?? [], next: nil) }), feed: feed,
-            tokens: try TokenAccessTests.tokens())
+            real: try RealStore(tokens: TokenAccessTests.tokens()))
         var relay = Relay(store, settings: ChatHTTPSettings(adminTokens: ["geheim"]))
         relay.sessions = OneSession()
         try await relay.listening(body)

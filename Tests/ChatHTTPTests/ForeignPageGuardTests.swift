@@ -35,7 +35,7 @@ struct ForeignPageGuardTests {
             try ScriptedStore(
                 join: { false }, post: Sample.receipt,
                 admin: AdminResponses(depths: { [] }, totals: { StoreTotals() }, usage: { nil }, outcomes: []),
-                tokens: TokenAccessTests.tokens()), settings: settings)
+                real: RealStore(tokens: TokenAccessTests.tokens())), settings: settings)
     }
 
     /// Calls the relay through a socket, because the guard checks for loopback.

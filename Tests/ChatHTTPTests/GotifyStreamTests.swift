@@ -93,15 +93,13 @@ struct GotifyStreamTests {
             feed.join(Self.bob, GotifySample.hall)
             for number in 3...(HTTPLimits.streamRooms + 20) {
                 let room = SecretCode(stored: "room \(number)")
-                _ = try await store.clients.room(room)
+                try store.real.room(room)
                 feed.join(MemberID(stored: "\(number)"), room)
             }
             let last = HTTPLimits.streamRooms + 20
-            store.clients.state.withLock { state in
-                let message = Message(
-                    id: 9, sender: Self.bob, nickname: "n", content: MessageContent(stored: "x"), sentAt: Sample.time)
-                state.messages.append(MessageRecord(message: message, room: SecretCode(stored: "room \(last)")))
-            }
+            let message = Message(
+                id: 9, sender: Self.bob, nickname: "n", content: MessageContent(stored: "x"), sentAt: Sample.time)
+            try store.real.add(message, to: SecretCode(stored: "room \(last)"))
             try await Self.open(port, token: "pct_read") { connection in
                 feed.post("not seen", by: MemberID(stored: "\(last - 1)"))
                 feed.post("seen", by: MemberID(stored: "\(last)"))

@@ -19,39 +19,23 @@ enum GotifySample {
     static let desktop = "pcc_desktop"
 
     static func store(feed: FakeFeed? = FakeFeed()) throws -> ScriptedStore {
-        let tokens = try TokenAccessTests.tokens()
-        let member = CredentialMember(
-            id: 70, member: ann, nickname: Nickname(stored: "Ann"), room: kitchen, historyFrom: 1)
-        var state = FakeClients.State()
-        state.members = [ann: member]
-        state.tokens = Dictionary(uniqueKeysWithValues: tokens.values.map { ($0.id, $0) })
-        func credential(_ id: Int64, _ owner: Credential.Owner) -> Credential {
-            Credential(id: id, name: Nickname(stored: "app \(id)"), owner: owner, createdAt: Sample.time)
+        let real = try RealStore(tokens: TokenAccessTests.tokens())
+        try real.member(ann, id: 70, in: kitchen, historyFrom: 1)
+        try real.credential(phone, id: 1, name: "app 1", 70)
+        try real.credential(tablet, id: 2, name: "app 2", 70)
+        try real.credential(desktop, id: 3, name: "app 3", of: .token, 12)
+        for (id, room, content) in [
+            (1, kitchen, MessageContent(stored: "before Ann")), (2, kitchen, MessageContent(stored: "two")),
+            (3, hall, MessageContent(stored: "three", title: "Backup", link: "https://example.org/")),
+            (4, kitchen, MessageContent(stored: "four")),
+        ] as [(MessageID, SecretCode, MessageContent)] {
+            let message = Message(
+                id: id, sender: MemberID(stored: "2"), nickname: "Bob", content: content, sentAt: Sample.time)
+            try real.add(message, to: room)
         }
-        state.credentials = [
-            phone: credential(1, .member(member)), tablet: credential(2, .member(member)),
-            desktop: credential(3, .token(try #require(tokens["pct_read_kitchen"]))),
-        ]
-        state.last = 3
-        state.rooms = [kitchen, hall].enumerated().map { index, code in
-            ClientRoom(id: Int64(index + 1), code: code, alias: nil, createdAt: Sample.time)
-        }
-        state.messages = [
-            record(1, kitchen, "before Ann"), record(2, kitchen, "two"),
-            record(3, hall, "three", title: "Backup", link: "https://example.org/"), record(4, kitchen, "four"),
-        ]
         return ScriptedStore(
             post: Sample.receipt, ping: {}, admin: AdminResponses(messages: { Page(items: [], next: nil) }), feed: feed,
-            tokens: tokens, clients: FakeClients(state))
-    }
-
-    private static func record(
-        _ id: MessageID, _ room: SecretCode, _ text: String, title: String? = nil, link: String? = nil
-    ) -> MessageRecord {
-        MessageRecord(
-            message: Message(
-                id: id, sender: MemberID(stored: "2"), nickname: "Bob",
-                content: MessageContent(stored: text, title: title, link: link), sentAt: Sample.time), room: room)
+            real: real)
     }
 
     static func relay(_ store: ScriptedStore? = nil) throws -> Relay {
@@ -64,7 +48,7 @@ enum GotifySample {
 @Suite("Gotify's clients")
 struct GotifyTests {
     private let relay: Relay
-    private var clients: FakeClients { relay.store.clients }
+    private var real: RealStore { relay.store.real }
 
     init() throws { relay = try GotifySample.relay() }
 
@@ -145,7 +129,7 @@ struct GotifyTests {
         if expected == 404 {
             let unknown = try await call(.delete, "/gotify/client/1000", secret)
             #expect(answer.text == unknown.text)
-            #expect(clients.state.withLock { $0.credentials.count } == 3)
+            #expect(try real.query("SELECT count(*) FROM credentials") == ["3"])
         }
     }
 
@@ -211,7 +195,7 @@ struct GotifyTests {
 
     @Test("At most 200 rooms are listed")
     func manyRooms() async throws {
-        for number in 0..<300 { _ = try await clients.room(SecretCode(stored: "room \(number)")) }
+        for number in 0..<300 { try real.room(SecretCode(stored: "room \(number)")) }
         let answer = try await call(.get, "/gotify/application", "pct_read")
         #expect(try JSONValue(parsing: answer.text).array?.count == 200)
     }
@@ -311,7 +295,7 @@ struct GotifyTests {
         let answer = try await call(method, path.replacing("{}", with: String(id)))
         let unknown = try await call(method, path.replacing("{}", with: "999"))
         #expect(answer.status == .notFound && answer.text == unknown.text)
-        #expect(clients.state.withLock { $0.hidden.isEmpty && $0.hiddenTo.isEmpty })
+        #expect(try real.query("SELECT client FROM hidden_messages UNION SELECT client FROM hidden_history").isEmpty)
         #expect(try await call(method, path.replacing("{}", with: "x")).status == .badRequest)
     }
 
@@ -333,7 +317,7 @@ struct GotifyTests {
     @Test("A member that deletes everything hides its room only")
     func deletingRoom() async throws {
         _ = try await call(.delete, "/gotify/message")
-        #expect(clients.state.withLock { $0.hiddenTo } == ["credential:1": [GotifySample.kitchen: 4]])
+        #expect(try real.query("SELECT client, room_id, hidden_to FROM hidden_history") == ["credential:1 1 4"])
         #expect(try ids(try await call(.get, "/gotify/message")) == [])
         #expect(try ids(try await call(.get, "/gotify/message", GotifySample.tablet)) == [4, 2])
     }

@@ -181,13 +181,16 @@ struct GuessingTests {
 
     @Test("Wrong tokens slow down their client's address; a valid one is accepted nevertheless")
     func adminToken() async throws {
-        let known = AccessToken(
-            id: 1, name: try AccessToken.name("monitor"), grant: try AccessGrant(scopes: [.figures]),
-            createdAt: Sample.time)
+        let real = try RealStore()
+        for (id, secret) in [(1 as Int64, "pct_known"), (2, "AknownInGotify_")] {
+            let name = try AccessToken.name("monitor\(id)")
+            try real.add(
+                AccessToken(id: id, name: name, grant: AccessGrant(scopes: [.figures]), createdAt: Sample.time), secret)
+        }
         var relay = Relay(
             ScriptedStore(
                 admin: AdminResponses(depths: { [] }, totals: { StoreTotals() }, usage: { nil }, outcomes: []),
-                tokens: ["pct_known": known, "AknownInGotify_": known]),
+                real: real),
             settings: ChatHTTPSettings(
                 trustedProxies: ["127.0.0.1"].compactMap { AddressRange($0) }, adminTokens: ["right", "next"]))
         let clock = TestClock()

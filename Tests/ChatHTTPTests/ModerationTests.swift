@@ -56,7 +56,7 @@ struct ModerationTests {
         let token = AccessToken(
             id: 1, name: Nickname(stored: "bot"), grant: try AccessGrant(scopes: [.admin]), createdAt: Sample.time)
         let relay = Relay(
-            ScriptedStore(admin: Self.answers, tokens: ["pct_bot": token]),
+            ScriptedStore(admin: Self.answers, real: try RealStore(tokens: ["pct_bot": token])),
             settings: ChatHTTPSettings(adminTokens: ["t"]))
         let answer = try await relay.send(
             .delete, "/v1/members/7", headers: [.authorization: "Bearer pct_bot"])

@@ -17,7 +17,8 @@ struct NtfyTests {
     /// read messages after the second.
     private struct Rooms: Sendable {
         let feed = FakeFeed()
-        let clients = FakeClients()
+        let real: RealStore
+        var clients: any ClientStore { real.ports.clients }
 
         init() throws {
             for (number, room) in [kitchen, hall].enumerated() {
@@ -26,16 +27,9 @@ struct NtfyTests {
             let member = try Sample.member
             feed.join(member, kitchen)
             feed.setHistoryFrom(2)
-            let ann = CredentialMember(
-                id: 1, member: member, nickname: Nickname(stored: "Ann"), room: kitchen, historyFrom: 2)
-            let tokens = try TokenAccessTests.tokens()
-            clients.state.withLock { state in
-                state.credentials["pcc_ann"] = Credential(
-                    id: 9, name: Nickname(stored: "phone"), owner: .member(ann), createdAt: Sample.time)
-                state.members[member] = ann
-                state.last = 9
-                for token in tokens.values { state.tokens[token.id] = token }
-            }
+            real = try RealStore(tokens: TokenAccessTests.tokens())
+            try real.member(member, in: kitchen, historyFrom: 2)
+            try real.credential("pcc_ann", id: 9)
         }
 
         func add(
@@ -47,14 +41,12 @@ struct NtfyTests {
                 content: MessageContent(stored: text, title: title, link: link, priority: priority),
                 sentAt: Timestamp(seconds: seconds))
             feed.add(message, to: room)
-            clients.state.withLock { $0.messages.append(MessageRecord(message: message, room: room)) }
+            do { try real.add(message, to: room) } catch { Issue.record(error) }
         }
 
         func relay(_ settings: ChatHTTPSettings = ChatHTTPSettings(adminTokens: ["geheim"])) throws -> Relay {
             Relay(
-                ScriptedStore(
-                    post: Sample.receipt, ping: {}, feed: feed, tokens: try TokenAccessTests.tokens(), clients: clients),
-                settings: settings)
+                ScriptedStore(post: Sample.receipt, ping: {}, feed: feed, real: real), settings: settings)
         }
     }
 
@@ -199,11 +191,15 @@ struct NtfyTests {
     func recordedPolls(hasUpstream: Bool) async throws {
         let rooms = try Rooms()
         let alias = try await rooms.clients.alias(of: Self.kitchen).text
+        _ = try await rooms.clients.alias(of: Self.hall)
         var settings = ChatHTTPSettings(adminTokens: ["geheim"])
         settings.ntfy.hasUpstream = hasUpstream
         let relay = try rooms.relay(settings)
-        for topic in ["kitchen", alias, "hall"] { _ = try await Self.get(relay, "/ntfy/\(topic)/json?poll=1") }
-        #expect(relay.store.polls.polled == (hasUpstream ? [Self.kitchen] : []))
+        let polled = "SELECT secret_code FROM polled_rooms JOIN rooms USING (room_id)"
+        for topic in ["kitchen", "hall"] { _ = try await Self.get(relay, "/ntfy/\(topic)/json?poll=1") }
+        #expect(try rooms.real.query(polled) == [])
+        _ = try await Self.get(relay, "/ntfy/\(alias)/json?poll=1")
+        #expect(try rooms.real.query(polled) == (hasUpstream ? ["kitchen"] : []))
     }
 
     @Test(

@@ -50,7 +50,8 @@ struct TokenAccessTests {
                         progress: { () throws(ChatError) in throw .notFound("message") },
                         messageDeliveries: { Page(items: [], next: nil) },
                         moderate: {}, bans: { Page(items: [], next: nil) }, records: { Page(items: [], next: nil) },
-                        depths: { [] }, totals: { StoreTotals() }, usage: { nil }, outcomes: []), tokens: tokens()),
+                        depths: { [] }, totals: { StoreTotals() }, usage: { nil }, outcomes: []),
+                    real: RealStore(tokens: tokens())),
             settings: ChatHTTPSettings(adminTokens: ["geheim"]))
     }
 

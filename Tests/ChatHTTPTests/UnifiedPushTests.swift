@@ -6,6 +6,7 @@ import TestSupport
 import Testing
 
 @testable import ChatHTTP
+@testable import TestStores
 
 @Suite("UnifiedPush", .timeLimit(.minutes(1)))
 struct UnifiedPushTests {
@@ -16,18 +17,15 @@ struct UnifiedPushTests {
 
     /// A relay with the credential `pcc_ann` of a member of the room `kitchen`, and `pcc_bob` of one of the hall.
     private static func relay(isOn: Bool = true, atRoot: Bool = false) throws -> (Relay, ScriptedStore) {
-        let (feed, clients, member) = (FakeFeed(), FakeClients(), try Sample.member)
-        feed.join(member, SecretCode(stored: "kitchen"))
-        clients.state.withLock { state in
-            for (id, name, room) in [(1 as Int64, "ann", "kitchen"), (2, "bob", "hall")] {
-                let owner = CredentialMember(
-                    id: id, member: member, nickname: Nickname(stored: name), room: SecretCode(stored: room),
-                    historyFrom: 0)
-                state.credentials["pcc_\(name)"] = Credential(
-                    id: id, name: Nickname(stored: "phone"), owner: .member(owner), createdAt: Sample.time)
-            }
+        let (feed, real) = (FakeFeed(), try RealStore())
+        feed.join(try Sample.member, SecretCode(stored: "kitchen"))
+        for (id, member, name, room) in [
+            (1, try Sample.member, "ann", "kitchen"), (2, try StoreFixture.member(2), "bob", "hall"),
+        ] as [(Int64, MemberID, String, String)] {
+            try real.member(member, id: id, name: name, in: SecretCode(stored: room))
+            try real.credential("pcc_\(name)", id: id, id)
         }
-        let store = ScriptedStore(feed: feed, clients: clients)
+        let store = ScriptedStore(feed: feed, real: real)
         var settings = ChatHTTPSettings(
             adminTokens: ["geheim"], ntfy: NtfySettings(baseURL: "https://chat.example.org", unifiedPush: isOn))
         settings.ntfyAtRoot = atRoot
@@ -74,7 +72,7 @@ struct UnifiedPushTests {
         #expect(lines.map { $0?["encoding"]?.text } == ["base64", nil])
         #expect(lines.map { $0?["topic"]?.text } == [Self.name, Self.name])
         #expect(try await Self.poll(relay, by: "pcc_ann", "&since=m00000000001").text.contains("über"))
-        #expect(store.unifiedPush.state.withLock { $0.confirmed } == [1])
+        #expect(try store.real.query("SELECT message_id FROM unifiedpush_messages") == ["2"])
         #expect(try await Self.poll(relay).text.split(separator: "\n").count == 1)
     }
 
@@ -95,19 +93,15 @@ struct UnifiedPushTests {
     @Test("A room with the name of a topic wins")
     func room() async throws {
         let (relay, store) = try Self.relay()
-        let topic = try Self.topic()
-        store.unifiedPush.state.withLock { _ = $0.rooms.insert(topic) }
+        try store.real.member(StoreFixture.member(3), id: 3, in: SecretCode(stored: Self.name))
         #expect(try await Self.poll(relay).status == .forbidden)
     }
 
     @Test("Without a credential, a room's name gets the same answer as an unused name")
     func oracle() async throws {
         let (relay, store) = try Self.relay()
-        let topic = try Self.topic()
-        store.unifiedPush.state.withLock { state in
-            state.rooms.insert(topic)
-            state.owners[topic] = .member(1)
-        }
+        _ = try await store.real.ports.unifiedPush.claim([Self.topic()], for: .member(1))
+        try store.real.member(StoreFixture.member(3), id: 3, in: SecretCode(stored: Self.name))
         func answers(_ name: String) async throws -> [String] {
             let body = Array(
                 #"{"notification":{"devices":[{"pushkey":"https://chat.example.org/\#(name)"}]}}"#.utf8)
@@ -125,8 +119,8 @@ struct UnifiedPushTests {
     func guesses() async throws {
         var (relay, store) = try Self.relay()
         relay.clock = TestClock()
-        let (topic, burst) = (try Self.topic(), HTTPLimits.missingTokens.burst)
-        store.unifiedPush.state.withLock { $0.owners[topic] = .member(1) }
+        let burst = HTTPLimits.missingTokens.burst
+        _ = try await store.real.ports.unifiedPush.claim([Self.topic()], for: .member(1))
         let statuses = try await relay.requests { send in
             var statuses: [Int] = []
             for number in 1000...1000 + burst {
@@ -144,7 +138,7 @@ struct UnifiedPushTests {
         relay.settings.joinRate = RateLimit(perSecond: 0.001, burst: 2)
         relay.clock = TestClock()
         let room = try #require(UnifiedPushTopic("upcomingevents"))
-        store.unifiedPush.state.withLock { _ = $0.rooms.insert(room) }
+        try store.real.member(StoreFixture.member(3), id: 3, in: SecretCode(stored: room.text))
         let names = ["upAAAAaaaa0001", room.text, "upAAAAaaaa0003", "upAAAAaaaa0001"]
         let statuses = try await relay.listening { port in
             try await RawConnection.open(port: port) { connection in
@@ -200,9 +194,9 @@ struct UnifiedPushTests {
         #expect(try await Self.poll(relay).status == .ok)
         #expect(try await Self.push(relay, [UInt8](repeating: 0, count: 4096)).status == .ok)
         #expect(try Self.code(await Self.push(relay, [UInt8](repeating: 0, count: 4097))) == 41301)
-        store.unifiedPush.state.withLock { $0.isFull = true }
+        try store.real.query("UPDATE unifiedpush_messages SET size = \(UnifiedPushLimits.bytesPerOwner)")
         #expect(try Self.code(await Self.push(relay, [1])) == 50701)
-        store.unifiedPush.state.withLock { $0.isFull = false }
+        try store.real.query("DELETE FROM unifiedpush_messages")
         let statuses = try await relay.requests { send in
             var statuses: [Int] = []
             for _ in 0..<61 { statuses.append(try await send(.post, "/ntfy/\(Self.name)", [:], [1]).status.code) }
@@ -250,8 +244,8 @@ struct UnifiedPushTests {
         }
         let body = notify("https://chat.example.org/\(Self.name)?up=1")
         #expect(try await Self.push(relay, body, to: Self.matrix).text == #"{"rejected":[]}"#)
-        let topic = try Self.topic()
-        #expect(store.unifiedPush.state.withLock { $0.messages[topic]?.map(\.body) } == [body])
+        let stored = try await store.real.ports.unifiedPush.messages(in: Self.topic(), after: 0, limit: 9)
+        #expect(stored.map(\.body) == [body])
         for key in ["https://other.example/\(Self.name)?up=1", "https://chat.example.org/kitchen"] {
             let answer = try await Self.push(relay, notify(key), to: Self.matrix)
             #expect(answer.text == #"{"rejected":["\#(key)"]}"#)

@@ -183,7 +183,7 @@ struct PlanTests {
         ("FROM notifications WHERE idempotency_key = $1", "(idempotency_key=?)"),
         ("FROM active_users WHERE secret_code = ? AND member_id > ? AND member_id <= ?\nORDER BY", "active_users_room"),
         ("FROM messages WHERE secret_code = $1 AND message_id > $2", "messages_room"),
-        ("FROM messages WHERE udid = ? AND idempotency_key = ?", "messages_idempotency"),
+        ("FROM messages WHERE udid = $1 AND idempotency_key = $2", "messages_idempotency"),
         ("FROM messages WHERE fanout_after IS NOT NULL", "messages_fanout"),
         ("FROM active_users WHERE secret_code = ? LIMIT 1", "active_users_room (secret_code=?)"),
         ("UPDATE active_users SET device_token = '0'", "active_users_device"),

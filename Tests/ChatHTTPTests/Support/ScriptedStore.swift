@@ -2,9 +2,11 @@ import ChatDomain
 import Synchronization
 import Testing
 
-/// A store whose results the test scripts. It records all calls, and fails the test on a call without a scripted
-/// result.
-final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, NotificationStore, Moderation, RelayMetrics {
+/// A store whose results the test scripts, over a real one. It records the calls of the scripted ports, and fails the
+/// test on a call of these without a scripted result.
+final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, NotificationStore, Moderation, RelayMetrics,
+    SubscriptionStore
+{
     enum Call: Equatable {
         case join(JoinRequest)
         case leave(MemberID)
@@ -64,23 +66,20 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     private let onPing: Answer<Void>?
     private let admin: AdminResponses
     private let feed: FakeFeed?
-    private let tokens: [String: AccessToken]
-    let clients: FakeClients
-    let polls = FakePolls()
     let queue = FakeQueue()
-    let unifiedPush = FakeUnifiedPush()
-    let activities = FakeActivities()
+    /// The store behind the ports that no test scripts.
+    let real: RealStore
+    var clients: any ClientStore { real.ports.clients }
 
     init(
         join: Answer<Bool>? = nil, leave: Answer<Bool>? = nil, update: Answer<Void>? = nil,
         post: Answer<PostReceipt>? = nil, messages: Answer<MessagePage>? = nil, shown: Answer<Void>? = nil,
         register: Answer<DeviceRegistration>? = nil, ping: Answer<Void>? = nil,
         admin: AdminResponses = AdminResponses(),
-        feed: FakeFeed? = nil, tokens: [String: AccessToken] = [:],
-        clients: FakeClients = FakeClients()
+        feed: FakeFeed? = nil, real: RealStore? = nil
     ) {
-        self.tokens = tokens
-        self.clients = clients
+        // Without a folder for the file no test can run.
+        self.real = try! real ?? RealStore()
         self.admin = admin
         self.feed = feed
         onJoin = join
@@ -95,14 +94,12 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
 
     /// All ports.
     var stores: Stores {
-        let others = UnaskedPorts(tokens: tokens) { [self] subscription in
-            recorded.withLock { $0.append(.keep(subscription)) }
-        }
-        return Stores(
-            rooms: self, feed: self, records: self, devices: self, notifications: self, queue: others,
-            queueAdministration: queue, feedback: others, providerTokens: others, subscriptions: others, tokens: others,
-            clients: clients, pollRequests: polls,
-            unifiedPush: unifiedPush, activities: activities, moderation: self, metrics: self, upkeep: others)
+        var stores = real.ports
+        (stores.rooms, stores.feed, stores.records) = (self, self, self)
+        (stores.devices, stores.notifications, stores.moderation, stores.metrics) = (self, self, self, self)
+        stores.queueAdministration = queue
+        stores.subscriptions = self
+        return stores
     }
 
     var calls: [Call] { recorded.withLock { $0 } }
@@ -283,6 +280,17 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     func roomChanges() -> AsyncStream<Void> { feed?.roomChanges() ?? AsyncStream { _ in } }
     func takeRoomChanges() -> RoomChanges { (try? scriptedFeed())?.takeRoomChanges() ?? RoomChanges() }
 
+    func keep(_ subscription: Subscription) async throws(ChatError) {
+        try await run(.keep(subscription)) { () throws(ChatError) in }
+    }
+    func subscriptions(_ addresses: [DeviceToken]) async throws(ChatError) -> [DeviceToken: Subscription] {
+        try await real.ports.subscriptions.subscriptions(addresses)
+    }
+    func vapidKey(make: @escaping @Sendable () -> String) async throws(ChatError) -> String {
+        try await real.ports.subscriptions.vapidKey(make: make)
+    }
+    func setVAPIDKey(_ text: String) async throws(ChatError) { try await real.ports.subscriptions.setVAPIDKey(text) }
+
     private func scriptedFeed(_ call: String = #function) throws(ChatError) -> FakeFeed {
         guard let feed else {
             Issue.record("Unexpected call of the feed: \(call)")
@@ -299,61 +307,6 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         }
         return try await answer()
     }
-}
-
-/// The ports that the HTTP side does not use: a call fails the test. Exceptions are that it keeps subscriptions and
-/// looks up tokens.
-private struct UnaskedPorts: PushQueue, FeedbackStore, ProviderTokenStore, SubscriptionStore, TokenStore, StoreUpkeep {
-    /// The tokens by their secrets.
-    let tokens: [String: AccessToken]
-    let keep: @Sendable (Subscription) -> Void
-
-    private func fail(_ call: String = #function) -> ChatError {
-        Issue.record("The HTTP side must not call \(call)")
-        return ChatError(.internalError, "not scripted")
-    }
-
-    func lease(app: AppName, lanes: [PushLane], limit: Int) async throws(ChatError) -> LeasedPushes { throw fail() }
-    func release(_ entries: [ClosedRange<Int64>], lane: PushLane, app: AppName) { _ = fail() }
-    func settle(_ settlements: [Settlement], app: AppName) async throws(ChatError) -> [SettledPushes] { throw fail() }
-    func nextDue(app: AppName) async throws(ChatError) -> Timestamp? { throw fail() }
-    func announceArrivals(of app: AppName, to signal: AsyncStream<Void>.Continuation) { _ = fail() }
-
-    func record(_ reports: [FeedbackReport], app: AppName) async throws(ChatError) { throw fail() }
-    func actOnFeedback() async throws(ChatError) -> FeedbackResult { throw fail() }
-
-    func providerToken(
-        for key: ProviderKeyName, refused: String?, sign: @escaping @Sendable (Timestamp) throws -> String
-    ) async throws(ChatError) -> IssuedToken { throw fail() }
-
-    func keep(_ subscription: Subscription) async throws(ChatError) { keep(subscription) }
-    func subscriptions(_ addresses: [DeviceToken]) async throws(ChatError) -> [DeviceToken: Subscription] {
-        throw fail()
-    }
-    func vapidKey(make: @escaping @Sendable () -> String) async throws(ChatError) -> String { throw fail() }
-    func setVAPIDKey(_ text: String) async throws(ChatError) { throw fail() }
-
-    func create(
-        _ name: Nickname, _ grant: AccessGrant, expiresAt: Timestamp?, form: AccessToken.Form
-    ) async throws(ChatError) -> (token: AccessToken, secret: String) {
-        guard !tokens.values.contains(where: { $0.name == name }) else {
-            throw ChatError(.conflict, "Invalid name: a token with this name exists", field: "name")
-        }
-        let token = AccessToken(id: 7, name: name, grant: grant, createdAt: Sample.time, expiresAt: expiresAt)
-        return (token, AccessToken.prefix + "secret")
-    }
-    func token(of secret: String) async throws(ChatError) -> AccessToken? { tokens[secret] }
-    func tokens(after cursor: Int64?, limit: Int) async throws(ChatError) -> Page<AccessToken> {
-        Page(items: tokens.values.sorted { $0.id < $1.id }, next: nil)
-    }
-    func revoke(_ id: Int64) async throws(ChatError) -> Nickname? { tokens.values.first { $0.id == id }?.name }
-    func used(_ id: Int64, from address: String?) {}
-
-    func prepare() async throws(ChatError) -> StoreBacklog { throw fail() }
-    func watch() async { _ = fail() }
-    func tryWriting() async throws(ChatError) { throw fail() }
-    func applyRetention(_ ages: RetentionAges) async throws(ChatError) -> RetentionResult { throw fail() }
-    func clockEvidence(upTo limit: Timestamp) async throws(ChatError) -> ClockEvidence { throw fail() }
 }
 
 /// The scripted results of the admin API's calls.
