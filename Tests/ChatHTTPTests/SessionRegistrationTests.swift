@@ -30,8 +30,15 @@ struct SessionRegistrationTests {
         ("/events/ticket", "udid=\(Sample.udid)"), ("/api.php", "cmd=credential&action=list&udid=\(Sample.udid)"),
     ]
 
+    /// Commands of members that ``memberCalls`` lacks.
+    private static let moreCommands = [
+        "cmd=receipt&id=1", "cmd=shown&id=1", "cmd=delete&id=1", "cmd=search&text=a", "cmd=members",
+        "cmd=credential&action=create", "cmd=credential&action=revoke&id=1", "cmd=activity_token&token=\(Sample.token)",
+    ].map { ("/api.php", "udid=\(Sample.udid)&" + $0) }
+
     @Test(
-        "A call without a valid token gets a 401 with the reason, and nothing is done", arguments: calls + memberCalls)
+        "A call without a valid token gets a 401 with the reason, and nothing is done",
+        arguments: calls + memberCalls + moreCommands)
     func refused(path: String, form: String) async throws {
         for (header, reason) in [
             (nil, "needs a session token"), ("Bearer bad", "has expired"), ("Basic good", "needs a session token"),
@@ -45,6 +52,24 @@ struct SessionRegistrationTests {
             #expect(answer.headers[.wwwAuthenticate]?.hasPrefix("Bearer") == true)
             #expect(relay.store.calls.isEmpty)
         }
+    }
+
+    @Test(
+        "Each command counts for the member's rate limit, before its session is verified",
+        arguments: calls[...1] + memberCalls + moreCommands)
+    func limited(path: String, form: String) async throws {
+        var relay = Self.relay()
+        relay.settings.memberRate = RateLimit(perSecond: 0.001, burst: HTTPLimits.searchPrice)
+        let statuses = try await relay.requests { send in
+            var statuses: Set<Int> = []
+            for _ in 0...HTTPLimits.searchPrice {
+                let headers: HTTPFields = [.contentType: "application/x-www-form-urlencoded"]
+                statuses.insert(try await send(.post, path, headers, Array(form.utf8)).status.code)
+            }
+            return statuses
+        }
+        #expect(statuses == [401, 429])
+        #expect(relay.store.calls.isEmpty)
     }
 
     @Test("A call with a valid token registers the device for the token's user")

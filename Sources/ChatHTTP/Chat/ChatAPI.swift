@@ -41,30 +41,36 @@ struct ChatAPI: Sendable {
             throw ChatError(.unknownCommand, "Unknown command: cmd must be one of \(known)", field: "cmd")
         }
         do throws(ChatError) {
-            return switch command {
-            case .join: try await join(call)
-            case .leave: try await leave(call)
-            case .update: try await update(call)
-            case .message: try await post(call)
-            case .messages: try await messages(call)
-            case .receipt: try await receipt(call)
-            case .shown: try await shown(call)
-            case .delete: try await delete(call)
-            case .search: try await search(call)
-            case .members: try await members(call)
-            case .credential: try await credential(call)
-            case .activityToken: try await reportActivityToken(call)
-            }
+            let claim = try call.claim()
+            let act = try action(of: command, call)
+            return try await act(admit(claim, call, price: command == .search ? HTTPLimits.searchPrice : 1))
         } catch  where error.code == .notJoined {
             throw .notJoined(call.memberField.key)
         }
     }
 
+    /// Reads a command's fields. Not `async`, so that no command can reach a store before its member is admitted.
+    private func action(of command: Command, _ call: Call) throws(ChatError) -> Action {
+        switch command {
+        case .join: try join(call)
+        case .leave: leave(call)
+        case .update: try update(call)
+        case .message: try post(call)
+        case .messages: try messages(call)
+        case .receipt: try receipt(call)
+        case .shown: try shown(call)
+        case .delete: try delete(call)
+        case .search: try search(call)
+        case .members: try members(call)
+        case .credential: try credential(call)
+        case .activityToken: try reportActivityToken(call)
+        }
+    }
+
     /// Checks the fields in the order of the tutorial's server, as every command does, so that the first error is the
     /// same (`docs/compatibility.md`).
-    private func join(_ call: Call) async throws(ChatError) -> Response {
+    private func join(_ call: Call) throws(ChatError) -> Action {
         let form = call.form
-        let claim = try call.claim()
         // The token `0` means that the app has none. Compare bytes, so that the time depends only on the shorter text.
         let hasNone =
             form.hasValue(.subscription)
@@ -74,28 +80,29 @@ struct ChatAPI: Sendable {
         let given = try SecretCode(parsing: form.required(.code))
         let app = try app(of: device, call)
         let client = try call.client(isBrowser: device?.subscription != nil)
-        let (member, session) = try await admit(call, claim)
-        if nickname.isBlank { try await requireMember(member) }
-        let code = try await environment.stores.records.room(named: given)
-        let counted = try await countJoin(call, member, code)
-        var wasEmpty = false
-        defer { if let counted, !wasEmpty { limiter.refund(counted) } }
-        try await keep(device)
-        wasEmpty = try await environment.stores.rooms.join(
-            JoinRequest(
-                member: member, app: app, token: device?.token, nickname: nickname, code: code, client: client,
-                user: session?.user))
-        logger.info(
-            "member joined",
-            metadata: call.metadata(
-                member, [LogKeys.token: "\(device?.token.shortened ?? "0")", LogKeys.app: "\(app)"]))
-        return Responses.ok(asJSON: call.wantsJSON)
+        return { member in
+            if nickname.isBlank { try await requireMember(member) }
+            let code = try await environment.stores.records.room(named: given)
+            let counted = try await countJoin(call, member, code)
+            var wasEmpty = false
+            defer { if let counted, !wasEmpty { limiter.refund(counted) } }
+            try await keep(device)
+            wasEmpty = try await environment.stores.rooms.join(
+                JoinRequest(
+                    member: member.id, app: app, token: device?.token, nickname: nickname, code: code, client: client,
+                    user: member.session?.user))
+            logger.info(
+                "member joined",
+                metadata: call.metadata(
+                    member, [LogKeys.token: "\(device?.token.shortened ?? "0")", LogKeys.app: "\(app)"]))
+            return Responses.ok(asJSON: call.wantsJSON)
+        }
     }
 
     /// Refuses a newcomer whose name is invisible. A member with such a name keeps it.
-    private func requireMember(_ member: MemberID) async throws(ChatError) {
+    private func requireMember(_ member: AdmittedMember) async throws(ChatError) {
         do throws(ChatError) {
-            _ = try await environment.stores.feed.position(of: member)
+            _ = try await environment.stores.feed.position(of: member.id)
         } catch  where error.code == .notJoined {
             throw .invalid("name", "must not be empty")
         }
@@ -104,14 +111,14 @@ struct ChatAPI: Sendable {
     /// Counts a join as a possible guess of a code. `nil` if there is no limit, or if the member is already in the
     /// room.
     private func countJoin(
-        _ call: Call, _ member: MemberID, _ code: SecretCode
+        _ call: Call, _ member: AdmittedMember, _ code: SecretCode
     ) async throws(ChatError) -> RequestLimiter.CountedJoin? {
         guard let limit = call.settings.joinRate, let address = call.address else { return nil }
         do throws(ChatError) {
             return try limiter.admitJoin(address, limit: limit)
         } catch {
             // A member of the room may join it again, and learns nothing from that.
-            if let position = try? await environment.stores.feed.position(of: member), position.code == code {
+            if let position = try? await environment.stores.feed.position(of: member.id), position.code == code {
                 return nil
             }
             if limiter.mayReportJoins() {
@@ -123,69 +130,69 @@ struct ChatAPI: Sendable {
         }
     }
 
-    private func leave(_ call: Call) async throws(ChatError) -> Response {
-        let claim = try call.claim()
-        let member = try await admit(call, claim).member
-        let wasJoined = try await environment.stores.rooms.leave(member)
-        logger.info("member left", metadata: call.metadata(member, [LogKeys.wasJoined: "\(wasJoined)"]))
-        return Responses.ok(asJSON: call.wantsJSON)
+    private func leave(_ call: Call) -> Action {
+        { member in
+            let wasJoined = try await environment.stores.rooms.leave(member.id)
+            logger.info("member left", metadata: call.metadata(member, [LogKeys.wasJoined: "\(wasJoined)"]))
+            return Responses.ok(asJSON: call.wantsJSON)
+        }
     }
 
-    private func update(_ call: Call) async throws(ChatError) -> Response {
-        let claim = try call.claim()
+    private func update(_ call: Call) throws(ChatError) -> Action {
         let device = try target(call)
         let client = try call.client(isBrowser: device.subscription != nil)
-        let (member, session) = try await admit(call, claim)
-        try await keep(device)
-        // Without a name, a phone stays in the app of the member, unless that is an app for other phones.
-        let isNamed = device.subscription != nil || call.form.hasValue(.appID)
-        let app: AppChoice =
-            isNamed ? .app(try app(of: device, call)) : .current(otherwise: try? app(of: device, call))
-        try await environment.stores.rooms.update(
-            member, token: device.token, app: app, client: client, user: session?.user)
-        logger.info("token updated", metadata: call.metadata(member, [LogKeys.token: "\(device.token.shortened)"]))
-        return Responses.ok(asJSON: call.wantsJSON)
+        return { member in
+            try await keep(device)
+            // Without a name, a phone stays in the app of the member, unless that is an app for other phones.
+            let isNamed = device.subscription != nil || call.form.hasValue(.appID)
+            let app: AppChoice =
+                isNamed ? .app(try app(of: device, call)) : .current(otherwise: try? app(of: device, call))
+            try await environment.stores.rooms.update(
+                member.id, token: device.token, app: app, client: client, user: member.session?.user)
+            logger.info("token updated", metadata: call.metadata(member, [LogKeys.token: "\(device.token.shortened)"]))
+            return Responses.ok(asJSON: call.wantsJSON)
+        }
     }
 
-    private func post(_ call: Call) async throws(ChatError) -> Response {
-        let claim = try call.claim()
+    private func post(_ call: Call) throws(ChatError) -> Action {
         let text = try MessageText(parsing: call.form.required(.text), limit: call.settings.textLimit)
         let key = try call.headers.idempotencyKey()
         let client = try call.client()
-        let member = try await admit(call, claim).member
-        let receipt = try await environment.stores.rooms.post(
-            PostRequest(member: member, content: MessageContent(text), idempotencyKey: key, client: client))
-        logger.info(
-            "message accepted",
-            metadata: call.ids.metadata([
-                LogKeys.message: "\(receipt.message)",
-                LogKeys.queued: "\(receipt.queued)", LogKeys.isRepeat: "\(receipt.isRepeat)",
-            ]))
-        var response =
-            call.wantsJSON
-            ? Responses.text(#"{"ok":true,"id":\#(receipt.message)}"#, type: "application/json")
-            : Responses.ok(asJSON: false)
-        if receipt.isRepeat { response.headers.append(HTTPField(name: .idempotencyReplayed, value: "true")) }
-        metrics.posts.record(metrics.clock.now() - call.received)
-        return response
+        return { member in
+            let receipt = try await environment.stores.rooms.post(
+                PostRequest(member: member.id, content: MessageContent(text), idempotencyKey: key, client: client))
+            logger.info(
+                "message accepted",
+                metadata: call.ids.metadata([
+                    LogKeys.message: "\(receipt.message)",
+                    LogKeys.queued: "\(receipt.queued)", LogKeys.isRepeat: "\(receipt.isRepeat)",
+                ]))
+            var response =
+                call.wantsJSON
+                ? Responses.text(#"{"ok":true,"id":\#(receipt.message)}"#, type: "application/json")
+                : Responses.ok(asJSON: false)
+            if receipt.isRepeat { response.headers.append(HTTPField(name: .idempotencyReplayed, value: "true")) }
+            metrics.posts.record(metrics.clock.now() - call.received)
+            return response
+        }
     }
 
     /// Responds in JSON whatever the client accepts, because a list has no text form.
-    private func messages(_ call: Call) async throws(ChatError) -> Response {
-        let claim = try call.claim()
+    private func messages(_ call: Call) throws(ChatError) -> Action {
         let since = try call.number(.since, 0...Int64.max, "must be a whole number, 0 or more")
         let limit = try call.limit()
         let peek = try call.number(.peek, 0...1, "must be 0 or 1")
-        let member = try await admit(call, claim).member
-        let page = try await environment.stores.rooms.messages(
-            for: member, since: since, limit: limit, isPeek: peek == 1)
-        var json = #"{"messages":["#
-        Self.write(page.messages, for: member, to: &json)
-        json += #"],"next":\#(page.next),"code":"#
-        json += JSONValue.string(page.room.text).description
-        if let title = page.title { json += #","title":"# + JSONValue.string(title.text).description }
-        json += "}"
-        return Responses.text(json, type: "application/json")
+        return { member in
+            let page = try await environment.stores.rooms.messages(
+                for: member.id, since: since, limit: limit, isPeek: peek == 1)
+            var json = #"{"messages":["#
+            Self.write(page.messages, for: member.id, to: &json)
+            json += #"],"next":\#(page.next),"code":"#
+            json += JSONValue.string(page.room.text).description
+            if let title = page.title { json += #","title":"# + JSONValue.string(title.text).description }
+            json += "}"
+            return Responses.text(json, type: "application/json")
+        }
     }
 
     private static func write(_ messages: [Message], for member: MemberID, to json: inout String) {
@@ -196,56 +203,54 @@ struct ChatAPI: Sendable {
     }
 
     /// Returns the messages that contain a text, newest first. They stay unread.
-    private func search(_ call: Call) async throws(ChatError) -> Response {
-        let claim = try call.claim()
+    private func search(_ call: Call) throws(ChatError) -> Action {
         let text = try SearchText(parsing: call.form.required(.text))
         let (limit, cursor) = (try call.limit(), try call.cursor())
-        let member = try await admit(call, claim, price: HTTPLimits.searchPrice).member
-        let page = try await environment.stores.records.search(
-            MessageSearch(text, in: .member(member), before: cursor), limit: limit)
-        var json = #"{"messages":["#
-        Self.write(page.items.map(\.message), for: member, to: &json)
-        json += #"],"next":\#(page.next.map(String.init) ?? "null")}"#
-        return Responses.text(json, type: "application/json")
+        return { member in
+            let page = try await environment.stores.records.search(
+                MessageSearch(text, in: .member(member.id), before: cursor), limit: limit)
+            var json = #"{"messages":["#
+            Self.write(page.items.map(\.message), for: member.id, to: &json)
+            json += #"],"next":\#(page.next.map(String.init) ?? "null")}"#
+            return Responses.text(json, type: "application/json")
+        }
     }
 
     /// Returns the members of the room, and the programs that write in it.
-    private func members(_ call: Call) async throws(ChatError) -> Response {
-        let claim = try call.claim()
+    private func members(_ call: Call) throws(ChatError) -> Action {
         let (limit, cursor) = (try call.limit(), try call.cursor())
-        let member = try await admit(call, claim).member
-        let page = try await environment.stores.records.members(for: member, after: cursor, limit: limit)
-        return Responses.json([
-            "members": .array(page.members.items.map { .object($0.json) }),
-            "programs": .array(page.programs.map { .object($0.json) }), "next": .optional(page.members.next),
-        ])
+        return { member in
+            let page = try await environment.stores.records.members(for: member.id, after: cursor, limit: limit)
+            return Responses.json([
+                "members": .array(page.members.items.map { .object($0.json) }),
+                "programs": .array(page.programs.map { .object($0.json) }), "next": .optional(page.members.next),
+            ])
+        }
     }
 
     /// Returns the receipt of one of the member's own messages: the number of devices it reached, and its readers.
-    private func receipt(_ call: Call) async throws(ChatError) -> Response {
-        let claim = try call.claim()
+    private func receipt(_ call: Call) throws(ChatError) -> Action {
         let id = try call.message()
-        let member = try await admit(call, claim).member
-        return Responses.json(try await environment.stores.rooms.receipt(of: id, for: member).json)
+        return { member in Responses.json(try await environment.stores.rooms.receipt(of: id, for: member.id).json) }
     }
 
     /// Records that the member's phone has shown a message.
-    private func shown(_ call: Call) async throws(ChatError) -> Response {
-        let claim = try call.claim()
+    private func shown(_ call: Call) throws(ChatError) -> Action {
         let id = try call.message()
-        let member = try await admit(call, claim).member
-        try await environment.stores.rooms.shown(id, to: member)
-        return Responses.ok(asJSON: call.wantsJSON)
+        return { member in
+            try await environment.stores.rooms.shown(id, to: member.id)
+            return Responses.ok(asJSON: call.wantsJSON)
+        }
     }
 
     /// Deletes one of the member's own messages.
-    private func delete(_ call: Call) async throws(ChatError) -> Response {
-        let claim = try call.claim()
+    private func delete(_ call: Call) throws(ChatError) -> Action {
         let id = try call.message()
-        let member = try await admit(call, claim).member
-        try await environment.stores.moderation.deleteOwn(id, of: member)
-        logger.info("message deleted by its writer", metadata: call.metadata(member, [LogKeys.message: "\(id)"]))
-        return Responses.ok(asJSON: call.wantsJSON)
+        return { member in
+            try await environment.stores.moderation.deleteOwn(id, of: member.id)
+            logger.info("message deleted by its writer", metadata: call.metadata(member, [LogKeys.message: "\(id)"]))
+            return Responses.ok(asJSON: call.wantsJSON)
+        }
     }
 
     // MARK: - Registration without a room
@@ -390,23 +395,19 @@ struct ChatAPI: Sendable {
             ids: context.ids, received: context.received, wantsJSON: Responses.wantsJSON(request.headers))
     }
 
-    /// Reads the member from a form, as a command does.
-    func member(of request: Request, _ context: ChatContext) async throws -> (member: MemberID, session: UserSession?) {
+    /// Reads the member from a form and admits it, as with a command.
+    func member(of request: Request, _ context: ChatContext) async throws -> AdmittedMember {
         let call = try await read(request, context)
-        return try await admit(call, try call.claim())
+        return try await admit(call.claim(), call)
     }
 
     /// Returns the session of a request. `nil` if none is required.
-    ///
-    /// - Parameter member: The member that calls. Its credentials for other apps live on.
-    func session(_ headers: HTTPFields, of member: MemberID? = nil) async throws(ChatError) -> UserSession? {
+    func session(_ headers: HTTPFields) async throws(ChatError) -> UserSession? {
         guard let sessions = environment.configuration.sessions else { return nil }
         guard let token = headers.bearerToken else {
             throw .unauthorized("This relay needs a session token: send Authorization: Bearer")
         }
-        let session = try await sessions.session(of: token)
-        if let member { environment.stores.clients.hadSession(member, of: session.user) }
-        return session
+        return try await sessions.session(of: token)
     }
 }
 

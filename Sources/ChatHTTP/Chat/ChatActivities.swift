@@ -3,8 +3,7 @@ import Hummingbird
 
 /// `cmd=activity_token`: the tokens with which the relay starts and updates Live Activities.
 extension ChatAPI {
-    func reportActivityToken(_ call: Call) async throws(ChatError) -> Response {
-        let claim = try call.claim()
+    func reportActivityToken(_ call: Call) throws(ChatError) -> Action {
         let token = try DeviceToken(parsing: call.form.required(.token))
         let use: ActivityTokenReport.Use
         if let tag = try call.optional(.tag) {
@@ -18,11 +17,13 @@ extension ChatAPI {
             use = .start(type: type)
         }
         let client = try call.client()
-        let member = try await admit(call, claim).member
-        try await environment.stores.activities.report(
-            ActivityTokenReport(token: token, use: use, system: client.systemVersion), by: member)
-        logger.info("activity token reported", metadata: call.metadata(member, [LogKeys.token: "\(token.shortened)"]))
-        return Responses.ok(asJSON: call.wantsJSON)
+        return { member in
+            try await environment.stores.activities.report(
+                ActivityTokenReport(token: token, use: use, system: client.systemVersion), by: member.id)
+            logger.info(
+                "activity token reported", metadata: call.metadata(member, [LogKeys.token: "\(token.shortened)"]))
+            return Responses.ok(asJSON: call.wantsJSON)
+        }
     }
 }
 

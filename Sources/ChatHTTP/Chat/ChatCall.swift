@@ -1,14 +1,35 @@
 import ChatDomain
 import HTTPTypes
+import Hummingbird
 import Logging
 
+/// A member whose request was counted, and whose session was verified if the relay requires one. Only ``ChatAPI`` admits
+/// members.
+struct AdmittedMember: Sendable {
+    let id: MemberID
+    let session: UserSession?
+
+    fileprivate init(id: MemberID, session: UserSession?) {
+        self.id = id
+        self.session = session
+    }
+}
+
 extension ChatAPI {
+    /// Performs a command whose fields were read.
+    typealias Action = (_ member: AdmittedMember) async throws(ChatError) -> Response
+
     /// Enforces the member's rate limit, and requires a session if the relay does.
-    func admit(
-        _ call: Call, _ claim: Call.Claim, price: Int = 1
-    ) async throws(ChatError) -> (member: MemberID, session: UserSession?) {
+    func admit(_ claim: Call.Claim, _ call: Call, price: Int = 1) async throws(ChatError) -> AdmittedMember {
         try limiter.admit(claim.member, limit: call.settings.memberRate, price: price)
-        return (claim.member, try await session(call.headers, of: claim.member))
+        return try await admit(claim.member, call.headers)
+    }
+
+    /// Requires a session if the relay does. The member's credentials for other apps live on with it.
+    func admit(_ member: MemberID, _ headers: HTTPFields) async throws(ChatError) -> AdmittedMember {
+        let session = try await session(headers)
+        if let session { environment.stores.clients.hadSession(member, of: session.user) }
+        return AdmittedMember(id: member, session: session)
     }
 
     /// A request whose form has been read.
@@ -24,8 +45,7 @@ extension ChatAPI {
         /// The field that names the member in this request. Errors name the same field.
         var memberField: FormField { form.hasValue(.udid) || !form.has(.userID) ? .udid : .userID }
 
-        /// A member that a request names. Only ``ChatAPI/admit(_:_:price:)`` returns its id, so that no command can
-        /// leave out the checks.
+        /// A member that a request names. Only ``ChatAPI/admit(_:_:price:)`` reads its id.
         struct Claim: Sendable {
             fileprivate let member: MemberID
         }
@@ -82,9 +102,9 @@ extension ChatAPI {
         }
 
         /// Returns the metadata of a log line: the request, its address, the first digits of the udid, and `more`.
-        func metadata(_ member: MemberID, _ more: Logger.Metadata) -> Logger.Metadata {
+        func metadata(_ member: AdmittedMember, _ more: Logger.Metadata) -> Logger.Metadata {
             var metadata = ids.metadata(more)
-            metadata[LogKeys.member] = "\(member.text.prefix(8))…"
+            metadata[LogKeys.member] = "\(member.id.text.prefix(8))…"
             metadata[LogKeys.address] = "\(address?.description ?? "unknown")"
             return metadata
         }

@@ -114,9 +114,9 @@ struct EventsAPI: Sendable {
     /// `POST /events/ticket`: returns a ticket for one stream of a member, because browsers cannot add headers to a
     /// stream request.
     func ticket(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let (member, session) = try await chat.member(of: request, context)
-        _ = try await environment.stores.feed.position(of: member)
-        return ticket(for: .init(member: member, sessionEnd: session?.end))
+        let member = try await chat.member(of: request, context)
+        _ = try await environment.stores.feed.position(of: member.id)
+        return ticket(for: .init(member: member.id, sessionEnd: member.session?.end))
     }
 
     private func ticket(for holder: EventTickets.Holder) -> Response {
@@ -140,7 +140,7 @@ struct EventsAPI: Sendable {
             throw .missing("udid")
         }
         let member = try MemberID(parsing: text, field: header == nil ? "udid" : HTTPField.Name.udid.rawName)
-        return .init(member: member, sessionEnd: try await chat.session(request.headers, of: member)?.end)
+        return .init(member: member, sessionEnd: try await chat.admit(member, request.headers).session?.end)
     }
 
     /// Returns the message after which the stream begins, from the header that browsers send when they reconnect, or
