@@ -133,13 +133,13 @@ let package = Package(
                 + products("AsyncHTTPClient", "CryptoExtras", "NIOCore", "NIOHPACK", "NIOSSL")),
         // The bytes of Apple's protocols; encryption and keys of Web Push. No sockets.
         .target(name: "PushWire", dependencies: products("Crypto", "NIOCore")),
-        // The client side of HTTP/2: frames, windows and limits, and the channel handler of all gateways. No sockets.
-        .target(name: "HTTP2Wire", dependencies: products("NIOCore", "NIOHPACK", "NIOTLS")),
+        // The client side of HTTP/2: frames, windows and limits. No sockets.
+        .target(name: "HTTP2Wire", dependencies: products("NIOCore", "NIOHPACK")),
         // Connections to browsers' push services, each isolated from the others.
         .target(
             name: "WebPushGateway",
             dependencies: ["ChatDomain", "GatewayPool", "HTTP2Wire", "PushWire"] + sockets
-                + products("AsyncHTTPClient", "Crypto", "Logging", "NIOHTTP1", "NIOTLS")),
+                + products("AsyncHTTPClient", "Crypto", "Logging", "NIOHTTP1")),
         // Simulates Apple's and browsers' push services: listeners, responses, faults, inbox. Must not know the relay.
         .target(
             name: "PushSandbox",
@@ -228,7 +228,8 @@ let package = Package(
         .testTarget(name: "PushWireTests", dependencies: ["PushWire"] + products("Crypto")),
         .testTarget(
             name: "WebPushGatewayTests",
-            dependencies: ["WebPushGateway", "PushWire", "ChatDomain", "HTTP2Wire", "TestSupport"] + sockets
+            dependencies: ["ChatDomain", "GatewayPool", "HTTP2Wire", "PushWire", "TestSupport", "WebPushGateway"]
+                + sockets
                 + products(
                     "Crypto", "Hummingbird", "HummingbirdTLS", "Logging", "NIOTLS", "ServiceLifecycle", "SwiftASN1",
                     "X509")),

@@ -9,11 +9,6 @@ package import NIOHPACK
 package struct HTTP2Session: Sendable {
     /// The name of HTTP/2 in TLS (ALPN).
     package static let tlsName = "h2"
-    /// The number of server errors in a row after which a connection is replaced, because the server behind it may be
-    /// sick (pushy#408).
-    package static let serverErrorLimit = 10
-    /// The age from which a connection is replaced for that reason. In an outage, each new one fails like the last one.
-    package static let sickAge = TimeAmount.seconds(5)
 
     /// The limits of frames from the peer.
     struct Limits: Sendable {

@@ -1,7 +1,8 @@
+import ChatDomain
+import GatewayPool
 import HTTP2Wire
 import Logging
 import NIOCore
-import NIOHPACK
 import NIOPosix
 import NIOSSL
 import Synchronization
@@ -24,12 +25,15 @@ final class OriginConnection: Sendable {
 
     /// Submits requests. Each request gets its result exactly once, even if the connection is over.
     func submit(_ requests: [WebPushRequest]) {
-        channel.eventLoop.execute { [handler] in handler.value.update { streams, _ in streams.submit(requests) } }
+        channel.eventLoop.execute { [handler] in
+            handler.value.owner.note(requests)
+            handler.value.enqueue(requests.map(\.http2))
+        }
     }
 
     /// Closes the connection after the last response.
     func close() {
-        channel.eventLoop.execute { [handler] in handler.value.update { streams, _ in streams.retire() } }
+        channel.eventLoop.execute { [handler] in handler.value.drain() }
     }
 
     /// Closes the connection at once.
@@ -46,7 +50,7 @@ final class OriginConnection: Sendable {
     /// - Returns: `nil` if the service does not offer HTTP/2.
     static func connect(
         to address: SocketAddress, serverName: String?, tls: NIOSSLContext, limit: TimeAmount, logger: Logger,
-        concluded: @escaping @Sendable ([OriginStreams.Concluded]) -> Void
+        concluded: @escaping @Sendable ([OriginRequests.Concluded]) -> Void
     ) async throws -> OriginConnection? {
         let eventLoop = MultiThreadedEventLoopGroup.singleton.next()
         let ready = eventLoop.makePromise(of: OriginConnection?.self)
@@ -56,8 +60,9 @@ final class OriginConnection: Sendable {
             .channelOption(.writeBufferWaterMark, value: .init(low: 64 << 10, high: 256 << 10))
             .channelInitializer { channel in
                 channel.eventLoop.makeCompletedFuture {
-                    let requests = OriginRequests(ready: ready, limit: limit, logger: logger, concluded: concluded)
-                    let handler = HTTP2ClientHandler(requests)
+                    let requests = OriginRequests(ready: ready, logger: logger, concluded: concluded)
+                    let state = OriginRequests.state(responseLimit: limit, now: channel.eventLoop.now)
+                    let handler = HTTP2ClientHandler(state, owner: requests)
                     try channel.pipeline.syncOperations.addHandlers(
                         NIOSSLClientHandler(context: tls, serverHostname: serverName), handler)
                     requests.connection = OriginConnection(channel, handler)
@@ -72,67 +77,73 @@ final class OriginConnection: Sendable {
     }
 }
 
-/// The requests on one connection to a push service. Performs the decisions of ``OriginStreams``.
-private final class OriginRequests: HTTP2Requests {
+/// The requests on one connection to a push service, and their results.
+final class OriginRequests: HTTP2Owner {
+    enum Result: Sendable, Hashable {
+        case response(WebPushResponse)
+        /// The service did not process the request or has never seen it, so it may be sent again.
+        case returned
+    }
+
+    struct Concluded: Sendable {
+        let request: WebPushRequest
+        let result: Result
+    }
+
+    /// The time for which a connection without requests is kept.
+    private static let idleLimit = TimeAmount.seconds(60)
+
     /// The connection, until it is over.
     var connection: OriginConnection?
-    let shortestLimit: TimeAmount
     private let ready: EventLoopPromise<OriginConnection?>
     private let logger: Logger
-    private let concluded: @Sendable ([OriginStreams.Concluded]) -> Void
-    private var streams: OriginStreams
+    private let concluded: @Sendable ([Concluded]) -> Void
+    /// The requests without a result, by the identifiers of their pushes.
+    private var requests: [UInt32: WebPushRequest] = [:]
 
     init(
-        ready: EventLoopPromise<OriginConnection?>, limit: TimeAmount, logger: Logger,
-        concluded: @escaping @Sendable ([OriginStreams.Concluded]) -> Void
+        ready: EventLoopPromise<OriginConnection?>, logger: Logger,
+        concluded: @escaping @Sendable ([Concluded]) -> Void
     ) {
         self.ready = ready
         self.logger = logger
         self.concluded = concluded
-        shortestLimit = limit
-        streams = OriginStreams(answerLimit: limit, now: .now())
     }
 
-    func submit(_ requests: [WebPushRequest]) { streams.submit(requests) }
-    func retire() { streams.retire() }
-
-    // MARK: To the service
-
-    var isDone: Bool { streams.isRetired && streams.isEmpty }
-
-    func open(now: NIODeadline) -> (stream: Int, headers: HPACKHeaders, body: [UInt8])? {
-        streams.open(now: now).map { ($0.stream, $0.request.headers, $0.request.body) }
-    }
-
-    func takeUnclosed() -> [Int] { streams.takeUnclosed() }
-
-    func tick(now: NIODeadline) -> HTTP2TickAction? {
-        if streams.hasSettings { streams.tick(now: now) }
-        return nil
-    }
-
-    // MARK: From the service
-
-    func received(_ event: PeerEvent, now: NIODeadline) {
-        switch event {
-        case .headers(let id, let status, let retryAfter, let isLast):
-            streams.received(status: status, retryAfter: retryAfter, endsStream: isLast, on: id, now: now)
-        case .data(let id, let bytes, let isLast, _):
-            streams.received(body: bytes, endsStream: isLast, on: id, now: now)
-        case .reset(let id, let code):
-            streams.received(reset: code, on: id, now: now)
-        case .goAway(let last, let code, _):
-            logger.debug("received GOAWAY", metadata: ["code": "\(HTTP2Code.name(code))"])
-            streams.received(goAwayAfter: last)
-        case .settings(let settings):
-            streams.received(maxStreams: settings.maxStreams)
-            ready.succeed(connection)
-        case .ping, .windowUpdate, .nothing:
-            break
+    /// Returns the state of a new connection.
+    ///
+    /// A response says more about its subscription than about the service, so ``OriginState`` decides about outcomes,
+    /// and about the number of requests.
+    static func state(responseLimit: TimeAmount, now: NIODeadline) -> HTTP2ConnectionState {
+        var limits = HTTP2Limits()
+        (limits.response, limits.acceptedStatus, limits.watchesPeer) = (responseLimit, nil, false)
+        return HTTP2ConnectionState(limits: limits, isConfirmed: true, idleLimit: idleLimit, now: now) { response in
+            switch response.status {
+            case WebPushResponse.misdirected: HTTP2Answer(nil, .connection(reason: "Misdirected"))
+            case 500...: HTTP2Answer(nil, .service)
+            default: HTTP2Answer(nil, .device)
+            }
         }
     }
 
-    func ended(_ end: HTTP2End) {
+    /// Notes requests that will be submitted to the state.
+    func note(_ requests: [WebPushRequest]) {
+        for request in requests { self.requests[request.http2.identifier] = request }
+    }
+
+    // MARK: Events
+
+    func willOpen(_ state: inout HTTP2ConnectionState) -> Timestamp { Timestamp(milliseconds: 0) }
+    func noteOpened(_ request: HTTP2Request) {}
+    func noteReset(code: UInt32) {}
+    func noteSettings(_ settings: PeerSettings) { ready.succeed(connection) }
+
+    func noteGoAway(code: UInt32, debugData: ByteBuffer) -> String {
+        logger.debug("received GOAWAY", metadata: ["code": "\(HTTP2Code.name(code))"])
+        return HTTP2Code.name(code)
+    }
+
+    func ended(_ end: HTTP2End, hasBegun: Bool, hasSettings: Bool) {
         switch end {
         case .otherProtocol:
             ready.succeed(nil)
@@ -146,14 +157,34 @@ private final class OriginRequests: HTTP2Requests {
         case .lost, .closed:
             ready.fail(ChannelError.eof)
         }
-        streams.end(reason: end.reason)
         connection?.noteRetired()
         connection = nil
     }
 
-    func deliver(now: NIODeadline) {
-        if streams.isRetired { connection?.noteRetired() }
-        let results = streams.takeConcluded()
+    // MARK: Results
+
+    func deliver(_ state: inout HTTP2ConnectionState, now: NIODeadline) {
+        if state.isRetired { connection?.noteRetired() }
+        // ``OriginState`` counts the service's health.
+        _ = state.takeHealth()
+        let results = takeResults(&state)
         if !results.isEmpty { concluded(results) }
+    }
+
+    private func takeResults(_ state: inout HTTP2ConnectionState) -> [Concluded] {
+        var results: [Concluded] = []
+        for (identifier, response) in state.takeResponses() {
+            guard let request = requests.removeValue(forKey: identifier) else { continue }
+            let response = WebPushResponse(
+                response.status, retryAfter: response.retryAfter, body: response.body, now: request.sentAt)
+            results.append(Concluded(request: request, result: .response(response)))
+        }
+        for (identifier, outcome) in state.takeOutcomes() {
+            guard let request = requests.removeValue(forKey: identifier) else { continue }
+            var result = Result.returned
+            if case .unanswered(let reason) = outcome { result = .response(.lost(reason)) }
+            results.append(Concluded(request: request, result: result))
+        }
+        return results
     }
 }

@@ -146,7 +146,7 @@ final class PushOrigin: Sendable {
         listener(self, .answered(requests.map { Answered(push: $0.push, sentAt: $0.sentAt, response: response) }))
     }
 
-    private func conclude(_ concluded: [OriginStreams.Concluded]) {
+    private func conclude(_ concluded: [OriginRequests.Concluded]) {
         var answered: [Answered] = []
         var returned: [WebPushRequest] = []
         answered.reserveCapacity(concluded.count)
@@ -381,10 +381,10 @@ private final class OriginClient: Sendable {
 
     func send(_ request: WebPushRequest) async throws -> WebPushResponse {
         let response = try await client.exchange(
-            request.http1, upTo: WebPushRequest.longestResponse, by: request.deadline)
+            request.http1, upTo: HTTP2Response.bodyLimit, by: request.http2.deadline)
         return WebPushResponse(
-            response.status.code, retryAfter: response.headers.first(name: "Retry-After"),
-            body: ByteBuffer(bytes: response.body), now: request.sentAt)
+            Int(response.status.code), retryAfter: response.headers.first(name: "Retry-After"),
+            body: response.body, now: request.sentAt)
     }
 }
 

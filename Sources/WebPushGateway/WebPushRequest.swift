@@ -2,6 +2,7 @@ import AsyncHTTPClient
 import ChatDomain
 import Crypto
 import Foundation
+import GatewayPool
 import NIOCore
 import NIOHPACK
 import PushWire
@@ -9,20 +10,13 @@ import Synchronization
 
 /// An encrypted push on its way to a browser (RFC 8030 §5).
 final class WebPushRequest: Sendable {
-    /// The maximum number of bytes of a response body that are read. The body contains at most an explanation for
-    /// people.
-    static let longestResponse = 4096
     /// The maximum lifetime in seconds: 28 days. Apple's service keeps pushes for 30 days.
     private static let longestLifetime: Int64 = 28 * 86_400
 
     let push: BrowserPush
     let sentAt: Timestamp
-    /// The time after which the request counts as lost if there is no response.
-    let deadline: NIODeadline
     private let endpoint: PushEndpoint
-    /// The headers for HTTP/2, including method and path.
-    let headers: HPACKHeaders
-    let body: [UInt8]
+    let http2: HTTP2Request
     /// The number of times that a connection has returned the request.
     let returns = Atomic(0)
 
@@ -37,10 +31,9 @@ final class WebPushRequest: Sendable {
     ) throws {
         push = addressed
         sentAt = now
-        self.deadline = deadline
         let (content, subscription) = (addressed.push, addressed.subscription)
         endpoint = try PushEndpoint(subscription.endpoint)
-        body = try MessageEncryption.encrypt(
+        let body = try MessageEncryption.encrypt(
             content.payload,
             for: try SubscriptionKeys(publicKey: subscription.publicKey, secret: subscription.secret))
         var headers = HPACKHeaders()
@@ -61,17 +54,17 @@ final class WebPushRequest: Sendable {
         }
         headers.add(name: "authorization", value: authorization)
         headers.add(name: "content-length", value: String(body.count), indexing: .nonIndexable)
-        self.headers = headers
+        http2 = HTTP2Request(content, headers: headers, body: body, deadline: deadline)
     }
 
     /// The same request for HTTP/1.1.
     var http1: HTTPClientRequest {
         var request = HTTPClientRequest(url: endpoint.url)
         request.method = .POST
-        for (name, value, _) in headers where name.first != ":" && name != "content-length" {
+        for (name, value, _) in http2.headers where name.first != ":" && name != "content-length" {
             request.headers.add(name: name, value: value)
         }
-        request.body = .bytes(body)
+        request.body = .bytes(http2.body)
         return request
     }
 
@@ -113,7 +106,7 @@ enum WebPushResponse: Sendable, Hashable {
     /// service request and response headers"; WindowsAppSDK#3501). The relay sends no `Accept`, so 406 has no other meaning.
     private static let limits: Set<UInt> = [406, 429]
     /// The statuses below 500 with which a request may succeed later (RFC 9110 §15.5.9 and §15.5.20, RFC 8470).
-    private static let temporary: Set<UInt> = [408, misdirected, 425]
+    private static let temporary: Set<UInt> = [408, UInt(misdirected), 425]
 
     /// Whether another attempt may succeed. A redirection comes from another server, such as a proxy, and says nothing
     /// about the push.
@@ -121,11 +114,8 @@ enum WebPushResponse: Sendable, Hashable {
         !(400..<500).contains(status) || temporary.contains(status) || limits.contains(status)
     }
 
-    /// Whether another connection may lead to another response.
-    var isMisdirected: Bool {
-        if case .status(Self.misdirected, _, _) = self { true } else { false }
-    }
-    private static let misdirected: UInt = 421
+    /// Another connection may lead to another response.
+    static let misdirected = 421
 
     /// The meaning of the response for the service.
     var result: OriginState.Result {
@@ -194,17 +184,17 @@ enum WebPushResponse: Sendable, Hashable {
     }
 
     /// - Parameter retryAfter: The field `Retry-After`.
-    init(_ status: UInt, retryAfter: String?, body: ByteBuffer, now: Timestamp) {
+    init(_ status: Int, retryAfter: String?, body: [UInt8], now: Timestamp) {
         self = .status(
-            status, retryAfter: retryAfter.flatMap { Timestamp(retryAfter: $0, now: now) }, text: Self.explanation(body)
-        )
+            UInt(status), retryAfter: retryAfter.flatMap { Timestamp(retryAfter: $0, now: now) },
+            text: Self.explanation(body))
     }
 
     /// Returns a short explanation from the service's body: Apple's `reason`, Mozilla's `message`, `error`, or the
     /// first line.
-    private static func explanation(_ body: ByteBuffer) -> String {
-        guard body.readableBytes > 0 else { return "" }
-        var text = String(buffer: body)
+    private static func explanation(_ body: [UInt8]) -> String {
+        guard !body.isEmpty else { return "" }
+        var text = String(decoding: body, as: UTF8.self)
         if let object = try? JSONValue(parsing: text).object {
             text = object["reason"]?.text ?? object["message"]?.text ?? object["error"]?.text ?? ""
         }

@@ -21,8 +21,8 @@ final class HTTP2Connection<Client: HTTP2PushClient>: ChannelConnection {
         self.id = id
         self.channel = channel
         self.handler = NIOLoopBound(handler, eventLoop: channel.eventLoop)
-        self.capacity = handler.requests.capacity
-        self.retirement = handler.requests.retirement.futureResult
+        self.capacity = handler.owner.capacity
+        self.retirement = handler.owner.retirement.futureResult
         self.client = client
         self.breaker = breaker
     }
@@ -41,7 +41,7 @@ final class HTTP2Connection<Client: HTTP2PushClient>: ChannelConnection {
         breaker.noteWritten(lease.pushes.count)
         capacity.noteLeased(through: last.identifier, isProbe: lease.isProbe)
         let requests = lease.pushes.map(client.request)
-        channel.eventLoop.execute { [handler] in handler.value.update { $0.enqueue(requests, now: $1) } }
+        channel.eventLoop.execute { [handler] in handler.value.enqueue(requests) }
     }
 
     func retired() async {

@@ -1,11 +1,18 @@
-import ChatDomain
-import HTTP2Wire
-import NIOCore
+package import ChatDomain
+package import NIOCore
 
 /// The limits of one HTTP/2 connection.
-struct HTTP2Limits: Sendable {
+package struct HTTP2Limits: Sendable {
     /// The time in which a stream must get its response.
-    var response = TimeAmount.seconds(30)
+    package var response = TimeAmount.seconds(30)
+    /// The status of accepted pushes. The body is not read then, and the status counts even if the rest of the response
+    /// is lost. A rejection without its reason proves nothing, and a retry of it is harmless. If `nil`, each status
+    /// counts alone, and the client interprets it.
+    package var acceptedStatus: Int? = 200
+    /// Whether the connection finds out that its peer is gone or wants no pushes, even while no response is late: it
+    /// sends PING, opens fewer streams after refused ones, and is replaced when it may open none for long. If not, late
+    /// responses and resets show that the peer is alive.
+    package var watchesPeer = true
     /// The time without a byte from the peer, with streams open, after which a PING is sent.
     var silence = TimeAmount.seconds(5)
     /// The time without a byte from the peer, without open streams, after which a PING is sent.
@@ -26,13 +33,18 @@ struct HTTP2Limits: Sendable {
     /// The number of responses in a row that reject the credentials, after which a connection that has accepted pushes
     /// is replaced.
     static let credentialRefusals = 3
-    /// The age from which a connection with server errors is replaced.
-    var sickAge = HTTP2Session.sickAge
+    /// The number of server errors in a row after which a connection is replaced, because the server behind it may be
+    /// sick (pushy#408).
+    static let serverErrors = 10
+    /// The age from which a connection is replaced for that reason. In an outage, each new one fails like the last one.
+    var sickAge = TimeAmount.seconds(5)
     /// The maximum number of open streams until the peer has accepted the credentials. It doubles each time that all of
     /// them get no response for ``firstResponse``.
     var unconfirmedStreams = 1
     /// The number of streams after which a connection is replaced, long before the stream ids run out at 2^30 streams.
     var streams: UInt32 = 1 << 28
+
+    package init() {}
 
     /// The maximum number of open streams, even if the peer allows more.
     static let openStreams = 2000
@@ -44,11 +56,16 @@ struct HTTP2Limits: Sendable {
     var shortest: TimeAmount { min(min(response, silence), min(idleSilence, min(ping, drain))) }
 }
 
-/// Decides the outcomes of the pushes on one HTTP/2 connection: streams and their pushes, when to open the next stream,
-/// GOAWAY, deadlines and PING.
+package enum HTTP2TickAction: Sendable, Hashable {
+    case ping
+    case close(reason: String)
+}
+
+/// Decides the outcomes of the pushes on one HTTP/2 connection, for every gateway: streams and their pushes, when to
+/// open the next stream, GOAWAY, deadlines and PING.
 ///
-/// A pure value without a socket. Each push gets exactly one outcome. Outcomes are kept until they are taken.
-struct HTTP2ConnectionState: Sendable {
+/// A pure value without a socket. Each push gets exactly one outcome or response. They are kept until they are taken.
+package struct HTTP2ConnectionState: Sendable {
     /// The reason why a connection accepts no more pushes.
     enum Retirement: Sendable, Hashable {
         /// The peer sent GOAWAY, or a response asks for a new connection. The value is the peer's reason.
@@ -68,7 +85,7 @@ struct HTTP2ConnectionState: Sendable {
     }
 
     /// The health of the push service, according to the responses since the last report.
-    struct Health: Sendable, Hashable {
+    package struct Health: Sendable, Hashable {
         /// The number of responses that show that the service works.
         var successes = 0
         /// The devices whose pushes the service did not accept now, once per response.
@@ -84,23 +101,12 @@ struct HTTP2ConnectionState: Sendable {
         let address: Address
         let type: String
         let writtenAt: Timestamp
+        let deadline: NIODeadline
         var status = 0
         var retryAfter: String?
         var body: [UInt8] = []
         /// Whether the push has its outcome. The stream itself may still have to be closed.
         var isConcluded = false
-
-        /// Returns the outcome if the response is incomplete. A rejection without its reason proves nothing, and a
-        /// retry of it is harmless.
-        func outcomeWithoutEnd(reason: String) -> Outcome {
-            status == 200 ? .accepted : .unanswered(reason: reason)
-        }
-    }
-
-    /// The last stream that had been opened at a point in time.
-    private struct Mark {
-        let stream: Int
-        let at: NIODeadline
     }
 
     let limits: HTTP2Limits
@@ -110,6 +116,7 @@ struct HTTP2ConnectionState: Sendable {
     private var waiting = CircularBuffer<HTTP2Request>()
     private var lastStream = 0
     private var outcomes: [(identifier: UInt32, outcome: Outcome)] = []
+    private var responses: [(identifier: UInt32, response: HTTP2Response)] = []
     private var health = Health()
     /// Streams whose push has its outcome and that are not known to be closed.
     private var unclosed: [Int] = []
@@ -144,7 +151,7 @@ struct HTTP2ConnectionState: Sendable {
     /// The time at which the connection was made, and then the time at which HTTP/2 began.
     private var beganAt: NIODeadline
     private var lastReceived: NIODeadline
-    private var lastResponse = NIODeadline.distantPast
+    private var lastResponse: NIODeadline
     private var lastOpened: NIODeadline
     /// The time since which at least one stream has been open.
     private var busySince: NIODeadline
@@ -153,10 +160,8 @@ struct HTTP2ConnectionState: Sendable {
     private var noStreamsSince: NIODeadline?
     private var pingSent: NIODeadline?
     private var drainSince: NIODeadline?
-    /// One mark for each tick within the time limit for a response, which is at most a few dozen.
-    private var marks: [Mark] = []
 
-    init(
+    package init(
         limits: HTTP2Limits, isConfirmed: Bool = false, tokenEnd: NIODeadline? = nil, idleLimit: TimeAmount? = nil,
         now: NIODeadline, interpret: @escaping @Sendable (HTTP2Response) -> HTTP2Answer
     ) {
@@ -167,7 +172,8 @@ struct HTTP2ConnectionState: Sendable {
         self.tokenEnd = tokenEnd
         self.idleLimit = idleLimit
         pauses = Backoff(first: Duration(limits.firstPause), longest: Duration(limits.longestPause))
-        (beganAt, lastReceived, lastOpened, busySince, waitingSince) = (now, now, now, now, now)
+        (beganAt, lastReceived, lastResponse) = (now, now, now)
+        (lastOpened, busySince, waitingSince) = (now, now, now)
     }
 
     var hasSettings: Bool { peerLimit != nil }
@@ -175,6 +181,10 @@ struct HTTP2ConnectionState: Sendable {
     var hasOutcomes: Bool { !outcomes.isEmpty }
     /// Whether every push has its outcome and every stream is closed.
     var isEmpty: Bool { streams.isEmpty && waiting.isEmpty }
+    /// Whether the connection accepts no more pushes.
+    package var isRetired: Bool { retirement != nil }
+    /// Whether the connection has no pushes and accepts none, so that it is closed.
+    var isDone: Bool { isRetired && isEmpty }
 
     /// The maximum number of open streams.
     ///
@@ -229,7 +239,8 @@ struct HTTP2ConnectionState: Sendable {
         if streams.isEmpty { busySince = now }
         lastOpened = now
         streams[lastStream] = Stream(
-            identifier: request.identifier, address: request.address, type: request.type, writtenAt: wall)
+            identifier: request.identifier, address: request.address, type: request.type, writtenAt: wall,
+            deadline: min(request.deadline, now + limits.response))
         if lastStream / 2 + 1 >= limits.streams { retire(.streamsExhausted) }
         return (lastStream, request)
     }
@@ -254,9 +265,7 @@ struct HTTP2ConnectionState: Sendable {
 
     /// Records that the connection is over. Pushes on streams were written, and their outcome is unknown.
     mutating func end(reason: String) {
-        for stream in streams.values where !stream.isConcluded {
-            outcomes.append((stream.identifier, stream.outcomeWithoutEnd(reason: reason)))
-        }
+        for id in streams.keys { concludeWithoutEnd(id, reason: reason) }
         streams = [:]
         unclosed = []
         retire(.drained)
@@ -293,7 +302,7 @@ struct HTTP2ConnectionState: Sendable {
     /// Records a part of a response body. A body beyond the limit is not read and concludes the stream.
     mutating func received(body: ByteBufferView, endsStream: Bool, on id: Int, now: NIODeadline) {
         guard let stream = streams[id], !stream.isConcluded else { return }
-        if stream.status != 200 {
+        if stream.status != limits.acceptedStatus {
             let room = HTTP2Response.bodyLimit - stream.body.count
             streams[id]?.body += body.prefix(room)
             if body.count > room { return answered(id, now: now) }
@@ -304,13 +313,14 @@ struct HTTP2ConnectionState: Sendable {
     /// Records that the peer has ended a stream early.
     mutating func received(reset isRefused: Bool, on id: Int, now: NIODeadline) {
         guard let stream = streams[id], !stream.isConcluded else { return }
-        if stream.status == 200 {
+        if !limits.watchesPeer, !isRefused { lastResponse = now }
+        if stream.status == limits.acceptedStatus {
             answered(id, now: now)
         } else if isRefused, stream.status == 0 {
             conclude(id, .sentBack(reason: "RefusedStream"))
             streamRefused(id, now: now)
         } else {
-            conclude(id, stream.outcomeWithoutEnd(reason: "StreamReset"))
+            concludeWithoutEnd(id, reason: "StreamReset")
         }
     }
 
@@ -330,25 +340,47 @@ struct HTTP2ConnectionState: Sendable {
     }
 
     private mutating func conclude(_ id: Int, _ outcome: Outcome) {
-        guard let stream = streams[id], !stream.isConcluded else { return }
+        guard let identifier = conclude(id) else { return }
+        outcomes.append((identifier, outcome))
+    }
+
+    /// - Returns: The push's identifier. `nil` if it has its outcome already.
+    private mutating func conclude(_ id: Int) -> UInt32? {
+        guard let stream = streams[id], !stream.isConcluded else { return nil }
         streams[id]?.isConcluded = true
         unclosed.append(id)
-        outcomes.append((stream.identifier, outcome))
+        return stream.identifier
+    }
+
+    /// Concludes a push whose response is incomplete.
+    private mutating func concludeWithoutEnd(_ id: Int, reason: String) {
+        guard let stream = streams[id], !stream.isConcluded else { return }
+        if stream.status > 0, limits.acceptedStatus == nil { return interpret(stream, on: id) }
+        conclude(id, stream.status == limits.acceptedStatus ? .accepted : .unanswered(reason: reason))
     }
 
     private mutating func answered(_ id: Int, now: NIODeadline) {
+        if !limits.watchesPeer { lastResponse = now }
         guard let stream = streams[id], !stream.isConcluded else { return }
         lastResponse = now
-        if stream.status == 200 {
+        if stream.status == limits.acceptedStatus {
             accepted()
             return conclude(id, .accepted)
         }
         guard stream.status > 0 else { return conclude(id, .unanswered(reason: "MalformedResponse")) }
-        let answer = interpret(
-            HTTP2Response(
-                status: stream.status, retryAfter: stream.retryAfter, body: stream.body, address: stream.address,
-                type: stream.type, writtenAt: stream.writtenAt))
-        conclude(id, answer.outcome)
+        interpret(stream, on: id)
+    }
+
+    private mutating func interpret(_ stream: Stream, on id: Int) {
+        let response = HTTP2Response(
+            status: stream.status, retryAfter: stream.retryAfter, body: stream.body, address: stream.address,
+            type: stream.type, writtenAt: stream.writtenAt)
+        let answer = interpret(response)
+        if let outcome = answer.outcome {
+            conclude(id, outcome)
+        } else if let identifier = conclude(id) {
+            responses.append((identifier, response))
+        }
         if answer.provesCredentials { isConfirmed = true }
         switch answer.subject {
         case .push:
@@ -361,7 +393,7 @@ struct HTTP2ConnectionState: Sendable {
             health.refused.append(stream.address)
             achieved = .progress
             serverErrors += 1
-            retireIfSick(now: now)
+            retireIfSick(now: lastResponse)
         case .quota(let pause):
             health.refused.append(stream.address)
             health.pause = max(health.pause ?? pause, pause)
@@ -383,7 +415,7 @@ struct HTTP2ConnectionState: Sendable {
 
     /// Retires the connection if it brings only server errors. Another one may lead to a server that works.
     private mutating func retireIfSick(now: NIODeadline) {
-        guard serverErrors >= HTTP2Session.serverErrorLimit, now - beganAt >= limits.sickAge else { return }
+        guard serverErrors >= HTTP2Limits.serverErrors, now - beganAt >= limits.sickAge else { return }
         retire(.serverErrors)
     }
 
@@ -403,7 +435,7 @@ struct HTTP2ConnectionState: Sendable {
 
     /// Halves the limit for each round of refused streams. From the second round on, also pauses for a growing time.
     private mutating func streamRefused(_ id: Int, now: NIODeadline) {
-        guard id > lastStreamOfRound else { return }
+        guard limits.watchesPeer, id > lastStreamOfRound else { return }
         assumedLimit = max(1, min(streamLimit, streams.count) / 2)
         lastStreamOfRound = lastStream
         streamRefusals += 1
@@ -420,13 +452,14 @@ struct HTTP2ConnectionState: Sendable {
     /// Checks the deadlines. Closes the connection if the peer sends nothing any more, or a drain has taken too long.
     mutating func tick(now: NIODeadline) -> HTTP2TickAction? {
         concludeUnanswered(now: now)
+        if let idleLimit, hasSettings, isEmpty, now - lastOpened >= idleLimit { retire(.idle) }
+        guard limits.watchesPeer else { return nil }
         if !isConfirmed, streams.count == unconfirmedStreams, now - lastOpened >= limits.firstResponse {
             unconfirmedStreams *= 2
         }
         if !hasSettings, now - beganAt >= limits.silence + limits.ping { return .close(reason: "ConnectionLost") }
         if let tokenEnd, now >= tokenEnd { retire(.tokenAge) }
         retireIfSick(now: now)
-        if let idleLimit, isEmpty, now - lastOpened >= idleLimit { retire(.idle) }
         // The peer allows no streams or reads no bytes. Another connection may do better.
         if !waiting.isEmpty, now - max(lastOpened, waitingSince) >= limits.response { retire(.unresponsive) }
         if let noStreamsSince, now - noStreamsSince >= limits.response { retire(.unresponsive) }
@@ -441,27 +474,32 @@ struct HTTP2ConnectionState: Sendable {
         return .ping
     }
 
-    /// Concludes the streams whose time is up. A stream's time limit may be exceeded by a tick, so one mark per tick is
-    /// enough.
+    /// Concludes the pushes whose time is up, on streams or waiting for one.
     private mutating func concludeUnanswered(now: NIODeadline) {
-        if lastStream > marks.last?.stream ?? 0 { marks.append(Mark(stream: lastStream, at: now)) }
-        guard let due = marks.last(where: { now - $0.at >= limits.response }) else { return }
-        marks.removeAll { $0.stream <= due.stream }
-        let late = streams.filter { $0.key <= due.stream && !$0.value.isConcluded }
-        guard !late.isEmpty else { return }
-        for (id, stream) in late { conclude(id, stream.outcomeWithoutEnd(reason: "NoResponse")) }
+        let late = streams.compactMap { id, stream in stream.deadline <= now && !stream.isConcluded ? id : nil }
+        for id in late { concludeWithoutEnd(id, reason: "NoResponse") }
+        let lateWaiting = waiting.filter { $0.deadline <= now }
+        if !lateWaiting.isEmpty { waiting.removeAll { $0.deadline <= now } }
+        outcomes += lateWaiting.map { ($0.identifier, .unanswered(reason: "NoResponse")) }
+        guard !late.isEmpty || !lateWaiting.isEmpty else { return }
         // The peer has sent no response in all that time, so it will not respond to the next pushes either.
         if now - lastResponse >= limits.response { retire(.unresponsive) }
     }
 
     // MARK: Results
 
-    mutating func takeOutcomes() -> [(identifier: UInt32, outcome: Outcome)] {
+    package mutating func takeOutcomes() -> [(identifier: UInt32, outcome: Outcome)] {
         defer { outcomes = [] }
         return outcomes
     }
 
-    mutating func takeHealth() -> Health {
+    /// Returns the responses whose outcomes the gateway finds itself (``HTTP2Answer/outcome``).
+    package mutating func takeResponses() -> [(identifier: UInt32, response: HTTP2Response)] {
+        defer { responses = [] }
+        return responses
+    }
+
+    package mutating func takeHealth() -> Health {
         defer { health = Health() }
         return health
     }

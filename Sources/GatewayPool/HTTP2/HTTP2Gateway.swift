@@ -82,10 +82,10 @@ package final class HTTP2Gateway<Service: HTTP2Service>: PushGateway {
                 limits: limits, tokenEnd: client.lifeLeft(at: wallClock()).map { now + TimeAmount($0) },
                 idleLimit: idleLimit, now: now, interpret: client.answer)
             let pushes = HTTP2Pushes(
-                connectionID: connectionID, state: state, client: client,
+                connectionID: connectionID, client: client,
                 retirement: channel.eventLoop.makePromise(), reports: reports, breaker: breaker, now: wallClock,
                 clock: clock, changed: changed, logger: logger)
-            let handler = HTTP2ClientHandler(pushes)
+            let handler = HTTP2ClientHandler(state, owner: pushes)
             try channel.pipeline.syncOperations.addHandler(handler)
             return HTTP2Connection(
                 id: connectionID, channel: channel, handler: handler, client: client, breaker: breaker)

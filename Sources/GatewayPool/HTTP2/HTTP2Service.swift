@@ -1,4 +1,5 @@
 package import ChatDomain
+package import NIOCore
 package import NIOHPACK
 
 /// A push service with an HTTP/2 API that takes one push per request, and the relay's credentials for it.
@@ -44,17 +45,20 @@ package struct HTTP2Request: Sendable {
     package let type: String
     package let headers: HPACKHeaders
     package let body: [UInt8]
+    /// The time by which the response must have arrived, even if the request waits for a stream until then.
+    package let deadline: NIODeadline
 
-    package init(_ push: Push, headers: HPACKHeaders, body: [UInt8]) {
+    package init(_ push: Push, headers: HPACKHeaders, body: [UInt8], deadline: NIODeadline = .distantFuture) {
         identifier = push.identifier
         address = push.address
         type = push.type
         self.headers = headers
         self.body = body
+        self.deadline = deadline
     }
 }
 
-/// A response with another status than 200.
+/// A response with another status than ``HTTP2Limits/acceptedStatus``.
 package struct HTTP2Response: Sendable {
     /// The maximum number of bytes of a body that are read. Bodies of push services have a few hundred.
     package static let bodyLimit = 4096
@@ -98,12 +102,13 @@ package struct HTTP2Answer: Sendable, Hashable {
         case credentials(CredentialsProblem)
     }
 
-    package let outcome: Outcome
+    /// The push's outcome. `nil` if the gateway takes the response itself (``HTTP2ConnectionState/takeResponses()``).
+    package let outcome: Outcome?
     package let subject: Subject
     /// Whether the response shows that the service accepts the credentials.
     package let provesCredentials: Bool
 
-    package init(_ outcome: Outcome, _ subject: Subject, provesCredentials: Bool = true) {
+    package init(_ outcome: Outcome?, _ subject: Subject, provesCredentials: Bool = true) {
         self.outcome = outcome
         self.subject = subject
         self.provesCredentials = provesCredentials

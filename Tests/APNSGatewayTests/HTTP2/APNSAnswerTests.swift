@@ -11,7 +11,7 @@ struct APNSAnswerTests {
         let now = Timestamp(seconds: 1_800_000_000)
         let token = try #require(DeviceToken(bytes: [UInt8](repeating: 1, count: 32)))
         let client = APNSClient(host: "api.push.apple.com", bundleID: "com.example.App", token: nil)
-        func outcome(_ retryAfter: String?) -> Outcome {
+        func outcome(_ retryAfter: String?) -> Outcome? {
             client.answer(
                 to: HTTP2Response(
                     status: status, retryAfter: retryAfter, body: [], address: .token(token), writtenAt: now)

@@ -25,18 +25,24 @@ struct HTTP2ConnectionHandlerTests {
         let loop = EmbeddedEventLoop()
         let client = APNSClient(host: "host", bundleID: nil, token: nil)
         let pushes = HTTP2Pushes(
-            connectionID: ConnectionID(1),
-            state: HTTP2ConnectionState(
-                limits: HTTP2Limits(), isConfirmed: true, tokenEnd: tokenEnd.map { loop.now + $0 }, now: loop.now,
-                interpret: client.answer),
-            client: client, retirement: loop.makePromise(), reports: buffer, breaker: CircuitBreaker(),
-            now: Timestamp.now, clock: MonotonicClock(), changed: {}, logger: logger)
-        let handler = HTTP2ClientHandler(pushes)
+            connectionID: ConnectionID(1), client: client, retirement: loop.makePromise(), reports: buffer,
+            breaker: CircuitBreaker(), now: Timestamp.now, clock: MonotonicClock(), changed: {}, logger: logger)
+        let state = HTTP2ConnectionState(
+            limits: HTTP2Limits(), isConfirmed: true, tokenEnd: tokenEnd.map { loop.now + $0 }, now: loop.now,
+            interpret: client.answer)
+        let handler = HTTP2ClientHandler(state, owner: pushes)
+        return (try channel(handler, streams: streams, loop: loop), handler)
+    }
+
+    /// Returns a channel in which TLS is up.
+    private func channel(
+        _ handler: HTTP2ClientHandler<some HTTP2Owner>, streams: Int?, loop: EmbeddedEventLoop
+    ) throws -> EmbeddedChannel {
         let channel = EmbeddedChannel(handler: handler, loop: loop)
         try channel.connect(to: SocketAddress(ipAddress: "127.0.0.1", port: 1)).wait()
         channel.pipeline.fireUserInboundEventTriggered(TLSUserEvent.handshakeCompleted(negotiatedProtocol: "h2"))
         if let streams { try channel.writeInbound(ServerFrames.settings([(3, streams)])) }
-        return (channel, handler)
+        return channel
     }
 
     /// Writes pushes without a bundle id to the connection.
@@ -44,9 +50,9 @@ struct HTTP2ConnectionHandlerTests {
         throws
     {
         let template = HTTP2RequestTemplate(host: "host", bundleID: nil, token: nil)
-        handler.requests.capacity.noteLeased(through: identifiers.upperBound, isProbe: false)
+        handler.owner.capacity.noteLeased(through: identifiers.upperBound, isProbe: false)
         let requests = try identifiers.map { template.request(for: try HTTP2GatewayFixture.push($0)) }
-        handler.update { $0.enqueue(requests, now: $1) }
+        handler.enqueue(requests)
     }
 
     /// Returns the outcomes of each push so far. No report may follow.
@@ -59,13 +65,42 @@ struct HTTP2ConnectionHandlerTests {
         return outcomes
     }
 
+    /// A gateway that interprets responses itself, as the gateway to browsers does, and collects the results.
+    private final class Collector: HTTP2Owner {
+        var results: [UInt32: Int] = [:]
+        var kinds: Set<String> = []
+
+        static func state(now: NIODeadline) -> HTTP2ConnectionState {
+            var limits = HTTP2Limits()
+            (limits.acceptedStatus, limits.watchesPeer) = (nil, false)
+            return HTTP2ConnectionState(limits: limits, isConfirmed: true, now: now) { _ in HTTP2Answer(nil, .device) }
+        }
+
+        func willOpen(_ state: inout HTTP2ConnectionState) -> Timestamp { .now() }
+        func noteOpened(_ request: HTTP2Request) {}
+        func noteSettings(_ settings: PeerSettings) {}
+        func noteReset(code: UInt32) {}
+        func noteGoAway(code: UInt32, debugData: ByteBuffer) -> String { "" }
+        func ended(_ end: HTTP2End, hasBegun: Bool, hasSettings: Bool) {}
+
+        func deliver(_ state: inout HTTP2ConnectionState, now: NIODeadline) {
+            for (identifier, response) in state.takeResponses() { note(identifier, "\(response.status)") }
+            for (identifier, outcome) in state.takeOutcomes() { note(identifier, "\(outcome)") }
+        }
+
+        private func note(_ identifier: UInt32, _ kind: String) {
+            results[identifier, default: 0] += 1
+            kinds.insert(kind)
+        }
+    }
+
     private final class Retirement {
         var hasCome = false
     }
 
     private func retirement(of handler: HTTP2ClientHandler<HTTP2Pushes<APNSClient>>) -> Retirement {
         let retirement = Retirement()
-        handler.requests.retirement.futureResult.assumeIsolated().whenSuccess { retirement.hasCome = true }
+        handler.owner.retirement.futureResult.assumeIsolated().whenSuccess { retirement.hasCome = true }
         return retirement
     }
 
@@ -131,13 +166,13 @@ struct HTTP2ConnectionHandlerTests {
         var next: UInt32 = 1
         var seen = 0
         while seen < 5_000 {
-            let slot = handler.requests.capacity.slot(on: ConnectionID(1))
+            let slot = handler.owner.capacity.slot(on: ConnectionID(1))
             if let slot, next <= 5_000 {
                 #expect(slot.firstIdentifier == next)
                 let last = min(5_000, next + UInt32(slot.capacity) - 1)
-                handler.requests.capacity.noteLeased(through: last, isProbe: false)
+                handler.owner.capacity.noteLeased(through: last, isProbe: false)
                 let requests = try (next...last).map { template.request(for: try HTTP2GatewayFixture.push($0)) }
-                handler.update { $0.enqueue(requests, now: $1) }
+                handler.enqueue(requests)
                 next = last + 1
             }
             let streams = try opened(channel)
@@ -163,8 +198,8 @@ struct HTTP2ConnectionHandlerTests {
             let push = try HTTP2GatewayFixture.push($0)
             return template.request(for: Push(id: 1, identifier: $0, address: push.address, payload: body))
         }
-        handler.requests.capacity.noteLeased(through: 20, isProbe: false)
-        handler.update { $0.enqueue(requests, now: $1) }
+        handler.owner.capacity.noteLeased(through: 20, isProbe: false)
+        handler.enqueue(requests)
         // The window holds 13 bodies and a part of the next.
         #expect(try opened(channel) == Array(stride(from: 1, through: 27, by: 2)))
         try channel.writeInbound(ServerFrames.windowUpdate(20_000))
@@ -196,7 +231,7 @@ struct HTTP2ConnectionHandlerTests {
         #expect(try written(channel).last?.flags == [])
         try answer(channel, [1])
         #expect(try written(channel).last?.type == .reset)
-        #expect(handler.requests.capacity.slot(on: ConnectionID(1))?.isFresh == true)
+        #expect(handler.owner.capacity.slot(on: ConnectionID(1))?.isFresh == true)
         #expect(await outcomes() == [1: [.accepted]])
         _ = try? channel.finish()
     }
@@ -216,7 +251,7 @@ struct HTTP2ConnectionHandlerTests {
         try pass(3, on: channel)
         #expect(try written(channel).map(\.type) == [.reset])
         #expect(channel.isActive)
-        #expect(handler.requests.capacity.slot(on: ConnectionID(1))?.isFresh == true)
+        #expect(handler.owner.capacity.slot(on: ConnectionID(1))?.isFresh == true)
         #expect(await outcomes() == [1: [.unanswered(reason: "NoResponse")], 2: [.accepted]])
         _ = try? channel.finish()
     }
@@ -231,7 +266,7 @@ struct HTTP2ConnectionHandlerTests {
         try pass(3, on: channel)
         #expect(retirement.hasCome)
         #expect(!channel.isActive)
-        #expect(handler.requests.result == .nothing)
+        #expect(handler.result == .nothing)
         let doubtful = [Outcome.unanswered(reason: "NoResponse")]
         #expect(await outcomes() == [1: doubtful, 2: doubtful, 3: [.notProcessed]])
     }
@@ -260,7 +295,7 @@ struct HTTP2ConnectionHandlerTests {
         try channel.writeInbound(ServerFrames.frame(.ping, .ack, on: 0, ServerFrames.bytes(0, 8)))
         try pass(30, on: channel, isAlive: false)
         #expect(channel.isActive)
-        #expect(handler.requests.capacity.slot(on: ConnectionID(1)) != nil)
+        #expect(handler.owner.capacity.slot(on: ConnectionID(1)) != nil)
         _ = try? channel.finish()
     }
 
@@ -272,7 +307,7 @@ struct HTTP2ConnectionHandlerTests {
         try answer(channel, [3, 5, 7])
         try pass(7, on: channel)
         #expect(channel.isActive)
-        #expect(handler.requests.capacity.slot(on: ConnectionID(1)) == nil)
+        #expect(handler.owner.capacity.slot(on: ConnectionID(1)) == nil)
         try pass(2, on: channel)
         #expect(!channel.isActive)
         var expected = Dictionary(uniqueKeysWithValues: (UInt32(5)...8).map { ($0, [Outcome.notProcessed]) })
@@ -286,7 +321,7 @@ struct HTTP2ConnectionHandlerTests {
         let (channel, handler) = try connection(tokenEnd: .seconds(10))
         try write(handler, 1...1)
         try pass(11, on: channel)
-        #expect(handler.requests.capacity.slot(on: ConnectionID(1)) == nil)
+        #expect(handler.owner.capacity.slot(on: ConnectionID(1)) == nil)
         #expect(channel.isActive)
         try answer(channel, [1])
         #expect(!channel.isActive)
@@ -316,6 +351,28 @@ struct HTTP2ConnectionHandlerTests {
         }
         #expect(rounds > 100)
         #expect(Set(reports.map { "\($0.outcome)".prefix(6) }).count >= 3)
+    }
+
+    @Test("Each push has one result, also for a gateway that interprets responses itself", arguments: 0..<4)
+    func anythingInterpretedOutside(seed: Int) throws {
+        var random = Seeded(state: UInt64(seed))
+        let frames = FrameReaderTests.conversation.map(\.bytes).filter { $0.readableBytes < 1000 }
+        let template = HTTP2RequestTemplate(host: "host", bundleID: nil, token: nil)
+        let requests = try (UInt32(1)...6).map { template.request(for: try HTTP2GatewayFixture.push($0)) }
+        let owner = Collector()
+        for _ in 0..<100 {
+            let loop = EmbeddedEventLoop()
+            let handler = HTTP2ClientHandler(Collector.state(now: loop.now), owner: owner)
+            let channel = try channel(handler, streams: 3, loop: loop)
+            handler.enqueue(requests)
+            while channel.isActive, Int.random(in: 0..<5, using: &random) > 0 {
+                try channel.writeInbound(ByteBuffer(bytes: ServerFrames.mutilated(frames, using: &random)))
+            }
+            if Bool.random(using: &random) { try pass(31, on: channel, isAlive: false) }
+            _ = try? channel.finish()
+        }
+        #expect(owner.results == Dictionary(uniqueKeysWithValues: (UInt32(1)...6).map { ($0, 100) }))
+        #expect(owner.kinds.count >= 3)
     }
 
     @Test("Without a bundle id no topic is sent; collapse ids, priorities and expirations are correct")

@@ -166,14 +166,14 @@ struct HTTP2ConnectionStateTests {
             if isLastAccepted { answer(&state, streams[errors]) }
             return state
         }
-        var sick = try state(errors: HTTP2Session.serverErrorLimit)
+        var sick = try state(errors: HTTP2Limits.serverErrors)
         #expect(sick.tick(now: Self.start + .seconds(4)) == nil)
         #expect(sick.retirement == nil)
         _ = sick.tick(now: Self.start + .seconds(5))
         #expect(sick.retirement == .serverErrors)
         #expect(sick.result == .progress, "the next connection opens at once")
-        var few = try state(errors: HTTP2Session.serverErrorLimit - 1)
-        var working = try state(errors: HTTP2Session.serverErrorLimit, isLastAccepted: true)
+        var few = try state(errors: HTTP2Limits.serverErrors - 1)
+        var working = try state(errors: HTTP2Limits.serverErrors, isLastAccepted: true)
         _ = few.tick(now: Self.start + .seconds(5))
         _ = working.tick(now: Self.start + .seconds(5))
         #expect(few.retirement == nil)

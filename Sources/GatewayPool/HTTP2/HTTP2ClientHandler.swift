@@ -1,58 +1,27 @@
+package import ChatDomain
+package import HTTP2Wire
 package import NIOCore
-package import NIOHPACK
 import NIOTLS
 
-/// The requests of one HTTP/2 connection. Decides which requests are sent, and interprets the peer's frames.
+/// The gateway that a connection works for: takes the results, and logs events.
 ///
 /// ``HTTP2ClientHandler`` calls it on the connection's event loop.
-package protocol HTTP2Requests: AnyObject {
-    /// The shortest of the time limits that ``tick(now:)`` checks.
-    var shortestLimit: TimeAmount { get }
-    /// Whether the connection has no requests and accepts none, so that it is closed.
-    var isDone: Bool { get }
-    /// The time until which no stream is opened. `nil` if no pause is in effect.
-    var pausedUntil: NIODeadline? { get }
-
-    // MARK: To the peer
-
-    /// Prepares for calls of ``open(now:)``.
-    func willOpen()
-    /// Returns the next request and the stream that it opens. `nil` if no request waits or no stream may be opened now.
-    func open(now: NIODeadline) -> (stream: Int, headers: HPACKHeaders, body: [UInt8])?
-    /// Returns the streams that must be reset, because their results are known and the peer has not ended them.
-    func takeUnclosed() -> [Int]
-    /// Checks the time limits.
-    func tick(now: NIODeadline) -> HTTP2TickAction?
-
-    // MARK: From the peer
-
-    /// Records that TLS is up. The connection begins.
-    func began(now: NIODeadline)
-    func received(_ event: PeerEvent, now: NIODeadline)
-    /// Records that bytes of any kind have arrived.
-    func receivedBytes(now: NIODeadline)
-    /// Records that a stream is closed on both sides.
-    func closed(_ stream: Int, now: NIODeadline)
-    /// Records that the connection is over. Called exactly once.
-    func ended(_ end: HTTP2End)
-
-    // MARK: To the gateway
-
+package protocol HTTP2Owner: AnyObject {
+    /// Prepares for the opening of streams, if requests wait for them.
+    /// - Returns: The time at which the pushes are written.
+    func willOpen(_ state: inout HTTP2ConnectionState) -> Timestamp
+    func noteOpened(_ request: HTTP2Request)
+    func noteSettings(_ settings: PeerSettings)
+    func noteReset(code: UInt32)
+    /// - Returns: The reason of a GOAWAY.
+    func noteGoAway(code: UInt32, debugData: ByteBuffer) -> String
+    /// Notes that the connection is over. Called exactly once.
+    /// - Parameters:
+    ///   - hasBegun: Whether TLS was up.
+    ///   - hasSettings: Whether the peer has sent SETTINGS.
+    func ended(_ end: HTTP2End, hasBegun: Bool, hasSettings: Bool)
     /// Delivers the results that are known. Called after all other calls.
-    func deliver(now: NIODeadline)
-}
-
-extension HTTP2Requests {
-    package var pausedUntil: NIODeadline? { nil }
-    package func willOpen() {}
-    package func began(now: NIODeadline) {}
-    package func receivedBytes(now: NIODeadline) {}
-    package func closed(_ stream: Int, now: NIODeadline) {}
-}
-
-package enum HTTP2TickAction: Sendable, Hashable {
-    case ping
-    case close(reason: String)
+    func deliver(_ state: inout HTTP2ConnectionState, now: NIODeadline)
 }
 
 /// The reason why a connection has ended.
@@ -83,12 +52,13 @@ package enum HTTP2End {
 
 /// One HTTP/2 connection above TLS, for every gateway. Has the socket and the clock.
 ///
-/// ``HTTP2Session`` handles frames, and ``HTTP2Requests`` makes all decisions about requests.
-package final class HTTP2ClientHandler<Requests: HTTP2Requests>: ChannelInboundHandler {
+/// ``HTTP2Session`` handles frames, and ``HTTP2ConnectionState`` makes all decisions about requests.
+package final class HTTP2ClientHandler<Owner: HTTP2Owner>: ConnectionHandler {
     package typealias InboundIn = ByteBuffer
     package typealias OutboundOut = ByteBuffer
 
-    package let requests: Requests
+    package let owner: Owner
+    private var state: HTTP2ConnectionState
     private var session = HTTP2Session()
     private var context: ChannelHandlerContext?
     /// Whether TLS is up.
@@ -97,17 +67,26 @@ package final class HTTP2ClientHandler<Requests: HTTP2Requests>: ChannelInboundH
     private var isActing = false
     private var endOfPause: Scheduled<Void>?
 
-    package init(_ requests: Requests) {
-        self.requests = requests
+    package init(_ state: HTTP2ConnectionState, owner: Owner) {
+        self.state = state
+        self.owner = owner
     }
 
     // MARK: From the gateway
 
-    /// Changes the requests, and sends and delivers what follows from it. The connection may be over.
-    package func update(_ change: (Requests, NIODeadline) -> Void) {
-        change(requests, context?.eventLoop.now ?? .now())
+    /// Submits requests. Each one gets its result, even if the connection is over.
+    package func enqueue(_ requests: [HTTP2Request]) {
+        state.enqueue(requests, now: now)
         act()
     }
+
+    package func drain() {
+        state.drain(now: now)
+        act()
+    }
+
+    package var result: ConnectionResult { state.result }
+    private var now: NIODeadline { context?.eventLoop.now ?? .now() }
 
     /// Closes the connection at once.
     package func close(reason: String) { end(.closed(reason: reason)) }
@@ -127,7 +106,7 @@ package final class HTTP2ClientHandler<Requests: HTTP2Requests>: ChannelInboundH
         if case .handshakeCompleted(let agreed) = event as? TLSUserEvent {
             if agreed == HTTP2Session.tlsName {
                 hasBegun = true
-                requests.began(now: context.eventLoop.now)
+                state.began(now: context.eventLoop.now)
                 tick()
             } else {
                 end(.otherProtocol)
@@ -148,21 +127,35 @@ package final class HTTP2ClientHandler<Requests: HTTP2Requests>: ChannelInboundH
     }
 
     private func received(_ event: PeerEvent, now: NIODeadline) {
-        requests.received(event, now: now)
         switch event {
-        case .headers(let id, _, _, endsStream: true), .data(let id, _, endsStream: true, _):
-            // The peer may respond before the request is complete.
-            if session.hasUnsentBody(id) { session.reset(id, .cancel) }
-            requests.closed(id, now: now)
-        case .reset(let id, _):
-            requests.closed(id, now: now)
-        default:
+        case .headers(let id, let status, let retryAfter, let isLast):
+            state.received(status: status, retryAfter: retryAfter, endsStream: isLast, on: id, now: now)
+            if isLast { closed(id, now: now) }
+        case .data(let id, let bytes, let isLast, _):
+            state.received(body: bytes.readableBytesView, endsStream: isLast, on: id, now: now)
+            if isLast { closed(id, now: now) }
+        case .reset(let id, let code):
+            owner.noteReset(code: code)
+            state.received(reset: code == HTTP2Code.refusedStream.rawValue, on: id, now: now)
+            state.closed(id, now: now)
+        case .goAway(let last, let code, let debugData):
+            state.received(goAwayAfter: last, reason: owner.noteGoAway(code: code, debugData: debugData))
+        case .settings(let settings):
+            state.received(maxStreams: settings.maxStreams, now: now)
+            owner.noteSettings(settings)
+        case .ping, .windowUpdate, .nothing:
             break
         }
     }
 
+    /// Closes a stream that the peer has ended. It may do so before the request is complete.
+    private func closed(_ id: Int, now: NIODeadline) {
+        if session.hasUnsentBody(id) { session.reset(id, .cancel) }
+        state.closed(id, now: now)
+    }
+
     package func channelReadComplete(context: ChannelHandlerContext) {
-        requests.receivedBytes(now: context.eventLoop.now)
+        state.receivedBytes(now: context.eventLoop.now)
         act()
         context.fireChannelReadComplete()
     }
@@ -185,7 +178,7 @@ package final class HTTP2ClientHandler<Requests: HTTP2Requests>: ChannelInboundH
 
     /// Resets and opens streams, flushes the output, and delivers the results, as far as that is possible now.
     private func act() {
-        guard let context, hasBegun, !isOver else { return requests.deliver(now: .now()) }
+        guard let context, hasBegun, !isOver else { return owner.deliver(&state, now: .now()) }
         // A flush may call this function again, because the channel has become writable. The outer call continues
         // anyway.
         guard !isActing else { return }
@@ -193,26 +186,26 @@ package final class HTTP2ClientHandler<Requests: HTTP2Requests>: ChannelInboundH
         defer { isActing = false }
         let now = context.eventLoop.now
         // Reset streams first. The peer counts them until then, so that others must not take their places.
-        for id in requests.takeUnclosed() {
+        for id in state.takeUnclosed() {
             session.reset(id, .cancel)
-            requests.closed(id, now: now)
+            state.closed(id, now: now)
         }
-        requests.willOpen()
-        open(context, now: now)
+        if state.hasWaiting { open(context, wall: owner.willOpen(&state), now: now) }
         flush(context)
         guard !isOver else { return }
-        requests.deliver(now: now)
+        owner.deliver(&state, now: now)
         schedulePauseEnd(context, now: now)
-        if requests.isDone { end(.lost) }
+        if state.isDone { end(.lost) }
     }
 
     /// Opens streams while the peer allows it and the channel is writable.
-    private func open(_ context: ChannelHandlerContext, now: NIODeadline) {
+    private func open(_ context: ChannelHandlerContext, wall: Timestamp, now: NIODeadline) {
         while !isOver, context.channel.isWritable {
             while session.outputSize < http2FlushSize {
-                guard session.hasSendWindow, let (id, headers, body) = requests.open(now: now) else { return }
+                guard session.hasSendWindow, let (id, request) = state.open(now: now, wall: wall) else { return }
+                owner.noteOpened(request)
                 do {
-                    try session.open(id, headers: headers, body: body)
+                    try session.open(id, headers: request.headers, body: request.body)
                 } catch {
                     return end(.unwritable(error))
                 }
@@ -228,7 +221,7 @@ package final class HTTP2ClientHandler<Requests: HTTP2Requests>: ChannelInboundH
     }
 
     private func schedulePauseEnd(_ context: ChannelHandlerContext, now: NIODeadline) {
-        guard let end = requests.pausedUntil, end > now, endOfPause == nil else { return }
+        guard let end = state.pausedUntil, end > now, endOfPause == nil else { return }
         endOfPause = context.eventLoop.assumeIsolated().scheduleTask(in: end - now) {
             self.endOfPause = nil
             self.act()
@@ -237,14 +230,14 @@ package final class HTTP2ClientHandler<Requests: HTTP2Requests>: ChannelInboundH
 
     private func tick() {
         guard let context, !isOver else { return }
-        switch requests.tick(now: context.eventLoop.now) {
+        switch state.tick(now: context.eventLoop.now) {
         case .ping: session.ping()
         case .close(let reason): return end(.closed(reason: reason))
         case nil: break
         }
         act()
         guard !isOver else { return }
-        let pause = TimeAmount.nanoseconds(requests.shortestLimit.nanoseconds / 4)
+        let pause = TimeAmount.nanoseconds(state.limits.shortest.nanoseconds / 4)
         context.eventLoop.assumeIsolated().scheduleTask(in: max(.milliseconds(10), min(.seconds(1), pause))) {
             self.tick()
         }
@@ -255,9 +248,10 @@ package final class HTTP2ClientHandler<Requests: HTTP2Requests>: ChannelInboundH
         guard !isOver else { return }
         isOver = true
         endOfPause?.cancel()
-        requests.ended(end)
-        guard let context else { return requests.deliver(now: .now()) }
-        requests.deliver(now: context.eventLoop.now)
+        owner.ended(end, hasBegun: hasBegun, hasSettings: state.hasSettings)
+        state.end(reason: end.reason)
+        guard let context else { return owner.deliver(&state, now: .now()) }
+        owner.deliver(&state, now: context.eventLoop.now)
         if hasBegun, context.channel.isActive {
             session.goAway(end.code)
             flush(context)
