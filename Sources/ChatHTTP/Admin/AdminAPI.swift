@@ -573,25 +573,6 @@ extension MemberRecord {
     }
 }
 
-extension MessageRecord {
-    /// Returns the message as JSON.
-    ///
-    /// - Parameter withText: Whether to include the text. Operators who monitor deliveries do not need it.
-    fileprivate func json(withText: Bool) -> JSONObject {
-        var json: JSONObject = [
-            "id": .number(message.id), "room": .string(room.text), "name": .string(message.nickname),
-            "bytes": .number(message.text.utf8.count), "sent_at": .time(message.sentAt),
-        ]
-        if message.sender.isProgram { json["program"] = .bool(true) }
-        if message.content.isUrgent { json["urgent"] = .bool(true) }
-        guard withText else { return json }
-        json["text"] = .string(message.text)
-        json["title"] = .optional(message.content.title)
-        json["link"] = .optional(message.content.link)
-        return json
-    }
-}
-
 extension MessageProgress {
     fileprivate var json: JSONObject {
         var json = message.json(withText: false)

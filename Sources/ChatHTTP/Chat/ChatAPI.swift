@@ -432,23 +432,3 @@ extension RoomProgram {
         ["name": .string(name), "operator": .bool(isOperator), "last_seen": .time(lastSeen)]
     }
 }
-
-extension Message {
-    /// Writes a JSON object for a member of the room. Writes the text directly, without a ``JSONValue``, because lists
-    /// and streams contain many messages.
-    func writeJSON(isOwn: Bool, to text: inout String) {
-        text += #"{"id":\#(id),"name":""#
-        JSONString.escape(nickname, into: &text)
-        text += #"","text":""#
-        JSONString.escape(self.text, into: &text)
-        for (key, value) in [("title", content.title), ("link", content.link)] {
-            guard let value else { continue }
-            text += "\",\"\(key)\":\""
-            JSONString.escape(value, into: &text)
-        }
-        text += #"","sent_at":"\#(sentAt.rfc3339)","own":\#(isOwn)"#
-        if sender.isProgram { text += #","program":true"# }
-        if content.isUrgent { text += #","urgent":true"# }
-        text += "}"
-    }
-}

@@ -48,10 +48,7 @@ struct PostingAPI: Sendable {
         guard let text = try body.text("text") else { throw ChatError.missing("text") }
         return Draft(
             room: try caller.room(room ?? inQuery), name: try body.text("name"),
-            content: try MessageContent(
-                parsing: text, title: try body.text("title"), link: try body.text("link"),
-                priority: try body.priority(), sound: try body.text("sound"), isUrgent: try body.flag("urgent"),
-                memberLimit: memberLimit(of: caller)))
+            content: try content(text, body, of: caller))
     }
 
     /// Reads a draft whose text is the body. The query contains everything else. `curl -d` labels such a body as a
@@ -63,14 +60,16 @@ struct PostingAPI: Sendable {
         }
         let (room, text) = (try await query.room(records), try await Self.text(of: request))
         return Draft(
-            room: try caller.room(room), name: query.text("name"),
-            content: try MessageContent(
-                parsing: text, title: query.text("title"), link: query.text("link"),
-                priority: try query.value("priority") { text, field throws(ChatError) in
-                    guard let number = UInt8(text) else { throw .invalid(field, "must be 10, 5 or 1") }
-                    return number
-                }, sound: query.text("sound"), isUrgent: try query.flag("urgent") ?? false,
-                memberLimit: memberLimit(of: caller)))
+            room: try caller.room(room), name: query.text("name"), content: try content(text, query, of: caller))
+    }
+
+    private func content(
+        _ text: String, _ fields: some MessageFields, of caller: Caller
+    ) throws(ChatError) -> MessageContent {
+        try MessageContent(
+            parsing: text, title: try fields.text("title"), link: try fields.text("link"),
+            priority: try fields.priority(), sound: try fields.text("sound"), isUrgent: try fields.isTrue("urgent"),
+            memberLimit: memberLimit(of: caller))
     }
 
     /// The limit of a text if the caller is a member. `nil` for a program.
@@ -138,5 +137,27 @@ extension PostingAPI.Draft {
         let text = String(String.UnicodeScalarView(scalars))
         guard text.utf8.count > limit else { return text }
         return JSONString.prefix(of: text, within: limit - "…".utf8.count) + "…"
+    }
+}
+
+/// The fields of a message in a request: the members of its body, or those of its query.
+private protocol MessageFields {
+    func text(_ name: String) throws(ChatError) -> String?
+    func priority() throws(ChatError) -> UInt8?
+    func isTrue(_ name: String) throws(ChatError) -> Bool
+}
+
+extension AdminBody: MessageFields {
+    func isTrue(_ name: String) throws(ChatError) -> Bool { try flag(name) }
+}
+
+extension AdminQuery: MessageFields {
+    func isTrue(_ name: String) throws(ChatError) -> Bool { try flag(name) ?? false }
+
+    func priority() throws(ChatError) -> UInt8? {
+        try value("priority") { text, field throws(ChatError) in
+            guard let number = UInt8(text) else { throw .invalid(field, "must be 10, 5 or 1") }
+            return number
+        }
     }
 }
