@@ -3,7 +3,7 @@ import Foundation
 /// The rules for text fields: nicknames, secret codes, message texts and others.
 package enum FieldText {
     /// Removes the characters that PHP's `trim` removes at both ends, as the tutorial's server did
-    /// (`docs/compatibility.md`).
+    /// (`docs/moving-in.md`).
     package static func trimmed(_ text: String) -> String {
         func isBlank(_ scalar: Unicode.Scalar) -> Bool {
             switch scalar {

@@ -68,7 +68,7 @@ struct ChatAPI: Sendable {
     }
 
     /// Checks the fields in the order of the tutorial's server, as every command does, so that the first error is the
-    /// same (`docs/compatibility.md`).
+    /// same (`docs/moving-in.md`).
     private func join(_ call: Call) throws(ChatError) -> Action {
         let form = call.form
         // The token `0` means that the app has none. Compare bytes, so that the time depends only on the shorter text.

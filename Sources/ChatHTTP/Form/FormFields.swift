@@ -97,7 +97,7 @@ struct FormFields: Sendable {
 }
 
 /// `application/x-www-form-urlencoded`: `key=value` pairs between `&`, as sent by ASIFormDataRequest, AFNetworking 1.x,
-/// browsers and curl (`docs/compatibility.md`).
+/// browsers and curl (`docs/moving-in.md`).
 enum URLEncodedForm {
     private static let ampersand = UInt8(ascii: "&")
     private static let equals = UInt8(ascii: "=")
