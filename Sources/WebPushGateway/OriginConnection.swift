@@ -79,16 +79,8 @@ final class OriginConnection: Sendable {
 
 /// The requests on one connection to a push service, and their results.
 final class OriginRequests: HTTP2Owner {
-    enum Result: Sendable, Hashable {
-        case response(WebPushResponse)
-        /// The service did not process the request or has never seen it, so it may be sent again.
-        case returned
-    }
-
-    struct Concluded: Sendable {
-        let request: WebPushRequest
-        let result: Result
-    }
+    /// A request and its response. `nil` if the service did not process the request, so that it may be sent again.
+    typealias Concluded = (request: WebPushRequest, response: WebPushResponse?)
 
     /// The time for which a connection without requests is kept.
     private static let idleLimit = TimeAmount.seconds(60)
@@ -177,13 +169,15 @@ final class OriginRequests: HTTP2Owner {
             guard let request = requests.removeValue(forKey: identifier) else { continue }
             let response = WebPushResponse(
                 response.status, retryAfter: response.retryAfter, body: response.body, now: request.sentAt)
-            results.append(Concluded(request: request, result: .response(response)))
+            results.append((request, response))
         }
         for (identifier, outcome) in state.takeOutcomes() {
             guard let request = requests.removeValue(forKey: identifier) else { continue }
-            var result = Result.returned
-            if case .unanswered(let reason) = outcome { result = .response(.lost(reason)) }
-            results.append(Concluded(request: request, result: result))
+            if case .unanswered(let reason) = outcome {
+                results.append((request, .lost(reason)))
+            } else {
+                results.append((request, nil))
+            }
         }
         return results
     }

@@ -150,15 +150,12 @@ final class PushOrigin: Sendable {
         var answered: [Answered] = []
         var returned: [WebPushRequest] = []
         answered.reserveCapacity(concluded.count)
-        for entry in concluded {
-            let request = entry.request
-            switch entry.result {
-            case .response(let response):
-                answered.append(Answered(push: request.push, sentAt: request.sentAt, response: response))
-            case .returned where request.returns.add(1, ordering: .relaxed).newValue < Self.maxAttempts:
+        for (request, response) in concluded {
+            if response == nil, request.returns.add(1, ordering: .relaxed).newValue < Self.maxAttempts {
                 returned.append(request)
-            case .returned:
-                answered.append(Answered(push: request.push, sentAt: request.sentAt, response: .lost("RefusedStream")))
+            } else {
+                let response = response ?? .lost("RefusedStream")
+                answered.append(Answered(push: request.push, sentAt: request.sentAt, response: response))
             }
         }
         if !answered.isEmpty { listener(self, .answered(answered)) }

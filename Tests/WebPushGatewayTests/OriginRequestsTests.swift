@@ -121,18 +121,6 @@ struct OriginRequestsTests {
         #expect(state.isDone)
     }
 
-    @Test("A second status, which is malformed, does not change the response")
-    func secondStatus() throws {
-        var state = try state(requests: 2)
-        _ = open(&state)
-        for (id, statuses) in [(1, [201, 503]), (3, [410, 201])] {
-            for status in statuses {
-                state.received(status: status, endsStream: status == statuses.last, on: id, now: Self.start)
-            }
-        }
-        #expect(results(&state) == [1: .status(201), 2: .status(410)])
-    }
-
     @Test("A body is read to its limit, and then its stream is reset", arguments: [200, 201, 400])
     func longBody(status: Int) throws {
         var state = try state(requests: 1)
