@@ -19,6 +19,7 @@ package actor Sandbox: Service {
     private var listeners: [SocketListener] = []
     /// The control API, the push service for browsers, and FCM. Empty while the sandbox does not listen.
     private var servers: [HTTPListener] = []
+    private var addresses: SandboxAddresses
     private var simulator: SimulatorFiles?
     private var hasStarted = false
 
@@ -26,6 +27,7 @@ package actor Sandbox: Service {
         self.configuration = configuration
         self.logger = logger
         state = SharedState(configuration)
+        addresses = SandboxAddresses(host: configuration.host, ports: configuration.ports)
     }
 
     /// Creates or renews the credentials if needed, and listens on all ports.
@@ -84,77 +86,66 @@ package actor Sandbox: Service {
             simulator = try SimulatorFiles(folder: folder, logger: logger)
         }
         func bind(
-            _ kind: ListenerKind, port: Int, hasTLS: Bool = true,
+            _ kind: ListenerKind, at port: SandboxPort, hasTLS: Bool = true,
             makeHandler: @escaping @Sendable (_ connection: Int, Logger) -> any ChannelHandler
-        ) async throws -> SandboxAddress {
+        ) async throws {
             let listener = try await SocketListener.bind(
-                kind, port: port, tls: hasTLS ? credentials.serverTLS(for: kind) : nil, configuration: configuration,
-                state: state, group: group, logger: logger, makeHandler: makeHandler)
+                kind, port: addresses[port].port, tls: hasTLS ? credentials.serverTLS(for: kind) : nil,
+                configuration: configuration, state: state, group: group, logger: logger, makeHandler: makeHandler)
             listeners.append(listener)
-            return listener.address
+            addresses.ports[port] = listener.address.port
         }
-        func bindHTTP2(_ kind: ListenerKind, port: Int) async throws -> SandboxAddress {
-            try await bind(kind, port: port) { number, logger in
+        func bindHTTP2(_ kind: ListenerKind, at port: SandboxPort) async throws {
+            try await bind(kind, at: port) { number, logger in
                 SandboxHTTP2Handshake(
                     kind, connection: number, keys: keys, configuration: configuration, state: state, logger: logger)
             }
         }
-        let binary = try await bind(.binary, port: configuration.binaryPort) { number, logger in
+        try await bind(.binary, at: .binary) { number, logger in
             BinaryGatewayHandler(connection: number, configuration: configuration, state: state, logger: logger)
         }
-        let feedback = try await bind(.feedback, port: configuration.feedbackPort) { _, logger in
+        try await bind(.feedback, at: .feedback) { _, logger in
             FeedbackHandler(state: state, logger: logger)
         }
-        let http2 = try await bindHTTP2(.http2, port: configuration.http2Port)
-        let channels = try await bindHTTP2(.channels, port: configuration.channelsPort)
+        try await bindHTTP2(.http2, at: .http2)
+        try await bindHTTP2(.channels, at: .channels)
         func serve<Context: RequestContext>(
-            _ router: sending Router<Context>, _ server: HTTPServerBuilder, port: Int, flag: String
-        ) async throws -> HTTPListener where Context.Source == ApplicationRequestContextSource {
+            _ router: sending Router<Context>, _ server: HTTPServerBuilder, at port: SandboxPort
+        ) async throws where Context.Source == ApplicationRequestContextSource {
             let listener = try await HTTPListener.start(
-                router, server: server, port: port, flag: flag, configuration: configuration, group: group,
-                logger: logger)
+                router, server: server, port: addresses[port].port, flag: "--\(port.rawValue)-port",
+                configuration: configuration, group: group, logger: logger)
             servers.append(listener)
-            return listener
+            addresses.ports[port] = listener.address.port
         }
         let sockets = PushSockets()
-        let webPush = try await serve(
+        try await serve(
             PushService(host: configuration.host, state: state, sockets: sockets, logger: logger).router(),
-            PushService.server(tls: credentials.serverTLS()), port: configuration.webPushPort, flag: "--webpush-port")
-        let fcm = try await serve(
+            PushService.server(tls: credentials.serverTLS()), at: .webPush)
+        try await serve(
             FCMService(state: state, randomBytes: SymmetricKey.randomBytes, logger: logger).router(),
-            PushService.server(tls: credentials.serverTLS()), port: configuration.fcmPort, flag: "--fcm-port")
-        let account = try await credentials.serviceAccount(fcm: fcm.address)
+            PushService.server(tls: credentials.serverTLS()), at: .fcm)
+        let account = try await credentials.serviceAccount(fcm: addresses[.fcm])
         try state.withLock { $0.accessTokens = try AccessTokens(account) }
         let api = ControlAPI(
             state: state, configuration: configuration, credentials: credentials,
-            pushOrigin: webPush.address.pushOrigin,
-            randomBytes: SymmetricKey.randomBytes)
+            pushOrigin: addresses[.webPush].pushOrigin, randomBytes: SymmetricKey.randomBytes)
         let pushes = PushSocket(
-            state: state, sockets: sockets, origin: webPush.address.pushOrigin,
+            state: state, sockets: sockets, origin: addresses[.webPush].pushOrigin,
             helloTimeout: configuration.handshakeTimeout, logger: logger)
         let hosts = ControlGuard(host: configuration.host, allowed: configuration.allowedHosts)
         let server = HTTPServerBuilder { responder in
             ControlChannel(http: HTTP1Channel(responder: responder), hosts: hosts, pushes: pushes)
         }
-        let control = try await serve(api.router(), server, port: configuration.controlPort, flag: "--control-port")
-        var addresses = SandboxAddresses(
-            binary: binary, feedback: feedback, http2: http2, channels: channels, control: control.address,
-            webPush: webPush.address, fcm: fcm.address,
-            proxy: SandboxAddress(host: configuration.host, port: configuration.proxyPort))
+        try await serve(api.router(), server, at: .control)
         let routes = ProxyRoutes(addresses)
-        addresses.proxy = try await bind(.proxy, port: configuration.proxyPort, hasTLS: false) { number, logger in
+        try await bind(.proxy, at: .proxy, hasTLS: false) { number, logger in
             ConnectHandler(
                 connection: number, routes: routes, configuration: configuration, state: state, logger: logger)
         }
-        logger.info(
-            "Sandbox started",
-            metadata: [
-                "binary": "\(binary)", "feedback": "\(feedback)", "http2": "\(http2)",
-                "channels": "\(channels)",
-                "control": "\(control.address)", "webpush": "\(webPush.address)",
-                "fcm": "\(fcm.address)", "proxy": "\(addresses.proxy)", "topic": "\(credentials.topic)",
-                "directory": "\(credentials.directory)",
-            ])
+        var metadata: Logger.Metadata = ["topic": "\(credentials.topic)", "directory": "\(credentials.directory)"]
+        for port in SandboxPort.allCases { metadata[port.rawValue] = "\(addresses[port])" }
+        logger.info("Sandbox started", metadata: metadata)
         return addresses
     }
 }

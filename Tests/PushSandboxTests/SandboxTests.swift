@@ -10,37 +10,18 @@ import Testing
 
 @Suite("The sandbox", .timeLimit(.minutes(10)))
 struct SandboxTests {
-    @Test("The error names a port in use and the flag that changes it", arguments: 0..<8)
-    func takenPort(which: Int) async throws {
+    @Test("The error names a port in use and the flag that changes it", arguments: SandboxPort.allCases)
+    func takenPort(listener: SandboxPort) async throws {
         try await TestSandbox.with { sandbox in
             try await withTemporaryDirectory { directory in
                 var configuration = SandboxConfiguration.forTests(directory: directory)
-                let (port, flag) =
-                    switch which {
-                    case 0: (sandbox.addresses.binary.port, "--binary-port")
-                    case 1: (sandbox.addresses.feedback.port, "--feedback-port")
-                    case 2: (sandbox.addresses.http2.port, "--http2-port")
-                    case 4: (sandbox.addresses.channels.port, "--channels-port")
-                    case 5: (sandbox.addresses.fcm.port, "--fcm-port")
-                    case 6: (sandbox.addresses.proxy.port, "--proxy-port")
-                    case 3: (sandbox.addresses.webPush.port, "--webpush-port")
-                    default: (sandbox.addresses.control.port, "--control-port")
-                    }
-                switch which {
-                case 0: configuration.binaryPort = port
-                case 1: configuration.feedbackPort = port
-                case 2: configuration.http2Port = port
-                case 4: configuration.channelsPort = port
-                case 5: configuration.fcmPort = port
-                case 6: configuration.proxyPort = port
-                case 3: configuration.webPushPort = port
-                default: configuration.controlPort = port
-                }
+                let port = sandbox.addresses[listener].port
+                configuration.ports[listener] = port
                 let second = Sandbox(configuration: configuration, logger: .silent)
                 await #expect {
                     _ = try await second.start()
                 } throws: { error in
-                    "\(error)".contains("port \(port)") && "\(error)".contains(flag)
+                    "\(error)".contains("port \(port)") && "\(error)".contains("--\(listener.rawValue)-port")
                 }
             }
         }
@@ -50,7 +31,7 @@ struct SandboxTests {
     func noPort(port: Int) async throws {
         try await withTemporaryDirectory { directory in
             var configuration = SandboxConfiguration.forTests(directory: directory)
-            configuration.binaryPort = port
+            configuration.ports[.binary] = port
             let sandbox = Sandbox(configuration: configuration, logger: .silent)
             await #expect(throws: SandboxError.self) { _ = try await sandbox.start() }
         }

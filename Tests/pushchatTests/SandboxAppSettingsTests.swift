@@ -11,13 +11,12 @@ struct SandboxAppSettingsTests {
     @Test("The app for Android names the listener of FCM, and a service account that only the user can read")
     func android() async throws {
         let folder = try TemporaryFolder()
-        func address(_ port: Int) -> SandboxAddress { SandboxAddress(host: "127.0.0.1", port: port) }
         let addresses = SandboxAddresses(
-            binary: address(1), feedback: address(2), http2: address(3), channels: address(4), control: address(5),
-            webPush: address(6), fcm: address(7), proxy: address(8))
+            host: "127.0.0.1",
+            ports: [.binary: 1, .feedback: 2, .http2: 3, .channels: 4, .control: 5, .webPush: 6, .fcm: 7, .proxy: 8])
         let credentials = try await SandboxConfiguration(directory: folder.path + "/sandbox")
             .credentials(logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
-        try await credentials.prepareServiceAccount(fcm: addresses.fcm)
+        try await credentials.prepareServiceAccount(fcm: addresses[.fcm])
         let settings = SandboxAppSettings(gateway: .http2, addresses: addresses, credentials: credentials)
         let android = Dictionary(
             uniqueKeysWithValues: try #require(settings.others.first).settings.map { ($0.name, $0.value) })
@@ -33,7 +32,7 @@ struct SandboxAppSettingsTests {
         let written = try content()
         #expect(written.contains(#""token_uri" : "https://localhost:7/token""#))
         // A running sandbox may have written the file. It stays.
-        try await credentials.prepareServiceAccount(fcm: address(9))
+        try await credentials.prepareServiceAccount(fcm: SandboxAddress(host: "127.0.0.1", port: 9))
         #expect(try content() == written)
         #expect(settings.others.map(\.app) == ["android"])
         func keys(_ gateway: AppConfiguration.Gateway) -> String {

@@ -49,20 +49,8 @@ package struct SandboxConfiguration: Sendable {
     package var directory: String
     /// The address on which all listeners listen.
     package var host = "127.0.0.1"
-    /// The port of the binary gateway. For this and all other ports, 0 chooses a free one.
-    package var binaryPort = 2195
-    package var feedbackPort = 2196
-    /// The port of the HTTP/2 provider API.
-    package var http2Port = 2197
-    /// The port of channel management. Broadcasts go to ``http2Port``.
-    package var channelsPort = 2193
-    package var controlPort = 2198
-    /// The port of FCM and of Google's token endpoint.
-    package var fcmPort = 2194
-    /// The port of the push service for browsers.
-    package var webPushPort = 2199
-    /// The port of the proxy that leads clients of push services to the sandbox.
-    package var proxyPort = 2192
+    /// 0 chooses a free port.
+    package var ports = SandboxPort.standard
     /// The app's topic. The client certificates name it, and so does a device that is created without a topic.
     package var topic = SandboxConfiguration.defaultTopic
     /// Whether the sandbox is strict.
@@ -134,44 +122,5 @@ package struct SandboxConfiguration: Sendable {
     var acceptedTokenSizes: ClosedRange<Int> {
         let size = TokenText.usualSize
         return tokenSizes ?? (strict ? size...size : 1...BinaryNotification.longestToken)
-    }
-}
-
-/// The address of a listener.
-package struct SandboxAddress: Sendable, Hashable, CustomStringConvertible {
-    package var host: String
-    package var port: Int
-
-    package init(host: String, port: Int) {
-        self.host = host
-        self.port = port
-    }
-
-    package var description: String { host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)" }
-}
-
-/// The addresses of all listeners, with the ports that were actually bound.
-package struct SandboxAddresses: Sendable, Hashable {
-    package var binary: SandboxAddress
-    package var feedback: SandboxAddress
-    package var http2: SandboxAddress
-    package var channels: SandboxAddress
-    package var control: SandboxAddress
-    package var webPush: SandboxAddress
-    package var fcm: SandboxAddress
-    package var proxy: SandboxAddress
-
-    package init(
-        binary: SandboxAddress, feedback: SandboxAddress, http2: SandboxAddress, channels: SandboxAddress,
-        control: SandboxAddress, webPush: SandboxAddress, fcm: SandboxAddress, proxy: SandboxAddress
-    ) {
-        self.binary = binary
-        self.feedback = feedback
-        self.http2 = http2
-        self.channels = channels
-        self.control = control
-        self.webPush = webPush
-        self.fcm = fcm
-        self.proxy = proxy
     }
 }

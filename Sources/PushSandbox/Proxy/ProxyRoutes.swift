@@ -10,7 +10,7 @@ struct ProxyRoutes: Sendable {
     func address(of target: ProxyTarget) throws(ProxyRefusal) -> SandboxAddress {
         if let host = ServiceHost.all.first(where: { $0.matches(target.host) }) {
             guard host.ports.contains(target.port) else { throw refusal(of: target) }
-            return Self.local(addresses[keyPath: host.listener])
+            return Self.local(addresses[host.listener])
         }
         // Clients that use a proxy for everything also reach the sandbox's own endpoints and `token_uri` through it.
         let own = tlsListeners.first { $0.port == target.port }
@@ -21,9 +21,7 @@ struct ProxyRoutes: Sendable {
     }
 
     private var tlsListeners: [SandboxAddress] {
-        [
-            addresses.binary, addresses.feedback, addresses.http2, addresses.channels, addresses.webPush, addresses.fcm,
-        ]
+        SandboxPort.allCases.filter(\.isService).map { addresses[$0] }
     }
 
     /// A wildcard address is for listening, not for connecting.

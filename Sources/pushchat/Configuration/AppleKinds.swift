@@ -59,9 +59,9 @@ struct BinaryKind: AppleKind {
 
     static func settings(to sandbox: SandboxAddresses, _ credentials: SandboxCredentials) -> NamedValues {
         [
-            ("topic", credentials.topic), ("trust", credentials.authorityFile), ("host", sandbox.binary.host),
-            ("port", "\(sandbox.binary.port)"), ("feedback_host", sandbox.feedback.host),
-            ("feedback_port", "\(sandbox.feedback.port)"), ("feedback_interval", "10s"),
+            ("topic", credentials.topic), ("trust", credentials.authorityFile), ("host", sandbox[.binary].host),
+            ("port", "\(sandbox[.binary].port)"), ("feedback_host", sandbox[.feedback].host),
+            ("feedback_port", "\(sandbox[.feedback].port)"), ("feedback_interval", "10s"),
             ("certificate", credentials.clientFile),
             // On the same machine, a push that was not rejected within a second was accepted.
             ("settle", "1s"),
@@ -125,9 +125,9 @@ struct HTTP2Kind: AppleKind {
 
     static func settings(to sandbox: SandboxAddresses, _ credentials: SandboxCredentials) -> NamedValues {
         [
-            ("topic", credentials.topic), ("trust", credentials.authorityFile), ("host", sandbox.http2.host),
-            ("port", "\(sandbox.http2.port)"), ("channels_host", sandbox.channels.host),
-            ("channels_port", "\(sandbox.channels.port)"), ("key", credentials.providerKeyFile),
+            ("topic", credentials.topic), ("trust", credentials.authorityFile), ("host", sandbox[.http2].host),
+            ("port", "\(sandbox[.http2].port)"), ("channels_host", sandbox[.channels].host),
+            ("channels_port", "\(sandbox[.channels].port)"), ("key", credentials.providerKeyFile),
             ("key_id", credentials.keyID), ("team_id", credentials.teamID),
             // On the same machine, a response that has not arrived after five seconds will not arrive.
             ("answer_timeout", "5s"),

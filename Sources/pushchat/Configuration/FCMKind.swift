@@ -35,7 +35,7 @@ struct FCMKind: GatewayKind {
 
     static func settings(to sandbox: SandboxAddresses, _ credentials: SandboxCredentials) -> NamedValues {
         [
-            ("trust", credentials.authorityFile), ("host", sandbox.fcm.host), ("port", "\(sandbox.fcm.port)"),
+            ("trust", credentials.authorityFile), ("host", sandbox[.fcm].host), ("port", "\(sandbox[.fcm].port)"),
             ("service_account", credentials.serviceAccountFile), ("answer_timeout", "5s"),
         ]
     }

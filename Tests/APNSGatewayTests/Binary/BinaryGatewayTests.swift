@@ -28,14 +28,12 @@ private final class Pair: Sendable {
         let silent = Logger.silent
         var configuration = SandboxConfiguration(directory: folder.path)
         configuration.probeResponse = probe
-        (configuration.binaryPort, configuration.feedbackPort) = (0, 0)
-        (configuration.channelsPort, configuration.fcmPort, configuration.proxyPort) = (0, 0, 0)
-        (configuration.http2Port, configuration.controlPort, configuration.webPushPort) = (0, 0, 0)
+        configuration.ports = SandboxPort.free
         credentials = try await configuration.credentials(logger: silent)
         sandbox = Sandbox(configuration: configuration, logger: silent)
         addresses = try await sandbox.start()
         let gateway = BinaryGateway(
-            endpoint: try Self.endpoint(addresses.binary, credentials),
+            endpoint: try Self.endpoint(addresses[.binary], credentials),
             options: .init(connections: connections, settleTime: settleTime), connectionIDs: ConnectionIDs(),
             logger: silent
         )
@@ -136,7 +134,7 @@ struct BinaryGatewayTests {
         let slot = try #require(await pair.gateway.slot(fresh: false))
         pair.gateway.write(try pair.lease(slot, 50))
         async let reports = pair.reports(slot, 50)
-        pair.gateway.reconfigure(endpoint: try Pair.endpoint(pair.addresses.binary, pair.credentials))
+        pair.gateway.reconfigure(endpoint: try Pair.endpoint(pair.addresses[.binary], pair.credentials))
         #expect(await reports.map(\.outcome) == [.accepted])
         let next = try #require(await pair.gateway.slot(fresh: false))
         #expect(next.connection.number > 2)
@@ -151,7 +149,7 @@ struct BinaryGatewayTests {
             logger: .silent)
         let running = Task { await gateway.run() }
         async let slot = gateway.slot(fresh: false)
-        gateway.reconfigure(endpoint: try Pair.endpoint(pair.addresses.binary, pair.credentials))
+        gateway.reconfigure(endpoint: try Pair.endpoint(pair.addresses[.binary], pair.credentials))
         #expect(await slot != nil)
         await gateway.drain()
         running.cancel()
@@ -232,7 +230,7 @@ struct BinaryGatewayTests {
     @Test("An empty feedback list is read from the sandbox to its end")
     func feedback() async throws {
         let pair = try await Pair()
-        let source = BinaryFeedbackSource(endpoint: try Pair.endpoint(pair.addresses.feedback, pair.credentials))
+        let source = BinaryFeedbackSource(endpoint: try Pair.endpoint(pair.addresses[.feedback], pair.credentials))
         let rest = try await source.read { reports in Issue.record("\(reports.count) reports of an empty list") }
         #expect(rest == 0)
         await pair.end()

@@ -34,7 +34,7 @@ struct PushServiceTests {
             try size.map { [UInt8](repeating: 1, count: $0) }
             ?? MessageEncryption.encrypt(Array(text.utf8), for: subscriptionKeys)
         let port = try #require(endpoint.port)
-        #expect(port == sandbox.addresses.webPush.port)
+        #expect(port == sandbox.addresses[.webPush].port)
         let now = Int64(sandbox.state.now().timeIntervalSince1970)
         var headers: HTTPFields = [.ttl: "60", .contentEncoding: "aes128gcm"]
         headers[.authorization] = try key.authorization(

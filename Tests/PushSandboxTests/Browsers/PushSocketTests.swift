@@ -41,7 +41,7 @@ struct PushSocketTests {
             let registered = try await browser.heard()
             #expect(registered["channelID"] as? String == Self.channel)
             let endpoint = try #require(registered["pushEndpoint"] as? String)
-            #expect(endpoint.hasPrefix("https://localhost:\(sandbox.addresses.webPush.port)/push/"))
+            #expect(endpoint.hasPrefix("https://localhost:\(sandbox.addresses[.webPush].port)/push/"))
 
             #expect(try await push("at once", to: endpoint, sandbox) == 201)
             let first = try await browser.heard()
@@ -101,7 +101,7 @@ struct PushSocketTests {
     @Test("A browser that does not identify itself is closed; the sandbox's stop closes the others")
     func ends() async throws {
         try await TestSandbox.with({ $0.handshakeTimeout = .milliseconds(1) }) { sandbox in
-            let port = sandbox.addresses.control.port
+            let port = sandbox.addresses[.control].port
             let heard = try await raw(sandbox, Self.upgrade("/push", host: "localhost:\(port)"), toEnd: true)
             #expect(heard.hasPrefix("HTTP/1.1 101 "))
             #expect(heard.hasSuffix("messageType: hello did not arrive in time"))
@@ -141,7 +141,7 @@ struct PushSocketTests {
             // The sandbox closes a connection whose client sends nothing and ends its side.
             #expect(try await raw(sandbox, nil, toEnd: true) == "")
             // An upgrade in the second request of a connection is ignored.
-            let port = sandbox.addresses.control.port
+            let port = sandbox.addresses[.control].port
             let both =
                 "GET /healthz HTTP/1.1\r\nHost: localhost:\(port)\r\n\r\n"
                 + Self.upgrade("/push", host: "localhost:\(port)")
@@ -157,7 +157,7 @@ struct PushSocketTests {
     private func push(_ text: String, to endpoint: String, _ sandbox: TestSandbox) async throws -> Int {
         let keys = try SubscriptionKeys(publicKey: Array(browserKey.publicKey.x963Representation), secret: secret)
         let body = try MessageEncryption.encrypt(Array(text.utf8), for: keys)
-        let port = sandbox.addresses.webPush.port
+        let port = sandbox.addresses[.webPush].port
         var headers: HTTPFields = [.ttl: "60", .contentEncoding: "aes128gcm"]
         headers[.authorization] = try key.authorization(
             audience: "https://localhost:\(port)", expiresAt: Int64(sandbox.state.now().timeIntervalSince1970) + 60,
@@ -195,7 +195,7 @@ struct PushSocketTests {
     private func upgrade(
         _ sandbox: TestSandbox, _ path: String, host: String? = nil, origin: String? = nil
     ) async throws -> Int {
-        let port = "\(sandbox.addresses.control.port)"
+        let port = "\(sandbox.addresses[.control].port)"
         let request = Self.upgrade(
             path, host: host ?? "localhost:\(port)", origin: origin?.replacing("PORT", with: port))
         return Self.status(try await raw(sandbox, request))
@@ -210,7 +210,7 @@ struct PushSocketTests {
     ///   - toEnd: Whether to read until the sandbox closes the connection, rather than until the first bytes arrive.
     private func raw(_ sandbox: TestSandbox, _ request: String?, toEnd: Bool = false) async throws -> String {
         try await RawExchange.run(
-            sandbox.addresses.control, request ?? "", ends: request == nil, toEnd: toEnd)
+            sandbox.addresses[.control], request ?? "", ends: request == nil, toEnd: toEnd)
     }
 }
 
@@ -227,7 +227,7 @@ private final class TestBrowser: Sendable {
     }
 
     static func connect(to sandbox: TestSandbox) async throws -> TestBrowser {
-        let address = sandbox.addresses.control
+        let address = sandbox.addresses[.control]
         let (frames, came) = AsyncStream<WebSocketFrame>.makeStream()
         let upgraded = try await ClientBootstrap(group: MultiThreadedEventLoopGroup.singleton)
             .connect(host: address.host, port: address.port) { channel in

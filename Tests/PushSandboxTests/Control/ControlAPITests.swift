@@ -183,7 +183,7 @@ struct ControlAPITests {
             // A busy machine may take longer than the usual limit to write the response.
             $0.shutdownLimit = .seconds(TestLimit.seconds)
         } _: { sandbox in
-            let address = sandbox.addresses.control
+            let address = sandbox.addresses[.control]
             // The client closes its connection when this closure returns.
             let asking = try await TestClient.withClient(host: address.host, port: address.port) { client in
                 let asking = Task {

@@ -19,7 +19,7 @@ struct ControlGuardTests {
         try await TestSandbox.with { configuration in
             configuration.allowedHosts = ["named.test", "Ported.test:8443"]
         } _: { sandbox in
-            let host = host.replacingOccurrences(of: "PORT", with: "\(sandbox.addresses.control.port)")
+            let host = host.replacingOccurrences(of: "PORT", with: "\(sandbox.addresses[.control].port)")
             let answer = try await sandbox.control(.get, "/healthz", host: host)
             #expect(answer.status == status)
             #expect(status == 200 ? answer.body == #"{"healthy":true}"# : answer.body.hasPrefix(#"{"error":"Host"#))
@@ -34,7 +34,7 @@ struct ControlGuardTests {
         ])
     func origins(origin: String, status: Int) async throws {
         try await TestSandbox.with { sandbox in
-            let origin = origin.replacingOccurrences(of: "PORT", with: "\(sandbox.addresses.control.port)")
+            let origin = origin.replacingOccurrences(of: "PORT", with: "\(sandbox.addresses[.control].port)")
             let answer = try await sandbox.control(.delete, "/notifications", headers: [.origin: origin])
             #expect(answer.status == status)
         }

@@ -21,14 +21,14 @@ struct FCMServiceTests {
         var headers: HTTPFields = [.contentType: type]
         headers[.authorization] = authorization
         return try await sandbox.https(
-            .post, path, port: sandbox.addresses.fcm.port, headers: headers, body: ByteBuffer(string: body))
+            .post, path, port: sandbox.addresses[.fcm].port, headers: headers, body: ByteBuffer(string: body))
     }
 
     /// Asks for an access token, as Google's libraries do.
     private static func grant(_ sandbox: TestSandbox) async throws -> TestSandbox.Answer {
         let file = try Data(contentsOf: URL(fileURLWithPath: sandbox.credentials.serviceAccountFile))
         let account = try #require(ServiceAccount(Array(file)))
-        #expect(account.tokenURL == "https://localhost:\(sandbox.addresses.fcm.port)/token")
+        #expect(account.tokenURL == "https://localhost:\(sandbox.addresses[.fcm].port)/token")
         let now = Int64(sandbox.state.now().timeIntervalSince1970)
         let parts = [
             #"{"alg":"RS256","typ":"JWT","kid":"\#(account.privateKeyID)"}"#,
@@ -191,7 +191,7 @@ struct FCMServiceTests {
                     method,
                     "/v1/projects/\(ServiceAccount.defaultProject)/registrations/"
                         + target.replacing(":", with: "%3A") + "/topicSubscriptions" + rest,
-                    port: sandbox.addresses.fcm.port, headers: headers, body: ByteBuffer())
+                    port: sandbox.addresses[.fcm].port, headers: headers, body: ByteBuffer())
             }
             let created = try await subscription(.post, phones[0], "?topic_name=news%7E1")
             #expect(try created.object()["topicName"] as? String == "news~1" && created.status == 200)

@@ -5,10 +5,9 @@ import Testing
 @Suite("The proxy's routes")
 struct ProxyRoutesTests {
     private static func addresses(host: String = "127.0.0.1") -> SandboxAddresses {
-        func address(_ port: Int) -> SandboxAddress { SandboxAddress(host: host, port: port) }
-        return SandboxAddresses(
-            binary: address(1), feedback: address(2), http2: address(3), channels: address(4), control: address(5),
-            webPush: address(6), fcm: address(7), proxy: address(8))
+        SandboxAddresses(
+            host: host,
+            ports: [.binary: 1, .feedback: 2, .http2: 3, .channels: 4, .control: 5, .webPush: 6, .fcm: 7, .proxy: 8])
     }
 
     private static func route(_ target: String, host: String = "127.0.0.1") throws -> SandboxAddress {

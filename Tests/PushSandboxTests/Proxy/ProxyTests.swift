@@ -11,7 +11,7 @@ struct ProxyTests {
     /// Sends bytes, and returns everything that the proxy sends until it closes.
     /// - Parameter ends: Whether the client ends its direction after these bytes.
     private static func exchange(_ sandbox: TestSandbox, _ text: String, ends: Bool = false) async throws -> String {
-        try await RawExchange.run(sandbox.addresses.proxy, text, ends: ends)
+        try await RawExchange.run(sandbox.addresses[.proxy], text, ends: ends)
     }
 
     private static func refusals(_ sandbox: TestSandbox) -> [RefusedConnection] {
@@ -76,10 +76,7 @@ struct ProxyTests {
 
     @Test("A listener that accepts no connections gives 502")
     func unreachable() async throws {
-        let closed = SandboxAddress(host: "127.0.0.1", port: 1)
-        let addresses = SandboxAddresses(
-            binary: closed, feedback: closed, http2: closed, channels: closed, control: closed, webPush: closed,
-            fcm: closed, proxy: closed)
+        let addresses = SandboxAddresses(host: "127.0.0.1", ports: SandboxPort.values { _ in 1 })
         let configuration = SandboxConfiguration.forTests(directory: "/nonexistent")
         let state = SharedState(configuration)
         let listener = try await SocketListener.bind(

@@ -53,11 +53,11 @@ struct TestSandbox: Sendable {
     }
 
     func gateway(identity: ClientIdentity = .client) async throws -> TestTLSClient {
-        try await TestTLSClient.connect(to: addresses.binary, credentials, identity)
+        try await TestTLSClient.connect(to: addresses[.binary], credentials, identity)
     }
 
     func feedback(stopsReading: Bool = false) async throws -> TestTLSClient {
-        try await TestTLSClient.connect(to: addresses.feedback, credentials, .client, stopsReading: stopsReading)
+        try await TestTLSClient.connect(to: addresses[.feedback], credentials, .client, stopsReading: stopsReading)
     }
 
     // MARK: HTTP/2
@@ -80,13 +80,13 @@ struct TestSandbox: Sendable {
         name: String = "localhost"
     ) async throws -> HTTP2Client {
         try await HTTP2Client.connect(
-            to: addresses.http2, credentials, authorization: authorization ?? self.authorization(),
+            to: addresses[.http2], credentials, authorization: authorization ?? self.authorization(),
             acknowledges: acknowledges, protocols: protocols, name: name)
     }
 
     /// Returns a connection with a client certificate.
     func provider(certificate: ClientIdentity) async throws -> HTTP2Client {
-        try await HTTP2Client.connect(to: addresses.http2, credentials, certificate)
+        try await HTTP2Client.connect(to: addresses[.http2], credentials, certificate)
     }
 
     /// Returns a connection with a certificate of the sandbox's authority that names the topic, or none if it is `nil`.
@@ -108,7 +108,7 @@ struct TestSandbox: Sendable {
     /// Returns a connection to the listener that manages channels.
     func manager(authorization: String? = nil) async throws -> HTTP2Client {
         try await HTTP2Client.connect(
-            to: addresses.channels, credentials, authorization: authorization ?? self.authorization())
+            to: addresses[.channels], credentials, authorization: authorization ?? self.authorization())
     }
 
     /// Creates a fault.
@@ -141,7 +141,7 @@ struct TestSandbox: Sendable {
         _ method: HTTPRequest.Method, _ path: String, json: String? = nil, host: String? = nil,
         headers: HTTPFields = [:]
     ) async throws -> Answer {
-        let address = addresses.control
+        let address = addresses[.control]
         var headers = headers
         if json != nil, headers[.contentType] == nil { headers[.contentType] = "application/json" }
         let request = TestClient.Request(
@@ -229,14 +229,7 @@ extension SandboxConfiguration {
     /// Uses free ports, and a short linger so that tests do not wait.
     static func forTests(directory: String) -> SandboxConfiguration {
         var configuration = SandboxConfiguration(directory: directory)
-        configuration.binaryPort = 0
-        configuration.feedbackPort = 0
-        configuration.http2Port = 0
-        configuration.channelsPort = 0
-        configuration.controlPort = 0
-        configuration.webPushPort = 0
-        configuration.fcmPort = 0
-        configuration.proxyPort = 0
+        configuration.ports = SandboxPort.free
         return configuration
     }
 }

@@ -79,7 +79,7 @@ struct Dev: AsyncParsableCommand {
                 PushChat Relay \(Build.version)
                   chat     \(relay)/         (for apps: POST /api.php)
                   operator \(relay)/admin    (queue, rooms, devices; for this machine only)
-                  inbox    http://\(addresses.control)/          (what devices get, and what can go wrong)
+                  inbox    http://\(addresses[.control])/          (what devices get, and what can go wrong)
                   data     \(directory)/
                 Stop with Ctrl-C.
                 """)

@@ -126,17 +126,9 @@ struct SandboxCommand: AsyncParsableCommand {
             if printConfig {
                 // A wildcard address is for listening, not for connecting.
                 let host = ["0.0.0.0", "::"].contains(host) ? "127.0.0.1" : host
-                let addresses = SandboxAddresses(
-                    binary: .init(host: host, port: settings.binaryPort),
-                    feedback: .init(host: host, port: settings.feedbackPort),
-                    http2: .init(host: host, port: settings.http2Port),
-                    channels: .init(host: host, port: settings.channelsPort),
-                    control: .init(host: host, port: settings.controlPort),
-                    webPush: .init(host: host, port: settings.webPushPort),
-                    fcm: .init(host: host, port: settings.fcmPort),
-                    proxy: .init(host: host, port: settings.proxyPort))
+                let addresses = SandboxAddresses(host: host, ports: settings.ports)
                 let credentials = try await settings.credentials(logger: logger)
-                try await credentials.prepareServiceAccount(fcm: addresses.fcm)
+                try await credentials.prepareServiceAccount(fcm: addresses[.fcm])
                 let relay = SandboxAppSettings(gateway: gateway, addresses: addresses, credentials: credentials)
                 print(relay.yaml, terminator: "")
                 return
@@ -146,14 +138,14 @@ struct SandboxCommand: AsyncParsableCommand {
             let text =
                 """
                 PushChat sandbox \(Build.version)
-                  binary   \(addresses.binary)      (TLS, client certificate)
-                  feedback \(addresses.feedback)      (TLS, client certificate)
-                  http2    \(addresses.http2)      (TLS, provider token or client certificate)
-                  channels \(addresses.channels)      (TLS, manages broadcast channels)
-                  webpush  \(addresses.webPush)      (TLS, VAPID)
-                  fcm      \(addresses.fcm)      (TLS, service account)
-                  proxy    \(addresses.proxy)      (HTTPS_PROXY=http://\(addresses.proxy))
-                  control  http://\(addresses.control)/
+                  binary   \(addresses[.binary])      (TLS, client certificate)
+                  feedback \(addresses[.feedback])      (TLS, client certificate)
+                  http2    \(addresses[.http2])      (TLS, provider token or client certificate)
+                  channels \(addresses[.channels])      (TLS, manages broadcast channels)
+                  webpush  \(addresses[.webPush])      (TLS, VAPID)
+                  fcm      \(addresses[.fcm])      (TLS, service account)
+                  proxy    \(addresses[.proxy])      (HTTPS_PROXY=http://\(addresses[.proxy]))
+                  control  http://\(addresses[.control])/
                   folder   \(settings.directory)/
                 Stop with Ctrl-C.
                 """
@@ -179,43 +171,42 @@ struct SandboxCommand: AsyncParsableCommand {
 /// The sandbox's ports, for `sandbox` and `dev`.
 struct SandboxPorts: ParsableArguments {
     @Option(help: .value("port", "The sandbox's port for the binary protocol; 0 for any free port."))
-    var binaryPort = 2195
+    var binaryPort = SandboxPort.binary.standard
 
-    @Option(help: .value("port", "The sandbox's port for the feedback service.")) var feedbackPort = 2196
-    @Option(help: .value("port", "The sandbox's port for the HTTP/2 provider API.")) var http2Port = 2197
+    @Option(help: .value("port", "The sandbox's port for the feedback service.")) var feedbackPort = SandboxPort
+        .feedback.standard
+    @Option(help: .value("port", "The sandbox's port for the HTTP/2 provider API.")) var http2Port = SandboxPort.http2
+        .standard
     @Option(help: .value("port", "The sandbox's port for the management of broadcast channels."))
-    var channelsPort = 2193
+    var channelsPort = SandboxPort.channels.standard
 
-    @Option(help: .value("port", "The sandbox's port for the inbox and the control API.")) var controlPort = 2198
+    @Option(help: .value("port", "The sandbox's port for the inbox and the control API.")) var controlPort = SandboxPort
+        .control.standard
 
     @Option(name: .customLong("webpush-port"), help: .value("port", "The sandbox's port for browsers' push service."))
-    var webPushPort = 2199
+    var webPushPort = SandboxPort.webPush.standard
 
     @Option(
         name: .customLong("fcm-port"), help: .value("port", "The sandbox's port for FCM and Google's access tokens."))
-    var fcmPort = 2194
+    var fcmPort = SandboxPort.fcm.standard
 
     @Option(help: .value("port", "The sandbox's port for the proxy that leads clients of push services to it."))
-    var proxyPort = 2192
+    var proxyPort = SandboxPort.proxy.standard
+
+    private var ports: [SandboxPort: Int] {
+        [
+            .binary: binaryPort, .feedback: feedbackPort, .http2: http2Port, .channels: channelsPort,
+            .control: controlPort, .webPush: webPushPort, .fcm: fcmPort, .proxy: proxyPort,
+        ]
+    }
 
     func validate() throws {
-        try SandboxCommand.check([
-            ("--binary-port", binaryPort, 0...65_535), ("--feedback-port", feedbackPort, 0...65_535),
-            ("--http2-port", http2Port, 0...65_535), ("--channels-port", channelsPort, 0...65_535),
-            ("--control-port", controlPort, 0...65_535), ("--webpush-port", webPushPort, 0...65_535),
-            ("--fcm-port", fcmPort, 0...65_535), ("--proxy-port", proxyPort, 0...65_535),
-        ])
+        try SandboxCommand.check(
+            SandboxPort.allCases.map { ("--\($0.rawValue)-port", ports[$0] ?? $0.standard, 0...65_535) })
     }
 
     func apply(to configuration: inout SandboxConfiguration, areFree: Bool = false) {
-        configuration.binaryPort = areFree ? 0 : binaryPort
-        configuration.feedbackPort = areFree ? 0 : feedbackPort
-        configuration.http2Port = areFree ? 0 : http2Port
-        configuration.channelsPort = areFree ? 0 : channelsPort
-        configuration.controlPort = areFree ? 0 : controlPort
-        configuration.webPushPort = areFree ? 0 : webPushPort
-        configuration.fcmPort = areFree ? 0 : fcmPort
-        configuration.proxyPort = areFree ? 0 : proxyPort
+        configuration.ports = areFree ? SandboxPort.free : ports
     }
 }
 
@@ -255,14 +246,9 @@ private struct SandboxReadiness: Service {
     private var json: JSONValue {
         .object([
             "version": .string(Build.version), "process": .number(Int(getpid())),
-            "control": .string("http://\(addresses.control)"), "host": .string(addresses.http2.host),
-            "ports": .object([
-                "binary": .number(addresses.binary.port), "feedback": .number(addresses.feedback.port),
-                "http2": .number(addresses.http2.port), "channels": .number(addresses.channels.port),
-                "control": .number(addresses.control.port),
-                "webpush": .number(addresses.webPush.port), "fcm": .number(addresses.fcm.port),
-                "proxy": .number(addresses.proxy.port),
-            ]),
+            "control": .string("http://\(addresses[.control])"), "host": .string(addresses[.http2].host),
+            "ports": .object(
+                SandboxPort.allCases.reduce(into: [:]) { $0[$1.rawValue] = .number(addresses[$1].port) }),
             "topic": .string(credentials.topic), "directory": .string(credentials.directory),
             "authority": .string(credentials.authorityFile), "certificate": .string(credentials.clientFile),
             "key": .string(credentials.providerKeyFile), "key_id": .string(credentials.keyID),
@@ -293,8 +279,8 @@ struct SandboxAppSettings: Sendable {
 
     /// The settings that let a relay reach the sandbox's browsers.
     var webPush: NamedValues {
-        let hosts = ["localhost", addresses.webPush.host].map {
-            "\(SandboxAddress(host: $0, port: addresses.webPush.port))"
+        let hosts = ["localhost", addresses[.webPush].host].map {
+            "\(SandboxAddress(host: $0, port: addresses[.webPush].port))"
         }
         return [("hosts", hosts.joined(separator: ", ")), ("trust", credentials.authorityFile)]
     }

@@ -241,7 +241,7 @@ struct BinaryGatewayTests {
             BinaryNotification.sentinel(identifier: 2).write(to: &bytes)
             let output = try await OpenSSLTool.run(
                 [
-                    "s_client", "-connect", sandbox.addresses.binary.description, "-quiet", "-ign_eof",
+                    "s_client", "-connect", sandbox.addresses[.binary].description, "-quiet", "-ign_eof",
                     "-verify_return_error", "-verify_hostname", "localhost",
                     "-CAfile", sandbox.credentials.authorityFile, "-cert", sandbox.credentials.clientFile,
                     "-key", sandbox.credentials.clientFile,

@@ -104,7 +104,7 @@ struct FeedbackServiceTests {
         try await TestSandbox.with { sandbox in
             try await remove(token(7), sandbox)
             let output = try await OpenSSLTool.run([
-                "s_client", "-connect", sandbox.addresses.feedback.description, "-quiet", "-ign_eof",
+                "s_client", "-connect", sandbox.addresses[.feedback].description, "-quiet", "-ign_eof",
                 "-CAfile", sandbox.credentials.authorityFile, "-cert", sandbox.credentials.clientFile,
                 "-key", sandbox.credentials.clientFile,
             ])

@@ -76,7 +76,7 @@ struct HTTP2ReasonTests {
                 ])
         case .invalidProviderToken: return try await sandbox.provider(authorization: "bearer nonsense").push()
         case .missingProviderToken:
-            return try await HTTP2Client.connect(to: sandbox.addresses.http2, sandbox.credentials).push()
+            return try await HTTP2Client.connect(to: sandbox.addresses[.http2], sandbox.credentials).push()
         case .unrelatedKeyIDInToken:
             let client = try await sandbox.provider()
             #expect(try await client.push().status == 200)

@@ -14,7 +14,7 @@ struct HTTP2TransportTests {
             "--silent", "--show-error", "--max-time", "\(TestLimit.seconds)", "--cacert",
             sandbox.credentials.authorityFile,
             "--write-out", " %{http_version} %{http_code}",
-        ] + more + ["https://localhost:\(sandbox.addresses.http2.port)/3/device/" + HTTP2Client.token]
+        ] + more + ["https://localhost:\(sandbox.addresses[.http2].port)/3/device/" + HTTP2Client.token]
     }
 
     @Test("curl sends with a certificate", .enabled(if: CommandTool.curl.isPresent))
@@ -64,7 +64,7 @@ struct HTTP2TransportTests {
         try await TestSandbox.with { sandbox in
             #expect(try await sandbox.provider(protocols: []).push().status == 200)
             let client = try await HTTP2Client.connect(
-                to: sandbox.addresses.http2, sandbox.credentials, .client, protocols: ["http/1.1"])
+                to: sandbox.addresses[.http2], sandbox.credentials, .client, protocols: ["http/1.1"])
             #expect(try await client.push().status == 200)
             #expect(sandbox.state.withLock { $0.stats.refusals } == [])
         }
