@@ -1,4 +1,4 @@
--- PushChat Relay: the SQLite database, version 11.
+-- PushChat Relay: the SQLite database, version 12.
 --
 -- Times are UTC text that SQLite's date functions read (2026-05-07 21:57:29.123), unless a column's comment says
 -- otherwise. PRAGMA user_version is the schema version. The relay upgrades an older file and refuses a newer one.
@@ -164,11 +164,12 @@ CREATE TABLE messages (
     -- a large room in steps after the response, and resumes after a crash.
     fanout_after INTEGER,
     fanout_until INTEGER,
-    title TEXT,  -- this and the next four columns: for messages of programs
+    title TEXT,  -- this and the columns below: for messages of programs
     link TEXT,
     priority INTEGER CHECK (priority = 10 OR priority = 5 OR priority = 1),  -- the priority of its pushes
     sound TEXT,  -- the sound of its pushes; empty: none
     urgent INTEGER NOT NULL DEFAULT 0 CHECK (urgent = 0 OR urgent = 1),  -- its pushes are time-sensitive
+    extras TEXT CHECK (extras IS NULL OR json_valid(extras)),  -- an object of fields that are only displayed; NULL: none
     CHECK ((fanout_after IS NULL) = (fanout_until IS NULL))
 ) STRICT;
 -- A room's history.

@@ -4,7 +4,7 @@ extension MessageContent: SQLReadable {
     /// The columns of the content in the table `messages`, with PostgreSQL's types. All statements have them in this order.
     private static let storedColumns = [
         ("text", "text"), ("title", "text"), ("link", "text"), ("priority", "bigint"), ("sound", "text"),
-        ("urgent", "boolean"),
+        ("urgent", "boolean"), ("extras", "text"),
     ]
 
     package static func columns(_ table: String = "") -> String {
@@ -25,6 +25,7 @@ extension MessageContent: SQLReadable {
             .texts(contents.map(\.text.text)), .optionalTexts(contents.map(\.title)),
             .optionalTexts(contents.map(\.link)), .optionalInts(contents.map { $0.priority.map(Int64.init) }),
             .optionalTexts(contents.map(\.sound)), .ints(contents.map { $0.isUrgent ? 1 : 0 }),
+            .optionalTexts(contents.map(\.extras.stored)),
         ]
     }
 
@@ -32,7 +33,7 @@ extension MessageContent: SQLReadable {
         self.init(
             stored: try row.text(), title: row.optionalText(), link: row.optionalText(),
             priority: try row.optionalInt().flatMap(UInt8.init(exactly:)), sound: row.optionalText(),
-            isUrgent: try row.bool())
+            isUrgent: try row.bool(), extras: MessageExtras(stored: row.optionalText()))
     }
 }
 

@@ -131,6 +131,14 @@ struct FieldTests {
         #expect(Nickname.isolated("דנה") == "\u{2068}דנה\u{2069}" && Nickname.isolated("Dana – 新") == "Dana – 新")
     }
 
+    @Test("The displayed fields of a message keep members of a newer relay, and show none of them")
+    func extras() {
+        #expect(MessageExtras(stored: #"{"later":[1]}"#).stored == #"{"later":[1]}"#)
+        #expect(MessageExtras(stored: #"{"text":"x"}"#).shown.isEmpty)
+        for text in [nil, "{}", "[1]", "no JSON"] { #expect(MessageExtras(stored: text) == MessageExtras()) }
+        #expect(MessageExtras().stored == nil)
+    }
+
     @Test("A nickname with a colon and a space is rejected, because it could pass for text (defect 19)")
     func ambiguousName() throws {
         #expect(try Nickname(parsing: "Bob:").text == "Bob:")

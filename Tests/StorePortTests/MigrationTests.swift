@@ -137,7 +137,8 @@ struct MigrationTests {
                 PostRequest(
                     member: MemberID(stored: "token:1"), program: Self.program,
                     content: try MessageContent(
-                        parsing: "done", title: "T", link: "https://example.com/", sound: "", isUrgent: true)))
+                        parsing: "done", title: "T", link: "https://example.com/", sound: "", isUrgent: true,
+                        extras: MessageExtras(stored: #"{"later":[1]}"#))))
             stores.feed.handedOut(first.message, to: try StoreFixture.member(4))
             _ = try await stores.rooms.leave(StoreFixture.member(4))
 

@@ -22,13 +22,15 @@ struct RoomPortTests {
 
     private func program(
         _ text: String, room: String = "room", key: String? = nil, writer: String = "token:1",
-        title: String? = nil, link: String? = nil, priority: UInt8? = nil, sound: String? = nil, isUrgent: Bool = false
+        title: String? = nil, link: String? = nil, priority: UInt8? = nil, sound: String? = nil, isUrgent: Bool = false,
+        extras: String? = nil
     ) throws -> PostRequest {
         PostRequest(
             member: MemberID(stored: writer),
             program: PostRequest.Program(nickname: Nickname(stored: "cron"), room: code(room)),
             content: try MessageContent(
-                parsing: text, title: title, link: link, priority: priority, sound: sound, isUrgent: isUrgent),
+                parsing: text, title: title, link: link, priority: priority, sound: sound, isUrgent: isUrgent,
+                extras: MessageExtras(stored: extras)),
             idempotencyKey: key)
     }
 
@@ -466,7 +468,9 @@ struct RoomPortTests {
             try await rooms.join(StoreFixture.join(number, app: StoreFixture.http2App.text))
         }
         let requests = [
-            try program("fire", key: "k", title: "T", link: "https://e.example/", sound: "bell", isUrgent: true),
+            try program(
+                "fire", key: "k", title: "T", link: "https://e.example/", sound: "bell", isUrgent: true,
+                extras: #"{"later":[1]}"#),
             try program("drill", priority: 10),
         ]
         var ids: [MessageID] = []
@@ -491,6 +495,7 @@ struct RoomPortTests {
         let page = try await rooms.messages(for: StoreFixture.member(1), since: nil, limit: 10).messages
         #expect(page.map(\.content) == requests.map(\.content) && page[0].content.priority == 10)
         #expect(try await rooms.post(requests[0]).isRepeat)
+        #expect(page.map(\.content.extras.stored) == [#"{"later":[1]}"#, nil])
         let all = try await records.messages(of: code(), .oldestFirst(after: 0), limit: 9).items
         #expect(all.map(\.message) == page)
         #expect(try await records.progress(of: ids[0]).message.message == page[0])
@@ -614,7 +619,7 @@ struct RoomPortTests {
             try program("done", room: "other", key: "k"),
             try program("done", key: "k", title: "T"), try program("done", key: "k", link: "https://e.example/"),
             try program("done", key: "k", priority: 5), try program("done", key: "k", sound: "bell"),
-            try program("done", key: "k", isUrgent: true),
+            try program("done", key: "k", isUrgent: true), try program("done", key: "k", extras: #"{"later":1}"#),
         ] {
             let error = await #expect(throws: ChatError.self) { try await rooms.post(other) }
             #expect(error?.code == .idempotencyConflict)

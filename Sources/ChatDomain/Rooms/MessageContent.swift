@@ -27,6 +27,7 @@ package struct MessageContent: Sendable, Hashable {
     package let sound: String?
     /// Whether devices show the message at once, even while the user wants few interruptions. Its priority is then 10.
     package let isUrgent: Bool
+    package let extras: MessageExtras
 
     /// Checks the fields of a request.
     ///
@@ -35,7 +36,7 @@ package struct MessageContent: Sendable, Hashable {
     ///   program.
     package init(
         parsing text: String, title: String? = nil, link: String? = nil, priority: UInt8? = nil, sound: String? = nil,
-        isUrgent: Bool = false, memberLimit: Int? = nil
+        isUrgent: Bool = false, extras: MessageExtras = MessageExtras(), memberLimit: Int? = nil
     ) throws(ChatError) {
         let whole = memberLimit == nil ? text : [title, text].compactMap(\.self).joined(separator: "\n")
         let text = try MessageText(parsing: whole, limit: memberLimit ?? MessageText.highestLimit)
@@ -50,7 +51,8 @@ package struct MessageContent: Sendable, Hashable {
         self =
             memberLimit == nil
             ? MessageContent(
-                stored: text.text, title: title, link: link, priority: priority, sound: sound, isUrgent: isUrgent)
+                stored: text.text, title: title, link: link, priority: priority, sound: sound, isUrgent: isUrgent,
+                extras: extras)
             : MessageContent(text)
     }
 
@@ -62,7 +64,7 @@ package struct MessageContent: Sendable, Hashable {
     /// Wraps values that were checked before they were stored.
     package init(
         stored text: String, title: String? = nil, link: String? = nil, priority: UInt8? = nil, sound: String? = nil,
-        isUrgent: Bool = false
+        isUrgent: Bool = false, extras: MessageExtras = MessageExtras()
     ) {
         self.text = MessageText(stored: text)
         self.title = title
@@ -70,5 +72,6 @@ package struct MessageContent: Sendable, Hashable {
         self.priority = priority
         self.sound = sound
         self.isUrgent = isUrgent
+        self.extras = extras
     }
 }

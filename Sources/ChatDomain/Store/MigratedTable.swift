@@ -98,8 +98,8 @@ package struct MigratedTable: Sendable {
             condition: "notification_id IN (SELECT notification_id FROM notifications)"),
         MigratedTable(
             "messages", key: "message_id", isNumbered: true, numbers: "message_id fanout_after fanout_until priority",
-            texts: "secret_code udid nickname text ip_address idempotency_key title link sound", flags: "urgent",
-            times: "time_sent"),
+            texts: "secret_code udid nickname text ip_address idempotency_key title link sound extras",
+            flags: "urgent", times: "time_sent"),
         MigratedTable(
             "api_tokens", key: "token_id", isNumbered: true, numbers: "token_id",
             texts: "name scopes room audience used_from", bytes: "hash", times: "time_created time_expires time_used"),

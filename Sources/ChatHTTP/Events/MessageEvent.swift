@@ -38,8 +38,9 @@ final class MessageEvent: Sendable {
     /// The size in memory, in bytes.
     var size: Int {
         let content = message.content
-        let text = message.text.utf8.count + (content.title?.utf8.count ?? 0) + (content.link?.utf8.count ?? 0)
-        return forms.withLock { $0.reduce(text) { $0 + $1.bytes.readableBytes } }
+        let texts = [message.text, content.title, content.link, content.extras.stored]
+        let size = texts.reduce(0) { $0 + ($1?.utf8.count ?? 0) }
+        return forms.withLock { $0.reduce(size) { $0 + $1.bytes.readableBytes } }
     }
 
     /// Merges the messages of several sources in the order of their ids.

@@ -16,6 +16,7 @@ extension Message {
         text += #"","sent_at":"\#(sentAt.rfc3339)","own":\#(isOwn)"#
         if sender.isProgram { text += #","program":true"# }
         if content.isUrgent { text += #","urgent":true"# }
+        for (name, value) in content.extras.shown { text += ",\"\(name)\":\(value)" }
         text += "}"
     }
 }
@@ -35,6 +36,7 @@ extension MessageRecord {
         json["text"] = .string(message.text)
         json["title"] = .optional(message.content.title)
         json["link"] = .optional(message.content.link)
+        for (name, value) in message.content.extras.shown { json[name] = value }
         return json
     }
 }

@@ -4,7 +4,7 @@ extension Schema {
     ///
     /// Tables are changed in place and never rebuilt, so that the operator's own views, triggers, indexes and columns stay.
     static let releasedUpgrades: [Int: String] = [
-        1: version2, 2: version3, 3: version8, 8: version9, 9: version10, 10: version11,
+        1: version2, 2: version3, 3: version8, 8: version9, 9: version10, 10: version11, 11: version12,
     ]
 
     /// Apple's HTTP/2 API: `apns_id` and other columns, priority 1, and the provider tokens.
@@ -385,5 +385,10 @@ extension Schema {
     private static let version11 = """
         ALTER TABLE credentials ADD COLUMN user_reference TEXT;
         ALTER TABLE credentials ADD COLUMN time_session TEXT;
+        """
+
+    /// The displayed fields of messages.
+    private static let version12 = """
+        ALTER TABLE messages ADD COLUMN extras TEXT CHECK (extras IS NULL OR json_valid(extras));
         """
 }

@@ -301,7 +301,7 @@ package struct SQLiteRoomStore: RoomStore {
             db, Self.insertSQL, room.code, request.member.text, room.nickname, request.client.address, now.sqlText,
             request.idempotencyKey, lastMember == nil ? nil : Int64(0), lastMember,
             content.text.text, content.title, content.link, content.priority.map { Int64($0) }, content.sound,
-            Int64(content.isUrgent ? 1 : 0)
+            Int64(content.isUrgent ? 1 : 0), content.extras.stored
         ).run()
         let message = db.lastInsertedRowID
         let pushes = try room.insertPushes(

@@ -10,7 +10,7 @@ struct PostgresSchema: Sendable {
     let upgrades: [Int64: String]
 
     static let current = PostgresSchema(
-        version: 4, sql: embedded, upgrades: [1: version2, 2: version3, 3: version4])
+        version: 5, sql: embedded, upgrades: [1: version2, 2: version3, 3: version4, 4: version5])
 
     /// Rooms, bans of addresses, and the key of what relays tell each other.
     ///
@@ -37,6 +37,11 @@ struct PostgresSchema: Sendable {
         DROP INDEX bans_room;
         CREATE INDEX bans_address ON bans (address) WHERE address IS NOT NULL;
         CREATE INDEX bans_room ON bans (secret_code) WHERE udid IS NULL AND device_token IS NULL AND address IS NULL;
+        """
+
+    /// The displayed fields of messages.
+    private static let version5 = """
+        ALTER TABLE messages ADD COLUMN extras text CHECK (extras IS NULL OR extras::json IS NOT NULL);
         """
 
     /// The users of credentials.

@@ -1,4 +1,4 @@
--- PushChat Relay: the PostgreSQL database, version 3. Several relays can share it.
+-- PushChat Relay: the PostgreSQL database, version 5. Several relays can share it.
 --
 -- Tables and columns are those of SQLite's schema.sql, with PostgreSQL's types. Times are timestamptz. relay_schema has
 -- the schema version. The first relay to start upgrades an older schema, and refuses a newer one.
@@ -111,11 +111,12 @@ CREATE TABLE messages (
     -- a large room in steps after the response, and resumes after a crash.
     fanout_after bigint,
     fanout_until bigint,
-    title text,  -- this and the next four columns: for messages of programs
+    title text,  -- this and the columns below: for messages of programs
     link text,
     priority bigint CHECK (priority IN (10, 5, 1)),  -- the priority of its pushes
     sound text,  -- the sound of its pushes; empty: none
     urgent boolean NOT NULL DEFAULT false,  -- its pushes are time-sensitive
+    extras text CHECK (extras IS NULL OR extras::json IS NOT NULL),  -- an object of fields that are only displayed; NULL: none
     CHECK ((fanout_after IS NULL) = (fanout_until IS NULL))
 );
 -- A room's history.
