@@ -193,7 +193,8 @@ let package = Package(
                 "ChatHTTP", "ChatDomain", "ChatStore", "APNSGateway", "TestStores", "TestSupport", "WebAssets",
             ]
                 + products(
-                    "Crypto", "GRDB", "HTTPTypes", "Hummingbird", "HummingbirdTesting", "Logging", "NIOCore", "NIOEmbedded",
+                    "Crypto", "GRDB", "HTTPTypes", "Hummingbird", "HummingbirdTesting", "Logging", "NIOCore",
+                    "NIOEmbedded",
                     "NIOHTTP1", "NIOHTTPTypes", "NIOHTTPTypesHTTP1", "NIOPosix", "NIOSSL", "ServiceLifecycle", "X509")),
         .testTarget(name: "ChatDomainTests", dependencies: ["ChatDomain"]),
         // Tests that run over every store, mostly through the ports alone.

@@ -184,56 +184,7 @@ struct PostgresQueueTests {
         #expect(rest.pushes.map(\.id) == [6, 2] && rest.lanes.isEmpty)
     }
 
-    @Test("A push waits for its time, the next due time is right, and a clock that is set back makes retries due")
-    func times() async throws {
-        let relays = try await Relays()
-        let now = relays.fixture.time.now
-        #expect(try await relays.first.queue.nextDue(app: .default) == nil)
-        try relays.insert(1, ", not_before", ", \((now + .seconds(60)).milliseconds)")
-        try relays.insert(1, ", not_before, unanswered", ", \((now + .seconds(30)).milliseconds), 1")
-        #expect(try await relays.lease().isEmpty)
-        #expect(try await relays.first.queue.nextDue(app: .default) == now + .seconds(30))
-        relays.fixture.advance(.seconds(30))
-        #expect(try await relays.first.queue.nextDue(app: .default) == now + .seconds(30))
-        #expect(try await relays.lease().map(\.id) == [2])
-        #expect(try await relays.first.queue.nextDue(app: .default) == now + .seconds(60))
-        let wait = Transition(.waiting(until: now + .seconds(90), reason: "Busy"), adding: PushHistory(attempts: 1))
-        #expect(try await relays.settle(2...2, wait) == 1)
-        relays.fixture.advance(.seconds(-2 * 86_400))
-        try await relays.look()
-        #expect(try await relays.lease().map(\.id) == [2])
-        #expect(try await relays.lease().isEmpty)
-    }
-
     // MARK: - Outcomes
-
-    @Test("A second outcome of a push has no effect, unless the gateway responds after its silence")
-    func outcomes() async throws {
-        let relays = try await Relays()
-        try relays.insert(6)
-        #expect(try await relays.lease(5).count == 5)
-        #expect(try await relays.settle(1...6, Self.sent) == 5)
-        #expect(try await relays.settle(1...6, Self.sent) == 0)
-        #expect(try await relays.settle(1...1, Transition(.failed(reason: "Late"))) == 0)
-        #expect(try await relays.settle(1...1, Transition(.failed(reason: "Bad", hint: "why")), late: true) == 1)
-        #expect(try await relays.settle(2...2, Transition(.due(.normal, reason: nil)), late: true) == 1)
-        #expect(try await relays.settle(3...4, Transition(.cancelled(reason: "Cancelled")), late: true) == 2)
-        #expect(try await relays.settle(3...3, Self.sent) == 1)
-        #expect(try relays.states() == "failed pending sent cancelled sent pending")
-        #expect(
-            try relays.fixture.query(
-                "SELECT attempts, reason, hint, time_sent IS NULL FROM push_queue WHERE message_id = 1")
-                == "1|Bad|why|t")
-        #expect(try relays.fixture.query("SELECT attempts, time_sent FROM push_queue WHERE message_id = 2") == "0|")
-        #expect(try await relays.lease().map(\.id) == [2, 6])
-        // Another program cancels both while they are with the gateway.
-        try relays.fixture.query(
-            "UPDATE push_queue SET state = 'cancelled', reason = 'x' WHERE message_id IN (2, 6)")
-        try await relays.look()
-        #expect(try await relays.settle(2...2, Self.sent) == 1)
-        #expect(try await relays.settle(6...6, Transition(.failed(reason: "Bad"))) == 0)
-        #expect(try relays.states() == "failed sent sent cancelled sent cancelled")
-    }
 
     @Test("Two settlements of one push in a call are applied in order")
     func order() async throws {
@@ -480,11 +431,6 @@ struct PostgresQueueTests {
                 QueueDepth(app: .default, due: 3, written: 2, oldest: Timestamp(sqlText: "2020-01-01 00:00:00")),
                 QueueDepth(app: AppName("late"), delayed: 1),
             ])
-        for number in 1...3 {
-            try await relays.first.rooms.join(StoreFixture.join(number, number == 3 ? "other" : "room"))
-        }
-        let totals = try await relays.all[1].metrics.totals()
-        #expect((totals.devices, totals.activeDevices, totals.members, totals.rooms) == (3, 3, 3, 2))
         #expect(try await relays.first.upkeep.queue.unconfiguredApps([.default]) == [AppName("late")])
     }
 

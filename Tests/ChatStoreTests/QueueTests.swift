@@ -50,18 +50,6 @@ struct QueueTests {
         #expect(try await bench.lease(StoreFixture.slot(2)).pushes.map(\.id) == [4, 5])
     }
 
-    @Test("The first report counts, unless the gateway overrules its silence")
-    func overruling() async throws {
-        try bench.insert(3)
-        _ = try await bench.lease(StoreFixture.slot())
-        _ = try await bench.settle(1...3, .accepted)
-        #expect(try await bench.settle(2...3, .rejected(reason: "TooLate")).isEmpty)
-        #expect(try bench.states() == ["sent", "sent", "sent"])
-        #expect(try await bench.settle(2...2, .rejected(reason: "InvalidToken"), late: true)[0].count == 1)
-        #expect(try await bench.settle(3...3, .notProcessed, late: true)[0].count == 1)
-        #expect(try bench.states() == ["sent", "failed", "pending"])
-    }
-
     private static let poison: [(String, String, String)] = [
         ("not a token", #"{"aps":{}}"#, "InvalidToken"),
         ("", #"{"aps":{}}"#, "InvalidToken"),
@@ -111,15 +99,6 @@ struct QueueTests {
         #expect(try await bench.store.queue.nextDue(app: .default) == now + .seconds(60))
         bench.fixture.advance(.seconds(60))
         #expect(try await bench.lease(StoreFixture.slot(2)).pushes.map(\.id) == [2])
-    }
-
-    @Test("A retry does not wait for a clock that was set back")
-    func clockSetBack() async throws {
-        try bench.insert(1)
-        _ = try await bench.lease(StoreFixture.slot())
-        _ = try await bench.settle(1...1, .retry(reason: "ProcessingError"))
-        bench.fixture.advance(.seconds(-86_400))
-        #expect(try await bench.lease(StoreFixture.slot(2)).pushes.map(\.id) == [1])
     }
 
     @Test("Retries have growing delays, and the last one fails with the gateway's reason")

@@ -81,25 +81,6 @@ struct RelayMetricsTests {
         #expect(outcomes.map(\.total) == [1, 1, 4])
     }
 
-    @Test("The queue's depth per app has the time of the oldest due push")
-    func depths() async throws {
-        let bench = try QueueFixture()
-        #expect(try await bench.store.metrics.queueDepths().isEmpty)
-        try bench.insert(5)
-        _ = try bench.fixture.query(
-            "UPDATE push_queue SET app = 'late', not_before = 5000000000000 WHERE message_id = 3")
-        _ = try bench.fixture.query(
-            "UPDATE push_queue SET time_queued = '2020-01-01 00:00:00', unanswered = 1 WHERE message_id = 5")
-        _ = try await bench.lease(StoreFixture.slot(room: 2))
-        let depths = try await bench.store.metrics.queueDepths()
-        #expect(
-            depths == [
-                QueueDepth(app: .default, due: 2, written: 2, oldest: Timestamp(sqlText: "2020-01-01 00:00:00")),
-                QueueDepth(app: AppName("late"), delayed: 1),
-            ])
-        #expect(bench.store.repair.dueApps == [.default])
-    }
-
     @Test("An app without a name is shown as well")
     func namelessApp() async throws {
         let bench = try QueueFixture()
@@ -110,24 +91,5 @@ struct RelayMetricsTests {
         let depths = try await bench.store.metrics.queueDepths()
         #expect(depths.map { [$0.due, $0.delayed] } == [[1, 1]])
         #expect(depths.map(\.app) == [AppName("")])
-    }
-
-    @Test("The totals count devices, members, rooms, messages and notifications")
-    func totals() async throws {
-        let bench = try NotificationFixture()
-        for number in 1...3 {
-            try await bench.store.rooms.join(StoreFixture.join(number, number == 3 ? "other" : "room"))
-        }
-        try await bench.register(4...6)
-        try bench.deactivate(6)
-        _ = try await bench.store.rooms.post(StoreFixture.post(1, "hi"))
-        _ = try await bench.send(.all)
-        let totals = try await bench.store.metrics.totals()
-        #expect(totals.devices == 6)
-        #expect(totals.activeDevices == 5)
-        #expect(totals.members == 3)
-        #expect(totals.rooms == 2)
-        #expect(totals.messages == 1)
-        #expect(totals.notifications == 1)
     }
 }

@@ -137,6 +137,15 @@ struct DevicePortTests {
         #expect(edited.serverInfo == "x" && edited.tags.map(\.text) == ["t"])
         #expect(edited.registeredAt == before.registeredAt && edited.deactivatedAt == before.deactivatedAt)
         #expect(try await device(1, in: store) == edited)
+        let full = DeviceEdit(
+            user: .set(user("u")), clientInfo: .set("c\"\\,{}"), serverInfo: .set("s\nü"), tags: tags("b\"\\,{}NULL"))
+        var changed = try await store.stores.devices.edit(StoreFixture.token(1), app: nil, full)
+        #expect(changed.clientInfo == "c\"\\,{}" && changed.serverInfo == "s\nü" && changed.user?.text == "u")
+        #expect(changed.tags.map(\.text) == ["b\"\\,{}NULL"])
+        changed = try await store.stores.devices.edit(
+            StoreFixture.token(1), app: .default, DeviceEdit(user: .remove, clientInfo: .remove, tags: []))
+        #expect(
+            changed.user == nil && changed.clientInfo == nil && changed.serverInfo == "s\nü" && changed.tags.isEmpty)
     }
 
     @Test(
@@ -221,6 +230,67 @@ struct DevicePortTests {
             let rest = try await store.stores.devices.devices(filter, after: empty.next, limit: 10)
             #expect(rest.items.map(\.token) == [try StoreFixture.token(1)] && rest.next == nil)
         }
+    }
+
+    @Test(
+        "A device's history has its notifications, other programs' pushes and its room's, newest first",
+        arguments: StoreKind.allCases)
+    func history(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (rooms, token) = (store.stores.rooms, try StoreFixture.token(2))
+        for number in 1...3 { try await rooms.join(StoreFixture.join(number)) }
+        for round in 0..<6 {
+            _ = try await rooms.post(StoreFixture.post(1, "message \(round)"))
+            _ = try await store.stores.notifications.send(request(.tokens([token]), payload: "{\"n\":\(round)}"))
+            _ = try await rooms.post(StoreFixture.post(2, "own"))
+            if round == 3 { try await store.settle(try await store.lease(), Self.sent) }
+        }
+        // A push of another program gets its device with its first outcome.
+        _ = try store.query("INSERT INTO push_queue (device_token, payload) VALUES (upper('\(token)'), '{\"aps\":{}}')")
+        try await store.notice()
+        try await store.settle(try await store.lease().filter { !$0.isOurs }, Self.sent)
+        let device = try await device(2, in: store)
+        for limit in [1, 4, 50] {
+            let found = try await Page.all { cursor in
+                let page = try await store.stores.devices.deliveries(to: device.id, before: cursor, limit: limit)
+                #expect(page.items.count <= limit)
+                return page
+            }
+            #expect(found.count == 13 && found.map(\.id) == Set(found.map(\.id)).sorted(by: >))
+            #expect(found.filter { $0.message != nil }.count == 6 && found.filter { $0.notification != nil }.count == 6)
+            #expect(found[0].state == .sent && found.filter { $0.state == .sent }.count == 9)
+            #expect(found.dropFirst().allSatisfy { $0.token == token.description && $0.queuedAt == store.now() })
+            #expect(found.allSatisfy { ($0.apnsID != nil) == ($0.state == .sent) })
+        }
+    }
+
+    @Test(
+        "Unregistering cancels waiting pushes, leaves the member in its room, and deletes the tags",
+        arguments: StoreKind.allCases)
+    func unregister(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (rooms, devices) = (store.stores.rooms, store.stores.devices)
+        for number in 1...2 { try await rooms.join(StoreFixture.join(number)) }
+        try await register(2...3, tags: tags("t"), in: store)
+        let id = try await store.stores.notifications.send(request(.all)).id
+        _ = try await rooms.post(StoreFixture.post(1, "hi"))
+        for number in 1...2 { #expect(try await devices.unregister(StoreFixture.token(number), app: nil)) }
+        #expect(try await !devices.unregister(StoreFixture.token(2), app: nil))
+        let cancelled = "state = 'cancelled' AND reason = 'Unregistered' AND time_settled IS NOT NULL"
+        #expect(try store.value("SELECT count(*) FROM push_queue WHERE \(cancelled)") == 2)
+        let status = try await store.stores.notifications.notification(id)
+        #expect(status.counts[.cancelled] == 2 && status.counts[.pending] == 1)
+        let outcomes = store.stores.metrics.outcomes()
+        #expect(outcomes.map(\.total) == [2] && outcomes.map(\.reason) == [PushLifeCycle.unregistered])
+        #expect(try store.value("SELECT count(*) FROM device_tags") == 1)
+        #expect(try store.value("SELECT count(*) FROM active_users WHERE device_token = '0'") == 2)
+        #expect(try await rooms.post(StoreFixture.post(1, "ho")).queued == 0)
+        // The chat's pushes are cancelled when their turn to be leased comes.
+        #expect(try await store.lease().map(\.obstacle) == [nil, .deviceForgotten])
+        #expect(try await store.queue().retry(.matching(QueueFilter()), progress: { _ in }) == 0)
+        // The device comes back under a new id.
+        try await register(2, in: store)
+        #expect(try await device(2, in: store).id > 3)
     }
 
     @Test("Devices are counted once a day, by their latest data", arguments: StoreKind.allCases)

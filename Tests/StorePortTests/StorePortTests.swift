@@ -90,6 +90,111 @@ struct StorePortTests {
         #expect(try store.value("SELECT count(*) FROM push_queue WHERE hint = 'why?'") == 0)
     }
 
+    @Test(
+        "A second outcome of a push has no effect, unless the gateway responds after its silence",
+        arguments: StoreKind.allCases)
+    func outcomes(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await room(7, in: store)
+        let ids = try await store.lease(5).map(\.id)
+        func settle(_ range: ClosedRange<Int>, _ transition: Transition, late: Bool = false) async throws -> Int {
+            let settled = try await store.stores.queue.settle(
+                [Settlement(ids[range.lowerBound]...ids[range.upperBound], transition, overrulesSilence: late)],
+                app: .default)
+            return settled[0].count
+        }
+        func states() throws -> [String] {
+            try store.query("SELECT state FROM push_queue ORDER BY message_id").map { $0[0] }
+        }
+        #expect(try await settle(0...4, Self.sent) == 5)
+        #expect(try await settle(0...4, Self.sent) == 0)
+        #expect(try await settle(0...0, Transition(.failed(reason: "Late"))) == 0)
+        #expect(try await settle(0...0, Transition(.failed(reason: "Bad", hint: "why")), late: true) == 1)
+        #expect(try await settle(1...1, Transition(.due(.normal, reason: nil)), late: true) == 1)
+        #expect(try await settle(2...3, Transition(.cancelled(reason: "Cancelled")), late: true) == 2)
+        #expect(try await settle(2...2, Self.sent) == 1)
+        #expect(try states() == ["failed", "pending", "sent", "cancelled", "sent", "pending"])
+        #expect(
+            try store.query(
+                "SELECT attempts, reason, hint FROM push_queue WHERE state = 'failed' AND time_sent IS NULL")
+                == [["1", "Bad", "why"]])
+        #expect(try store.value("SELECT attempts FROM push_queue WHERE message_id = \(ids[1])") == 0)
+        let again = try await store.lease()
+        #expect(again.map(\.id) == [ids[1], ids[4] + 1])
+        // Another program cancels both while they are with the gateway.
+        _ = try store.query("UPDATE push_queue SET state = 'cancelled', reason = 'x' WHERE state = 'pending'")
+        try await store.notice()
+        #expect(try await settle(1...1, Self.sent) == 1)
+        let last = Settlement(again[1].id...again[1].id, Transition(.failed(reason: "Bad")))
+        #expect(try await store.stores.queue.settle([last], app: .default)[0].count == 0)
+        #expect(try states() == ["failed", "sent", "sent", "cancelled", "sent", "cancelled"])
+    }
+
+    @Test(
+        "A push waits for its time, the next due time is right, and a clock that is set back makes retries due",
+        arguments: StoreKind.allCases)
+    func times(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (queue, now) = (store.stores.queue, store.now())
+        func insert(_ wait: Int, unanswered: Int) throws {
+            _ = try store.query(
+                """
+                INSERT INTO push_queue (device_token, payload, not_before, unanswered)
+                VALUES ('\(StoreFixture.token(1))', '{}', \((now + .seconds(wait)).milliseconds), \(unanswered))
+                """)
+        }
+        #expect(try await queue.nextDue(app: .default) == nil)
+        try insert(60, unanswered: 0)
+        try insert(30, unanswered: 1)
+        try await store.notice()
+        #expect(try await store.lease().isEmpty)
+        #expect(try await queue.nextDue(app: .default) == now + .seconds(30))
+        store.advance(.seconds(30))
+        let retry = try await store.lease()
+        #expect(retry.map(\.notBefore) == [(now + .seconds(30)).milliseconds])
+        #expect(try await queue.nextDue(app: .default) == now + .seconds(60))
+        let wait = Transition(.waiting(until: now + .seconds(90), reason: "Busy"), adding: PushHistory(attempts: 1))
+        try await store.settle(retry, wait)
+        store.advance(.seconds(-2 * 86_400))
+        try await store.notice()
+        #expect(try await store.lease().map(\.id) == retry.map(\.id))
+        #expect(try await store.lease().isEmpty)
+    }
+
+    @Test("The metrics have the depth of the queue for each app, and totals", arguments: StoreKind.allCases)
+    func metrics(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let metrics = store.stores.metrics
+        #expect(try await metrics.queueDepths().isEmpty)
+        for number in 1...3 {
+            try await store.stores.rooms.join(StoreFixture.join(number, number == 3 ? "other" : "room"))
+        }
+        _ = try await store.stores.devices.register(
+            RegistrationRequest(token: StoreFixture.token(4), app: .default))
+        try await store.stores.feedback.record(
+            [FeedbackReport(token: StoreFixture.token(4), since: store.now())], app: .default)
+        _ = try await store.stores.feedback.actOnFeedback()
+        _ = try await store.stores.rooms.post(StoreFixture.post(1, "hi"))
+        _ = try await store.stores.notifications.send(NotificationRequest(audience: .all, payload: "{}"))
+        _ = try store.query(
+            """
+            INSERT INTO push_queue (device_token, payload, app, not_before) VALUES
+                ('aa', '{}', 'late', \((store.now() + .seconds(9)).milliseconds))
+            """)
+        _ = try store.query(
+            "UPDATE push_queue SET time_queued = \(store.time(Timestamp(seconds: 1_577_836_800))) WHERE message_id = 4")
+        try await store.notice()
+        #expect(try await store.lease(2).count == 2)
+        #expect(
+            try await metrics.queueDepths() == [
+                QueueDepth(app: .default, due: 2, written: 2, oldest: Timestamp(seconds: 1_577_836_800)),
+                QueueDepth(app: AppName("late"), delayed: 1),
+            ])
+        let totals = try await metrics.totals()
+        #expect([totals.devices, totals.activeDevices, totals.members, totals.rooms] == [4, 3, 3, 2])
+        #expect((totals.messages, totals.notifications) == (1, 1))
+    }
+
     @Test("A join returns whether the room was empty before", arguments: StoreKind.allCases)
     func emptyRooms(kind: StoreKind) async throws {
         let store = try await kind.make()

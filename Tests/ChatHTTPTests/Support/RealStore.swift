@@ -6,8 +6,8 @@ import GRDB
 @testable import ChatStore
 @testable import TestStores
 
-/// A store over SQLite in a folder of its own, with rows whose ids and secrets the tests choose. Its clock stands at
-/// ``Sample/time``.
+/// A store over SQLite in a temporary folder, with rows whose ids and secrets the tests choose. Its clock shows
+/// ``Sample/time`` until a test advances it.
 final class RealStore: Sendable {
     private let fixture: StoreFixture
     let sqlite: SQLiteStores
