@@ -18,7 +18,7 @@ from checks import check, until
 RELAY, SANDBOX, FOLDER, DATABASES, COMMAND = *sys.argv[1:4], json.loads(sys.argv[4]), sys.argv[5:]
 PICTURES = os.environ.get("SCREENSHOTS")
 ROOM = "kitchen & <b>"
-# The settings of docs/sandbox.md, then settings that prevent other network access and dialogs.
+# The settings of docs/sandbox-browsers.md, then settings that prevent other network access and dialogs.
 PREFERENCES = {
     "dom.push.serverURL": SANDBOX.replace("http:", "ws:") + "/push",
     "dom.push.testing.allowInsecureServerURL": True,

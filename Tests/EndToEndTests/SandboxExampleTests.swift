@@ -58,6 +58,79 @@ extension Clients {
             #expect(try await sandbox.notifications().map(\.answer) == ["accepted"])
         }
 
+        /// A language of the page's programs: the lines before the program, its file and the command that runs it.
+        struct Language: Sendable, CustomTestStringConvertible {
+            let testDescription: String
+            let head: String
+            let file: String
+            let command: [String]
+        }
+
+        /// The heads define `send`, which runs a script.
+        private static let languages = [
+            Language(
+                testDescription: "python",
+                head: """
+                    import subprocess
+                    send = lambda token: subprocess.run(["./send", token])
+                    """,
+                file: "program.py", command: [(try? Python.program("python")) ?? "python3", "program.py"]),
+            Language(
+                testDescription: "javascript",
+                head: """
+                    import { execFileSync } from "node:child_process";
+                    const send = (token) => execFileSync("./send", [token]);
+                    """,
+                file: "program.mjs", command: ["node", "program.mjs"]),
+            Language(
+                testDescription: "swift",
+                head: """
+                    import Foundation
+                    #if canImport(FoundationNetworking)
+                        import FoundationNetworking
+                    #endif
+                    func send(_ token: String) async throws {
+                        try Process.run(URL(filePath: "send"), arguments: [token]).waitUntilExit()
+                    }
+                    """,
+                file: "main.swift", command: ["sh", "-c", "swiftc main.swift -o program && ./program"]),
+            Language(
+                testDescription: "go",
+                head: """
+                    package main
+                    import ("encoding/json"; "net/http"; "os/exec"; "strings")
+                    func send(token string) { exec.Command("./send", token).Run() }
+                    """,
+                file: "main.go", command: ["env", "GOCACHE=\(NSTemporaryDirectory())go", "go", "run", "main.go"]),
+        ]
+
+        @Test("The page's program for each language waits for a notification and causes a fault", arguments: languages)
+        func program(_ language: Language) async throws {
+            if language.testDescription == "go" {
+                let path = (ProcessInfo.processInfo.environment["PATH"] ?? "").split(separator: ":")
+                let hasGo = path.contains { FileManager.default.isExecutableFile(atPath: "\($0)/go") }
+                if !hasGo { return }
+            }
+            let folder = try Folder()
+            let sandbox = try await SandboxProcess.start(folder)
+            let credentials = folder.file("sandbox").path
+            try """
+            #!/bin/sh
+            exec curl -s --http2 --cacert '\(credentials)/ca.pem' --cert '\(credentials)/client.pem' -d '{"aps":{}}' \
+                -H 'apns-topic: com.example.PushChat' "https://127.0.0.1:\(sandbox.http2)/3/device/$1"
+            """.write(to: folder.file("send"), atomically: true, encoding: .utf8)
+            try FileManager.default.setAttributes(
+                [.posixPermissions: 0o755], ofItemAtPath: folder.file("send").path)
+            let blocks = try Page("docs/sandbox.md").blocks(of: language.testDescription)
+            let block = try #require(blocks.first).script.replacing("http://127.0.0.1:2198", with: sandbox.base)
+            try "\(language.head)\n\(block)".write(
+                to: folder.file(language.file), atomically: true, encoding: .utf8)
+            let inFolder = ["env", "-C", folder.url.path]
+            let program = try await run(inFolder + language.command)
+            #expect(program.status == 0, "\(program.text) \(program.errors)")
+            #expect(try await sandbox.notifications().map(\.answer) == ["accepted", "ServiceUnavailable"])
+        }
+
         @Test("The XCTest example works")
         func xctest() async throws {
             let tests = try await run([

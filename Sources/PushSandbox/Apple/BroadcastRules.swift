@@ -4,7 +4,7 @@ import PushWire
 /// The rules of broadcasts and of channel management, in the order in which they are checked.
 ///
 /// Apple documents the reasons ("Handling error responses from Apple Push Notification service"), but not their order.
-/// `docs/sandbox.md` has the rules as tables.
+/// `docs/sandbox-apple.md` has the rules as a list.
 struct BroadcastRules {
     /// A call that manages channels.
     enum Call: Sendable, Hashable {

@@ -5,7 +5,7 @@ import PushWire
 ///
 /// Apple documents the reasons ("Handling notification responses from APNs"), but not their order. The sandbox checks
 /// the request's form and path, the client's identity, push type and topic, delivery, the payload, and last the device.
-/// `docs/sandbox.md` has the rules as a table.
+/// `docs/sandbox-apple.md` has the rules as a list.
 struct SandboxRules {
     let request: SandboxRequest
     let certificate: ClientCertificate?

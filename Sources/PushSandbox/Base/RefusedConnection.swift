@@ -2,7 +2,7 @@ import Foundation
 
 /// A connection that the sandbox refused, encoded as in the response to `GET /stats`.
 struct RefusedConnection: Sendable, Hashable, JSONRecord {
-    enum Reason: String, Sendable, Encodable {
+    enum Reason: String, Sendable, CaseIterable, Encodable {
         /// Too many connections were open.
         case tooMany = "too_many"
         /// The TLS handshake failed: no certificate, a certificate of another authority, no TLS, or a timeout.

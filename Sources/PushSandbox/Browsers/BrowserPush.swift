@@ -4,8 +4,8 @@ import PushWire
 
 /// A request to the push service with a message for a browser (RFC 8030 §5), and the rules for it.
 ///
-/// The RFC does not give the order of the checks, so the sandbox has its own. `docs/sandbox.md` has the rules as a
-/// table.
+/// The RFC does not give the order of the checks, so the sandbox has its own. `docs/sandbox-browsers.md` has the rules
+/// as a table.
 struct BrowserPush: Sendable {
     /// The maximum TTL in seconds, as with Mozilla's service. A longer TTL is shortened to this.
     static let maxTTL = 30 * 86_400

@@ -6,8 +6,8 @@ import PushWire
 import ServiceLifecycle
 import WebAssets
 
-/// The control API, with which tests and the inbox page read and change the sandbox's state (`docs/sandbox.md`, "The
-/// control API").
+/// The control API, with which tests and the inbox page read and change the sandbox's state
+/// (`docs/sandbox-control.md`).
 struct ControlAPI: Sendable {
     private static let defaultPageSize = 100
     private static let maxPageSize = 1000
@@ -22,7 +22,7 @@ struct ControlAPI: Sendable {
     /// The source of random bytes for the tokens of new devices and the endpoints of new browsers.
     let randomBytes: @Sendable (Int) -> [UInt8]
 
-    /// Returns a router with all routes (`docs/sandbox.md`, "The control API").
+    /// Returns a router with all routes (`docs/sandbox-control.md`).
     func router() -> Router<ControlContext> {
         let router = Router(context: ControlContext.self)
         router.add(middleware: ControlErrorMiddleware())

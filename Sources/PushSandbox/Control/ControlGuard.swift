@@ -12,7 +12,7 @@ struct ControlContext: RequestContext {
     }
 }
 
-/// Keeps web pages away from the control API, which needs no token (`docs/sandbox.md`, "The control API").
+/// Keeps web pages away from the control API, which needs no token (`docs/sandbox-control.md`).
 ///
 /// A page can make its visitor's browser call any address. The `Host` check stops names that were pointed at loopback
 /// (DNS rebinding). The `Origin` check stops calls from other sites. The content type check stops form posts, which

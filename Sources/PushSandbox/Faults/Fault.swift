@@ -15,8 +15,8 @@ extension FaultAction {
     var passesPerMinute: Int? { nil }
 }
 
-/// An error to simulate, once or several times (`docs/sandbox.md`, "Faults"). Its JSON is that of `POST /faults` and
-/// `GET /faults`.
+/// An error to simulate, once or several times (`docs/sandbox-control.md`, "Faults"). Its JSON is that of `POST /faults`
+/// and `GET /faults`.
 struct Fault: Sendable {
     /// The fault's id, from 1. The ``FaultTable`` assigns it.
     fileprivate(set) var id = 0
