@@ -262,8 +262,7 @@ let package = Package(
         .testTarget(
             name: "EndToEndTests",
             dependencies: ["pushchat", "PushWire", "TestStores", "TestSupport"]
-                + products("AsyncHTTPClient", "Crypto", "GRDB", "NIOCore", "NIOHTTP1"),
-            exclude: ["moved-headings.txt"]),
+                + products("AsyncHTTPClient", "Crypto", "GRDB", "NIOCore", "NIOHTTP1")),
         // The examples of docs/sandbox.md. They are compiled here, and the end-to-end tests run them.
         .testTarget(
             name: "ExampleTests", path: "docs/examples", exclude: ["PushChat", "ci", "sandbox-test.sh", "test_push.py"]),

@@ -109,14 +109,9 @@ struct PageTests {
 
     @Test("sandbox.md lists the hosts that the proxy leads to the sandbox")
     func hosts() throws {
-        let addresses = SandboxAddresses(
-            binary: .init(host: "", port: 2195), feedback: .init(host: "", port: 2196),
-            http2: .init(host: "", port: 2197), channels: .init(host: "", port: 2193),
-            control: .init(host: "", port: 2198), webPush: .init(host: "", port: 2199),
-            fcm: .init(host: "", port: 2194), proxy: .init(host: "", port: 2192))
         let played = ServiceHost.all.map { host in
             let ports = host.ports.map { "\($0)" }.joined(separator: ", ")
-            return "\(host.name) \(ports) \(addresses[keyPath: host.listener].port)"
+            return "\(host.name) \(ports) \(host.listener.standard)"
         }
         let listed = try Self.rows("host", "Point your library at it", of: "sandbox.md").flatMap { row in
             Self.code(row[0]).map { "\($0) \(row[1]) \(row[2])" }
