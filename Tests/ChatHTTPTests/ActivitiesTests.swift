@@ -165,7 +165,7 @@ struct ActivitiesTests {
     @Test("Apps report tokens for updates and for starts")
     func reports() async throws {
         let relay = Relay(ScriptedStore())
-        try await relay.store.real.ports.rooms.join(StoreFixture.join(1))
+        try await relay.store.real.ports.rooms.join(StoreFixture.join(1, "kitchen"))
         let (device, udid) = (try StoreFixture.token(1), try StoreFixture.member(1).text)
         #expect(try await Self.post(relay, Self.start).status == .accepted)
         func form(_ number: Int) throws -> String {

@@ -36,8 +36,10 @@ final class RealStore: Sendable {
 
     func room(_ code: SecretCode) throws {
         try query(
-            "INSERT INTO rooms (secret_code, time_created) VALUES (?, ?) ON CONFLICT DO NOTHING",
-            [code.text, Sample.time.sqlText])
+            """
+            INSERT INTO rooms (secret_code, time_created)
+            SELECT :code, :time WHERE NOT EXISTS (SELECT 1 FROM rooms WHERE secret_code = :code)
+            """, ["code": code.text, "time": Sample.time.sqlText])
     }
 
     func member(
