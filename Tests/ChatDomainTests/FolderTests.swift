@@ -94,14 +94,14 @@ struct FolderTests {
             "Firebase": "Base Credentials Faults Inbox",
             "State": "Apple Base Browsers Faults Firebase Inbox",
             "Listener": "Base State",
-            "Control": "Apple Base Browsers Browsers/Server Credentials Faults Firebase Inbox State",
+            "Control": "Apple Base Browsers Browsers/Server Credentials Faults Inbox State",
             "Proxy": "Base State",
             "Apple/Binary": "Apple Base Inbox Listener State",
             "Apple/Feedback": "Apple Base Listener State",
             "Apple/HTTP2": "Apple Base Credentials Inbox Listener State",
             "Browsers/Server": "Base Browsers Inbox Listener State",
-            "Faults": "Base Inbox",
-            "Firebase/Server": "Base Firebase Inbox Listener State",
+            "Faults": "Base",
+            "Firebase/Server": "Base Control Credentials Firebase Inbox Listener State",
             ".":
                 "Apple/Binary Apple/Feedback Apple/HTTP2 Base Browsers/Server Control Credentials "
                 + "Firebase Firebase/Server Listener Proxy State",

@@ -9,6 +9,8 @@ import WebAssets
 /// The control API, with which tests and the inbox page read and change the sandbox's state
 /// (`docs/sandbox-control.md`).
 struct ControlAPI: Sendable {
+    /// The lists that are read in pages.
+    private static let lists = ["devices", "browsers", "activities", "channels", "installations"]
     private static let defaultPageSize = 100
     private static let maxPageSize = 1000
     /// The maximum time for which a client may wait for notifications, in milliseconds.
@@ -29,7 +31,9 @@ struct ControlAPI: Sendable {
         router.add(middleware: ControlGuard(host: configuration.host, allowed: configuration.allowedHosts))
         let health = ["/healthz", "/readyz"]
         router.add(
-            middleware: ControlQuery(free: Set(pageFiles.map(\.path) + health + ["\(ControlChannel.pushPath)"])))
+            middleware: ControlQuery(
+                lists: Set(Self.lists.map { "/\($0)" }),
+                free: Set(pageFiles.map(\.path) + health + ["\(ControlChannel.pushPath)"])))
         for file in pageFiles {
             router.get(RouterPath(file.path)) { request, _ in
                 var response = file.response(to: request)

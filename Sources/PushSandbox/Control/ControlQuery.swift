@@ -7,12 +7,10 @@ struct ControlQuery: RouterMiddleware {
     typealias Context = ControlContext
 
     private static let page: Set<String> = ["since", "limit"]
-    /// The names of the calls that have any, by path. They are all GET.
-    private static let names: [String: Set<String>] = [
-        "/notifications": page.union(["token", "protocol", "answer", "text", "wait", "count"]), "/devices": page,
-        "/browsers": page, "/activities": page, "/channels": page, "/installations": page,
-    ]
+    private static let search = page.union(["token", "protocol", "answer", "text", "wait", "count"])
 
+    /// The paths of the lists that are read in pages.
+    let lists: Set<String>
     /// The paths that ignore the query.
     let free: Set<String>
 
@@ -21,7 +19,8 @@ struct ControlQuery: RouterMiddleware {
     ) async throws -> Response {
         // If there is no such call, Hummingbird names no path here.
         if let path = context.endpointPath, path.hasPrefix("/"), !free.contains(path) {
-            try Self.check(request, names: request.method == .get ? Self.names[path] ?? [] : [])
+            let names = path == "/notifications" ? Self.search : lists.contains(path) ? Self.page : []
+            try Self.check(request, names: request.method == .get ? names : [])
         }
         return try await next(request, context)
     }

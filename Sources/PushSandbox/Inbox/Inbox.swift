@@ -1,32 +1,6 @@
 import Foundation
 import PushWire
 
-/// The protocols that accept notifications.
-enum GatewayProtocol: String, Sendable, Hashable, Encodable, CaseIterable {
-    case binary
-    case http2
-    case webpush
-    /// Broadcasts to channels, over HTTP/2.
-    case broadcast
-    /// Requests that manage channels, over HTTP/2. The inbox does not have them.
-    case channels
-    /// Messages to Android phones, with FCM.
-    case fcm
-    /// Requests for access tokens, which FCM needs. The inbox does not have them.
-    case fcmToken = "fcm_token"
-
-    /// The protocols of notifications.
-    static let ofNotifications = allCases.filter { ![.channels, .fcmToken].contains($0) }
-
-    /// Whether notifications of the protocol have a token.
-    var hasTokens: Bool { ![.broadcast, .channels, .fcmToken].contains(self) }
-
-    /// The rule to quote when a client names an unknown protocol.
-    static func rule(_ known: [GatewayProtocol] = allCases) -> String {
-        "must be one of \(known.map(\.rawValue).joined(separator: ", "))"
-    }
-}
-
 /// A notification that the sandbox accepted or rejected, encoded as in the response to `GET /notifications`.
 struct InboxEntry: Sendable, Encodable {
     /// The outcome of a notification: the gateway's response, or the effect of a fault.

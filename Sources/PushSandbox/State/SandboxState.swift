@@ -33,12 +33,13 @@ struct SandboxState: Sendable {
         var stats = counts
         stats.feedback.waiting = feedback.count
         stats.inbox = .init(count: inbox.count, dropped: inbox.dropped, last: inbox.lastID)
-        stats.devices = .init(installed: devices.presentCount, removed: devices.removedCount)
+        stats.registered = [
+            "devices": .init(installed: devices.presentCount, removed: devices.removedCount),
+            "installations": .init(installed: installations.presentCount, removed: installations.removedCount),
+        ]
         stats.channels.count = channels.count
         stats.activities = .init(
             active: activities.activeCount, ended: activities.count - activities.activeCount)
-        stats.installations = .init(
-            installed: installations.presentCount, removed: installations.removedCount)
         stats.browsers = .init(
             subscribed: browsers.presentCount, removed: browsers.removedCount,
             connected: userAgents.connectedCount, waiting: userAgents.waitingCount)

@@ -56,11 +56,6 @@ struct SandboxStats: Sendable, Hashable, JSONRecord {
         }
     }
 
-    /// The counts of a protocol that has no others.
-    struct Answers: Sendable, Hashable, Encodable {
-        var answers = Responses()
-    }
-
     struct Binary: Sendable, Hashable, JSONRecord {
         var answers = Responses()
         /// The number of notifications that arrived after the end of their connection was decided.
@@ -137,26 +132,27 @@ struct SandboxStats: Sendable, Hashable, JSONRecord {
         var last = 0
     }
 
-    struct Devices: Sendable, Hashable, Encodable {
+    struct Registered: Sendable, Hashable, Encodable {
         var installed = 0
         var removed = 0
     }
 
     var binary = Binary()
     var http2 = HTTP2()
-    var webPush = Answers()
-    var fcm = Answers()
-    var broadcasts = Answers()
+    /// The counts of the protocols that have no others.
+    private(set) var answers = Dictionary(
+        uniqueKeysWithValues: GatewayProtocol.ofNotifications.filter { ![.binary, .http2].contains($0) }
+            .map { ($0, Responses()) })
     var channels = Channels()
     var activities = Activities()
     var feedback = Feedback()
     var proxy = Proxy()
-    /// `inbox`, `devices`, `browsers`, `installations`, `activities` and the numbers of channels and of waiting feedback
-    /// tuples are set when the counts are requested (``SandboxState/stats``).
+    /// `inbox`, `registered`, `browsers`, `activities` and the numbers of channels and of waiting feedback tuples are set
+    /// when the counts are requested (``SandboxState/stats``).
     var inbox = Inbox()
-    var devices = Devices()
+    /// The counts of phones, by the name of the list in the control API.
+    var registered: [String: Registered] = [:]
     var browsers = Browsers()
-    var installations = Devices()
     /// The newest refused connections, oldest first.
     private(set) var refusals: [RefusedConnection] = []
 
@@ -167,11 +163,8 @@ struct SandboxStats: Sendable, Hashable, JSONRecord {
         switch gateway {
         case .binary: binary.answers.count(answer)
         case .http2: http2.answers.count(answer)
-        case .broadcast: broadcasts.answers.count(answer)
         case .channels: channels.answers.count(answer)
-        case .webpush: webPush.answers.count(answer)
-        case .fcm: fcm.answers.count(answer)
-        case .fcmToken: break
+        case let other: answers[other]?.count(answer)
         }
     }
 
@@ -184,10 +177,17 @@ struct SandboxStats: Sendable, Hashable, JSONRecord {
 
     var json: JSONMembers {
         [
-            "binary": binary, "http2": http2, "broadcasts": broadcasts, "channels": channels, "activities": activities,
-            "fcm": fcm, "feedback": feedback, "inbox": inbox, "devices": devices, "browsers": browsers,
-            "installations": installations, "proxy": proxy, "refusals": refusals, "webpush": webPush,
+            "binary": binary, "http2": http2, "channels": channels, "activities": activities, "feedback": feedback,
+            "inbox": inbox, "browsers": browsers, "proxy": proxy, "refusals": refusals,
         ]
+    }
+
+    func encode(to encoder: any Encoder) throws {
+        try json.encode(to: encoder)
+        try JSONMembers(registered.map { (name: $0, value: $1) }).encode(to: encoder)
+        try JSONMembers(
+            answers.map { (name: $0 == .broadcast ? "broadcasts" : $0.rawValue, value: ["answers": $1]) }
+        ).encode(to: encoder)
     }
 
     subscript(listener: ListenerKind) -> Connections {

@@ -81,7 +81,7 @@ struct BrowserPushTests {
         #expect(
             entry.details as? BrowserDetails
                 == BrowserDetails(headers: ["ttl": "60", "urgency": "high", "topic": "news-1_A"]))
-        #expect(sender.state.stats.webPush.answers.accepted == 1)
+        #expect(sender.state.stats.answers[.webpush]?.accepted == 1)
         #expect(sender.state.stats.browsers == .init(subscribed: 1, removed: 0))
     }
 
@@ -183,7 +183,7 @@ struct BrowserPushTests {
         let removed = sender.state.browsers.remove(id: 1, at: Sender.now)
         #expect(removed?.removedAt == Sender.now)
         #expect(refusal(try sender.push())?.status == 410)
-        #expect(sender.state.stats.webPush.answers.others == ["404": 1, "413": 1, "400": 2, "410": 1])
+        #expect(sender.state.stats.answers[.webpush]?.others == ["404": 1, "413": 1, "400": 2, "410": 1])
         #expect(sender.state.stats.browsers == .init(subscribed: 0, removed: 1))
         #expect(sender.state.browsers.remove(id: 2, at: Sender.now) == nil)
     }

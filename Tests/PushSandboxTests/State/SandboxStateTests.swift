@@ -221,4 +221,29 @@ struct SandboxStateTests {
         #expect(state.stats.http2.connections.noPreface == 25)
         #expect(state.stats.refusals.map(\.connection) == (6...25).map { $0 })
     }
+
+    @Test("All counts are shown, also those that are 0")
+    func stats() throws {
+        let expected = #"""
+            {"activities":{"active":0,"ended":0},"binary":{"answers":{"accepted":0},\#
+            "connections":{"handshakes_failed":0,"open":0,"refused":0,"seen":0},"discarded":0,\#
+            "discarded_bytes":0},"broadcasts":{"answers":{"accepted":0}},"browsers":{"connected":0,\#
+            "removed":0,"subscribed":0,"waiting":0},"channels":{"answers":{"accepted":0},\#
+            "connections":{"handshakes_failed":0,"no_alpn":0,"no_preface":0,"open":0,"refused":0,"seen":0},\#
+            "count":0},"devices":{"installed":0,"removed":0},"fcm":{"answers":{"accepted":0}},\#
+            "feedback":{"cleared":0,"connections":{"handshakes_failed":0,"open":0,"refused":0,"seen":0},\#
+            "sent":0,"waiting":0},"http2":{"answers":{"accepted":0},"connections":{"handshakes_failed":0,\#
+            "no_alpn":0,"no_preface":0,"open":0,"refused":0,"seen":0},"most_streams":0,\#
+            "streams_over_limit":0},"inbox":{"count":0,"dropped":0,"last":0},"installations":{"installed":0,\#
+            "removed":0},"proxy":{"connections":{"handshakes_failed":0,"no_tunnel":0,"open":0,"refused":0,\#
+            "seen":0}},"refusals":[],"webpush":{"answers":{"accepted":0}}}
+            """#
+        let encoder = JSONEncoder()
+        encoder.outputFormatting = .sortedKeys
+        var state = SandboxState.forTests()
+        #expect(String(decoding: try encoder.encode(state.stats), as: UTF8.self) == expected)
+        for gateway in GatewayProtocol.allCases { state.counts.count(.accepted, over: gateway) }
+        let counted = String(decoding: try encoder.encode(state.stats), as: UTF8.self)
+        #expect(counted == expected.replacing(#""accepted":0"#, with: #""accepted":1"#))
+    }
 }
