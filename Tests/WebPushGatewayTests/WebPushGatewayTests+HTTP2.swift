@@ -153,40 +153,6 @@ extension WebPushGatewayTests {
         if !failing.isSilent { #expect(scripted.connections > 0) }
     }
 
-    @Test("A late stream is reset before another one takes its place, so that the service's limit is never exceeded")
-    func lateStream() async throws {
-        let opened = AsyncStream.makeStream(of: Void.self)
-        let scripted = try await ScriptedService.start(service.tls) { peer, heard in
-            switch heard {
-            case .connected: peer.settings([(3, 2)])
-            case .opened:
-                #expect(peer.open.count <= 2)
-                opened.continuation.yield()
-            case .request(stream: 3, _): peer.answer(3)
-            case .reset(let stream): peer.conclude(stream)
-            default: break
-            }
-        }
-        let subscriptions = (1...4).map { service.subscription($0, port: scripted.port) }
-        let gateway = try gateway(subscriptions, hosts: ["localhost:\(scripted.port)"], answerLimit: .seconds(1))
-        await withTaskGroup(of: Void.self) { group in
-            group.addTask { await gateway.run() }
-            var heard = opened.stream.makeAsyncIterator()
-            // The last push waits for a stream when the first one is late.
-            for numbers in [1...1, 2...4] {
-                guard let slot = await gateway.slot(fresh: false) else { return }
-                gateway.write(Lease(slot: slot, pushes: numbers.map { push($0, to: subscriptions[$0 - 1]) }))
-                for _ in numbers { await heard.next() }
-                try? await Task.sleep(for: .milliseconds(500))
-            }
-            await gateway.drain()
-            await group.next()
-            await gateway.finish()
-        }
-        while await gateway.reports() != nil {}
-        await scripted.stop()
-    }
-
     @Test("A response before the request is complete counts, and the request is not finished")
     func early() async throws {
         let (outcomes, _) = try await send(10) { peer, heard in

@@ -256,6 +256,30 @@ struct HTTP2ConnectionHandlerTests {
         _ = try? channel.finish()
     }
 
+    @Test("A late stream is reset before another one takes its place, so that the peer's limit is never exceeded")
+    func lateStream() throws {
+        func check<Owner>(_ channel: EmbeddedChannel, _ handler: HTTP2ClientHandler<Owner>) throws {
+            let template = HTTP2RequestTemplate(host: "host", bundleID: nil, token: nil)
+            let requests = try (UInt32(1)...4).map { template.request(for: try HTTP2GatewayFixture.push($0)) }
+            handler.enqueue([requests[0]])
+            try pass(10, on: channel)
+            handler.enqueue(Array(requests[1...]))
+            try answer(channel, [3])
+            #expect(try opened(channel) == [1, 3, 5])
+            try pass(21, on: channel)
+            #expect(
+                try written(channel).filter { $0.type != .data }.map { "\($0.type) \($0.stream)" } == [
+                    "reset 1", "headers 7",
+                ])
+            _ = try? channel.finish()
+        }
+        let (channel, handler) = try connection(streams: 2)
+        try check(channel, handler)
+        let loop = EmbeddedEventLoop()
+        let other = HTTP2ClientHandler(Collector.state(now: loop.now), owner: Collector())
+        try check(try self.channel(other, streams: 2, loop: loop), other)
+    }
+
     @Test("The connection to a live peer that responds to no push ends, and waiting pushes are released")
     func unresponsive() async throws {
         let (channel, handler) = try connection(streams: 2)
