@@ -21,11 +21,10 @@ struct ActivitiesAPI: Sendable {
 
     /// `POST /v1/activities`
     func post(_ request: Request, _ context: ChatContext) async throws -> Response {
-        _ = try AdminQuery(request, names: [])
         let body = try await AdminBody.read(request, members: Self.fields)
         let caller = try context.caller()
         guard let tag = try body.value("tag", ActivityTag.init(parsing:field:)) else { throw ChatError.missing("tag") }
-        let app = try app(body.text("app"))
+        let app = try body.text("app").map(environment.app(named:)) ?? environment.configuration.app(named: nil)
         let content = try ActivityContent(body.object)
         let audience = try await audience(body, content.event, caller)
         let wantsChannel = try body.flag("channel")
@@ -72,7 +71,7 @@ struct ActivitiesAPI: Sendable {
     func activities(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try AdminQuery(request, names: ["limit", "cursor"])
         let page = try await store.activities(
-            startedWith: Self.ownToken(context), before: query.cursor(), limit: query.limit())
+            startedWith: context.caller().ownToken, before: query.cursor(), limit: query.limit())
         return Responses.page("activities", page.items.map(\.json), next: .optional(page.next))
     }
 
@@ -81,22 +80,8 @@ struct ActivitiesAPI: Sendable {
         let id = try context.pathID()
         _ = try AdminQuery(request, names: [])
         let activity = try await store.activity(id)
-        if let token = try Self.ownToken(context), activity.token != token { throw ChatError.notFound("activity") }
+        if let token = try context.caller().ownToken, activity.token != token { throw ChatError.notFound("activity") }
         return Responses.json(activity.json)
-    }
-
-    /// Returns the token to which the caller's view is limited. `nil` for administrators.
-    private static func ownToken(_ context: ChatContext) throws -> Int64? {
-        guard let token = try context.caller().token, !token.grant.scopes.contains(.admin) else { return nil }
-        return token.id
-    }
-
-    private func app(_ name: String?) throws(ChatError) -> AppName {
-        do throws(ChatError) {
-            return try environment.configuration.app(named: name)
-        } catch {
-            throw name == nil ? error : .invalid("app", "names no app of this relay")
-        }
     }
 }
 

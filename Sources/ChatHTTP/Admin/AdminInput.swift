@@ -9,13 +9,16 @@ struct AdminBody: Sendable {
     /// Reads the JSON object in a request's body.
     ///
     /// - Parameters:
-    ///   - members: The permitted member names. `nil` for any.
+    ///   - members: The permitted member names.
     ///   - isOptional: Whether the request may have no body.
+    ///   - hasQuery: Whether the call has a query, which the caller has read. Other calls reject one.
     static func read(
-        _ request: Request, members: Set<String>? = nil, isOptional: Bool = false, limit: Int = HTTPLimits.adminBody
+        _ request: Request, members: Set<String>, isOptional: Bool = false, hasQuery: Bool = false,
+        limit: Int = HTTPLimits.adminBody
     ) async throws -> AdminBody {
+        if !hasQuery { _ = try AdminQuery(request, names: []) }
         let object = try await object(of: request, isOptional: isOptional, limit: limit)
-        if let members { try requireKnown(object, members) }
+        try requireKnown(object, members)
         return AdminBody(object: object)
     }
 

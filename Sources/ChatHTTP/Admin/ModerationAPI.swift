@@ -9,7 +9,6 @@ struct ModerationAPI: Sendable {
     let environment: ChatEnvironment
 
     private var store: any Moderation { environment.stores.moderation }
-    private var logger: Logger { environment.logger }
 
     var routes: [Route] {
         [
@@ -43,7 +42,6 @@ struct ModerationAPI: Sendable {
 
     /// `POST /v1/bans`
     func ban(_ request: Request, _ context: ChatContext) async throws -> Response {
-        _ = try AdminQuery(request, names: [])
         let body = try await AdminBody.read(
             request,
             members: ["member", "udid", "token", "address", "closed", "room", "everywhere", "ends_at", "reason"])
@@ -59,7 +57,8 @@ struct ModerationAPI: Sendable {
             reason: try body.text("reason").map { text throws(ChatError) in try BanRequest.reason(text) })
         let moderator = try context.moderator(request, environment)
         let made = try await store.ban(ban, by: moderator)
-        note(made.isClosed ? "room closed" : "ban made", made.id, moderator, context)
+        environment.note(
+            made.isClosed ? "room closed" : "ban made", ["id": "\(made.id)"], by: moderator, context)
         return Responses.json(made.json, status: .created)
     }
 
@@ -130,7 +129,6 @@ struct ModerationAPI: Sendable {
 
     /// `POST /v1/rooms:recode`
     func recode(_ request: Request, _ context: ChatContext) async throws -> Response {
-        _ = try AdminQuery(request, names: [])
         let body = try await AdminBody.read(request, members: ["room", "code"])
         guard let room = try await body.room(environment.stores.records) else { throw ChatError.missing("room") }
         let code = try body.value("code", SecretCode.init(parsing:field:)) ?? .random()
@@ -140,12 +138,7 @@ struct ModerationAPI: Sendable {
         let moderator = try context.moderator(request, environment)
         let result = try await store.recode(room, to: code, by: moderator)
         // Never log either code.
-        logger.notice(
-            "room has a new code",
-            metadata: context.ids.metadata([
-                "members": "\(result.members)", LogKeys.caller: "\(moderator.name)",
-                LogKeys.address: "\(moderator.address ?? "unknown")",
-            ]))
+        environment.note("room has a new code", ["members": "\(result.members)"], by: moderator, context)
         return Responses.json([
             "room": .string(room.text), "code": .string(code.text), "members": .number(result.members),
             "removed": .number(result.removed),
@@ -162,17 +155,8 @@ struct ModerationAPI: Sendable {
     private func done(
         _ what: Logger.Message, _ id: Int64, _ moderator: Moderator, _ context: ChatContext
     ) -> Response {
-        note(what, id, moderator, context)
+        environment.note(what, ["id": "\(id)"], by: moderator, context)
         return Responses.noContent
-    }
-
-    private func note(_ what: Logger.Message, _ id: Int64, _ moderator: Moderator, _ context: ChatContext) {
-        logger.notice(
-            what,
-            metadata: context.ids.metadata([
-                "id": "\(id)", LogKeys.caller: "\(moderator.name)",
-                LogKeys.address: "\(moderator.address ?? "unknown")",
-            ]))
     }
 }
 

@@ -100,7 +100,6 @@ struct QueueAPI: Sendable {
     }
 
     private func change(_ change: QueueChange, _ request: Request, _ context: ChatContext) async throws -> Response {
-        _ = try AdminQuery(request, names: [])
         let body = try await AdminBody.read(request, members: Self.filterNames.union(["all", "cursor", "dry_run"]))
         var ids: [Int64]?
         if let value = body.object["ids"], value != .null {
@@ -131,9 +130,9 @@ struct QueueAPI: Sendable {
                     change, .matching(filter), after: cursor, parts: HTTPLimits.queueParts, by: moderator)
             }
         if !isDryRun {
-            note(
-                change == .retry ? "pushes retried" : "pushes cancelled", ["count": "\(part.count)"], moderator, context
-            )
+            environment.note(
+                change == .retry ? "pushes retried" : "pushes cancelled", ["count": "\(part.count)"], by: moderator,
+                context)
         }
         return Responses.json([
             "pushes": .number(part.count), "dry_run": .bool(isDryRun), "next": .optional(part.next),
@@ -144,7 +143,6 @@ struct QueueAPI: Sendable {
 
     /// `POST /v1/queue:pause`
     func pause(_ request: Request, _ context: ChatContext) async throws -> Response {
-        _ = try AdminQuery(request, names: [])
         let body = try await AdminBody.read(request, members: ["app", "reason", "dry_run"])
         guard let name = try body.text("app") else { throw ChatError.missing("app") }
         let app = try app(name)
@@ -154,14 +152,13 @@ struct QueueAPI: Sendable {
         var pause = try await store.pauses().first { $0.app == app }
         if !isDryRun {
             pause = try await store.pause(app, reason: reason, by: moderator)
-            note("app paused", [LogKeys.app: "\(app)"], moderator, context)
+            environment.note("app paused", [LogKeys.app: "\(app)"], by: moderator, context)
         }
         return try await response(app, pause, isDryRun: isDryRun)
     }
 
     /// `POST /v1/queue:resume`
     func resume(_ request: Request, _ context: ChatContext) async throws -> Response {
-        _ = try AdminQuery(request, names: [])
         let body = try await AdminBody.read(request, members: ["app", "dry_run"])
         guard let name = try body.text("app") else { throw ChatError.missing("app") }
         let isDryRun = try body.flag("dry_run")
@@ -174,7 +171,7 @@ struct QueueAPI: Sendable {
         if !isDryRun, pause != nil {
             _ = try await store.resume(app, by: moderator)
             pause = nil
-            note("app resumed", [LogKeys.app: "\(app)"], moderator, context)
+            environment.note("app resumed", [LogKeys.app: "\(app)"], by: moderator, context)
         }
         return try await response(app, pause, isDryRun: isDryRun)
     }
@@ -192,21 +189,8 @@ struct QueueAPI: Sendable {
     /// Returns the app with a name or topic.
     private func app(_ name: String) throws(ChatError) -> AppName {
         if name == AppName.web.text { return .web }
-        guard !name.isEmpty, let app = try? environment.configuration.app(named: name) else {
-            throw .invalid("app", "names no app of this relay")
-        }
-        return app
-    }
-
-    private func note(
-        _ what: Logger.Message, _ values: Logger.Metadata, _ moderator: Moderator, _ context: ChatContext
-    ) {
-        environment.logger.notice(
-            what,
-            metadata: context.ids.metadata(
-                values.merging([
-                    LogKeys.caller: "\(moderator.name)", LogKeys.address: "\(moderator.address ?? "unknown")",
-                ]) { value, _ in value }))
+        guard !name.isEmpty else { throw .invalid("app", "names no app of this relay") }
+        return try environment.app(named: name)
     }
 }
 
@@ -217,13 +201,5 @@ extension QueuePause? {
             "paused_at": .optional(self?.since), "paused_by": .optional(self?.actor),
             "pause_reason": .optional(self?.reason),
         ]
-    }
-}
-
-extension ChatContext {
-    /// The operator who called, for the record of an action.
-    func moderator(_ request: Request, _ environment: ChatEnvironment) throws(ChatError) -> Moderator {
-        let client = ClientAddress.find(request, self, trusted: environment.settings.trustedProxies)
-        return Moderator(name: try caller().name, address: client?.description)
     }
 }

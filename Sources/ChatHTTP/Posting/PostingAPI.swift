@@ -40,7 +40,7 @@ struct PostingAPI: Sendable {
 
     private func json(_ request: Request, _ caller: Caller) async throws -> Draft {
         let query = try AdminQuery(request, names: ["room"])
-        let body = try await AdminBody.read(request, members: Self.fields)
+        let body = try await AdminBody.read(request, members: Self.fields, hasQuery: true)
         let (inQuery, room) = (try await query.room(records), try await body.room(records))
         guard inQuery == nil || room == nil || inQuery == room else {
             throw ChatError.invalid("room", "differs from the one in the query")

@@ -108,10 +108,7 @@ package struct ChatServer: Service {
             environment: environment, streams: streams, chat: chat, tickets: EventTickets(clock: clock))
         let pages = Pages(environment: environment, health: health, servers: servers)
         routes =
-            chat.routes + events.routes + AdminAPI(environment: environment).routes + posting.routes
-            + ActivitiesAPI(environment: environment).routes + ModerationAPI(environment: environment).routes
-            + TokensAPI(environment: environment).routes + QueueAPI(environment: environment).routes
-            + CredentialsAPI(environment: environment).routes + admin.routes
+            chat.routes + events.routes + AdminAPI(environment: environment, metrics: admin).routes + posting.routes
             + clients + health.routes + pages.routes
         groups = RouteGroups(routes)
         let router = Router(context: ChatContext.self)
