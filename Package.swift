@@ -163,11 +163,6 @@ let package = Package(
         .target(name: "PushChatKit", dependencies: ["PushChatCore"]),
         // Completes the notifications of chat messages, in the notification service extension of an app.
         .target(name: "PushChatNotificationService", dependencies: ["PushChatCore"]),
-        // The HTTP client of the executable: calls of the admin API, and the transport of PushChatCore.
-        .target(
-            name: "PushChatClient",
-            dependencies: ["ChatDomain", "PushChatCore"]
-                + products("AsyncHTTPClient", "NIOCore", "NIOFoundationCompat", "NIOHTTP1", "NIOSSL")),
         // The files that the executable contains: pages, the API description, the schemas.
         .target(name: "EmbeddedFiles"),
         // The commit of a build. In C, because Swift cannot take values from the command line.
@@ -179,12 +174,11 @@ let package = Package(
             name: "pushchat",
             dependencies: [
                 "ChatHTTP", "ChatDomain", "ChatStore", "ChatStorePostgres", "ChatDispatch", "APNSGateway", "FCMGateway",
-                "GatewayPool", "PushChatClient", "PushChatCore", "PushSandbox", "PushWire", "WebPushGateway",
-                "BuildInfo",
+                "GatewayPool", "PushChatCore", "PushSandbox", "PushWire", "WebPushGateway", "BuildInfo",
             ]
                 + products(
-                    "ArgumentParser", "AsyncHTTPClient", "Crypto", "JWTKit", "Logging", "NIOCore", "NIOHTTP1", "NIOSSL",
-                    "ServiceLifecycle", "UnixSignals", "Yams"),
+                    "ArgumentParser", "AsyncHTTPClient", "Crypto", "JWTKit", "Logging", "NIOCore",
+                    "NIOFoundationCompat", "NIOHTTP1", "NIOPosix", "NIOSSL", "ServiceLifecycle", "UnixSignals", "Yams"),
             linkerSettings: release),
 
         .testTarget(
@@ -242,8 +236,7 @@ let package = Package(
         .testTarget(
             name: "pushchatTests",
             dependencies: [
-                "pushchat", "PushChatClient", "PushChatCore", "APNSGateway", "ChatDomain", "ChatHTTP", "ChatStore",
-                "TestSupport",
+                "pushchat", "PushChatCore", "APNSGateway", "ChatDomain", "ChatHTTP", "ChatStore", "TestSupport",
             ]
                 + products("ArgumentParser", "AsyncHTTPClient", "JWTKit", "Logging", "NIOCore", "NIOPosix")),
         // The clocks, logs and folders that tests of several targets use.

@@ -20,7 +20,6 @@ struct ImportTests {
         "FCMGateway": ["ChatDomain", "GatewayPool", "PushWire"],
         "WebPushGateway": ["ChatDomain", "GatewayPool", "HTTP2Wire", "PushWire"],
         "PushSandbox": ["PushWire", "WebAssets"],
-        "PushChatClient": ["ChatDomain", "PushChatCore"],
         "PushChatCore": [],
         "PushChatKit": ["PushChatCore"],
         "PushChatNotificationService": ["PushChatCore"],
@@ -30,7 +29,7 @@ struct ImportTests {
         "CPostgreSQL": [],
         "pushchat": [
             "BuildInfo", "ChatDomain", "ChatHTTP", "ChatStore", "ChatStorePostgres", "ChatDispatch", "APNSGateway",
-            "FCMGateway", "GatewayPool", "PushChatClient", "PushChatCore", "PushSandbox", "PushWire", "WebPushGateway",
+            "FCMGateway", "GatewayPool", "PushChatCore", "PushSandbox", "PushWire", "WebPushGateway",
         ],
     ]
     /// Packages that only the named targets may import.
@@ -38,8 +37,7 @@ struct ImportTests {
         "GRDB": ["ChatStore"], "JWTKit": ["pushchat"], "Yams": ["pushchat"], "ArgumentParser": ["pushchat"],
         "Hummingbird": ["ChatHTTP", "PushSandbox", "WebAssets"],
         "NIOSSL": [
-            "APNSGateway", "FCMGateway", "GatewayPool", "PushSandbox", "ChatHTTP", "WebPushGateway", "PushChatClient",
-            "pushchat",
+            "APNSGateway", "FCMGateway", "GatewayPool", "PushSandbox", "ChatHTTP", "WebPushGateway", "pushchat",
         ],
     ]
 

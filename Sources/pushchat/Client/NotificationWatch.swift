@@ -1,6 +1,5 @@
 import ArgumentParser
 import ChatDomain
-import PushChatClient
 
 /// Polls the relay for a notification's state until every push is settled. Then prints the counts and the failures.
 struct NotificationWatch {
@@ -13,9 +12,9 @@ struct NotificationWatch {
 
     /// The pauses between the first requests. They are short, because most notifications are done in a moment.
     private static let pauses: [Duration] = [.milliseconds(50), .milliseconds(100), .milliseconds(250)]
-    private static let maximumPause = Duration.seconds(1)
+    private static let maxPause = Duration.seconds(1)
     /// The maximum number of devices to print for each kind of failure.
-    private static let maximumShown = 100
+    private static let maxShown = 100
 
     /// Polls until all pushes are settled or `limit` has passed, and prints the result.
     ///
@@ -33,7 +32,7 @@ struct NotificationWatch {
             let isSettled = ["done", "cancelled"].contains(state)
             guard isSettled || clock.now >= deadline else {
                 line.show("notification \(id): \(state), \(Self.summary(counts))")
-                let pause = requests < Self.pauses.count ? Self.pauses[requests] : Self.maximumPause
+                let pause = requests < Self.pauses.count ? Self.pauses[requests] : Self.maxPause
                 try await clock.sleep(for: pause)
                 requests += 1
                 continue
@@ -65,13 +64,13 @@ struct NotificationWatch {
     }
 
     private func list(_ state: String) async throws {
-        let (deliveries, next) = try await get("/v1/notifications/\(id)?state=\(state)&limit=\(Self.maximumShown)")
+        let (deliveries, next) = try await get("/v1/notifications/\(id)?state=\(state)&limit=\(Self.maxShown)")
             .page(of: "deliveries")
         for delivery in deliveries {
             let hint = delivery["hint"]?.text.map { " (\($0))" } ?? ""
             print("\(delivery["token"]?.text ?? "") \(state) \(delivery["reason"]?.text ?? "")\(hint)".oneLine)
         }
-        if next != nil { Output.note("only the first \(Self.maximumShown) are shown") }
+        if next != nil { Output.note("only the first \(Self.maxShown) are shown") }
     }
 
     private func devices(_ status: JSONObject) -> Int64 { status["devices"]?.integer ?? 0 }

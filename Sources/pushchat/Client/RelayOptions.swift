@@ -2,7 +2,6 @@ import ArgumentParser
 import ChatDomain
 import Foundation
 import NIOCore
-import PushChatClient
 
 /// The flags that name the running relay.
 struct RelayAddress: ParsableArguments {

@@ -1,7 +1,6 @@
 import ArgumentParser
 import ChatDomain
 import Foundation
-import PushChatClient
 import Synchronization
 import Testing
 

@@ -2,7 +2,6 @@ import ArgumentParser
 import ChatDomain
 import Foundation
 import NIOHTTP1
-import PushChatClient
 
 /// `pushchat devices`
 struct Devices: AsyncParsableCommand {

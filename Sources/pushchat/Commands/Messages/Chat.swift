@@ -2,7 +2,6 @@ import ArgumentParser
 import ChatDomain
 import Foundation
 import NIOCore
-import PushChatClient
 import PushChatCore
 
 /// `pushchat chat`

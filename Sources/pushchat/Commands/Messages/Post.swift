@@ -1,7 +1,6 @@
 import ArgumentParser
 import ChatDomain
 import Foundation
-import PushChatClient
 
 /// The flags that name the running relay and the token for it: a program's or the operator's.
 struct CallerOptions: ParsableArguments {
@@ -35,7 +34,7 @@ struct Post: AsyncParsableCommand {
             """)
 
     /// The size limit in bytes of standard input. It is above the longest message that a relay accepts.
-    private static let maximumInput = 64 * 1024
+    private static let maxInput = 64 * 1024
 
     @Argument(help: .value("code", "The room's secret code.")) var code: String
     @Argument(help: .value("text", "The text. With - or without a text, all of standard input is one message."))
@@ -86,10 +85,10 @@ struct Post: AsyncParsableCommand {
     private static func input() throws -> String {
         if isatty(STDIN_FILENO) == 1 { Output.note("type the message; Ctrl-D posts it") }
         var bytes = Data()
-        while let more = try FileHandle.standardInput.read(upToCount: maximumInput), !more.isEmpty {
+        while let more = try FileHandle.standardInput.read(upToCount: maxInput), !more.isEmpty {
             bytes += more
-            guard bytes.count <= maximumInput else {
-                throw Failure("standard input has more than \(maximumInput) bytes: no relay accepts such a message")
+            guard bytes.count <= maxInput else {
+                throw Failure("standard input has more than \(maxInput) bytes: no relay accepts such a message")
             }
         }
         guard let text = String(validating: bytes, as: UTF8.self) else { throw Failure("standard input is not UTF-8") }

@@ -1,6 +1,5 @@
 import ArgumentParser
 import ChatDomain
-import PushChatClient
 
 /// `pushchat rooms`
 struct Rooms: AsyncParsableCommand, ListingCommands {

@@ -2,7 +2,6 @@ import APNSGateway
 import ArgumentParser
 import ChatDomain
 import Foundation
-import PushChatClient
 import PushWire
 
 /// `pushchat send`
@@ -250,7 +249,7 @@ struct ContentOptions: ParsableArguments {
     }
 
     /// The size limit in bytes of a file with a payload. It is far above the limit of any gateway.
-    private static let maximumFile = 1 << 20
+    private static let maxFile = 1 << 20
 
     private static func json(_ text: String, _ flag: String, _ input: () throws -> [UInt8]) throws -> JSONValue {
         let bytes: [UInt8]
@@ -259,7 +258,7 @@ struct ContentOptions: ParsableArguments {
         } else if text.hasPrefix("@") {
             let path = String(text.dropFirst())
             do throws(ReadableFile.Problem) {
-                bytes = try ReadableFile.read(path, limit: maximumFile)
+                bytes = try ReadableFile.read(path, limit: maxFile)
             } catch {
                 throw ValidationError("\(flag) names \(path), \(error)")
             }
@@ -273,7 +272,7 @@ struct ContentOptions: ParsableArguments {
         }
     }
 
-    private static let maximumTime = Duration.seconds(3650 * 86_400)
+    private static let maxTime = Duration.seconds(3650 * 86_400)
 
     /// Whether a time is given as a duration from now. The request then differs from run to run.
     var isRelative: Bool { [expires, notBefore].contains { $0.flatMap(DurationText.duration) != nil } }
@@ -282,7 +281,7 @@ struct ContentOptions: ParsableArguments {
     private static func moment(_ text: String, _ flag: String, _ now: Timestamp) throws -> JSONValue {
         if text == "0" { return .number(0) }
         if let duration = DurationText.duration(text) {
-            guard duration <= maximumTime else { throw ValidationError("\(flag) \(text): must be at most ten years") }
+            guard duration <= maxTime else { throw ValidationError("\(flag) \(text): must be at most ten years") }
             // Round up to a whole second.
             return .number((now + duration).seconds + 1)
         }

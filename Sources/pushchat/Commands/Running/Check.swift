@@ -3,7 +3,6 @@ import ArgumentParser
 import ChatDomain
 import ChatHTTP
 import Foundation
-import PushChatClient
 import PushWire
 
 /// `pushchat check`

@@ -6,7 +6,6 @@ import GatewayPool
 import NIOCore
 import NIOHTTP1
 import NIOSSL
-import PushChatClient
 import PushChatCore
 import Synchronization
 import WebPushGateway
@@ -18,7 +17,7 @@ import WebPushGateway
 /// relay's pages must arrive unchanged and its streams without a delay, and the relay must see its clients' addresses.
 ///
 /// Every request has the time limit ``limit`` (streams: ``streamLimit``), and every response the size limit
-/// ``maximumResponse``.
+/// ``maxResponse``.
 struct PublicAddressCheck {
     struct Line: Sendable, Equatable {
         let result: CheckReport.Result
@@ -32,7 +31,7 @@ struct PublicAddressCheck {
     /// The maximum number of streams to try before the check reports buffering. A busy machine may delay a stream.
     private static let streamAttempts = 3
     /// The size limit in bytes of a response. The largest file of a page is far smaller.
-    private static let maximumResponse = 1 << 20
+    private static let maxResponse = 1 << 20
     /// The maximum number of the name's addresses to try.
     private static let maxAddresses = 8
     /// The files and headers to compare between the relay and the public address.
@@ -332,7 +331,7 @@ struct PublicAddressCheck {
                     guard let text = response.object?["ticket"]?.text else { throw relay.isNoRelay }
                     ticket = text
                 } catch {
-                    let why = (error as? RelayRefusal)?.message ?? Self.reason(error)
+                    let why = (error as? RelayRejection)?.message ?? Self.reason(error)
                     return add(
                         .warning,
                         "streams and clients' addresses are not checked, which requires admin.token: \(why)")
@@ -380,7 +379,7 @@ struct PublicAddressCheck {
         var (probe, size): (ProbeObservation?, Int) = (nil, 0)
         for try await piece in response.body {
             size += piece.readableBytes
-            guard size <= Self.maximumResponse else {
+            guard size <= Self.maxResponse else {
                 throw CallFailure("a stream does not arrive: it is too long")
             }
             for event in try parser.read(piece.readableBytesView) {
@@ -405,7 +404,7 @@ struct PublicAddressCheck {
 
     private func get(_ url: String, _ client: HTTPClient) async throws -> Response {
         let response = try await client.execute(HTTPClientRequest(url: url), timeout: Self.limit)
-        let body = try await response.body.collect(upTo: Self.maximumResponse)
+        let body = try await response.body.collect(upTo: Self.maxResponse)
         let version = response.version.major < 2 ? "1.1" : "\(response.version.major)"
         return Response(
             status: Int(response.status.code), version: version, headers: response.headers, body: body)
@@ -413,13 +412,13 @@ struct PublicAddressCheck {
 
     /// The reason why a request failed, as part of a sentence.
     private static func reason(_ error: any Error) -> String {
-        let text = String(describing: error)
         if (error as? HTTPClientError) == .connectTimeout || (error as? HTTPClientError) == .deadlineExceeded {
             return "does not answer in time"
         }
-        if text.contains("onnection refused") { return "refuses connections" }
-        if text.contains("unreachable") || text.contains("No route") { return "cannot be reached from here" }
-        return text.split(separator: "\n").first.map(String.init) ?? "fails"
+        let codes = error.systemCodes
+        if codes.contains(ECONNREFUSED) { return "refuses connections" }
+        if codes.contains(ENETUNREACH) || codes.contains(EHOSTUNREACH) { return "cannot be reached from here" }
+        return String(describing: error).split(separator: "\n").first.map(String.init) ?? "fails"
     }
 }
 

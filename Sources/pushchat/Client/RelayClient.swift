@@ -1,25 +1,26 @@
-package import AsyncHTTPClient
-package import ChatDomain
+import AsyncHTTPClient
+import ChatDomain
 import Foundation
-package import NIOCore
+import NIOCore
 import NIOFoundationCompat
-package import NIOHTTP1
+import NIOHTTP1
+import NIOPosix
 import NIOSSL
-package import PushChatCore
+import PushChatCore
 
 /// An HTTP client for a running relay.
-package struct RelayClient: Sendable {
+struct RelayClient: Sendable {
     /// The relay's URL, without a slash at the end.
-    package let base: String
+    let base: String
     /// The bearer token of the `Authorization` header. For `/v1` it is the relay's first `admin.token`, or a token that
     /// `pushchat token` created. For the chat it is a session. `nil` if the relay requires none.
     let token: String?
 
     /// The advice in the error for a missing or wrong token.
-    package var tokenHint =
+    var tokenHint =
         "set it in the configuration, in PUSHCHAT_ADMIN_TOKEN, or name a file with --admin-token-file"
 
-    private let http: HTTPClient
+    private let connections: RelayConnections
 
     /// Creates a client.
     ///
@@ -29,7 +30,7 @@ package struct RelayClient: Sendable {
     ///     verifies the certificate as usual, by its name and the system's authorities.
     ///   - silence: The longest pause within a response. After it, the connection counts as lost.
     /// - Throws: A ``CallFailure`` if the file contains no certificate.
-    package init(base: String, token: String?, certificate: String? = nil, silence: TimeAmount? = nil) throws {
+    init(base: String, token: String?, certificate: String? = nil, silence: TimeAmount? = nil) throws {
         self.base = base
         self.token = token
         var configuration = HTTPClient.Configuration()
@@ -49,9 +50,7 @@ package struct RelayClient: Sendable {
         }
         // Treat a refused connection as a result. By default the client would retry it until the call's time limit.
         configuration.connectionPool.retryConnectionEstablishment = false
-        http = HTTPClient(configuration: configuration)
-        // The client lives as long as the process, which makes only a few calls, so it is never shut down.
-        _ = Unmanaged.passRetained(http)
+        connections = RelayConnections(HTTPClient(configuration: configuration))
     }
 
     private static func first(of file: String) throws -> NIOSSLCertificate {
@@ -68,9 +67,9 @@ package struct RelayClient: Sendable {
     }
 
     /// The time limit of one call.
-    package static let timeout = TimeAmount.seconds(30)
+    static let timeout = TimeAmount.seconds(30)
     /// The size limit in bytes of a response. It has room for a page of the largest records.
-    private static let maximumResponse = 16 << 20
+    private static let maxResponse = 16 << 20
     /// The maximum number of attempts of a call without a response, and the pause between them.
     private static let attempts = 4
     private static let pause = Duration.milliseconds(500)
@@ -79,7 +78,7 @@ package struct RelayClient: Sendable {
     ///
     /// - Parameter isRepeatable: Whether the call may be made again after its response was lost.
     /// - Throws: A ``CallFailure`` with the relay's error, or with the reason why the relay cannot be reached.
-    package func call(
+    func call(
         _ method: HTTPMethod, _ path: String, _ body: JSONObject? = nil, headers: [String: String] = [:],
         isRepeatable: Bool = true
     ) async throws -> JSONValue {
@@ -94,7 +93,7 @@ package struct RelayClient: Sendable {
                 return try await response(to: request)
             } catch let error as CallFailure {
                 throw error
-            } catch let refusal as RelayRefusal {
+            } catch let refusal as RelayRejection {
                 throw CallFailure(refusal.status == 401 ? "\(refusal.message): \(tokenHint)" : refusal.message)
             } catch  where Self.isRefused(error) && attempt == 1 {
                 throw CallFailure(noRelay)
@@ -109,7 +108,7 @@ package struct RelayClient: Sendable {
     }
 
     /// Returns a request that carries the token.
-    package func request(_ method: HTTPMethod, _ path: String, headers: [String: String] = [:]) -> HTTPClientRequest {
+    func request(_ method: HTTPMethod, _ path: String, headers: [String: String] = [:]) -> HTTPClientRequest {
         var request = HTTPClientRequest(url: base + path)
         request.method = method
         if let token { request.headers.add(name: "Authorization", value: "Bearer \(token)") }
@@ -119,51 +118,34 @@ package struct RelayClient: Sendable {
 
     /// Makes a call once.
     ///
-    /// - Throws: A ``RelayRefusal`` if the relay rejects the call. A ``CallFailure`` if the server is not a relay.
+    /// - Throws: A ``RelayRejection`` if the relay rejects the call. A ``CallFailure`` if the server is not a relay.
     ///   Otherwise the error of the connection.
-    package func response(to request: HTTPClientRequest, within limit: TimeAmount = timeout) async throws -> JSONValue {
-        let response = try await head(of: request, within: limit)
-        let bytes = try await response.body.collect(upTo: Self.maximumResponse)
-        if bytes.readableBytes == 0 { return .null }
-        guard let json = try? JSONValue(parsing: bytes.readableBytesView) else { throw isNoRelay }
-        return json
-    }
-
-    /// Makes a call once, and reads only the head of the response, for a response without an end.
-    ///
-    /// - Throws: The same errors as ``response(to:within:)``.
-    package func head(of request: HTTPClientRequest, within limit: TimeAmount = timeout) async throws
-        -> HTTPClientResponse
-    {
-        let response = try await execute(request, within: limit)
+    func response(to request: HTTPClientRequest, within limit: TimeAmount = timeout) async throws -> JSONValue {
+        let response = try await connections.http.execute(request, timeout: limit)
+        let bytes = try await response.body.collect(upTo: Self.maxResponse)
+        let json = try? JSONValue(parsing: bytes.readableBytesView)
         guard (200..<300).contains(response.status.code) else {
-            let bytes = try await response.body.collect(upTo: Self.maximumResponse)
-            throw RelayRefusal(
-                status: Int(response.status.code), body: try? JSONValue(parsing: bytes.readableBytesView),
-                from: request.url)
+            throw RelayRejection(status: Int(response.status.code), body: json, from: request.url)
         }
-        return response
-    }
-
-    private func execute(_ request: HTTPClientRequest, within limit: TimeAmount) async throws -> HTTPClientResponse {
-        try await http.execute(request, timeout: limit)
+        if bytes.readableBytes == 0 { return .null }
+        guard let json else { throw isNoRelay }
+        return json
     }
 
     private var noRelay: String {
         "no relay answers at \(base): start one with `pushchat serve` or `pushchat dev`, or say where it is with --relay"
     }
 
-    package var isNoRelay: CallFailure { CallFailure("\(base) does not answer in JSON: is it a PushChat relay?") }
+    var isNoRelay: CallFailure { CallFailure("\(base) does not answer in JSON: is it a PushChat relay?") }
 
     /// Whether the connection has ended, and no further reason is known.
     private static func isClosed(_ error: any Error) -> Bool {
-        let text = String(describing: error)
-        return (error as? HTTPClientError) == .remoteConnectionClosed
-            || ["onnection reset", "stream ended"].contains { text.contains($0) }
+        (error as? HTTPClientError) == .remoteConnectionClosed || (error as? HTTPParserError) == .invalidEOFState
+            || error.systemCodes.contains(ECONNRESET)
     }
 
     private static func isRefused(_ error: any Error) -> Bool {
-        (error as? HTTPClientError) == .connectTimeout || String(describing: error).contains("onnection refused")
+        (error as? HTTPClientError) == .connectTimeout || error.systemCodes.contains(ECONNREFUSED)
     }
 
     private static func text(_ error: any Error) -> String {
@@ -171,14 +153,36 @@ package struct RelayClient: Sendable {
     }
 }
 
+extension Error {
+    /// The system's error codes of a connection, or of the attempts to connect.
+    var systemCodes: [CInt] {
+        let errors = (self as? NIOConnectionError)?.connectionErrors.map(\.error) ?? [self]
+        return errors.compactMap { ($0 as? IOError)?.errnoCode }
+    }
+}
+
+/// The connections of a client. They close with the last copy of the client, however its work ends.
+private final class RelayConnections: Sendable {
+    let http: HTTPClient
+
+    init(_ http: HTTPClient) {
+        self.http = http
+    }
+
+    deinit { http.shutdown { _ in } }
+}
+
 /// The pieces of one response's body.
 ///
 /// `@unchecked Sendable` is sound: the body has one reader, which asks for one piece after another.
 private final class Pieces: @unchecked Sendable {
     private var iterator: HTTPClientResponse.Body.AsyncIterator
+    /// Keeps the connection open.
+    private let connections: RelayConnections
 
-    init(of body: HTTPClientResponse.Body) {
+    init(of body: HTTPClientResponse.Body, on connections: RelayConnections) {
         iterator = body.makeAsyncIterator()
+        self.connections = connections
     }
 
     func next() async throws -> ByteBuffer? { try await iterator.next() }
@@ -188,10 +192,10 @@ private final class Pieces: @unchecked Sendable {
 
 /// The transport of `pushchat chat`. It adds no token: the API of a chat sends the session itself.
 extension RelayClient: RelayTransport {
-    package func response(to request: RelayRequest) async throws -> RelayResponse {
+    func response(to request: RelayRequest) async throws -> RelayResponse {
         let response = try await execute(request)
         do {
-            let bytes = try await response.body.collect(upTo: Self.maximumResponse)
+            let bytes = try await response.body.collect(upTo: Self.maxResponse)
             return RelayResponse(
                 status: Int(response.status.code), headers: Self.headers(response), body: Data(buffer: bytes))
         } catch {
@@ -199,10 +203,10 @@ extension RelayClient: RelayTransport {
         }
     }
 
-    package func stream(of request: RelayRequest) async throws -> RelayStream {
+    func stream(of request: RelayRequest) async throws -> RelayStream {
         let response = try await execute(request)
         // Read only what the caller takes, so that a slow one fills no memory.
-        let pieces = Pieces(of: response.body)
+        let pieces = Pieces(of: response.body, on: connections)
         let body = AsyncThrowingStream {
             do {
                 return try await pieces.next().map { Data(buffer: $0) }
@@ -219,7 +223,7 @@ extension RelayClient: RelayTransport {
         for (name, value) in request.headers { made.headers.add(name: name, value: value) }
         made.body = request.body.map { .bytes(ByteBuffer(data: $0)) }
         do {
-            return try await execute(made, within: TimeAmount(request.timeout))
+            return try await connections.http.execute(made, timeout: TimeAmount(request.timeout))
         } catch {
             throw Self.transportError(error)
         }
@@ -242,14 +246,14 @@ extension RelayClient: RelayTransport {
 }
 
 /// The relay's error response to a call.
-package struct RelayRefusal: Error, Equatable {
-    package let status: Int
+struct RelayRejection: Error, Equatable {
+    let status: Int
     /// The error code for programs. `nil` if another server, such as a proxy, responded.
-    package let code: String?
+    let code: String?
     /// The error message for people, in one line.
-    package let message: String
+    let message: String
 
-    package init(status: Int, code: String? = nil, message: String) {
+    init(status: Int, code: String? = nil, message: String) {
         self.status = status
         self.code = code
         self.message = message
@@ -278,18 +282,18 @@ package struct RelayRefusal: Error, Equatable {
 
 /// The failure of a call: the relay rejects it, cannot be reached, or is another server. There is no reason to repeat the
 /// call.
-package struct CallFailure: Error, Equatable, CustomStringConvertible {
+struct CallFailure: Error, Equatable, CustomStringConvertible {
     /// The explanation for the user.
-    package let description: String
+    let description: String
 
-    package init(_ description: String) {
+    init(_ description: String) {
         self.description = description
     }
 }
 
 extension JSONValue {
     /// The items of a page that the relay returned, and the cursor of the next page.
-    package func page(of member: String) -> (items: [JSONObject], next: String?) {
+    func page(of member: String) -> (items: [JSONObject], next: String?) {
         let next = object?["next"]
         return ((object?[member]?.array ?? []).compactMap(\.object), next?.text ?? next?.integer.map(String.init))
     }
@@ -301,7 +305,7 @@ extension String {
 
     /// The path with a query of the parts that have a value. Escapes every character that could have a meaning in a
     /// query, including the plus sign.
-    package func adding(_ query: [(String, String?)]) -> String {
+    func adding(_ query: [(String, String?)]) -> String {
         let parts = query.compactMap { name, value in
             value.map { "\(name)=\($0.addingPercentEncoding(withAllowedCharacters: Self.plainInQuery) ?? "")" }
         }
