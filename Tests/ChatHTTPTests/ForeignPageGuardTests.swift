@@ -56,7 +56,7 @@ struct ForeignPageGuardTests {
         return (status, relay.store.calls.count)
     }
 
-    private static let development = ChatHTTPSettings(isDevelopment: true, refusesForeignPages: true)
+    private static let development = ChatHTTPSettings(isDevelopment: true, rejectsForeignPages: true)
     private static let production = ChatHTTPSettings(adminTokens: ["geheim"])
 
     @Test(

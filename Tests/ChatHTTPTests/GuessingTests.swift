@@ -265,7 +265,7 @@ struct GuessingTests {
         // ntfy's apps ask for a password after 403.
         #expect(statuses == (0..<burst).map { [401, 401, 403][$0 % 3] } + [429, 429, 429, 200, 401, 401])
         let lines = relay.log.lines.filter { $0.hasPrefix("notice call of the admin API refused") }
-        #expect(lines.count == HTTPLimits.refusalLines.burst + 1)
+        #expect(lines.count == HTTPLimits.rejectionLines.burst + 1)
         #expect(lines.last?.contains("address=192.0.2.1 ") == true)
     }
 }

@@ -74,11 +74,11 @@ struct LoggingTests {
     @Test("Unavailability is logged once for many requests, with their number; another reason is logged separately")
     func unavailable() async throws {
         let clock = TestClock()
-        let refusals = RepeatedRefusals(clock: MonotonicTime(clock))
+        let refusals = RepeatedRejections(clock: MonotonicTime(clock))
         #expect(refusals.count("streams") == 1)
         for _ in 0..<1000 { #expect(refusals.count("streams") == nil) }
         #expect(refusals.count("disk") == 1)
-        clock.advance(by: HTTPLimits.refusalReports)
+        clock.advance(by: HTTPLimits.rejectionReports)
         #expect(refusals.count("streams") == 1001)
         #expect(refusals.count("streams") == nil)
         #expect(refusals.end("streams") && !refusals.end("streams"))

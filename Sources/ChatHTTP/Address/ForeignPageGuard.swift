@@ -2,16 +2,16 @@ import ChatDomain
 import HTTPTypes
 import Hummingbird
 
-/// Refuses calls by web pages of other sites. Such a page can make its visitor's browser call any address that the
+/// Rejects calls by web pages of other sites. Such a page can make its visitor's browser call any address that the
 /// visitor can reach.
 ///
-/// As middleware it protects a relay that only its own machine should reach. The `Origin` check refuses pages of other
-/// sites. The `Host` check refuses public names that resolve to loopback (DNS rebinding). Addresses and names that no
+/// As middleware it protects a relay that only its own machine should reach. The `Origin` check rejects pages of other
+/// sites. The `Host` check rejects public names that resolve to loopback (DNS rebinding). Addresses and names that no
 /// public name server resolves are allowed, so that the tutorial's `pushchat.local` works.
 ///
 /// Some browsers send no `Origin` for an image or a form with some methods. Calls that change something therefore also
 /// check `Sec-Fetch-Site`, which browsers send with every request to loopback and over HTTPS. ``AdminGuard`` calls
-/// ``checkSite(_:)`` when it accepts a call without a credential. ``refusingForeignPages(_:)`` wraps the calls that
+/// ``checkSite(_:)`` when it accepts a call without a credential. ``rejectingForeignPages(_:)`` wraps the calls that
 /// need no credential.
 struct ForeignPageGuard: RouterMiddleware {
     typealias Context = ChatContext
@@ -24,7 +24,7 @@ struct ForeignPageGuard: RouterMiddleware {
     func handle(
         _ request: Request, context: ChatContext, next: (Request, ChatContext) async throws -> Response
     ) async throws -> Response {
-        if environment.settings.refusesForeignPages { try Self.check(request) }
+        if environment.settings.rejectsForeignPages { try Self.check(request) }
         return try await next(request, context)
     }
 
@@ -71,7 +71,7 @@ struct ForeignPageGuard: RouterMiddleware {
     ///
     /// A page of another site can send `Authorization` only if the relay, or a proxy in front of it, allows that site
     /// by CORS. The header therefore shows that the call is intended.
-    static func refusingForeignPages(_ handler: @escaping ChatContext.Handler) -> ChatContext.Handler {
+    static func rejectingForeignPages(_ handler: @escaping ChatContext.Handler) -> ChatContext.Handler {
         { request, context in
             if request.headers.first(.secFetchSite) == "cross-site", !request.headers.contains(.authorization),
                 !isOfApp(request.headers.first(.origin) ?? "")

@@ -57,7 +57,7 @@ final class RequestLimiter: Sendable {
         case all
     }
 
-    private struct Refusals {
+    private struct Rejections {
         var ofAddresses = RateLimiter<IPAddress>()
         var inAll = RateLimiter<Everyone>(capacity: 2)
     }
@@ -81,7 +81,7 @@ final class RequestLimiter: Sendable {
     private let codes = Mutex(Guesses())
     private let wrongTokens = Mutex(RateLimiter<IPAddress>())
     private let missingTokens = Mutex(RateLimiter<IPAddress>())
-    private let refusalLines = Mutex(Refusals())
+    private let rejectionLines = Mutex(Rejections())
     private let metrics: LimitMetrics
     private let clock: MonotonicTime
 
@@ -103,8 +103,8 @@ final class RequestLimiter: Sendable {
         if let wait { throw tooMany(.ratePerMember, from: "device", wait) }
     }
 
-    /// Counts a join as a guess, before it is known whether members use the code. Above the limit, the refusal must not
-    /// reveal to a guesser which codes are in use.
+    /// Counts a join as a guess, before it is known whether members use the code. Above the limit, the rejection must
+    /// not reveal to a guesser which codes are in use.
     ///
     /// All addresses together may make ``HTTPLimits/joinShares`` times the guesses of one. Above that, no address has a
     /// burst any more, but an address that has not opened a room recently can still join.
@@ -134,12 +134,12 @@ final class RequestLimiter: Sendable {
         }
     }
 
-    /// Whether the log may report refused joins now. It reports them at most once per minute.
+    /// Whether the log may report rejected joins now. It reports them at most once per minute.
     func mayReportJoins() -> Bool {
         codes.withLock { $0.reports.admit(.all, limit: HTTPLimits.reports, at: clock.now()) == nil }
     }
 
-    /// Counts a wrong token from an address. Correct tokens are never counted or refused, so that a client cannot lock
+    /// Counts a wrong token from an address. Correct tokens are never counted or rejected, so that a client cannot lock
     /// out others at the same address.
     ///
     /// - Parameter address: The client's address. All clients without an address share a bucket.
@@ -148,7 +148,7 @@ final class RequestLimiter: Sendable {
         if let wait { throw tooMany(.wrongTokens, "wrong tokens", from: "address", wait) }
     }
 
-    /// Counts a refused call without a token, like a wrong token.
+    /// Counts a rejected call without a token, like a wrong token.
     func countMissingToken(_ address: IPAddress?) throws(ChatError) {
         let wait = missingTokens.withLock {
             $0.admit(Self.key(address), limit: HTTPLimits.missingTokens, at: clock.now())
@@ -156,12 +156,12 @@ final class RequestLimiter: Sendable {
         if let wait { throw tooMany(.missingTokens, "calls without a token", from: "address", wait) }
     }
 
-    /// Whether the log may report a refused call now. Otherwise one client could fill the log.
-    func mayReportRefusal(_ address: IPAddress?) -> Bool {
+    /// Whether the log may report a rejected call now. Otherwise one client could fill the log.
+    func mayReportRejection(_ address: IPAddress?) -> Bool {
         let now = clock.now()
-        return refusalLines.withLock { lines in
-            lines.ofAddresses.admit(Self.key(address), limit: HTTPLimits.refusalLines, at: now) == nil
-                && lines.inAll.admit(.all, limit: HTTPLimits.allRefusalLines, at: now) == nil
+        return rejectionLines.withLock { lines in
+            lines.ofAddresses.admit(Self.key(address), limit: HTTPLimits.rejectionLines, at: now) == nil
+                && lines.inAll.admit(.all, limit: HTTPLimits.allRejectionLines, at: now) == nil
         }
     }
 

@@ -53,7 +53,7 @@ struct AdminGuard: Sendable {
         }
     }
 
-    /// Counts a refused call against the limits of its address.
+    /// Counts a rejected call against the limits of its address.
     private func caller(
         _ credential: String?, _ client: IPAddress?, _ request: Request, _ context: ChatContext,
         _ settings: ChatHTTPSettings, changes: Bool, isForApps: Bool
@@ -102,7 +102,7 @@ struct AdminGuard: Sendable {
             guard credential == nil else { throw .unauthorized(Self.unknownToken) }
             try Self.checkOrigin(request, context, settings, changes: changes)
         } else {
-            throw Self.refusal(of: credential, isForApps: isForApps)
+            throw Self.rejection(of: credential, isForApps: isForApps)
         }
         return .administrator
     }
@@ -128,10 +128,10 @@ struct AdminGuard: Sendable {
         settings.adminTokens.reduce(false) { isSame(given, $1) || $0 }
     }
 
-    /// The refusal of a caller whose credential is missing or has no form that the relay knows.
+    /// The rejection of a caller whose credential is missing or has no form that the relay knows.
     ///
     /// - Parameter isForApps: Whether users of other apps make this call. They do not know the operator's settings.
-    private static func refusal(of given: String?, isForApps: Bool) -> ChatError {
+    private static func rejection(of given: String?, isForApps: Bool) -> ChatError {
         switch (given?.isEmpty ?? true, isForApps) {
         case (true, true): .unauthorized("Send a password of a room or a token of the relay")
         case (true, false):

@@ -4,8 +4,8 @@ package import ChatDomain
 package struct ChatHTTPSettings: Sendable {
     /// Whether to serve the tutorial's test pages.
     package var isDevelopment: Bool
-    /// Whether to refuse requests from other sites' web pages, because only this machine should reach the server.
-    package var refusesForeignPages: Bool
+    /// Whether to reject requests from other sites' web pages, because only this machine should reach the server.
+    package var rejectsForeignPages: Bool
     /// The maximum length of a message's text, in bytes.
     package var textLimit: Int
     /// The proxies whose `Forwarded` and `X-Forwarded-For` headers are trusted.
@@ -27,13 +27,13 @@ package struct ChatHTTPSettings: Sendable {
     package var ntfyAtRoot = false
 
     package init(
-        isDevelopment: Bool = false, refusesForeignPages: Bool = false, textLimit: Int = MessageText.defaultLimit,
+        isDevelopment: Bool = false, rejectsForeignPages: Bool = false, textLimit: Int = MessageText.defaultLimit,
         trustedProxies: [AddressRange] = [],
         addressRate: RateLimit? = nil, memberRate: RateLimit? = nil, joinRate: RateLimit? = nil,
         publicURL: String? = nil, adminTokens: [String] = [], ntfy: NtfySettings = NtfySettings()
     ) {
         self.isDevelopment = isDevelopment
-        self.refusesForeignPages = refusesForeignPages
+        self.rejectsForeignPages = rejectsForeignPages
         self.textLimit = textLimit
         self.trustedProxies = trustedProxies
         self.addressRate = addressRate

@@ -52,17 +52,17 @@ enum HTTPLimits {
     /// The rate of log lines about rejected joins.
     static let reports = RateLimit(perSecond: 1.0 / 60, burst: 1)!
     /// The interval between log lines about one kind of unavailability, however many clients it affects.
-    static let refusalReports = Duration.seconds(10)
+    static let rejectionReports = Duration.seconds(10)
     /// The interval at which the log repeats that the relay is not ready or cannot accept connections.
     static let readinessReports = Duration.seconds(60)
     /// The rate of wrong admin API tokens from one address. A wrong token within the rate gets 401, any more get 429.
     static let wrongTokens = RateLimit(perSecond: 10.0 / 60, burst: 30)!
-    /// The rate of refused calls without a token from one address, for example of apps whose user has not signed in. A
+    /// The rate of rejected calls without a token from one address, for example of apps whose user has not signed in. A
     /// call within the rate gets 401 or 403, any more get 429.
     static let missingTokens = RateLimit(perSecond: 1, burst: 100)!
-    /// The rates of log lines about refused calls: from one address, and from all.
-    static let refusalLines = RateLimit(perSecond: 1.0 / 60, burst: 10)!
-    static let allRefusalLines = RateLimit(perSecond: 1, burst: 100)!
+    /// The rates of log lines about rejected calls: from one address, and from all.
+    static let rejectionLines = RateLimit(perSecond: 1.0 / 60, burst: 10)!
+    static let allRejectionLines = RateLimit(perSecond: 1, burst: 100)!
     /// The lifetime of an event stream ticket, and the maximum number of tickets; the oldest is dropped first. The rate
     /// limits of addresses and members prevent one client from using up all tickets.
     static let ticketTime: Duration = .seconds(30)

@@ -99,7 +99,7 @@ struct ChatAPI: Sendable {
         }
     }
 
-    /// Refuses a newcomer whose name is invisible. A member with such a name keeps it.
+    /// Rejects a newcomer whose name is invisible. A member with such a name keeps it.
     private func requireMember(_ member: AdmittedMember) async throws(ChatError) {
         do throws(ChatError) {
             _ = try await environment.stores.feed.position(of: member.id)

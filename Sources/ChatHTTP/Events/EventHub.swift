@@ -148,7 +148,7 @@ final class EventHub: Service {
         let stream = EventStream(
             member: member, admission: admission, address: address, sources: starts.map(\.source),
             start: starts.map(\.last).min() ?? 0, heartbeat: heartbeat, clock: clocks.monotonic, close: close)
-        let refusal = state.withLock { state -> ChatError? in
+        let rejection = state.withLock { state -> ChatError? in
             guard state.count < maxStreams else {
                 metrics.hit(.streams)
                 return ChatError(.unavailable, "Too many streams are open", retryAfter: .seconds(30))
@@ -183,7 +183,7 @@ final class EventHub: Service {
             if stream.isOfMember { state.unchecked.insert(stream) }
             return nil
         }
-        if let refusal { throw refusal }
+        if let rejection { throw rejection }
         signal.continuation.yield()
         return EventSubscription(stream: stream) { [self] in remove(stream) }
     }

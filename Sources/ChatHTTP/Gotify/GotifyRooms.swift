@@ -5,7 +5,7 @@ import WebAssets
 /// Gotify's applications. Each is a room.
 extension GotifyAPI {
     /// The maximum number of rooms in the list.
-    static let mostRooms = 200
+    static let maxRooms = 200
     /// The path of the rooms' image below `/gotify`. Apps load it without a credential.
     static let image = "static/defaultapp.png"
     static let imageFile = WebFile("/" + image, "image/png", WebFile.embedded("icon-192.png"))
@@ -15,7 +15,7 @@ extension GotifyAPI {
         let caller = try admitted(request, context)
         let rooms =
             if let room = caller.onlyRoom { [try await clients.room(room)] } else {
-                try await clients.rooms(after: nil, limit: Self.mostRooms).items
+                try await clients.rooms(after: nil, limit: Self.maxRooms).items
             }
         return Responses.json(rooms.map(Self.json))
     }
@@ -37,7 +37,7 @@ extension GotifyAPI {
     }
 
     /// `POST`, `PUT` and `DELETE /gotify/application`
-    func refuseChange(_ request: Request, _ context: ChatContext) throws -> Response {
+    func rejectChange(_ request: Request, _ context: ChatContext) throws -> Response {
         _ = try admitted(request, context)
         throw ChatError(
             .forbidden,

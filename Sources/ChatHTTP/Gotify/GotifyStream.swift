@@ -31,7 +31,7 @@ extension GotifyAPI {
             starts, for: caller.reader, .program(secret: secret), as: format, address, request, context)
     }
 
-    /// Refuses pages of other sites, as Gotify does. Programs send no origin. Some proxies send the host without its
+    /// Rejects pages of other sites, as Gotify does. Programs send no origin. Some proxies send the host without its
     /// port (`proxy_set_header Host $host` of nginx), so a port counts only if both have one. The stream needs a token,
     /// so that a page of another port gains nothing.
     private static func checkOrigin(_ request: Request) throws(ChatError) {

@@ -6,11 +6,11 @@ import Logging
 final class Health: Sendable {
     private let environment: ChatEnvironment
     /// The checks that failed at the last request. Limits the log, because anyone may request `/readyz` at any rate.
-    private let failures: RepeatedRefusals
+    private let failures: RepeatedRejections
 
     init(_ environment: ChatEnvironment) {
         self.environment = environment
-        failures = RepeatedRefusals(interval: HTTPLimits.readinessReports, clock: environment.clocks.monotonic)
+        failures = RepeatedRejections(interval: HTTPLimits.readinessReports, clock: environment.clocks.monotonic)
     }
 
     var routes: [Route] {

@@ -12,7 +12,7 @@ extension NtfyAPI {
     /// `GET /ntfy/v1/account`
     func account(_ request: Request, _ context: ChatContext) throws(ChatError) -> Response {
         try admitAddress(request, context)
-        // Home Assistant refuses another name than the one that its user typed.
+        // Home Assistant rejects another name than the one that its user typed.
         let caller = try context.caller()
         return account(Self.userName(request) ?? caller.name, role: "user")
     }

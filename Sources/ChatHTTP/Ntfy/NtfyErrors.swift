@@ -4,8 +4,8 @@ import Hummingbird
 
 /// An ntfy server's form of errors.
 struct NtfyErrors: ErrorForm {
-    /// An ntfy server answers a call without credentials with 403. Its apps then ask for them. It never sends
-    /// `WWW-Authenticate`. Some clients refuse a document with other members.
+    /// An ntfy server rejects a call without credentials with 403. Its apps then ask for them. It never sends
+    /// `WWW-Authenticate`. Some clients reject a document with other members.
     func response(_ error: ErrorResponse, to request: Request) -> Response {
         let isChallenge = error.status == .unauthorized && NtfyAPI.isAnonymous(request)
         let status = isChallenge ? .forbidden : error.status

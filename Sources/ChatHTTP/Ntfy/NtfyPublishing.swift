@@ -75,11 +75,11 @@ extension NtfyAPI {
         let given = try SecretCode(parsing: topic, field: "topic")
         let code = try await environment.stores.records.room(named: given, field: "topic")
         let room = try await environment.stores.clients.room(aliased: RoomAlias(stored: topic)) ?? code
-        // The answer for a room that the caller may not use does not depend on whether it exists.
+        // The response for a room that the caller may not use does not depend on whether it exists.
         if let own = try context.caller().onlyRoom, own != room { throw Self.forbidden }
         return room
     }
 
-    /// The refusal of a topic that the caller may not use, whether or not it exists.
+    /// The rejection of a topic that the caller may not use, whether or not it exists.
     static let forbidden = ChatError(.forbidden, "This credential gives no access to the topic")
 }

@@ -15,15 +15,15 @@ extension NtfyAPI {
         guard let owner = caller.pushOwner else { throw Self.forbidden }
         let store = environment.stores.unifiedPush
         var guesses: RequestLimiter.CountedJoin?
-        var isAnswered = false
-        defer { if let guesses, !isAnswered { limiter.refund(guesses) } }
-        // The answer tells whether a room has the name, except to callers that may read every room.
+        var hasSucceeded = false
+        defer { if let guesses, !hasSucceeded { limiter.refund(guesses) } }
+        // The response tells whether a room has the name, except to callers that may read every room.
         if caller.onlyRoom != nil, let address, let limit = environment.settings.joinRate {
             let new = Set(named).subtracting(try await store.owned(named, by: owner)).count
             if new > 0 { guesses = try limiter.admitJoin(address, limit: limit, names: new) }
         }
         let claims = try await store.claim(named, for: owner)
-        isAnswered = true
+        hasSucceeded = true
         guard !claims.values.contains(.foreign) else { throw Self.forbidden }
         return Set(claims.filter { $0.value == .owned }.keys)
     }

@@ -28,7 +28,7 @@ extension NtfyAPI {
         for name in names {
             aliased[name] = try await environment.stores.clients.room(aliased: RoomAlias(stored: name))
         }
-        // The refusal follows all lookups, so that its time does not depend on which topic exists.
+        // The rejection follows all lookups, so that its time does not depend on which topic exists.
         let caller = try context.caller()
         let pushTopics = try await pushTopics(among: names.filter { aliased[$0] == nil }, of: caller, from: address)
         let topics = names.map { name in
@@ -61,7 +61,7 @@ extension NtfyAPI {
             form: form, topics: topics, filter: try NtfyFilter(parameters), now: environment.now)
         if caller != .administrator { try limiter.admit(caller.reader, limit: environment.settings.memberRate) }
         if form == .webSocket { try Self.requireUpgrade(request, isPoll: isPoll) }
-        // Before the messages are read: those that come in between are in the answer, or are announced.
+        // Before the messages are read: those that come in between are in the response, or are announced.
         if isPoll { await recordPoll(of: topics) }
         let subscription = try await NtfySubscription(since, of: topics, format.filter, caller, environment.stores)
         if isPoll { return try await poll(subscription, format, caller) }
@@ -100,9 +100,9 @@ extension NtfyAPI {
                 subscription.starts, for: caller.reader, .program(secret: secret), as: format, address, request, context
             )
         } catch {
-            var answer = ErrorResponse(error)
-            answer.apiCode = error.code == .tooManyRequests ? 42903 : NtfyErrors.firstCode(of: answer.status)
-            throw answer
+            var response = ErrorResponse(error)
+            response.apiCode = error.code == .tooManyRequests ? 42903 : NtfyErrors.firstCode(of: response.status)
+            throw response
         }
     }
 
@@ -112,7 +112,7 @@ extension NtfyAPI {
     ) async throws -> Response {
         let feed = environment.stores.feed
         var history = NtfyHistory(subscription.starts, upTo: subscription.end, environment.stores)
-        // An error of the first read is an answer. After that it breaks the connection.
+        // An error of the first read is a response. After that it breaks the connection.
         try await history.fill()
         // A client that filters has not fetched the other messages.
         let readsRooms = subscription.starts.contains { $0.source.room != nil }

@@ -102,8 +102,8 @@ struct UnifiedPushAPI: Sendable {
         }
     }
 
-    /// A topic without a subscriber counts like another refused call without a token. The answer is the same for a room, and a
-    /// server error, because the servers of apps forget a phone after a client's error.
+    /// A topic without a subscriber counts like another rejected call without a token. The response is the same for a
+    /// room, and a server error, because the servers of apps forget a phone after a client's error.
     private func store(
         _ body: [UInt8], _ topic: UnifiedPushTopic, from address: IPAddress?, _ context: ChatContext
     ) async throws -> MessageID {

@@ -136,13 +136,13 @@ struct AcceptBackoff {
 /// Counts and logs when new connections have to wait.
 final class ConnectionShortage: Sendable {
     private let metrics: LimitMetrics
-    private let reports: RepeatedRefusals
+    private let reports: RepeatedRejections
     private let logger: Logger
 
     init(metrics: LimitMetrics, clock: MonotonicTime, logger: Logger) {
         self.metrics = metrics
         self.logger = logger
-        reports = RepeatedRefusals(interval: HTTPLimits.readinessReports, clock: clock)
+        reports = RepeatedRejections(interval: HTTPLimits.readinessReports, clock: clock)
     }
 
     func failed(_ cause: String) {

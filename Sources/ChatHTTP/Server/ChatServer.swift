@@ -18,18 +18,18 @@ package struct ChatServerConfiguration: Sendable {
     package var certificate: ServerCertificate?
     /// The maximum number of open connections. Further connections wait until an open one closes. Each connection needs
     /// a file descriptor.
-    package var maximumConnections: Int
+    package var maxConnections: Int
     /// The file that keeps a day of metrics. `nil` to keep none.
     package var history: String?
 
     package init(
-        host: String, port: Int, certificate: ServerCertificate? = nil, maximumConnections: Int = 4096,
+        host: String, port: Int, certificate: ServerCertificate? = nil, maxConnections: Int = 4096,
         history: String? = nil
     ) {
         self.host = host
         self.port = port
         self.certificate = certificate
-        self.maximumConnections = maximumConnections
+        self.maxConnections = maxConnections
         self.history = history
     }
 }
@@ -86,7 +86,7 @@ package struct ChatServer: Service {
         shortage = ConnectionShortage(metrics: metrics.limits, clock: clock, logger: logger)
         // One eighth of the connections is reserved for requests.
         let hub = EventHub(
-            stores: environment.stores, maxStreams: configuration.maximumConnections / 8 * 7,
+            stores: environment.stores, maxStreams: configuration.maxConnections / 8 * 7,
             clocks: environment.clocks, metrics: metrics.limits, logger: logger)
         self.hub = hub
         let health = Health(environment)
@@ -114,7 +114,7 @@ package struct ChatServer: Service {
         let router = Router(context: ChatContext.self)
         router.add(
             middleware: ResponseMiddleware(
-                environment: environment, unavailable: RepeatedRefusals(clock: clock), limiter: limiter,
+                environment: environment, unavailable: RepeatedRejections(clock: clock), limiter: limiter,
                 metrics: metrics, groups: groups))
         router.add(middleware: ForeignPageGuard(environment: environment))
         let administrators = AdminGuard(
@@ -166,7 +166,7 @@ package struct ChatServer: Service {
                 address: .hostname(configuration.host, port: configuration.port), backlog: HTTPLimits.backlog,
                 reuseAddress: true,
                 availableConnectionsDelegate: ConnectionSlots(
-                    limit: configuration.maximumConnections, shortage: shortage)),
+                    limit: configuration.maxConnections, shortage: shortage)),
             services: ([hub] + (recorder.map { [$0] } ?? [])).map(supervised),
             onServerRunning: { channel in
                 try? await channel.eventLoop.submit {

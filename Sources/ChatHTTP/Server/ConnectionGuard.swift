@@ -85,10 +85,10 @@ final class ConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
             stopTimer()
             if head.replaceCostlyText() { data = wrapInboundOut(.head(head)) }
             openRequests += 1
-            guard openRequests <= HTTPLimits.pipelinedRequests else { return refuse(.pipelinedRequests, context) }
+            guard openRequests <= HTTPLimits.pipelinedRequests else { return reject(.pipelinedRequests, context) }
             progress.began()
         case .body(let bytes):
-            guard progress.read(bytes.readableBytes) else { return refuse(.body, context) }
+            guard progress.read(bytes.readableBytes) else { return reject(.body, context) }
         case .end:
             progress.ended()
             if !stop.isStopping { stopTimer() }
@@ -97,7 +97,7 @@ final class ConnectionGuard: ChannelDuplexHandler, RemovableChannelHandler {
         closeAfterEarlyResponse(context)
     }
 
-    private func refuse(_ limit: Limit, _ context: ChannelHandlerContext) {
+    private func reject(_ limit: Limit, _ context: ChannelHandlerContext) {
         connections.metrics.hit(limit)
         context.close(promise: nil)
     }

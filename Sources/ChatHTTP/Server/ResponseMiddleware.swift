@@ -11,7 +11,7 @@ struct ResponseMiddleware: RouterMiddleware {
     typealias Context = ChatContext
 
     let environment: ChatEnvironment
-    let unavailable: RepeatedRefusals
+    let unavailable: RepeatedRejections
     let limiter: RequestLimiter
     let metrics: HTTPMetrics
     let groups: RouteGroups
@@ -40,7 +40,7 @@ struct ResponseMiddleware: RouterMiddleware {
         } catch {
             let error = ErrorResponse(error)
             countedStatus = error.countedStatus
-            response = refuse(error, of: group, request, context)
+            response = reject(error, of: group, request, context)
         }
         metrics.record(context.endpointPath, request.method, countedStatus ?? response.status.code)
         if group.admitsOtherSites { response.headers[.accessControlAllowOrigin] = "*" }
@@ -49,7 +49,7 @@ struct ResponseMiddleware: RouterMiddleware {
         return request.method == .head ? response.createHeadResponse() : response
     }
 
-    private func refuse(
+    private func reject(
         _ error: ErrorResponse, of group: RouteGroup, _ request: Request, _ context: ChatContext
     ) -> Response {
         if error.status == .contentTooLarge { metrics.limits.hit(.body) }
@@ -72,7 +72,7 @@ struct ResponseMiddleware: RouterMiddleware {
                 let client = ClientAddress.find(request, context, trusted: environment.settings.trustedProxies)
                 metadata[LogKeys.address] = "\(client?.description ?? "unknown")"
                 environment.logger.log(
-                    level: limiter.mayReportRefusal(client) ? .notice : .debug, "call of the admin API refused",
+                    level: limiter.mayReportRejection(client) ? .notice : .debug, "call of the admin API refused",
                     metadata: metadata)
             } else {
                 environment.logger.debug("request refused", metadata: metadata)

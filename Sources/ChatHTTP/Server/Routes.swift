@@ -57,7 +57,7 @@ struct Routes {
         switch route.access {
         case .anyone:
             return [.get, .head, .options].contains(route.method)
-                ? handler : ForeignPageGuard.refusingForeignPages(handler)
+                ? handler : ForeignPageGuard.rejectingForeignPages(handler)
         case .development:
             return { [environment] request, context in
                 guard environment.settings.isDevelopment else { throw ErrorResponse.notFound }

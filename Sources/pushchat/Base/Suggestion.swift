@@ -1,13 +1,13 @@
 /// Finds the known word that is most similar to an unknown one.
 enum Suggestion {
     /// Longer words are not compared, because the time grows with the product of both lengths.
-    private static let maximumLength = 100
+    private static let maxLength = 100
 
     /// Returns the nearest known word. `nil` if none is near: one difference per three letters counts as a typing
     /// error, more as another word.
     static func nearest(to word: String, among known: some Sequence<String>) -> String? {
         let plain = normalised(word)
-        guard plain.count <= maximumLength else { return nil }
+        guard plain.count <= maxLength else { return nil }
         var best: (word: String, distance: Int)?
         for candidate in known {
             let other = normalised(candidate)

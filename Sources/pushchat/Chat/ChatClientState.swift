@@ -31,7 +31,7 @@ struct ChatClientState {
     }
 
     /// The maximum number of lines that may wait for the relay. The chat reads no more lines until there is room.
-    private static let maximumDrafts = 100
+    private static let maxDrafts = 100
     /// The maximum number of characters by which a note identifies a line.
     private static let shownDraft = 40
 
@@ -193,7 +193,7 @@ struct ChatClientState {
     var drafts: [OutboxMessage] { outbox.messages }
 
     /// Whether reading must pause until the relay has accepted a line.
-    var isFull: Bool { drafts.count >= Self.maximumDrafts }
+    var isFull: Bool { drafts.count >= Self.maxDrafts }
 
     /// The text that `/help` prints.
     static let help: [Report] = [

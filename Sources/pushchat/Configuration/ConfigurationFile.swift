@@ -122,7 +122,7 @@ struct ConfigurationFile {
         let name = path.joined(separator: ".")
         // The single key `http.port:` differs from `port:` below `http:`.
         guard path.last?.contains(".") == false, let known = SettingName.named(name, inApp: app != nil) else {
-            let shown = SettingKey(app: app, name: LogText.cut(name, limit: SettingValue.maximumShown))
+            let shown = SettingKey(app: app, name: LogText.cut(name, limit: SettingValue.maxShown))
             report(keyNode, "\(shown) is not a setting" + SettingName.suggestion(for: name, app: app))
             return
         }

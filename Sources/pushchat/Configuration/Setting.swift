@@ -146,13 +146,13 @@ enum SettingValue: Sendable, Hashable {
     case text(String)
     case list([String])
 
-    static let maximumShown = 60
+    static let maxShown = 60
 
     /// The value for messages: in quotation marks, on one line, and shortened.
     var quoted: String {
         switch self {
-        case .text(let text): LogText.quoted(text, limit: Self.maximumShown)
-        case .list(let items): "[\(LogText.cut(items.joined(separator: ", "), limit: Self.maximumShown))]"
+        case .text(let text): LogText.quoted(text, limit: Self.maxShown)
+        case .list(let items): "[\(LogText.cut(items.joined(separator: ", "), limit: Self.maxShown))]"
         }
     }
 }
@@ -528,14 +528,14 @@ extension StringProtocol {
 }
 
 extension AppName {
-    private static let maximumLength = 64
+    private static let maxLength = 64
 
-    static let rule = "letters, digits, `.`, `-` and `_`, at most \(maximumLength), a letter or digit first"
+    static let rule = "letters, digits, `.`, `-` and `_`, at most \(maxLength), a letter or digit first"
 
     /// Whether an app in the configuration may have this name.
     static func isValid(_ text: String) -> Bool {
         guard let first = text.unicodeScalars.first, first.isLetterOrDigit else { return false }
-        return text.utf8.count <= maximumLength
+        return text.utf8.count <= maxLength
             && text.unicodeScalars.allSatisfy { $0.isLetterOrDigit || ".-_".unicodeScalars.contains($0) }
     }
 }

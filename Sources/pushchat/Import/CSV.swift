@@ -1,7 +1,7 @@
 /// Reads values separated by commas (RFC 4180) in UTF-8, record by record, and writes them.
 struct CSVReader {
     /// The maximum size of a record in bytes, including quotes. A device with all its texts at their limits is shorter.
-    static let longestRecord = 1 << 16
+    static let maxRecord = 1 << 16
 
     struct Record: Equatable {
         /// The line on which the record starts.
@@ -36,14 +36,14 @@ struct CSVReader {
         repeat {
             // Count the comma as well.
             size += 1
-            guard size <= Self.longestRecord else { throw Self.tooLong(line) }
+            guard size <= Self.maxRecord else { throw Self.tooLong(line) }
             var field: [UInt8] = []
             let isQuoted = try bytes.skip(UInt8(ascii: "\""))
             var isOpen = isQuoted
             while let byte = try bytes.peek(), isQuoted || !Self.endsField(byte) {
                 _ = try bytes.next()
                 size += 1
-                guard size <= Self.longestRecord else { throw Self.tooLong(line) }
+                guard size <= Self.maxRecord else { throw Self.tooLong(line) }
                 if isQuoted, byte == UInt8(ascii: "\""), try !bytes.skip(UInt8(ascii: "\"")) {
                     isOpen = false
                     break
@@ -63,7 +63,7 @@ struct CSVReader {
     }
 
     private static func tooLong(_ line: Int) -> UnreadableFile {
-        UnreadableFile(line: line, text: "a record must have at most \(longestRecord) bytes; is a quote missing?")
+        UnreadableFile(line: line, text: "a record must have at most \(maxRecord) bytes; is a quote missing?")
     }
 
     private static func endsField(_ byte: UInt8) -> Bool {

@@ -4,7 +4,7 @@
 /// statements that name none.
 struct MySQLDump {
     /// The maximum size of a value in bytes. No column of the tables accepts more.
-    static let longestValue = 1 << 20
+    static let maxValue = 1 << 20
     private static let maxValues = 256
 
     struct Row: Equatable {
@@ -190,8 +190,8 @@ struct MySQLDump {
             }
             guard keeps else { continue }
             size += 1
-            guard size <= Self.longestValue else {
-                throw UnreadableFile(line: line, text: "a value must have at most \(Self.longestValue) bytes")
+            guard size <= Self.maxValue else {
+                throw UnreadableFile(line: line, text: "a value must have at most \(Self.maxValue) bytes")
             }
             text.append(value)
         }
@@ -216,7 +216,7 @@ struct MySQLDump {
             _ = try bytes.next()
             text.append(byte)
             // A blob in hexadecimal digits counts as a word, and has two digits per byte.
-            guard text.count <= 2 * Self.longestValue else { throw unreadable("a word has no end") }
+            guard text.count <= 2 * Self.maxValue else { throw unreadable("a word has no end") }
         }
         if text.isEmpty, first != UInt8(ascii: "("), first != UInt8(ascii: ")"), first != UInt8(ascii: ";") {
             _ = try bytes.next()

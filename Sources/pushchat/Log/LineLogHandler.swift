@@ -5,8 +5,8 @@ import Synchronization
 /// The state that all loggers share: the level and the format, which SIGHUP may change at any time, and the last
 /// warnings.
 final class LogSettings: Sendable {
-    /// The maximum number of warnings to keep. Each has at most ``LogRecord/maximumLine`` bytes.
-    private static let maximumWarnings = 100
+    /// The maximum number of warnings to keep. Each has at most ``LogRecord/maxLine`` bytes.
+    private static let maxWarnings = 100
     private static let levels = Logger.Level.allCases
 
     /// Level and format in one number, because every log call reads them, even for a level that is off.
@@ -38,7 +38,7 @@ final class LogSettings: Sendable {
     fileprivate func addWarning(_ record: LogRecord) {
         let line = record.line(.json)
         warnings.withLock { lines in
-            if lines.count == Self.maximumWarnings { lines.removeFirst() }
+            if lines.count == Self.maxWarnings { lines.removeFirst() }
             lines.append(line)
         }
     }

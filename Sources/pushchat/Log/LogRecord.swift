@@ -15,9 +15,9 @@ struct LogRecord: Sendable {
     static let relay = "relay"
     /// The maximum size of a line in bytes, including its line feed. A pipe writes this number of bytes as a whole or
     /// not at all (`PIPE_BUF`).
-    static let maximumLine = 4096
+    static let maxLine = 4096
     /// The maximum size in bytes of a label, a message or a value after escaping. Longer texts are cut.
-    static let maximumValue = 1024
+    static let maxValue = 1024
     /// The maximum depth of nested metadata. Deeper values are left out.
     static let maxDepth = 4
 
@@ -55,7 +55,7 @@ struct LogRecord: Sendable {
             guard case .string(let text) = value else { return nil }
             size += key.utf8.count + text.utf8.count
         }
-        return size <= Self.maximumLine ? size : nil
+        return size <= Self.maxLine ? size : nil
     }
 
     private func appendText(to line: inout [UInt8], clock: inout LogClock) {
@@ -68,7 +68,7 @@ struct LogRecord: Sendable {
         line += " ".utf8
         // Name the part of the process, unless it is the relay itself.
         let text = label == Self.relay ? message : "\(label): \(message)"
-        LogText.append(text, as: .plain, limit: Self.maximumValue, to: &line)
+        LogText.append(text, as: .plain, limit: Self.maxValue, to: &line)
         appendPairs(to: &line, start: start, closing: 0, cut: " …") { key, value, line in
             line += " ".utf8
             Self.appendWord(key, to: &line)
@@ -120,7 +120,7 @@ struct LogRecord: Sendable {
         pairs.reserveCapacity(metadata.count)
         Self.flatten(metadata, prefix: "", depth: 0, into: &pairs)
         pairs.sort { $0.0 < $1.0 }
-        let room = start + Self.maximumLine - cut.utf8.count - closing - 1
+        let room = start + Self.maxLine - cut.utf8.count - closing - 1
         var isCut = false
         for (key, value) in pairs {
             let end = line.count
@@ -150,8 +150,8 @@ struct LogRecord: Sendable {
 extension LogRecord {
     /// Appends a text, in quotation marks unless it is an unambiguous single word.
     private static func appendWord(_ text: String, to line: inout [UInt8]) {
-        let isPlain = text.utf8.count <= maximumValue && LogText.isWord(text)
-        LogText.append(text, as: isPlain ? .plain : .quoted, limit: maximumValue, to: &line)
+        let isPlain = text.utf8.count <= maxValue && LogText.isWord(text)
+        LogText.append(text, as: isPlain ? .plain : .quoted, limit: maxValue, to: &line)
     }
 
     private static func appendJSON(_ value: Logger.MetadataValue, depth: Int, to line: inout [UInt8]) {
@@ -189,7 +189,7 @@ extension LogRecord {
     }
 
     private static func appendJSON(_ text: String, to line: inout [UInt8]) {
-        LogText.append(text, as: .json, limit: maximumValue, to: &line)
+        LogText.append(text, as: .json, limit: maxValue, to: &line)
     }
 }
 

@@ -90,7 +90,7 @@ final class LogWriter: Sendable {
     }
 
     /// Writes a formatted line.
-    /// - Parameter line: At most ``LogRecord/maximumLine`` bytes, including the line feed.
+    /// - Parameter line: At most ``LogRecord/maxLine`` bytes, including the line feed.
     func write(_ line: [UInt8]) {
         add(.line(line), bytes: line.count)
     }
@@ -201,7 +201,7 @@ final class LogWriter: Sendable {
 
     private func write(_ entries: [LogBacklog.Entry], _ output: inout LineWriter, _ clock: inout LogClock) {
         var lines: [UInt8] = []
-        lines.reserveCapacity(Self.groupSize + LogRecord.maximumLine)
+        lines.reserveCapacity(Self.groupSize + LogRecord.maxLine)
         var (count, bytes) = (0, 0)
         for (index, entry) in entries.enumerated() {
             count += 1
@@ -388,7 +388,7 @@ private struct LineWriter {
             if ready < 0, errno == EINTR { continue }
             if ready == 0, isWorthWaiting() { continue }
             guard ready > 0, state.revents & Int16(POLLERR | POLLNVAL) == 0 else { break }
-            var piece = rest.prefix(LogRecord.maximumLine)
+            var piece = rest.prefix(LogRecord.maxLine)
             if piece.count < rest.count, let end = piece.lastIndex(of: UInt8(ascii: "\n")) { piece = piece[...end] }
             let count = piece.withUnsafeBytes { Foundation.write(descriptor, $0.baseAddress, $0.count) }
             if count < 0, errno == EINTR || errno == EAGAIN { continue }

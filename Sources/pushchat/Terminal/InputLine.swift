@@ -10,7 +10,7 @@ enum InputLine: Equatable, Sendable {
 /// Splits bytes into lines, whatever pieces they arrive in.
 struct LineSplitter {
     /// The length limit of a line in bytes. A longer line is discarded.
-    static let maximumLine = 64 * 1024
+    static let maxLine = 64 * 1024
 
     private var line: [UInt8] = []
     private var isTooLong = false
@@ -20,7 +20,7 @@ struct LineSplitter {
         for byte in bytes {
             if byte == UInt8(ascii: "\n") {
                 lines.append(take())
-            } else if line.count >= Self.maximumLine {
+            } else if line.count >= Self.maxLine {
                 isTooLong = true
             } else {
                 line.append(byte)
@@ -34,7 +34,7 @@ struct LineSplitter {
 
     private mutating func take() -> InputLine {
         defer { (line, isTooLong) = ([], false) }
-        if isTooLong { return .unusable("it has more than \(Self.maximumLine) bytes") }
+        if isTooLong { return .unusable("it has more than \(Self.maxLine) bytes") }
         if line.last == UInt8(ascii: "\r") { line.removeLast() }
         return String(validating: line, as: UTF8.self).map { .text($0) } ?? .unusable("it is not UTF-8")
     }
@@ -82,7 +82,7 @@ struct LineEditor {
     }
 
     private mutating func append(_ byte: UInt8) {
-        if bytes.count < LineSplitter.maximumLine { bytes.append(byte) }
+        if bytes.count < LineSplitter.maxLine { bytes.append(byte) }
     }
 
     /// Whether a byte belongs to the escape sequence of a key, such as an arrow (ECMA-48, section 5.4).

@@ -99,7 +99,7 @@ struct OutputTable {
 struct ListOptions: ParsableArguments {
     @Option(help: .value("number", "The maximum number of rows; 0 for all.")) var limit = 100
 
-    private static let maximumPage = 500
+    private static let maxPage = 500
 
     func validate() throws {
         guard limit >= 0 else { throw ValidationError("--limit \(limit): must be 0 or more") }
@@ -115,7 +115,7 @@ struct ListOptions: ParsableArguments {
         var table = OutputTable(header)
         var (count, cursor) = (0, Cursor?.none)
         repeat {
-            let size = limit == 0 ? Self.maximumPage : min(limit - count, Self.maximumPage)
+            let size = limit == 0 ? Self.maxPage : min(limit - count, Self.maxPage)
             let (items, next) = try await page(cursor, size)
             for item in items {
                 if json {

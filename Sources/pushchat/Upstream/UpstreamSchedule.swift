@@ -7,7 +7,7 @@ struct UpstreamSchedule {
     private static let burst = 60
     private static let interval = Duration.seconds(5)
     /// The limit of a pause that the server asks for.
-    private static let longestPause = Duration.seconds(3600)
+    private static let maxPause = Duration.seconds(3600)
 
     /// The time at which the whole burst is allowed again.
     private var full = Duration.zero
@@ -51,7 +51,7 @@ struct UpstreamSchedule {
     ///   - random: From 0 to 1, for ``Backoff``.
     /// - Returns: The time until the next request.
     mutating func failed(at now: Duration, wanted: Duration?, random: Double) -> Duration {
-        let pause = max(backoff.delay(random: random), min(wanted ?? .zero, Self.longestPause))
+        let pause = max(backoff.delay(random: random), min(wanted ?? .zero, Self.maxPause))
         pausedUntil = max(pausedUntil, now + pause)
         return pausedUntil - now
     }

@@ -16,7 +16,7 @@ final class UpstreamSender: Service {
     /// The maximum number of requests at a time.
     private static let batch = 8
 
-    typealias Send = @Sendable (PollRequest, UpstreamServer) async -> UpstreamAnswer
+    typealias Send = @Sendable (PollRequest, UpstreamServer) async -> UpstreamResponse
 
     private let store: any PollRequestStore
     private let server: @Sendable () -> UpstreamServer?
@@ -79,24 +79,24 @@ final class UpstreamSender: Service {
         }
         guard !requests.isEmpty else { return Self.interval }
         schedule.sent(requests.count, at: time)
-        let answers = await withTaskGroup(of: (PollRequest, UpstreamAnswer).self) { group in
+        let responses = await withTaskGroup(of: (PollRequest, UpstreamResponse).self) { group in
             for request in requests { group.addTask { [send] in (request, await send(request, server)) } }
             return await group.reduce(into: []) { $0.append($1) }
         }
-        let results = results(answers, &schedule, at: time)
+        let results = results(responses, &schedule, at: time)
         // The outcomes are recorded even if the relay stops.
         await Task { [self] in for (request, result) in results { await settle(request, result) } }.value
         return .zero
     }
 
     private func results(
-        _ answers: [(PollRequest, UpstreamAnswer)], _ schedule: inout UpstreamSchedule, at time: Duration
+        _ responses: [(PollRequest, UpstreamResponse)], _ schedule: inout UpstreamSchedule, at time: Duration
     ) -> [(PollRequest, PollRequestResult)] {
-        let failures = answers.compactMap { _, answer in
-            if case .unavailable(let reason, let wanted) = answer { (reason, wanted) } else { nil }
+        let failures = responses.compactMap { _, response in
+            if case .unavailable(let reason, let wanted) = response { (reason, wanted) } else { nil }
         }
         var pause = Duration.zero
-        if answers.contains(where: { $0.1 == .accepted }) {
+        if responses.contains(where: { $0.1 == .accepted }) {
             if schedule.isFailing { logger.notice("ntfy's upstream server takes requests again") }
             schedule.succeeded()
         } else if let reason = failures.first?.0 {
@@ -106,12 +106,12 @@ final class UpstreamSender: Service {
             pause = schedule.failed(at: time, wanted: failures.compactMap(\.1).max(), random: .random(in: 0...1))
         }
         let now = now()
-        return answers.map { request, answer in
-            switch answer {
+        return responses.map { request, response in
+            switch response {
             case .accepted:
                 logger.debug("ntfy's upstream server informed", metadata: ["message": "\(request.message)"])
                 return (request, .done)
-            case .refused(let reason):
+            case .rejected(let reason):
                 logger.warning(
                     "ntfy's upstream server refused a message",
                     metadata: ["message": "\(request.message)", "error": "\(reason)"])

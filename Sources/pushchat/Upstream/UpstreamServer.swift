@@ -33,11 +33,11 @@ struct UpstreamServer: Sendable, Hashable {
     }
 }
 
-/// The answer of the upstream server to a request.
-enum UpstreamAnswer: Sendable, Hashable {
+/// The response of the upstream server to a request.
+enum UpstreamResponse: Sendable, Hashable {
     case accepted
-    /// The server refuses this message, and would refuse it again.
-    case refused(String)
+    /// The server rejects this message, and would reject it again.
+    case rejected(String)
     /// The server takes nothing at the moment, or cannot be reached. `after` is the time that it asks for.
     case unavailable(String, after: Duration?)
     /// Nothing was sent, because the relay stops.
@@ -51,20 +51,20 @@ enum UpstreamAnswer: Sendable, Hashable {
             let end = retryAfter.flatMap { Timestamp(retryAfter: $0, now: now) }
             self = .unavailable(
                 "status \(status)", after: end.map { .milliseconds(max(0, $0.milliseconds - now.milliseconds)) })
-        default: self = .refused("status \(status)")
+        default: self = .rejected("status \(status)")
         }
     }
 }
 
 /// Sends requests to the upstream server.
 final class UpstreamClient: Sendable {
-    /// The maximum size of an answer's body, which is not used.
-    private static let longestBody = 65_536
+    /// The maximum size of a response's body, which is not used.
+    private static let maxBody = 65_536
 
     private let client: HTTPClient
     private let timeLimit: TimeAmount
 
-    /// - Parameter timeLimit: The time limit of a request and its whole answer.
+    /// - Parameter timeLimit: The time limit of a request and its whole response.
     init(timeLimit: TimeAmount = .seconds(10)) {
         self.timeLimit = timeLimit
         var configuration = HTTPClient.Configuration(
@@ -76,12 +76,12 @@ final class UpstreamClient: Sendable {
 
     func close() async { try? await client.shutdown() }
 
-    func send(_ request: PollRequest, to server: UpstreamServer) async -> UpstreamAnswer {
+    func send(_ request: PollRequest, to server: UpstreamServer) async -> UpstreamResponse {
         do {
             // Reading the body lets the next request use the connection.
             let response = try await client.exchange(
-                server.request(request), upTo: Self.longestBody, by: .now() + timeLimit)
-            return UpstreamAnswer(
+                server.request(request), upTo: Self.maxBody, by: .now() + timeLimit)
+            return UpstreamResponse(
                 status: response.status.code, retryAfter: response.headers.first(name: "Retry-After"))
         } catch {
             return Task.isCancelled ? .notSent : .unavailable("\(error)".oneLine, after: nil)

@@ -57,7 +57,7 @@ final class LiveConfiguration: ConfigurationInForce {
     ) -> Values {
         var http = configuration.server
         http.isDevelopment = configuration.environment == .development
-        http.refusesForeignPages = configuration.isLoopbackOnly
+        http.rejectsForeignPages = configuration.isLoopbackOnly
         http.trustedProxies = configuration.http.trustedProxies.compactMap { AddressRange($0) }
         http.addressRate = configuration.http.ratePerAddress.flatMap(RateLimit.init)
         http.memberRate = configuration.http.ratePerMember.flatMap(RateLimit.init)

@@ -100,7 +100,7 @@ struct RelayProcess: Sendable {
         let server = ChatServer(
             ChatServerConfiguration(
                 host: configuration.http.host, port: configuration.http.port, certificate: certificate,
-                maximumConnections: FileLimit.connections,
+                maxConnections: FileLimit.connections,
                 history: DatabaseFile.resolved(configuration.database.path) + ".figures"),
             ChatEnvironment(
                 stores: stores, configuration: live, relay: parts,
@@ -224,7 +224,7 @@ private struct StoreMaintenance: Service {
 enum FileLimit {
     /// The maximum number of connections, whatever the limit on files. Each open event stream takes about twenty
     /// kilobytes.
-    static let maximumConnections = 16_384
+    static let maxConnections = 16_384
 
     /// Raises the soft limit, often 1,024, to the hard limit, because each connection needs a descriptor.
     static func raise() {
@@ -234,7 +234,7 @@ enum FileLimit {
     }
 
     /// The minimum number of connections, for limits below the reserve.
-    static let fewestConnections = 8
+    static let minConnections = 8
 
     /// The maximum number of clients that may be connected.
     static var connections: Int {
@@ -247,7 +247,7 @@ enum FileLimit {
     /// process when it cannot open one.
     static func connections(of limit: Int, eventLoops: Int) -> Int {
         let reserve = max(limit / 4, 40 + 4 * eventLoops)
-        return min(maximumConnections, max(fewestConnections, limit - reserve))
+        return min(maxConnections, max(minConnections, limit - reserve))
     }
 
     private static var current: rlimit? {

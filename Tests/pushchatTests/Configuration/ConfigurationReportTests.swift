@@ -194,9 +194,9 @@ struct DocumentedLimitTests {
     func connections() throws {
         let root = URL(filePath: #filePath).appending(path: "../../../..").standardized
         let page = try String(contentsOf: root.appending(path: "docs/limits.md"), encoding: .utf8)
-        let number = "\(FileLimit.maximumConnections / 1000),\(FileLimit.maximumConnections % 1000)"
+        let number = "\(FileLimit.maxConnections / 1000),\(FileLimit.maxConnections % 1000)"
         #expect(page.contains("(`ulimit -Hn`), at most \(number)"))
         let files = FileLimit.connections
-        #expect(files <= FileLimit.maximumConnections && files > 0)
+        #expect(files <= FileLimit.maxConnections && files > 0)
     }
 }

@@ -104,7 +104,7 @@ struct MySQLDumpTests {
 
     @Test("A value has a size limit, which bounds the memory")
     func limits() throws {
-        let long = String(repeating: "a", count: MySQLDump.longestValue + 1)
+        let long = String(repeating: "a", count: MySQLDump.maxValue + 1)
         #expect(throws: UnreadableFile.self) { try rows("INSERT INTO active_users VALUES ('\(long)');") }
         #expect(throws: UnreadableFile.self) {
             try rows("INSERT INTO active_users VALUES (\(String(repeating: "1,", count: 1000))1);")

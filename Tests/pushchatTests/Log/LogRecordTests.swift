@@ -72,7 +72,7 @@ import Testing
             var metadata: Logger.Metadata = [:]
             for number in 0..<1000 { metadata["key\(number)"] = .string(text + "\(number)") }
             let line = Self.line(String(repeating: text, count: 2000), metadata, format)
-            #expect(line.utf8.count <= LogRecord.maximumLine)
+            #expect(line.utf8.count <= LogRecord.maxLine)
             guard format == .json else {
                 #expect(line.hasSuffix(" …\n"))
                 continue

@@ -68,7 +68,7 @@ final class LogPipe {
     /// Returns a line of the maximum length that starts with its number.
     private static func longLine(_ number: Int) -> [UInt8] {
         let text = Array("\(number) ".utf8)
-        return text + Array(repeating: UInt8(ascii: "x"), count: LogRecord.maximumLine - text.count - 1) + [10]
+        return text + Array(repeating: UInt8(ascii: "x"), count: LogRecord.maxLine - text.count - 1) + [10]
     }
 
     private static func record(_ thread: Int, _ number: Int) -> LogRecord {
@@ -154,7 +154,7 @@ final class LogPipe {
     func stalledReader() throws {
         // The limit holds less than half of the lines. The pipe itself holds 16.
         let log = try LogPipe(
-            limit: 40 * (LogRecord.maximumLine + LogBacklog.overhead), waitLimit: .milliseconds(1))
+            limit: 40 * (LogRecord.maxLine + LogBacklog.overhead), waitLimit: .milliseconds(1))
         let started = ContinuousClock.now
         for number in 0..<100 { log.writer.write(Self.longLine(number)) }
         #expect(ContinuousClock.now - started < .seconds(60))

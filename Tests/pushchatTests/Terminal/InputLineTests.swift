@@ -19,7 +19,7 @@ import Testing
     @Test("A line that is too long or not UTF-8 is reported, and the next line is complete")
     func unusable() {
         var splitter = LineSplitter()
-        let long = [UInt8](repeating: 0x61, count: LineSplitter.maximumLine + 1)
+        let long = [UInt8](repeating: 0x61, count: LineSplitter.maxLine + 1)
         #expect(
             splitter.read(long + Array("\nnext\n".utf8) + [0xFF, 0x0A])
                 == [.unusable("it has more than 65536 bytes"), .text("next"), .unusable("it is not UTF-8")])

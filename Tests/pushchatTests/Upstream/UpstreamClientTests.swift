@@ -10,7 +10,7 @@ struct UpstreamClientTests {
     private static let request = PollRequest(room: 1, alias: RoomAlias(stored: "AbC-_123"), message: 1, attempts: 0)
 
     /// Sends a request to a server whose answer begins with `head`, and continues with a byte now and then, for ever.
-    private static func answer(to head: String, within limit: TimeAmount) async throws -> UpstreamAnswer {
+    private static func answer(to head: String, within limit: TimeAmount) async throws -> UpstreamResponse {
         let service = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
             .childChannelInitializer { channel in
                 channel.writeAndFlush(ByteBuffer(string: head), promise: nil)
@@ -36,8 +36,8 @@ struct UpstreamClientTests {
         arguments: [
             ("HTTP/1.1 200 OK\r\n", .accepted),
             ("HTTP/1.1 503 Later\r\nRetry-After: 7\r\n", .unavailable("status 503", after: .seconds(7))),
-        ] as [(String, UpstreamAnswer)])
-    func body(head: String, expected: UpstreamAnswer) async throws {
+        ] as [(String, UpstreamResponse)])
+    func body(head: String, expected: UpstreamResponse) async throws {
         // On a busy machine, the head may be late as well.
         for limit in [500, 4000, 20_000] as [Int64]
         where try await Self.answer(to: head + "Content-Length: 60000\r\n\r\n", within: .milliseconds(limit))

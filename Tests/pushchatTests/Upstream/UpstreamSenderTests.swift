@@ -40,18 +40,18 @@ struct UpstreamSenderTests {
 
     @Test("Only answers that may change are retried")
     func answers() {
-        #expect(UpstreamAnswer(status: 200, retryAfter: nil) == .accepted)
-        #expect(UpstreamAnswer(status: 404, retryAfter: nil) == .refused("status 404"))
-        #expect(UpstreamAnswer(status: 503, retryAfter: "7") == .unavailable("status 503", after: .seconds(7)))
+        #expect(UpstreamResponse(status: 200, retryAfter: nil) == .accepted)
+        #expect(UpstreamResponse(status: 404, retryAfter: nil) == .rejected("status 404"))
+        #expect(UpstreamResponse(status: 503, retryAfter: "7") == .unavailable("status 503", after: .seconds(7)))
         for status: UInt in [302, 308, 408, 421, 425] {
-            #expect(UpstreamAnswer(status: status, retryAfter: nil) == .unavailable("status \(status)", after: nil))
+            #expect(UpstreamResponse(status: status, retryAfter: nil) == .unavailable("status \(status)", after: nil))
         }
         #expect(
-            UpstreamAnswer(
+            UpstreamResponse(
                 status: 429, retryAfter: "Fri, 15 Jan 2027 08:00:05 GMT", now: Timestamp(seconds: 1_800_000_000))
                 == .unavailable("status 429", after: .seconds(5)))
-        #expect(UpstreamAnswer(status: 429, retryAfter: "-7") == .unavailable("status 429", after: nil))
-        #expect(UpstreamAnswer(status: 403, retryAfter: "soon") == .unavailable("status 403", after: nil))
+        #expect(UpstreamResponse(status: 429, retryAfter: "-7") == .unavailable("status 429", after: nil))
+        #expect(UpstreamResponse(status: 403, retryAfter: "soon") == .unavailable("status 403", after: nil))
     }
 
     @Test("Without an upstream server, nothing is leased")
@@ -70,7 +70,7 @@ struct UpstreamSenderTests {
         let sender = Self.sender(store) { request, _ in
             switch request.message {
             case 1: .accepted
-            case 2: .refused("status 400")
+            case 2: .rejected("status 400")
             default: .notSent
             }
         }

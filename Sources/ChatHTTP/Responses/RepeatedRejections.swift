@@ -2,7 +2,7 @@ import Synchronization
 
 /// Decides which of many equal failures to log: the first at once, then one per interval, with the number of failures
 /// since the last line.
-final class RepeatedRefusals: Sendable {
+final class RepeatedRejections: Sendable {
     /// The maximum number of kinds to track. There are few; kinds above the limit share one counter.
     private static let kinds = 16
 
@@ -10,7 +10,7 @@ final class RepeatedRefusals: Sendable {
     private let interval: Duration
     private let clock: MonotonicTime
 
-    init(interval: Duration = HTTPLimits.refusalReports, clock: MonotonicTime) {
+    init(interval: Duration = HTTPLimits.rejectionReports, clock: MonotonicTime) {
         self.interval = interval
         self.clock = clock
     }
