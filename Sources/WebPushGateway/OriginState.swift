@@ -2,7 +2,7 @@ import ChatDomain
 import NIOCore
 
 /// A push and the subscription by which it reaches its browser.
-struct BrowserPush: Sendable, Hashable {
+struct AddressedPush: Sendable, Hashable {
     let push: Push
     let subscription: Subscription
 }
@@ -55,9 +55,9 @@ struct OriginState: Sendable {
 
     /// The actions that follow a response.
     struct Next: Sendable {
-        var send: [BrowserPush] = []
+        var send: [AddressedPush] = []
         /// Pushes to release to the queue until the given time.
-        var postponed: [(push: BrowserPush, until: Timestamp)] = []
+        var postponed: [(push: AddressedPush, until: Timestamp)] = []
         /// The end of a pause that starts now. `nil` if none starts.
         var opened: Timestamp?
         /// The end of the current pause, whether it starts now or has started earlier. `nil` if there is no pause.
@@ -119,7 +119,7 @@ struct OriginState: Sendable {
     private var accepted: (since: Timestamp, now: Int, before: Int)
     private var backoff = Backoff(first: Self.pauses.first, longest: Self.pauses.longest)
     private(set) var inFlight = 0
-    private var waiting = CircularBuffer<BrowserPush>()
+    private var waiting = CircularBuffer<AddressedPush>()
     private var lastResponse: Timestamp
     private var lastAccepted: Timestamp?
     /// The time at which the service last rejected the sender. `nil` if it has accepted a push since.
@@ -158,7 +158,7 @@ struct OriginState: Sendable {
         return Self.requestLimit + Self.waitingLimit - outstanding
     }
 
-    mutating func submit(_ push: BrowserPush, at now: Timestamp) -> Decision {
+    mutating func submit(_ push: AddressedPush, at now: Timestamp) -> Decision {
         if outstanding == 0 { (lastResponse, rate) = (now, (now, 0, nil)) }
         if case .paused(var pause) = phase {
             let isOver = now >= pause.until || pause.until > now + Self.pauses.longest
@@ -249,7 +249,7 @@ struct OriginState: Sendable {
 
     /// Removes the waiting pushes, because the relay stops or its configuration has changed.
     /// - Returns: The pushes, which were not sent.
-    mutating func withdrawWaiting() -> [BrowserPush] {
+    mutating func withdrawWaiting() -> [AddressedPush] {
         defer { waiting.removeAll() }
         return Array(waiting)
     }

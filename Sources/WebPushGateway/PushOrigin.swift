@@ -57,7 +57,7 @@ final class PushOrigin: Sendable {
 
     /// A push and the service's response to it.
     struct Answered: Sendable {
-        let push: BrowserPush
+        let push: AddressedPush
         let sentAt: Timestamp
         let response: WebPushResponse
     }
@@ -93,11 +93,11 @@ final class PushOrigin: Sendable {
     var isIdle: Bool { state.withLock { $0.outstanding == 0 } }
     func isAuthorized(at now: Timestamp) -> Bool { state.withLock { $0.isAuthorized(at: now) } }
     func refusesCredentials(at now: Timestamp) -> Bool { state.withLock { $0.refusesCredentials(at: now) } }
-    func submit(_ push: BrowserPush, at now: Timestamp) -> OriginState.Decision {
+    func submit(_ push: AddressedPush, at now: Timestamp) -> OriginState.Decision {
         state.withLock { $0.submit(push, at: now) }
     }
-    func withdrawWaiting() -> [BrowserPush] { state.withLock { $0.withdrawWaiting() } }
-    func finished(_ result: OriginState.Result, of push: BrowserPush, at now: Timestamp) -> OriginState.Next {
+    func withdrawWaiting() -> [AddressedPush] { state.withLock { $0.withdrawWaiting() } }
+    func finished(_ result: OriginState.Result, of push: AddressedPush, at now: Timestamp) -> OriginState.Next {
         state.withLock { $0.finished(result, of: push.subscription.address, at: now) }
     }
     func condition(at now: Timestamp) -> PushServiceStatus? {
@@ -107,7 +107,7 @@ final class PushOrigin: Sendable {
     // MARK: - Sending
 
     /// Encrypts and sends pushes. The listener gets a response for each push, at any time from now on.
-    func send(_ pushes: [BrowserPush], now: Timestamp) async {
+    func send(_ pushes: [AddressedPush], now: Timestamp) async {
         let deadline = NIODeadline.now() + TimeAmount(options.answerLimit)
         var requests: [WebPushRequest] = []
         requests.reserveCapacity(pushes.count)

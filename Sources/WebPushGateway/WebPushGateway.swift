@@ -56,7 +56,7 @@ package final class WebPushGateway: PushGateway {
 
     private enum Work: Sendable {
         case lease(Lease)
-        case pushes([BrowserPush], PushOrigin)
+        case pushes([AddressedPush], PushOrigin)
         /// Requests that are already encrypted.
         case requests([WebPushRequest], PushOrigin)
         /// Checks again whether there is a slot, after the services had time to respond.
@@ -285,13 +285,13 @@ package final class WebPushGateway: PushGateway {
                 }
             }
         }
-        var sent: [String: (origin: PushOrigin, pushes: [BrowserPush])] = [:]
+        var sent: [String: (origin: PushOrigin, pushes: [AddressedPush])] = [:]
         for push in lease.pushes {
             guard let subscription = known?[push.browser] else {
                 report([(push.identifier, .rejected(reason: "NoSubscription"))])
                 continue
             }
-            let addressed = BrowserPush(push: push, subscription: subscription)
+            let addressed = AddressedPush(push: push, subscription: subscription)
             if let origin = submit(addressed) { sent[origin.name, default: (origin, [])].pushes.append(addressed) }
         }
         for (origin, pushes) in sent.values { send(pushes, over: origin) }
@@ -299,7 +299,7 @@ package final class WebPushGateway: PushGateway {
 
     /// Submits a push to its service.
     /// - Returns: The service to send the push to now. `nil` if the push waits or has its outcome.
-    private func submit(_ push: BrowserPush) -> PushOrigin? {
+    private func submit(_ push: AddressedPush) -> PushOrigin? {
         let origin: PushOrigin
         do throws(WebPushError) {
             origin = try self.origin(of: push.subscription)
@@ -318,7 +318,7 @@ package final class WebPushGateway: PushGateway {
         return nil
     }
 
-    private static func postponed(_ push: BrowserPush, until: Timestamp) -> (identifier: UInt32, outcome: Outcome) {
+    private static func postponed(_ push: AddressedPush, until: Timestamp) -> (identifier: UInt32, outcome: Outcome) {
         (push.push.identifier, .postponed(until: until, reason: "ServiceUnavailable"))
     }
 
@@ -356,7 +356,7 @@ package final class WebPushGateway: PushGateway {
         return try result.get()
     }
 
-    private func send(_ pushes: [BrowserPush], over origin: PushOrigin) {
+    private func send(_ pushes: [AddressedPush], over origin: PushOrigin) {
         for start in stride(from: 0, to: pushes.count, by: Self.encryptionBatch) {
             work.continuation.yield(.pushes(Array(pushes[start...].prefix(Self.encryptionBatch)), origin))
         }
@@ -375,7 +375,7 @@ package final class WebPushGateway: PushGateway {
         let now = self.now()
         var outcomes: [(identifier: UInt32, outcome: Outcome)] = []
         outcomes.reserveCapacity(answered.count)
-        var sent: [BrowserPush] = []
+        var sent: [AddressedPush] = []
         for entry in answered {
             let isAuthorized = origin.isAuthorized(at: now)
             let next = origin.finished(entry.response.result, of: entry.push, at: now)

@@ -13,7 +13,7 @@ final class WebPushRequest: Sendable {
     /// The maximum lifetime in seconds: 28 days. Apple's service keeps pushes for 30 days.
     private static let longestLifetime: Int64 = 28 * 86_400
 
-    let push: BrowserPush
+    let push: AddressedPush
     let sentAt: Timestamp
     private let endpoint: PushEndpoint
     let http2: HTTP2Request
@@ -27,7 +27,7 @@ final class WebPushRequest: Sendable {
     ///   - lifetime: The lifetime of a push without an expiration.
     /// - Throws: The reason why the subscription cannot be used.
     init(
-        _ addressed: BrowserPush, authorization: String, lifetime: Duration, now: Timestamp, deadline: NIODeadline
+        _ addressed: AddressedPush, authorization: String, lifetime: Duration, now: Timestamp, deadline: NIODeadline
     ) throws {
         push = addressed
         sentAt = now

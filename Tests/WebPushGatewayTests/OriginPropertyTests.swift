@@ -47,7 +47,7 @@ struct OriginPropertyTests {
         static let step = Duration.milliseconds(100)
 
         private struct Entry {
-            let push: BrowserPush
+            let push: AddressedPush
             let queuedAt: Timestamp
             var history = PushHistory()
             var due: Timestamp
@@ -59,7 +59,7 @@ struct OriginPropertyTests {
         private var behaviours: [DeviceToken: Behaviour] = [:]
         private var entries: [Int64: Entry] = [:]
         private var lastID: Int64 = 0
-        private var inFlight: [(push: BrowserPush, sentAt: Timestamp, end: Timestamp)] = []
+        private var inFlight: [(push: AddressedPush, sentAt: Timestamp, end: Timestamp)] = []
         private(set) var waits: [Duration] = []
         private let lifeCycle = PushLifeCycle()
         private var lastAccepted: Timestamp?
@@ -80,7 +80,7 @@ struct OriginPropertyTests {
         mutating func queue(to number: Int64, at now: Timestamp) {
             lastID += 1
             let (id, token) = (lastID, Self.device(number))
-            let push = BrowserPush(
+            let push = AddressedPush(
                 push: Push(id: id, identifier: UInt32(id), address: .token(token), payload: []),
                 subscription: Subscription(
                     address: token, endpoint: "https://push.test/\(number)", publicKey: [], secret: []))
@@ -107,14 +107,14 @@ struct OriginPropertyTests {
             }
         }
 
-        private mutating func send(_ push: BrowserPush, at now: Timestamp) {
+        private mutating func send(_ push: AddressedPush, at now: Timestamp) {
             let behaviour = behaviours[push.subscription.address]
             inFlight.append((push, now, now + (behaviour?.delay ?? .milliseconds(20))))
             guard behaviour == nil, let entry = entries[push.push.id] else { return }
             waits.append(.milliseconds(now.milliseconds - entry.queuedAt.milliseconds))
         }
 
-        private mutating func finish(_ push: BrowserPush, _ sentAt: Timestamp, at now: Timestamp) {
+        private mutating func finish(_ push: AddressedPush, _ sentAt: Timestamp, at now: Timestamp) {
             let device = push.subscription.address
             let response = behaviours[device]?.response ?? .status(201, retryAfter: nil, text: "")
             let isAuthorized = state.isAuthorized(at: now)
@@ -127,7 +127,7 @@ struct OriginPropertyTests {
             for push in next.send { send(push, at: now) }
         }
 
-        private mutating func conclude(_ push: BrowserPush, _ outcome: Outcome, at now: Timestamp) {
+        private mutating func conclude(_ push: AddressedPush, _ outcome: Outcome, at now: Timestamp) {
             guard var entry = entries[push.push.id] else { return }
             if outcome == .accepted { lastAccepted = now }
             let transition = lifeCycle.transition(
@@ -185,7 +185,7 @@ struct OriginPropertyTests {
         for _ in 1...20 {
             for number in 1...Int64(12) {
                 let device = Simulation.device(number)
-                let push = BrowserPush(
+                let push = AddressedPush(
                     push: Push(id: number, identifier: UInt32(number), address: .token(device), payload: []),
                     subscription: Subscription(
                         address: device, endpoint: "https://push.test/1", publicKey: [], secret: []))

@@ -13,9 +13,9 @@ struct OriginStateTests {
             DeviceToken(bytes: withUnsafeBytes(of: entry.bigEndian, Array.init) + [UInt8](repeating: 1, count: 24)))
     }
 
-    private static func push(_ entry: Int64) throws -> BrowserPush {
+    private static func push(_ entry: Int64) throws -> AddressedPush {
         let token = try device(entry)
-        return BrowserPush(
+        return AddressedPush(
             push: Push(id: entry, identifier: UInt32(entry), address: .token(token), payload: []),
             subscription: Subscription(address: token, endpoint: "https://push.test/1", publicKey: [], secret: []))
     }

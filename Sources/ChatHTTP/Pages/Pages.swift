@@ -10,7 +10,7 @@ struct Pages: Sendable {
     let health: Health
     /// The groups for clients of other servers.
     let servers: [RouteGroup]
-    private let chatPage = ChatPage()
+    private let chatPage = ConfiguredPage()
 
     init(environment: ChatEnvironment, health: Health, servers: [RouteGroup]) {
         self.environment = environment
@@ -56,7 +56,7 @@ struct Pages: Sendable {
 }
 
 /// The chat page with the values of the configuration in force. It is compressed again only after these change.
-private final class ChatPage: Sendable {
+private final class ConfiguredPage: Sendable {
     private let newest = Mutex<(values: [String], file: WebFile)?>(nil)
 
     /// Returns the page with the maximum length of a message and the relay's addresses. Invitations use the public

@@ -35,7 +35,7 @@ final class GroupCommit<Request: Sendable, Response: Sendable>: Sendable {
         let result: Result<Response, ChatError> = await withCheckedContinuation { caller in
             let waiting = Waiting(request: request) { caller.resume(returning: $0) }
             let (isAccepted, mustStart) = state.withLock { state in
-                guard state.waiting.count < ConnectionPool.waitingLimit else { return (false, false) }
+                guard state.waiting.count < PostgresPool.waitingLimit else { return (false, false) }
                 state.waiting.append(waiting)
                 defer { state.isRunning = true }
                 return (true, !state.isRunning)

@@ -13,7 +13,7 @@ package final class PostgresDatabase: SQLDatabase {
         case upkeep
         case background
 
-        fileprivate var lane: ConnectionPool.Lane {
+        fileprivate var lane: PostgresPool.Lane {
             switch self {
             case .answer: .answer
             case .upkeep: .upkeep
@@ -32,7 +32,7 @@ package final class PostgresDatabase: SQLDatabase {
         let operations: Int
         let isRepeatable: Bool
 
-        var lane: ConnectionPool.Lane { kind?.lane ?? .read }
+        var lane: PostgresPool.Lane { kind?.lane ?? .read }
         var limit: Duration { kind?.limit ?? PostgresDatabase.answerLimit }
     }
 
@@ -50,7 +50,7 @@ package final class PostgresDatabase: SQLDatabase {
     let idKey: [UInt8]
     private let channel: AnnouncementChannel
     private let streams = AnnouncementStreams()
-    private let pool: ConnectionPool
+    private let pool: PostgresPool
     private let heartbeat: RelayHeartbeat
     let measures = TransactionMeasures()
     /// Whether the server had no space for a write, and none has got space since for all that is known.
@@ -69,7 +69,7 @@ package final class PostgresDatabase: SQLDatabase {
         let opened = try makesTables ? schema.bringUpToDate(configuration) : schema.requireCurrent(configuration)
         idKey = opened.idKey
         channel = AnnouncementChannel(schema: opened.schema, secret: opened.channelKey)
-        pool = ConnectionPool(url: configuration.url, connections: configuration.connections)
+        pool = PostgresPool(url: configuration.url, connections: configuration.connections)
         heartbeat = RelayHeartbeat(configuration: configuration, channel: channel, streams: streams, logger: logger)
     }
 
@@ -146,7 +146,7 @@ package final class PostgresDatabase: SQLDatabase {
 
     /// Runs on a connection's thread. Calls `answer` once.
     private func run<Value>(
-        _ worker: ConnectionPool.Worker, _ call: Call, _ body: (PostgresTransaction) throws -> Value,
+        _ worker: PostgresPool.Worker, _ call: Call, _ body: (PostgresTransaction) throws -> Value,
         answer: (Result<Value, ChatError>) -> Void
     ) {
         let terms = PostgresTransaction.Terms(
@@ -208,7 +208,7 @@ package final class PostgresDatabase: SQLDatabase {
 
     /// Moves the sequence past push ids that another program has chosen ahead of it. Leaves some space, because the
     /// other program may continue to insert.
-    private func passNumbers(_ worker: ConnectionPool.Worker, _ terms: PostgresTransaction.Terms) throws {
+    private func passNumbers(_ worker: PostgresPool.Worker, _ terms: PostgresTransaction.Terms) throws {
         let transaction = PostgresTransaction(try worker.connected(), terms, channel)
         do {
             try transaction.lock("push_queue_numbers")

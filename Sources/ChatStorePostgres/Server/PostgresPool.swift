@@ -5,7 +5,7 @@ import Synchronization
 
 /// Connections with one thread each, and the calls that wait for them. Some connections serve only responses and some
 /// serve none, so that no response waits behind background work.
-final class ConnectionPool: Sendable {
+final class PostgresPool: Sendable {
     /// The purpose of a call.
     enum Lane: Int, Sendable, CaseIterable {
         /// A write that a caller waits for.
@@ -24,10 +24,10 @@ final class ConnectionPool: Sendable {
 
     /// A thread's connection. It is opened when needed, and reopened after it was lost.
     final class Worker {
-        private let pool: ConnectionPool
+        private let pool: PostgresPool
         private var connection: PostgresConnection?
 
-        fileprivate init(pool: ConnectionPool) {
+        fileprivate init(pool: PostgresPool) {
             self.pool = pool
         }
 
@@ -57,7 +57,7 @@ final class ConnectionPool: Sendable {
     private struct Attempts {
         var failure: PostgresError?
         var again = ContinuousClock.now
-        var pause = ConnectionPool.shortestPause
+        var pause = PostgresPool.shortestPause
     }
 
     private static let shortestPause = Duration.milliseconds(250)
