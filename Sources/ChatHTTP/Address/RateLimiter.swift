@@ -1,4 +1,5 @@
 import ChatDomain
+import Hummingbird
 import Synchronization
 
 /// Token buckets for many clients.
@@ -88,6 +89,16 @@ final class RequestLimiter: Sendable {
     init(metrics: LimitMetrics = LimitMetrics(), clock: MonotonicTime) {
         self.metrics = metrics
         self.clock = clock
+    }
+
+    /// Counts a request against the limits of its address, and returns the address. `nil` for a Unix socket.
+    @discardableResult
+    func admit(
+        _ request: Request, _ context: ChatContext, _ settings: ChatHTTPSettings
+    ) throws(ChatError) -> IPAddress? {
+        guard let address = ClientAddress.find(request, context, trusted: settings.trustedProxies) else { return nil }
+        try admit(address, limit: settings.addressRate)
+        return address
     }
 
     func admit(_ address: IPAddress, limit: RateLimit?) throws(ChatError) {

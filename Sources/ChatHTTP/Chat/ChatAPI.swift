@@ -376,20 +376,10 @@ struct ChatAPI: Sendable {
 
     // MARK: - Reading
 
-    /// Counts a request against the limits of its address.
-    @discardableResult
-    func admit(
-        _ request: Request, _ context: ChatContext
-    ) throws(ChatError) -> (settings: ChatHTTPSettings, address: IPAddress?) {
-        let settings = environment.settings
-        let address = ClientAddress.find(request, context, trusted: settings.trustedProxies)
-        if let address { try limiter.admit(address, limit: settings.addressRate) }
-        return (settings, address)
-    }
-
     /// Admits a request and reads its form.
     private func read(_ request: Request, _ context: ChatContext) async throws -> Call {
-        let (settings, address) = try admit(request, context)
+        let settings = environment.settings
+        let address = try limiter.admit(request, context, settings)
         return Call(
             form: try await FormFields.read(request), settings: settings, address: address, headers: request.headers,
             ids: context.ids, received: context.received, wantsJSON: Responses.wantsJSON(request.headers))

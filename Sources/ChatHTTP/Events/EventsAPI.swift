@@ -38,7 +38,8 @@ struct EventsAPI: Sendable {
     private static let prober = MemberID(stored: "probe")
 
     func stream(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let (settings, address) = try chat.admit(request, context)
+        let settings = environment.settings
+        let address = try chat.limiter.admit(request, context, settings)
         let holder = try await holder(request)
         if holder.member == Self.prober { return probeStream(request, context, settings, address) }
         let since = try Self.since(request)
@@ -63,7 +64,7 @@ struct EventsAPI: Sendable {
 
     /// Opens the stream of a room for a program with the scope `read`.
     func programStream(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let (_, address) = try chat.admit(request, context)
+        let address = try chat.limiter.admit(request, context, environment.settings)
         guard let secret = request.headers.bearerToken else {
             throw ChatError(.internalError, "the stream has no token")
         }

@@ -92,9 +92,7 @@ struct GotifyAPI: Sendable {
     /// Returns the caller, and counts the call against the limits of its address and its member or token.
     func admitted(_ request: Request, _ context: ChatContext) throws(ChatError) -> Caller {
         let (caller, settings) = (try context.caller(), environment.settings)
-        if let address = ClientAddress.find(request, context, trusted: settings.trustedProxies) {
-            try posting.limiter.admit(address, limit: settings.addressRate)
-        }
+        try posting.limiter.admit(request, context, settings)
         if caller != .administrator { try posting.limiter.admit(caller.reader, limit: settings.memberRate) }
         return caller
     }

@@ -5,13 +5,13 @@ import Hummingbird
 extension NtfyAPI {
     /// `GET /ntfy/v1/account` without a credential.
     func anonymousAccount(_ request: Request, _ context: ChatContext) throws(ChatError) -> Response {
-        try admitAddress(request, context)
+        try limiter.admit(request, context, environment.settings)
         return account("*", role: "anonymous")
     }
 
     /// `GET /ntfy/v1/account`
     func account(_ request: Request, _ context: ChatContext) throws(ChatError) -> Response {
-        try admitAddress(request, context)
+        try limiter.admit(request, context, environment.settings)
         // Home Assistant rejects another name than the one that its user typed.
         let caller = try context.caller()
         return account(Self.userName(request) ?? caller.name, role: "user")
@@ -40,7 +40,7 @@ extension NtfyAPI {
     /// `POST /ntfy/v1/account/token`: creates a credential with the caller's rights. The administrator
     /// gets its own secret back, which is not a credential of an app.
     func makeToken(_ request: Request, _ context: ChatContext) async throws -> Response {
-        try admitAddress(request, context)
+        try limiter.admit(request, context, environment.settings)
         let caller = try context.caller()
         guard let sent = Self.credential(request) else { throw Self.forbidden }
         let label = try await label(request)
@@ -74,15 +74,5 @@ extension NtfyAPI {
         guard let text = value.object?["label"]?.text else { return nil }
         return try? Credential.name(
             PostingAPI.Draft.fitting(text, limit: AccessToken.longestName, keepsLines: false))
-    }
-
-    /// Counts a request of an address.
-    @discardableResult func admitAddress(
-        _ request: Request, _ context: ChatContext
-    ) throws(ChatError) -> IPAddress? {
-        let settings = environment.settings
-        let address = ClientAddress.find(request, context, trusted: settings.trustedProxies)
-        if let address { try limiter.admit(address, limit: settings.addressRate) }
-        return address
     }
 }

@@ -42,7 +42,7 @@ extension NtfyAPI {
 
     /// `GET /ntfy/{topics}/auth`
     func authorize(_ request: Request, _ context: ChatContext) async throws -> Response {
-        _ = try await topics(context, from: try admitAddress(request, context))
+        _ = try await topics(context, from: try limiter.admit(request, context, environment.settings))
         return Responses.json(["success": .bool(true)])
     }
 
@@ -52,7 +52,7 @@ extension NtfyAPI {
     private func subscribe(
         as form: NtfyFormat.Form, _ request: Request, _ context: ChatContext
     ) async throws -> Response {
-        let address = try admitAddress(request, context)
+        let address = try limiter.admit(request, context, environment.settings)
         let (topics, caller) = (try await topics(context, from: address), try context.caller())
         let parameters = NtfyParameters(request)
         let isPoll = parameters.flag(.poll)

@@ -75,7 +75,7 @@ struct UnifiedPushAPI: Sendable {
     /// `POST` or `PUT /ntfy/{topic}` without credentials
     func push(_ request: Request, _ context: ChatContext) async throws -> Response {
         guard let topic = UnifiedPushTopic(Self.lastName(of: request)) else { throw ErrorResponse.notFound }
-        let address = try admitAddress(of: request, context)
+        let address = try limiter.admit(request, context, environment.settings)
         try admit(topic)
         let body = try await RequestBody.read(request, limit: UnifiedPushLimits.body)
         let id = try await store(body, topic, from: address, context)
@@ -87,13 +87,6 @@ struct UnifiedPushAPI: Sendable {
         ]
         if isEncoded { response["encoding"] = .string("base64") }
         return Responses.json(response)
-    }
-
-    private func admitAddress(of request: Request, _ context: ChatContext) throws(ChatError) -> IPAddress? {
-        let settings = environment.settings
-        let address = ClientAddress.find(request, context, trusted: settings.trustedProxies)
-        if let address { try limiter.admit(address, limit: settings.addressRate) }
-        return address
     }
 
     private func admit(_ topic: UnifiedPushTopic) throws(ChatError) {
@@ -139,7 +132,7 @@ struct UnifiedPushAPI: Sendable {
     func pushFromMatrix(_ request: Request, _ context: ChatContext) async throws -> Response {
         try requireOn()
         let baseURL = try baseURL()
-        let address = try admitAddress(of: request, context)
+        let address = try limiter.admit(request, context, environment.settings)
         let body = try await RequestBody.read(request, limit: UnifiedPushLimits.body)
         let notification = (try? JSONValue(parsing: body, isLenient: true))?
             .object?["notification"]?.object
