@@ -105,33 +105,9 @@ struct RelayProcess: Sendable {
             ChatEnvironment(
                 stores: stores, configuration: live, relay: parts,
                 build: RelayBuild(version: Build.version, commit: Build.commit), logger: logger),
-            supervised: { vital.vital($0) }
-        ) { [configuration, addressFile, onListening] port in
-            var metadata: Logger.Metadata = ["host": "\(configuration.http.host)", "port": "\(port)"]
-            metadata["public_url"] = configuration.http.publicURL.map { "\($0)" }
-            logger.info("listening", metadata: metadata)
-            if let addressFile {
-                var listening = configuration
-                listening.http.port = port
-                do {
-                    try Data("\(listening.localAddress)\n".utf8).write(to: URL(filePath: addressFile), options: .atomic)
-                } catch {
-                    logger.warning(
-                        "the relay's address was not written", metadata: ["error": "\(error.localizedDescription)"])
-                }
-            }
-            onListening(port)
-        }
+            supervised: { vital.vital($0) }, onListening: { announce(port: $0, logger) })
         // The services are in the order of dependency. They start in this order and stop in reverse.
-        var services = additionalServices
-        services.append(StoreMaintenance(upkeep: stores.upkeep))
-        services.append(MemoryTrimmer(logger: logger))
-        services.append(
-            Housekeeping(
-                isSynchronized: { KernelClock.isSynchronized },
-                evidence: { limit throws(ChatError) in try await stores.upkeep.clockEvidence(upTo: limit) },
-                sweep: { () async throws(ChatError) in try await sweep(stores.upkeep, live.current) }, logger: logger))
-        services.append(watch)
+        var services = additionalServices + upkeep(of: stores.upkeep, live, logger) + [watch]
         let browsing = browsers.services(startsInDoubt: backlog.apps.contains(.web), showsTokens: showsTokens)
         let upstream = UpstreamSender(
             store: stores.pollRequests, server: { live.current.upstreamServer }, logger: logger)
@@ -159,6 +135,35 @@ struct RelayProcess: Sendable {
         }
         await broadcasts.close()
         if let failure { throw failure }
+    }
+
+    /// Returns the background work that needs no gateway.
+    private func upkeep(of store: any StoreUpkeep, _ live: LiveConfiguration, _ logger: Logger) -> [any Service] {
+        [
+            StoreMaintenance(upkeep: store), MemoryTrimmer(logger: logger),
+            Housekeeping(
+                isSynchronized: { KernelClock.isSynchronized },
+                evidence: { limit throws(ChatError) in try await store.clockEvidence(upTo: limit) },
+                sweep: { () async throws(ChatError) in try await sweep(store, live.current) }, logger: logger),
+        ]
+    }
+
+    /// Logs that the relay listens, and writes its address for other programs.
+    private func announce(port: Int, _ logger: Logger) {
+        var metadata: Logger.Metadata = ["host": "\(configuration.http.host)", "port": "\(port)"]
+        metadata["public_url"] = configuration.http.publicURL.map { "\($0)" }
+        logger.info("listening", metadata: metadata)
+        if let addressFile {
+            var listening = configuration
+            listening.http.port = port
+            do {
+                try Data("\(listening.localAddress)\n".utf8).write(to: URL(filePath: addressFile), options: .atomic)
+            } catch {
+                logger.warning(
+                    "the relay's address was not written", metadata: ["error": "\(error.localizedDescription)"])
+            }
+        }
+        onListening(port)
     }
 
     /// Opens the database. Waits while the database is locked, the disk is full or the server is unavailable, because

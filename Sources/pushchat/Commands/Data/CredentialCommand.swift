@@ -48,10 +48,8 @@ struct CredentialCommand: AsyncParsableCommand {
         }
 
         private func parsedRoom() throws -> SecretCode? {
-            do throws(ChatError) {
-                return try room.map { text throws(ChatError) in try SecretCode(parsing: text, field: "--room") }
-            } catch {
-                throw ValidationError(error.message)
+            try room.map { room in
+                try validated { () throws(ChatError) in try SecretCode(parsing: room, field: "--room") }
             }
         }
     }

@@ -26,11 +26,7 @@ struct Devices: AsyncParsableCommand {
         ///
         /// - Throws: A ``ValidationError`` if the token is invalid.
         static func path(_ token: String) throws -> String {
-            do throws(ChatError) {
-                return "/v1/devices/\(try DeviceToken(parsing: token))"
-            } catch {
-                throw ValidationError(error.message)
-            }
+            try "/v1/devices/\(validated { () throws(ChatError) in try DeviceToken(parsing: token) })"
         }
     }
 

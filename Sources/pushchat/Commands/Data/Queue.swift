@@ -32,15 +32,13 @@ struct Queue: ParsableCommand {
         }
 
         func filter() throws -> QueueFilter {
-            do throws(ChatError) {
-                return QueueFilter(
+            try validated { () throws(ChatError) in
+                QueueFilter(
                     app: app.map { AppName($0) }, states: state.isEmpty ? nil : Set(state),
                     token: try token.map { text throws(ChatError) in try DeviceToken(parsing: text, field: "--token") },
                     notification: notification, reason: reason,
                     queuedBefore: try Self.time(minAge, ago: "--min-age"),
                     queuedAfter: try Self.time(maxAge, ago: "--max-age"))
-            } catch {
-                throw ValidationError(error.message)
             }
         }
 
@@ -222,16 +220,16 @@ struct Queue: ParsableCommand {
         @Option(help: .value("text", "Why, for the record.")) var reason: String?
         @OptionGroup var result: PauseResult
 
-        func validate() throws {
-            do throws(ChatError) {
-                _ = try reason.map { text throws(ChatError) in try QueuePause.reason(text, field: "--reason") }
-            } catch {
-                throw ValidationError(error.message)
+        func validate() throws { _ = try checkedReason() }
+
+        private func checkedReason() throws -> String? {
+            try reason.map { text in
+                try validated { () throws(ChatError) in try QueuePause.reason(text, field: "--reason") }
             }
         }
 
         func run() async throws {
-            let reason = try reason.map { text throws(ChatError) in try QueuePause.reason(text, field: "--reason") }
+            let reason = try checkedReason()
             let app = try result.configured(app)
             try await result.run(app, "paused") { queue in
                 _ = try await queue.pause(app, reason: reason, by: .commandLine)

@@ -57,7 +57,7 @@ struct Token: AsyncParsableCommand {
         }
 
         private func request() throws -> (Nickname, AccessGrant, Timestamp?) {
-            do throws(ChatError) {
+            try validated { () throws(ChatError) in
                 guard user.isEmpty || tag.isEmpty else {
                     throw .invalid("--user", "cannot go together with --tag")
                 }
@@ -73,8 +73,6 @@ struct Token: AsyncParsableCommand {
                     room: room.map { text throws(ChatError) in try SecretCode(parsing: text, field: "--room") },
                     audience: audience)
                 return (try AccessToken.name(name, field: "--name"), grant, try end())
-            } catch {
-                throw ValidationError(error.message)
             }
         }
 

@@ -53,13 +53,11 @@ struct Chat: AsyncParsableCommand {
     }
 
     private func checked() throws -> (code: SecretCode, name: Nickname, udid: MemberID?) {
-        do throws(ChatError) {
-            return (
+        try validated { () throws(ChatError) in
+            (
                 try SecretCode(parsing: code), try Nickname(parsing: name, field: "--name"),
                 try udid.map { text throws(ChatError) in try MemberID(parsing: text, field: "--udid") }
             )
-        } catch {
-            throw ValidationError(error.message)
         }
     }
 

@@ -97,13 +97,11 @@ struct Send: AsyncParsableCommand {
     private func sendDirectly(_ fields: JSONObject) async throws {
         let content = try NotificationContent(fields, now: .now())
         var tokens: [DeviceToken] = []
-        do throws(ChatError) {
+        try validated { () throws(ChatError) in
             for text in audience.token {
                 let token = try DeviceToken(parsing: text, field: "--token")
                 if !tokens.contains(token) { tokens.append(token) }
             }
-        } catch {
-            throw ValidationError(error.message)
         }
         let gateway = try direct.app(named: app, relay)
         let composed: ComposedNotification
@@ -237,13 +235,11 @@ struct ContentOptions: ParsableArguments {
         if let priority { fields["priority"] = .number(priority) }
         if let collapseID { fields["collapse_id"] = .string(collapseID) }
         if let pushType { fields["push_type"] = .string(pushType) }
-        do throws(ChatError) {
+        try validated { () throws(ChatError) in
             let content = try NotificationContent(fields, now: now)
             // The relay checks payloads for browsers and for Android, which have none of Apple's members.
             let isForApple = content.payload.map { $0["aps"] != nil || $0["mdm"] != nil } ?? true
             if isForApple { _ = try APNSFormat.composed(content) }
-        } catch {
-            throw ValidationError(error.message)
         }
         return fields
     }
