@@ -5,7 +5,7 @@
 # Targets run one after another. Swift's build uses all cores already.
 .NOTPARALLEL:
 .PHONY: run test setup build check fmt docc build-tests test-quick test-postgres stress sanitize fuzz bench release install deb \
-	image apt-repository lintian package-test clean help install-run install-test install-setup unpacked \
+	image wheel apt-repository lintian package-test clean help install-run install-test install-setup unpacked \
 	need-build need-unit need-test need-release need-bench need-deb need-image need-packages
 
 PREFIX ?= /usr/local
@@ -208,6 +208,9 @@ lintian: need-deb build-tests ## run Debian's package checker, without a release
 IMAGES := .build-release/images
 image: need-image release ## build container images of the relay and of the sandbox in .build-release/images
 	packaging/image .build-release/release/pushchat .build-release/checkouts $(IMAGES)
+
+wheel: release ## build a Python wheel of the sandbox, with a fixture for pytest, in .build-release/packages
+	packaging/wheel .build-release/release/pushchat .build-release/checkouts $(PACKAGED)
 
 # SIGNING_KEY is a file with a secret key, as gpg exports it.
 REPOSITORY := .build-release/repository
