@@ -1,9 +1,8 @@
 import Synchronization
 
 /// The last messages that each member has fetched and its phone has shown, and when it last wrote, until a store records
-/// them. The store records
-/// them a few seconds later, for many members together, so that reading and writing need not wait. A crash loses these
-/// seconds and nothing else.
+/// them. The store records them a few seconds later, for many members together, so that reading and writing need not
+/// wait. A crash loses these seconds and nothing else.
 package final class PendingMemberUpdates: Sendable {
     /// The maximum number of members with pending updates, about 20 MB. The interval is too short to reach this number,
     /// unless the disk is full. Updates of further members are then dropped. The updates are only for information, and
@@ -78,13 +77,13 @@ package final class PendingMemberUpdates: Sendable {
         }
     }
 
-    /// Records the pending updates, in steps. Updates that cannot be recorded stay for the next flush.
+    /// Records the pending updates, in steps. Throws the error of the first step that fails. The updates of that step
+    /// and of later ones stay for the next flush.
     ///
-    /// - Parameter write: Records one step. Returns the rooms in which a member has fetched a message.
-    /// - Returns: The rooms of all steps.
+    /// - Parameter write: Records one step.
     package func flush(
-        step: Int, write: @Sendable ([(member: MemberID, note: Note)]) async throws(ChatError) -> Set<SecretCode>
-    ) async throws(ChatError) -> Set<SecretCode> {
+        step: Int, write: @Sendable ([(member: MemberID, note: Note)]) async throws(ChatError) -> Void
+    ) async throws(ChatError) {
         let all = state.withLock { state in
             let all = state.notes
             for (member, note) in all { state.inProgress[member, default: Note()].add(note) }
@@ -98,17 +97,13 @@ package final class PendingMemberUpdates: Sendable {
                 if state.flushes == 0 { state.inProgress = [:] }
             }
         }
-        var rooms: Set<SecretCode> = []
         for start in stride(from: 0, to: all.count, by: step) {
             do throws(ChatError) {
-                rooms.formUnion(try await write(Array(all[start..<min(start + step, all.count)])))
+                try await write(Array(all[start..<min(start + step, all.count)]))
             } catch {
                 for (member, note) in all[start...] { add(note, of: member) }
-                // Report the rooms of the steps that succeeded. If the error persists, the next flush throws it.
-                guard rooms.isEmpty else { return rooms }
                 throw error
             }
         }
-        return rooms
     }
 }

@@ -37,13 +37,11 @@ package final class MemberActivity<Database: SQLDatabase>: Sendable {
         notes.pendingFetch(of: member)
     }
 
-    /// Writes the pending updates and announces them. If that fails, they stay for the next call.
-    /// - Returns: The rooms in which members have fetched messages.
-    @discardableResult
-    package func flush() async throws(ChatError) -> Set<SecretCode> {
+    /// Writes the pending updates and announces them. Those that it cannot write stay for the next call.
+    package func flush() async throws(ChatError) {
         try await notes.flush(step: ActivityStep.size) { [database, keepsUsage] notes throws(ChatError) in
             let keepsUsage = keepsUsage()
-            return try await database.write(as: .notes) { transaction in
+            try await database.write(as: .notes) { transaction in
                 try ActivityStep.write(notes, keepsUsage: keepsUsage, transaction)
             }
         }
@@ -57,11 +55,11 @@ package enum ActivityStep {
 
     /// Updates the members' rows that exist, and never overwrites newer values. A member may have left in the meantime,
     /// or may have rejoined, with another row in another room.
-    /// - Returns: The rooms whose members have fetched more than was recorded.
+    /// Announces the rooms whose members have fetched more than was recorded.
     static func write(
         _ notes: [(member: MemberID, note: PendingMemberUpdates.Note)], keepsUsage: Bool,
         _ transaction: some SQLTransaction
-    ) throws -> Set<SecretCode> {
+    ) throws {
         let known = Dictionary(notes.map { ($0.member.text, $0.note) }) { first, _ in first }
         let rows = try transaction.rows(knownSQL(transaction.dialect), [.texts(notes.map(\.member.text))])
         let updates = try rows.compactMap { row in
@@ -89,9 +87,7 @@ package enum ActivityStep {
             }
             try DeviceUsage.saw(seen, transaction)
         }
-        let rooms = updates.filter { $0.update.fetchedTo != nil }.map(\.stay.room)
-        transaction.announcement.read.formUnion(rooms)
-        return Set(rooms.map(SecretCode.init(stored:)))
+        transaction.announcement.read.formUnion(updates.filter { $0.update.fetchedTo != nil }.map(\.stay.room))
     }
 
     /// A member's row.
