@@ -25,6 +25,8 @@ package protocol SQLDatabase: Sendable {
 }
 
 extension SQLDatabase {
+    package var dialect: SQLDialect { Transaction.dialect }
+
     package func write<Value: Sendable>(
         as terms: WriteTerms, _ body: @escaping @Sendable (Transaction) throws -> Value
     ) async throws(ChatError) -> Value {

@@ -3,7 +3,7 @@ package import ChatDomain
 /// A transaction of either database. Use it only inside the call that received it.
 package protocol SQLTransaction {
     associatedtype Row: SQLRow
-    var dialect: SQLDialect { get }
+    static var dialect: SQLDialect { get }
 
     /// Passes the rows to `body`, one after another, until it returns false. A row is valid until the next one.
     func each(_ sql: String, _ values: [SQLValue], _ body: (Row) throws -> Bool) throws
@@ -26,6 +26,8 @@ package protocol SQLTransaction {
 }
 
 extension SQLTransaction {
+    package var dialect: SQLDialect { Self.dialect }
+
     package func row(_ sql: String) throws -> Row? { try row(sql, []) }
 
     package func lock(_ name: String) throws { try lock([(.named, name)]) }

@@ -68,12 +68,11 @@ package struct SQLiteStores: Sendable {
         moderation = SQLModeration(database: database, outcomes: outcomes, activity: activity)
         metrics = SQLiteMetrics(database: database, memory: memory, outcomeCounter: outcomes, settings: settings)
         upkeep = SQLiteUpkeep(
-            database: database, queue: queue, repair: repair,
-            adoption: SQLAppAdoption(database: database, settings: settings, logger: logger), metrics: metrics,
-            feed: feed, activity: activity, tokens: tokens, clients: clients, pollRequests: pollRequests,
-            unifiedPush: unifiedPush, activities: activities, jobs: jobs,
+            database: database, queue: queue, repair: repair, metrics: metrics, feed: feed, jobs: jobs,
             probe: .writing(database.writer),
-            retention: SQLiteRetention(database: database))
+            shared: SQLUpkeep(
+                database: database, activity: activity, tokens: tokens, clients: clients, pollRequests: pollRequests,
+                unifiedPush: unifiedPush, activities: activities, settings: settings, logger: logger))
         imports = SQLiteImport(database: database, settings: settings)
     }
 

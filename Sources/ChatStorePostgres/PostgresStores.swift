@@ -56,9 +56,10 @@ package struct PostgresStores: Sendable {
         metrics = PostgresMetrics(database: database, outcomeCounter: outcomes, settings: settings)
         upkeep = PostgresUpkeep(
             database: database, queue: QueueUpkeep(database: database, queue: queue, settings: settings),
-            adoption: SQLAppAdoption(database: database, settings: settings, logger: logger), activity: activity,
-            tokens: tokens, clients: clients, pollRequests: pollRequests,
-            unifiedPush: unifiedPush, activities: activities, jobs: jobs, settings: settings)
+            jobs: jobs,
+            shared: SQLUpkeep(
+                database: database, activity: activity, tokens: tokens, clients: clients, pollRequests: pollRequests,
+                unifiedPush: unifiedPush, activities: activities, settings: settings, logger: logger))
         imports = PostgresImport(database: database, settings: settings)
     }
 

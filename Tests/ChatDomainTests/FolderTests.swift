@@ -58,6 +58,7 @@ struct FolderTests {
             "Queue": ".",
             "Records": ".",
             "Rooms": ". Devices",
+            "Upkeep": ". Devices Records Rooms",
         ],
         "ChatStore": [
             "Devices": "File",

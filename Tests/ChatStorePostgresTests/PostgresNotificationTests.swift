@@ -337,7 +337,9 @@ struct PostgresNotificationTests {
         try check(NotificationRecord.statusSQL(.postgres), [1])
         try check(NotificationCancellation.cancelSQL, [0, 1, 500, "x", .time(now)])
         try check(NotificationWork.claimSQL, [0, 20])
-        try check(PostgresRetention(database: relays.first.database).notifications.sql, [0, 500, .time(now)])
+        let retention = SQLRetention(.postgres).notifications
+        try check(retention.windowSQL, [.time(now), 0])
+        for sql in [retention.oldSQL, retention.stepSQL] { try check(sql, [.time(now), 0, 500]) }
     }
 
     @Test("Old notifications are deleted when none of their pushes is left")
@@ -349,7 +351,7 @@ struct PostgresNotificationTests {
         relays.fixture.advance(.seconds(100))
         let new = try await relays.send(.tokens(Self.tokens(1))).id
         try relays.fixture.query("DELETE FROM push_queue WHERE notification IN (\(old), \(new))")
-        let retention = PostgresRetention(database: relays.first.database).notifications
+        let retention = SQLRetention(.postgres).notifications
         let time = relays.fixture.time.now - .seconds(50)
         #expect(try await retention.apply(before: time, relays.first.database) == 1)
         #expect(

@@ -423,11 +423,20 @@ struct PostgresRoomTests {
 
     // MARK: - Plans
 
+    private static var retention: [(String, Int, [String])] {
+        let retention = SQLRetention(.postgres)
+        return [
+            (retention.messages, ["messages_pkey"]), (retention.addresses, ["messages_pkey"]),
+            (retention.bans, ["bans_pkey"]), (retention.records, ["moderation_pkey", "push_queue_due_id"]),
+        ].flatMap { rows, indexes in
+            [(rows.windowSQL, 2, indexes), (rows.oldSQL, 3, indexes), (rows.stepSQL, 3, indexes)]
+        }
+    }
+
     @Test("Frequent statements use an index")
     func plans() async throws {
         let store = try await fixture.open()
         defer { store.close() }
-        let retention = PostgresRetention(database: store.database)
         let statements = [
             (PostBatch.lockSQL, 2, ["active_users_udid_key"]),
             (PostBatch.findSQL, 5, ["active_users_udid_key", "active_users_room", "messages_idempotency", "bans_"]),
@@ -452,14 +461,10 @@ struct PostgresRoomTests {
             (SQLBans.admissionSQL, 5, ["bans_udid", "bans_device", "bans_address", "bans_room"]),
             (RoomRow.makeSQL(.postgres), 2, ["rooms_secret_code_key"]),
             (SQLModerationStatements.empty, 1, ["push_queue_due_chat_message"]),
-            (retention.messages.sql, 3, ["messages_pkey"]),
-            (retention.addresses.sql, 3, ["messages_pkey"]),
-            (retention.bans.sql, 3, ["bans_pkey"]),
-            (retention.records.sql, 3, ["moderation_pkey", "push_queue_due_id"]),
-            (PostgresRetention.evidenceSQL[0], 1, ["messages_pkey"]),
-            (PostgresRetention.evidenceSQL[1], 1, ["push_queue_due_id"]),
+            (ClockEvidence.rowSQL[0], 1, ["messages_pkey"]),
+            (ClockEvidence.rowSQL[1], 1, ["push_queue_due_id"]),
         ]
-        for (sql, count, indexes) in statements {
+        for (sql, count, indexes) in statements + Self.retention {
             let plan = try fixture.query(
                 """
                 SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan; PREPARE asked AS \(sql);

@@ -128,7 +128,7 @@ struct AppAdoptionTests {
             """)
         var watch = SQLiteUpkeep.Watch()
         try await store.upkeep.look(&watch)
-        let untold = watch.unconfiguredApps.news(of: [AppName("due"), AppName(""), AppName("late")])
+        let untold = watch.applied.unconfiguredApps.news(of: [AppName("due"), AppName(""), AppName("late")])
         #expect(untold == nil)
         let found = try DatabaseFile(path: bench.fixture.path).inspect()
         #expect(found.pushesToSend == [AppName("due"): 1, AppName(""): 1, AppName("late"): 1, .default: 1])

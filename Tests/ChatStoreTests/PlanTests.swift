@@ -133,9 +133,9 @@ struct PlanTests {
     func retention() throws {
         let store = try StoreFixture().open()
         defer { try? store.close() }
-        let retention = store.upkeep.retention
+        let retention = store.upkeep.shared.retention
         for rows in [
-            retention.messages, retention.addresses, retention.pushes, retention.feedback, retention.notifications,
+            retention.messages, retention.addresses, store.upkeep.pushes, retention.feedback, retention.notifications,
             retention.bans, retention.records,
         ] {
             for sql in [rows.windowSQL, rows.oldSQL, rows.stepSQL] {

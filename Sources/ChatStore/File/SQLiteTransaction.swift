@@ -41,7 +41,7 @@ package final class SQLiteTransaction: SQLTransaction {
         self.db = db
     }
 
-    package var dialect: SQLDialect { .sqlite }
+    package static var dialect: SQLDialect { .sqlite }
 
     package func each(_ sql: String, _ values: [SQLValue], _ body: (SQLiteRow) throws -> Bool) throws {
         let rows = try GRDB.Row.fetchCursor(statement(sql, values))

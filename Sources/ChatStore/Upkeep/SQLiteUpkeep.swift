@@ -24,51 +24,26 @@ package struct SQLiteUpkeep: StoreUpkeep {
     let database: SQLiteDatabase
     let queue: SQLitePushQueue
     let repair: QueueRepair
-    let adoption: SQLAppAdoption<SQLiteDatabase>
     let metrics: SQLiteMetrics
     let feed: SQLiteRoomFeed
-    let activity: MemberActivity<SQLiteDatabase>
-    let tokens: SQLTokenStore<SQLiteDatabase>
-    let clients: SQLClientStore<SQLiteDatabase>
-    let pollRequests: SQLPollRequestStore<SQLiteDatabase>
-    let unifiedPush: SQLUnifiedPushStore<SQLiteDatabase>
-    let activities: SQLActivityStore<SQLiteDatabase>
     let jobs: BackgroundJobs
     let probe: WriteProbe
-    let retention: SQLiteRetention
+    let shared: SQLUpkeep<SQLiteDatabase>
 
     package func prepare() async throws(ChatError) -> StoreBacklog {
-        try await adoption.run()
+        try await shared.adoption.run()
         try await repair.notice(looks: Self.firstLooks)
         return StoreBacklog(apps: repair.dueApps)
     }
 
     package func watch() async {
         await withTaskGroup(of: Void.self) { group in
-            group.addTask { await self.record() }
+            group.addTask { await self.shared.record() }
             group.addTask { await self.watchFiles() }
             group.addTask { await self.watchOthers() }
             await group.next()
             group.cancelAll()
         }
-    }
-
-    /// The interval of writing the activity of members and tokens. It is only in memory until then.
-    private static let recordInterval = Duration.seconds(2)
-
-    /// Records the activity of members and tokens every few seconds until the task is cancelled, and then once more.
-    private func record() async {
-        repeat {
-            try? await Task.sleep(for: Self.recordInterval)
-            do throws(ChatError) {
-                try await activity.flush()
-                try await tokens.flush()
-                try await clients.flush()
-            } catch {
-                database.logger.debug(
-                    "recent activity could not be recorded and will be retried", metadata: ["error": "\(error)"])
-            }
-        } while !Task.isCancelled
     }
 
     /// Logs when a file of the database disappears and when it is back. ``SQLiteDatabase`` rejects reads and writes in
@@ -95,18 +70,24 @@ package struct SQLiteUpkeep: StoreUpkeep {
     package func tryWriting() async throws(ChatError) { try await probe.run() }
 
     package func applyRetention(_ ages: RetentionAges) async throws(ChatError) -> RetentionResult {
-        var (result, failure) = (RetentionResult(), FirstError())
-        await failure.collect { () throws(ChatError) in result = try await retention.apply(ages) }
-        await failure.collect(clients.applyRetention)
-        await failure.collect(pollRequests.applyRetention)
-        await failure.collect(unifiedPush.applyRetention)
-        await failure.collect { () throws(ChatError) in try await activities.applyRetention(ages) }
-        try failure.rethrow()
-        return result
+        try await shared.applyRetention(ages) { time throws(ChatError) in
+            try await pushes.apply(before: time, database)
+        }
     }
 
+    /// Continues past pushes that are unsettled or were settled late. Keeps pushes of a notification that is still
+    /// being queued, because they prevent a second push for their device.
+    let pushes = AgedRows(
+        "push_queue", key: "message_id",
+        where: """
+            (r.time_settled < at($1) AND r.state <> 'pending' AND NOT EXISTS (
+                SELECT 1 FROM notifications n WHERE n.notification_id = r.notification AND n.work = 'queue'))
+            """, isPassed: "(r.time_queued < at($1))", window: 5000, terms: .notes)
+
     package func clockEvidence(upTo limit: Timestamp) async throws(ChatError) -> ClockEvidence {
-        try await retention.clockEvidence(upTo: limit)
+        try await database.read { transaction in
+            ClockEvidence(newest: try ClockEvidence.newest(upTo: limit, transaction))
+        }
     }
 
     private func watchOthers() async {
@@ -143,37 +124,20 @@ package struct SQLiteUpkeep: StoreUpkeep {
             watch.swept(to: next)
             if found { queue.signal() }
         }
-        if watch.round.isMultiple(of: Self.settingRounds) { try await forgetUsage(&watch) }
+        if watch.round.isMultiple(of: Self.settingRounds) { try await shared.forgetUsage(&watch.applied) }
         if watch.round.isMultiple(of: Self.fullScanRounds) {
             try await repair.scan()
             queue.signal()
             try await jobs.resume()
-            try await warnOfUnconfiguredApps(&watch)
+            try await shared.warnOfUnconfiguredApps(&watch.applied, metrics.unconfiguredApps)
         } else if jobs.mustResume {
             try await jobs.resume()
         }
     }
 
-    /// Deletes stored usage data of devices once the settings no longer allow it. Once is enough, because no new data
-    /// is stored.
-    private func forgetUsage(_ watch: inout Watch) async throws(ChatError) {
-        let isKept = repair.settings().keepsUsage
-        if !isKept, !watch.isUsageForgotten { try await database.forgetUsage() }
-        watch.isUsageForgotten = !isKept
-    }
-
-    private func warnOfUnconfiguredApps(_ watch: inout Watch) async throws(ChatError) {
-        guard let configured = repair.settings().apps else { return }
-        let waiting = try await metrics.unconfiguredApps(configured)
-        guard let names = watch.unconfiguredApps.news(of: waiting) else { return }
-        database.logger.warning(
-            "pushes wait for apps that are not configured", metadata: ["apps": "\(names)", "count": "\(waiting.count)"])
-    }
-
     /// The progress of the checks.
     struct Watch {
-        var unconfiguredApps = UnconfiguredApps()
-        var isUsageForgotten = false
+        var applied = SQLUpkeep<SQLiteDatabase>.Applied()
         private(set) var round = 0
         private(set) var seen: Int64 = 0
         /// The push id at which the sweep continues. `nil` if no sweep is in progress.

@@ -12,7 +12,7 @@ package final class PostgresTransaction: SQLTransaction {
         let schema: String?
     }
 
-    package var dialect: SQLDialect { .postgres }
+    package static var dialect: SQLDialect { .postgres }
     private let connection: PostgresConnection
     private let terms: Terms
     private let channel: AnnouncementChannel
