@@ -129,7 +129,7 @@ struct FolderTests {
             "Direct": "Log Configuration Terminal Client",
             "Commands/Data": "Base Import Terminal Client Wiring Commands/Options",
             "Commands/Messages": "Base Configuration Terminal Client Chat Commands/Options Direct",
-            "Commands/Running": "Base Log Sessions Configuration Terminal Wiring Commands/Options Direct",
+            "Commands/Running": "Base Log Sessions Configuration Terminal Client Wiring Commands/Options Direct",
             ".": "Base Process Commands/Options Commands/Data Commands/Messages Commands/Running",
         ],
     ]

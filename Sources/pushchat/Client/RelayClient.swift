@@ -93,7 +93,7 @@ struct RelayClient: Sendable {
                 return try await response(to: request)
             } catch let error as CallFailure {
                 throw error
-            } catch let refusal as RelayRejection {
+            } catch let refusal as RejectedCall {
                 throw CallFailure(refusal.status == 401 ? "\(refusal.message): \(tokenHint)" : refusal.message)
             } catch  where Self.isRefused(error) && attempt == 1 {
                 throw CallFailure(noRelay)
@@ -118,14 +118,14 @@ struct RelayClient: Sendable {
 
     /// Makes a call once.
     ///
-    /// - Throws: A ``RelayRejection`` if the relay rejects the call. A ``CallFailure`` if the server is not a relay.
+    /// - Throws: A ``RejectedCall`` if the relay rejects the call. A ``CallFailure`` if the server is not a relay.
     ///   Otherwise the error of the connection.
     func response(to request: HTTPClientRequest, within limit: TimeAmount = timeout) async throws -> JSONValue {
         let response = try await connections.http.execute(request, timeout: limit)
         let bytes = try await response.body.collect(upTo: Self.maxResponse)
         let json = try? JSONValue(parsing: bytes.readableBytesView)
         guard (200..<300).contains(response.status.code) else {
-            throw RelayRejection(status: Int(response.status.code), body: json, from: request.url)
+            throw RejectedCall(status: Int(response.status.code), body: json, from: request.url)
         }
         if bytes.readableBytes == 0 { return .null }
         guard let json else { throw isNoRelay }
@@ -246,7 +246,7 @@ extension RelayClient: RelayTransport {
 }
 
 /// The relay's error response to a call.
-struct RelayRejection: Error, Equatable {
+struct RejectedCall: Error, Equatable {
     let status: Int
     /// The error code for programs. `nil` if another server, such as a proxy, responded.
     let code: String?
