@@ -178,16 +178,15 @@ struct StorePortTests {
         _ = try await store.stores.notifications.send(NotificationRequest(audience: .all, payload: "{}"))
         _ = try store.query(
             """
-            INSERT INTO push_queue (device_token, payload, app, not_before) VALUES
-                ('aa', '{}', 'late', \((store.now() + .seconds(9)).milliseconds))
+            INSERT INTO push_queue (device_token, payload, app, not_before, time_queued) VALUES
+                ('aa', '{}', 'late', \((store.now() + .seconds(9)).milliseconds), \(store.time(store.now()))),
+                ('aa', '{}', 'default', NULL, \(store.time(Timestamp(seconds: 1_577_836_800))))
             """)
-        _ = try store.query(
-            "UPDATE push_queue SET time_queued = \(store.time(Timestamp(seconds: 1_577_836_800))) WHERE message_id = 4")
         try await store.notice()
         #expect(try await store.lease(2).count == 2)
         #expect(
             try await metrics.queueDepths() == [
-                QueueDepth(app: .default, due: 2, written: 2, oldest: Timestamp(seconds: 1_577_836_800)),
+                QueueDepth(app: .default, due: 3, written: 2, oldest: Timestamp(seconds: 1_577_836_800)),
                 QueueDepth(app: AppName("late"), delayed: 1),
             ])
         let totals = try await metrics.totals()
