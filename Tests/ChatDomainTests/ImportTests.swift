@@ -16,9 +16,6 @@ struct ImportTests {
         "ChatDispatch": ["ChatDomain"],
         "HTTP2Wire": [],
         "GatewayPool": ["ChatDomain", "HTTP2Wire"],
-        "APNSGateway": ["ChatDomain", "GatewayPool", "HTTP2Wire", "PushWire"],
-        "FCMGateway": ["ChatDomain", "GatewayPool", "PushWire"],
-        "WebPushGateway": ["ChatDomain", "GatewayPool", "HTTP2Wire", "PushWire"],
         "PushSandbox": ["PushWire", "WebAssets"],
         "PushChatCore": [],
         "PushChatKit": ["PushChatCore"],
@@ -27,18 +24,21 @@ struct ImportTests {
         "BuildInfo": [],
         "CLinux": [],
         "CPostgreSQL": [],
-        "pushchat": [
-            "BuildInfo", "ChatDomain", "ChatHTTP", "ChatStore", "ChatStorePostgres", "ChatDispatch", "APNSGateway",
-            "FCMGateway", "GatewayPool", "PushChatCore", "PushSandbox", "PushWire", "WebPushGateway",
-        ],
-    ]
+        "pushchat": gateways.union([
+            "BuildInfo", "ChatDomain", "ChatHTTP", "ChatStore", "ChatStorePostgres", "ChatDispatch", "GatewayPool",
+            "PushChatCore", "PushSandbox", "PushWire",
+        ]),
+    ].merging(gateways.map { ($0, ["ChatDomain", "GatewayPool", "HTTP2Wire", "PushWire"]) }) { $1 }
+    /// The targets for push services. A further one is a folder, and no line here.
+    private static let gateways: Set<String> = {
+        let folders = try? FileManager.default.contentsOfDirectory(atPath: sources.path)
+        return Set((folders ?? []).filter { $0.hasSuffix("Gateway") })
+    }()
     /// Packages that only the named targets may import.
     private static let confined: [String: Set<String>] = [
         "GRDB": ["ChatStore"], "JWTKit": ["pushchat"], "Yams": ["pushchat"], "ArgumentParser": ["pushchat"],
         "Hummingbird": ["ChatHTTP", "PushSandbox", "WebAssets"],
-        "NIOSSL": [
-            "APNSGateway", "FCMGateway", "GatewayPool", "PushSandbox", "ChatHTTP", "WebPushGateway", "pushchat",
-        ],
+        "NIOSSL": gateways.union(["GatewayPool", "PushSandbox", "ChatHTTP", "pushchat"]),
     ]
 
     private static let inC: Set = ["BuildInfo", "CLinux", "CPostgreSQL", "EmbeddedFiles"]
@@ -50,6 +50,7 @@ struct ImportTests {
     func complete() throws {
         let folders = try FileManager.default.contentsOfDirectory(atPath: Self.sources.path)
         #expect(Set(folders) == Set(Self.allowed.keys))
+        #expect(Self.gateways.isSuperset(of: ["APNSGateway", "FCMGateway", "WebPushGateway"]))
     }
 
     @Test("Every import is in the table", arguments: allowed.keys.sorted())
