@@ -165,15 +165,14 @@ final class OriginRequests: HTTP2Owner {
 
     private func takeResults(_ state: inout HTTP2ConnectionState) -> [Concluded] {
         var results: [Concluded] = []
-        for (identifier, response) in state.takeResponses() {
-            guard let request = requests.removeValue(forKey: identifier) else { continue }
-            let response = WebPushResponse(
-                response.status, retryAfter: response.retryAfter, body: response.body, now: request.sentAt)
-            results.append((request, response))
-        }
+        let responses = state.takeResponses()
         for (identifier, outcome) in state.takeOutcomes() {
             guard let request = requests.removeValue(forKey: identifier) else { continue }
-            if case .unanswered(let reason) = outcome {
+            if let response = responses[identifier] {
+                let response = WebPushResponse(
+                    response.status, retryAfter: response.retryAfter, body: response.body, now: request.sentAt)
+                results.append((request, response))
+            } else if case .unanswered(let reason) = outcome {
                 results.append((request, .lost(reason)))
             } else {
                 results.append((request, nil))

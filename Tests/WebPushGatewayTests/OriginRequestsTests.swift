@@ -47,12 +47,28 @@ struct OriginRequestsTests {
         state.closed(id, now: now)
     }
 
+    private func orderedResults(_ state: inout HTTP2ConnectionState) -> [(identifier: UInt32, result: Result)] {
+        let responses = state.takeResponses()
+        return state.takeOutcomes().map { identifier, outcome in
+            (identifier, responses[identifier].map { .status($0.status) } ?? .outcome(outcome))
+        }
+    }
+
     private func results(_ state: inout HTTP2ConnectionState) -> [UInt32: Result] {
-        let results =
-            state.takeResponses().map { ($0.identifier, Result.status($0.response.status)) }
-            + state.takeOutcomes().map { ($0.identifier, Result.outcome($0.outcome)) }
-        #expect(Set(results.map(\.0)).count == results.count)
-        return Dictionary(results) { first, _ in first }
+        let results = orderedResults(&state)
+        #expect(Set(results.map(\.identifier)).count == results.count)
+        return Dictionary(results.map { ($0.identifier, $0.result) }) { first, _ in first }
+    }
+
+    @Test("Results have the order of their arrival, because a success in between ends a row of refusals")
+    func order() throws {
+        var state = try state(requests: 4)
+        let opened = open(&state)
+        state.received(reset: false, on: opened[2], now: Self.start)
+        answer(&state, opened[0])
+        state.received(reset: false, on: opened[3], now: Self.start)
+        answer(&state, opened[1], 500)
+        #expect(orderedResults(&state).map(\.identifier) == [3, 1, 4, 2])
     }
 
     @Test(
@@ -175,7 +191,7 @@ struct OriginRequestsTests {
 
     @Test(
         "A late response or a reset shows that the service is alive, so that its connection stays in use",
-        arguments: ["late response", "reset", "refused stream", "nothing"])
+        arguments: ["late response", "reset", "late reset", "refused stream", "nothing"])
     func signsOfLife(sign: String) throws {
         func at(_ seconds: Int64) -> NIODeadline { Self.start + .seconds(seconds) }
         var state = try state(requests: 2)
@@ -189,6 +205,7 @@ struct OriginRequestsTests {
         switch sign {
         case "late response": answer(&state, 1, at: at(40))
         case "reset": state.received(reset: false, on: 7, now: at(40))
+        case "late reset": state.received(reset: false, on: 1, now: at(40))
         case "refused stream": state.received(reset: true, on: 7, now: at(40))
         default: break
         }

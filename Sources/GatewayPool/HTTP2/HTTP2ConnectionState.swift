@@ -116,7 +116,9 @@ package struct HTTP2ConnectionState: Sendable {
     private var waiting = CircularBuffer<HTTP2Request>()
     private var lastStream = 0
     private var outcomes: [(identifier: UInt32, outcome: Outcome)] = []
-    private var responses: [(identifier: UInt32, response: HTTP2Response)] = []
+    /// The responses whose outcomes the gateway finds itself. ``outcomes`` has a placeholder in the place of each, because
+    /// the gateway needs all results in the order of their arrival.
+    private var responses: [UInt32: HTTP2Response] = [:]
     private var health = Health()
     /// Streams whose push has its outcome and that are not known to be closed.
     private var unclosed: [Int] = []
@@ -312,8 +314,12 @@ package struct HTTP2ConnectionState: Sendable {
 
     /// Records that the peer has ended a stream early.
     mutating func received(reset isRefused: Bool, on id: Int, now: NIODeadline) {
-        guard let stream = streams[id], !stream.isConcluded else { return }
         if !limits.watchesPeer, !isRefused { lastResponse = now }
+        endedEarly(id, isRefused: isRefused, now: now)
+    }
+
+    private mutating func endedEarly(_ id: Int, isRefused: Bool, now: NIODeadline) {
+        guard let stream = streams[id], !stream.isConcluded else { return }
         if stream.status == limits.acceptedStatus {
             answered(id, now: now)
         } else if isRefused, stream.status == 0 {
@@ -326,7 +332,7 @@ package struct HTTP2ConnectionState: Sendable {
 
     /// Records that the stream is closed on both sides.
     mutating func closed(_ id: Int, now: NIODeadline) {
-        received(reset: false, on: id, now: now)
+        endedEarly(id, isRefused: false, now: now)
         streams[id] = nil
     }
 
@@ -379,7 +385,8 @@ package struct HTTP2ConnectionState: Sendable {
         if let outcome = answer.outcome {
             conclude(id, outcome)
         } else if let identifier = conclude(id) {
-            responses.append((identifier, response))
+            responses[identifier] = response
+            outcomes.append((identifier, .notProcessed))
         }
         if answer.provesCredentials { isConfirmed = true }
         switch answer.subject {
@@ -493,9 +500,10 @@ package struct HTTP2ConnectionState: Sendable {
         return outcomes
     }
 
-    /// Returns the responses whose outcomes the gateway finds itself (``HTTP2Answer/outcome``).
-    package mutating func takeResponses() -> [(identifier: UInt32, response: HTTP2Response)] {
-        defer { responses = [] }
+    /// Returns the responses whose outcomes the gateway finds itself (``HTTP2Answer/outcome``). They replace the outcomes of
+    /// the same identifiers.
+    package mutating func takeResponses() -> [UInt32: HTTP2Response] {
+        defer { responses = [:] }
         return responses
     }
 

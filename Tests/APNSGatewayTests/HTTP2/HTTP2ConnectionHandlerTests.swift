@@ -84,8 +84,10 @@ struct HTTP2ConnectionHandlerTests {
         func ended(_ end: HTTP2End, hasBegun: Bool, hasSettings: Bool) {}
 
         func deliver(_ state: inout HTTP2ConnectionState, now: NIODeadline) {
-            for (identifier, response) in state.takeResponses() { note(identifier, "\(response.status)") }
-            for (identifier, outcome) in state.takeOutcomes() { note(identifier, "\(outcome)") }
+            let responses = state.takeResponses()
+            for (identifier, outcome) in state.takeOutcomes() {
+                note(identifier, responses[identifier].map { "\($0.status)" } ?? "\(outcome)")
+            }
         }
 
         private func note(_ identifier: UInt32, _ kind: String) {
