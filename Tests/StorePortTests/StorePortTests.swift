@@ -178,9 +178,9 @@ struct StorePortTests {
         _ = try await store.stores.notifications.send(NotificationRequest(audience: .all, payload: "{}"))
         _ = try store.query(
             """
-            INSERT INTO push_queue (device_token, payload, app, not_before, time_queued) VALUES
-                ('aa', '{}', 'late', \((store.now() + .seconds(9)).milliseconds), \(store.time(store.now()))),
-                ('aa', '{}', 'default', NULL, \(store.time(Timestamp(seconds: 1_577_836_800))))
+            INSERT INTO push_queue (device_token, payload, app, not_before, time_queued, unanswered) VALUES
+                ('aa', '{}', 'late', \((store.now() + .seconds(9)).milliseconds), \(store.time(store.now())), 0),
+                ('aa', '{}', 'default', NULL, \(store.time(Timestamp(seconds: 1_577_836_800))), 1)
             """)
         try await store.notice()
         #expect(try await store.lease(2).count == 2)

@@ -5,8 +5,7 @@ import Synchronization
 /// wait. A crash loses these seconds and nothing else.
 package final class PendingMemberUpdates: Sendable {
     /// The maximum number of members with pending updates, about 20 MB. The interval is too short to reach this number,
-    /// unless the disk is full. Updates of further members are then dropped. The updates are only for information, and
-    /// the member's next action corrects them.
+    /// unless the disk is full. Updates of further members are then dropped, until the members' next actions.
     package static let most = 100_000
 
     /// The pending update of one member.
@@ -80,16 +79,18 @@ package final class PendingMemberUpdates: Sendable {
     /// Records the pending updates, in steps. Throws the error of the first step that fails. The updates of that step
     /// and of later ones stay for the next flush.
     ///
+    /// Also records updates that another flush has not ended to record, because the caller relies on all of them. A
+    /// second recording changes nothing.
+    ///
     /// - Parameter write: Records one step.
     package func flush(
         step: Int, write: @Sendable ([(member: MemberID, note: Note)]) async throws(ChatError) -> Void
     ) async throws(ChatError) {
         let all = state.withLock { state in
-            let all = state.notes
-            for (member, note) in all { state.inProgress[member, default: Note()].add(note) }
+            for (member, note) in state.notes { state.inProgress[member, default: Note()].add(note) }
             state.notes = [:]
             state.flushes += 1
-            return all.map { (member: $0.key, note: $0.value) }
+            return state.inProgress.map { (member: $0.key, note: $0.value) }
         }
         defer {
             state.withLock { state in

@@ -38,7 +38,7 @@ enum Caller: Sendable, Hashable {
         }
     }
 
-    /// The id of the token to which the caller's view of notifications is limited. `nil` for administrators.
+    /// The id of the token to which the caller's view of notifications and Live Activities is limited. `nil` for administrators.
     var ownToken: Int64? { token.flatMap { $0.grant.scopes.contains(.admin) ? nil : $0.id } }
 
     /// The member to whom the caller's credential belongs.

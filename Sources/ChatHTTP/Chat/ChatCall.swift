@@ -3,8 +3,8 @@ import HTTPTypes
 import Hummingbird
 import Logging
 
-/// A member whose request was counted, and whose session was verified if the relay requires one. Only ``ChatAPI`` admits
-/// members.
+/// A member whose session was verified if the relay requires one, and whose request was counted if it is a command. Only
+/// ``ChatAPI`` admits members.
 struct AdmittedMember: Sendable {
     let id: MemberID
     let session: UserSession?

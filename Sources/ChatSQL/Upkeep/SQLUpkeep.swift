@@ -41,10 +41,12 @@ package struct SQLUpkeep<Database: SQLDatabase>: Sendable {
     package func record() async {
         repeat {
             try? await Task.sleep(for: Self.recordInterval)
+            var failure = FirstError()
+            await failure.collect { () throws(ChatError) in try await activity.flush() }
+            await failure.collect { () throws(ChatError) in try await tokens.flush() }
+            await failure.collect { () throws(ChatError) in try await clients.flush() }
             do throws(ChatError) {
-                try await activity.flush()
-                try await tokens.flush()
-                try await clients.flush()
+                try failure.rethrow()
             } catch {
                 logger.debug(
                     "recent activity could not be recorded and will be retried", metadata: ["error": "\(error)"])

@@ -418,6 +418,7 @@ struct PublicAddressCheck {
         let codes = error.systemCodes
         if codes.contains(ECONNREFUSED) { return "refuses connections" }
         if codes.contains(ENETUNREACH) || codes.contains(EHOSTUNREACH) { return "cannot be reached from here" }
+        if let rejected = error as? RejectedCall { return rejected.message }
         return String(describing: error).split(separator: "\n").first.map(String.init) ?? "fails"
     }
 }
