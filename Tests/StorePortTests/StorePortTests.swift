@@ -176,11 +176,13 @@ struct StorePortTests {
         _ = try await store.stores.feedback.actOnFeedback()
         _ = try await store.stores.rooms.post(StoreFixture.post(1, "hi"))
         _ = try await store.stores.notifications.send(NotificationRequest(audience: .all, payload: "{}"))
+        // SQLite's index knows one time for all pushes of a range in a lane.
+        let unanswered = kind == .sqlite ? 1 : 0
         _ = try store.query(
             """
             INSERT INTO push_queue (device_token, payload, app, not_before, time_queued, unanswered) VALUES
                 ('aa', '{}', 'late', \((store.now() + .seconds(9)).milliseconds), \(store.time(store.now())), 0),
-                ('aa', '{}', 'default', NULL, \(store.time(Timestamp(seconds: 1_577_836_800))), 1)
+                ('aa', '{}', 'default', NULL, \(store.time(Timestamp(seconds: 1_577_836_800))), \(unanswered))
             """)
         try await store.notice()
         #expect(try await store.lease(2).count == 2)
