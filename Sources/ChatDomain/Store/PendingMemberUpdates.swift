@@ -79,7 +79,7 @@ package final class PendingMemberUpdates: Sendable {
     /// Records the pending updates, in steps. Throws the error of the first step that fails. The updates of that step
     /// and of later ones stay for the next flush.
     ///
-    /// Also records updates that another flush has not ended to record, because the caller relies on all of them. A
+    /// The updates include those that another flush has not recorded yet, because the caller relies on all of them. A
     /// second recording changes nothing.
     ///
     /// - Parameter write: Records one step.
