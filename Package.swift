@@ -53,7 +53,7 @@ func products(_ names: String...) -> [Target.Dependency] {
 /// Sockets, TLS and HTTP/2 headers: for the two gateways, the sandbox, and their tests.
 let sockets = products("NIOCore", "NIOHPACK", "NIOPosix", "NIOSSL")
 
-// The targets are listed in the order in which a message travels.
+// The targets are listed roughly in the order in which a message travels: in, store, out, executable.
 let package = Package(
     name: "pushchat",
     platforms: [.macOS(.v15), .iOS(.v16)],
@@ -121,7 +121,7 @@ let package = Package(
             name: "GatewayPool",
             dependencies: ["ChatDomain", "HTTP2Wire"] + sockets
                 + products("AsyncHTTPClient", "Logging", "NIOHTTP1", "NIOHTTP2", "NIOTLS")),
-        // Connections to Apple: pooled, paced, always reading.
+        // Apple's services: requests and responses over HTTP/2, and the connections of the binary protocol.
         .target(
             name: "APNSGateway",
             dependencies: ["ChatDomain", "GatewayPool", "PushWire"] + sockets

@@ -15,7 +15,7 @@ package protocol PushGateway: Sendable {
     /// Returns the reports since the last call, and waits if there are none. `nil` once ``finish()`` was called and all
     /// reports were returned.
     func reports() async -> [DeliveryReport]?
-    /// Stops giving out slots, asks the gateway about pushes in doubt, and closes the connections. Takes a bounded
+    /// Stops giving out slots, asks the push service about pushes in doubt, and closes the connections. Takes a bounded
     /// time. Pushes that are written later for an earlier slot still get their outcome.
     func drain() async
     /// Declares that no more pushes will be written. After the reports that exist by then, ``reports()`` returns `nil`.

@@ -2,7 +2,8 @@ package import ChatDomain
 import ChatSQL
 import GRDB
 
-/// The store of members, rooms and messages: the tables `active_users` and `messages`.
+/// The store of members, rooms and messages: the tables `active_users` and `messages`. A post also writes its pushes to
+/// `push_queue` (`PostRoom` in `Fanout`).
 package struct SQLiteRoomStore: RoomStore {
     let database: SQLiteDatabase
     let queue: SQLitePushQueue

@@ -3,7 +3,7 @@ package import HTTP2Wire
 package import NIOCore
 import NIOTLS
 
-/// The gateway that a connection works for: takes the results, and logs events.
+/// The relay's side of one connection: takes the results, and logs events.
 ///
 /// ``HTTP2ClientHandler`` calls it on the connection's event loop.
 package protocol HTTP2Owner: AnyObject {
@@ -72,7 +72,7 @@ package final class HTTP2ClientHandler<Owner: HTTP2Owner>: ConnectionHandler {
         self.owner = owner
     }
 
-    // MARK: From the gateway
+    // MARK: From the relay
 
     /// Submits requests. Each one gets its result, even if the connection is over.
     package func enqueue(_ requests: [HTTP2Request]) {

@@ -58,7 +58,7 @@ final class HTTP2Pushes<Client: HTTP2PushClient>: HTTP2Owner {
         logger.warning("sending a push type that the relay does not know", metadata: ["type": "\(request.type)"])
     }
 
-    // MARK: From the gateway
+    // MARK: From the push service
 
     func noteSettings(_ settings: PeerSettings) {
         guard let limit = settings.maxStreams else { return }

@@ -18,7 +18,7 @@ package protocol HTTP2PushClient: Sendable {
     /// not expire.
     func lifeLeft(at now: Timestamp) -> Duration?
     func request(for push: Push) -> HTTP2Request
-    /// Interprets a response with another status than 200.
+    /// Interprets a response with another status than 200. The answer has an outcome.
     func answer(to response: HTTP2Response) -> HTTP2Answer
     /// Returns the reason in the debug data of a GOAWAY. `nil` if there is none.
     func goAwayReason(_ debugData: [UInt8]) -> String?

@@ -176,6 +176,7 @@ struct HTTP2Kind: AppleKind {
     ) -> any ConfiguredGateway {
         HTTP2Gateway(
             service: APNSService(app, credentials, tokens),
+            // The payloads are composed by then, so sound, threads and fields do not matter here.
             format: APNSFormat(.http2, payloadLimit: app.payloadLimit),
             options: .init(connections: app.connections, answerLimit: app.answerTimeout), connectionIDs: connectionIDs,
             logger: logger)
