@@ -38,7 +38,7 @@ extension Clients {
             let variable = try await token(["read"], at: first)
             let output = folder.file("printed")
             let program = try Child(
-                ["timeout", "100", "env", variable] + Self.command(file)
+                ["env", variable] + Self.command(file)
                     + ["http://127.0.0.1:\(first.port)", "kitchen"], output: output)
             defer { program.kill(SIGTERM) }
             func post(_ text: String, at relay: RelayProcess) async throws {
