@@ -24,7 +24,7 @@ package final class LongReads: Sendable {
     private struct Line {
         var isBusy = false
         /// First in, first out.
-        var waiting: [(kind: LongRead, caller: CheckedContinuation<Void, Never>)] = []
+        var waiting: [(kind: LongRead, caller: CheckedContinuation<Bool, Never>)] = []
     }
 
     private let lines = Mutex([Line](repeating: Line(), count: 2))
@@ -37,24 +37,29 @@ package final class LongReads: Sendable {
     }
 
     fileprivate func enter(_ kind: LongRead) async throws(ChatError) {
-        guard waiting(kind) < Self.waitingLimit else { throw .unavailable(cause: "too many long reads wait") }
-        await withCheckedContinuation { caller in
-            let isFree = lines.withLock { lines in
-                defer { lines[kind.line].isBusy = true }
-                if lines[kind.line].isBusy { lines[kind.line].waiting.append((kind, caller)) }
-                return !lines[kind.line].isBusy
+        let hasEntered = await withCheckedContinuation { caller in
+            // One lock for both decisions: reads that arrive together must not exceed the limit.
+            let decision: Bool? = lines.withLock { lines in
+                guard lines[kind.line].isBusy else {
+                    lines[kind.line].isBusy = true
+                    return true
+                }
+                guard lines[kind.line].waiting.count(where: { $0.kind == kind }) < Self.waitingLimit else { return false }
+                lines[kind.line].waiting.append((kind, caller))
+                return nil
             }
-            if isFree { caller.resume() }
+            if let decision { caller.resume(returning: decision) }
         }
+        guard hasEntered else { throw .unavailable(cause: "too many long reads wait") }
     }
 
     fileprivate func leave(_ kind: LongRead) {
-        let next = lines.withLock { lines -> CheckedContinuation<Void, Never>? in
+        let next = lines.withLock { lines -> CheckedContinuation<Bool, Never>? in
             guard lines[kind.line].waiting.isEmpty else { return lines[kind.line].waiting.removeFirst().caller }
             lines[kind.line].isBusy = false
             return nil
         }
-        next?.resume()
+        next?.resume(returning: true)
     }
 }
 

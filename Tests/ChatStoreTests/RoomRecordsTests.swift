@@ -20,8 +20,7 @@ struct RoomRecordsTests {
 
     @Test(
         "While one search or list is stuck, others wait or are refused, and all other reads go on",
-        // Each case blocks a thread, and two blocked ones are all threads of a machine with two cores.
-        .serialized, .timeLimit(.minutes(2)), arguments: [LongRead.search, .administration])
+        .timeLimit(.minutes(2)), arguments: [LongRead.search, .administration])
     func readBurst(kind: LongRead) async throws {
         #expect(try await ReadBurst(of: kind, on: store.database, store.ports, extra: 8) == .expected(extra: 8))
     }
