@@ -44,7 +44,9 @@ package final class LongReads: Sendable {
                     lines[kind.line].isBusy = true
                     return true
                 }
-                guard lines[kind.line].waiting.count(where: { $0.kind == kind }) < Self.waitingLimit else { return false }
+                guard lines[kind.line].waiting.count(where: { $0.kind == kind }) < Self.waitingLimit else {
+                    return false
+                }
                 lines[kind.line].waiting.append((kind, caller))
                 return nil
             }
