@@ -346,16 +346,10 @@ package struct HTTP2ConnectionState: Sendable {
     }
 
     private mutating func conclude(_ id: Int, _ outcome: Outcome) {
-        guard let identifier = conclude(id) else { return }
-        outcomes.append((identifier, outcome))
-    }
-
-    /// - Returns: The push's identifier. `nil` if it has its outcome already.
-    private mutating func conclude(_ id: Int) -> UInt32? {
-        guard let stream = streams[id], !stream.isConcluded else { return nil }
+        guard let stream = streams[id], !stream.isConcluded else { return }
         streams[id]?.isConcluded = true
         unclosed.append(id)
-        return stream.identifier
+        outcomes.append((stream.identifier, outcome))
     }
 
     /// Concludes a push whose response is incomplete.
@@ -382,12 +376,8 @@ package struct HTTP2ConnectionState: Sendable {
             status: stream.status, retryAfter: stream.retryAfter, body: stream.body, address: stream.address,
             type: stream.type, writtenAt: stream.writtenAt)
         let answer = interpret(response)
-        if let outcome = answer.outcome {
-            conclude(id, outcome)
-        } else if let identifier = conclude(id) {
-            responses[identifier] = response
-            outcomes.append((identifier, .notProcessed))
-        }
+        if answer.outcome == nil { responses[stream.identifier] = response }
+        conclude(id, answer.outcome ?? .notProcessed)
         if answer.provesCredentials { isConfirmed = true }
         switch answer.subject {
         case .push:
