@@ -331,7 +331,7 @@ struct PublicAddressCheck {
                     guard let text = response.object?["ticket"]?.text else { throw relay.isNoRelay }
                     ticket = text
                 } catch {
-                    let why = (error as? RejectedCall)?.message ?? Self.reason(error)
+                    let why = Self.reason(error)
                     return add(
                         .warning,
                         "streams and clients' addresses are not checked, which requires admin.token: \(why)")
