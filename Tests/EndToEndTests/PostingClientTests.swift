@@ -14,12 +14,6 @@ extension Clients {
             sandbox = try await SandboxProcess.start(folder)
         }
 
-        private func pushchat(_ arguments: String..., at relay: RelayProcess) async throws -> String {
-            let command = relay.store.command(arguments)
-            return try await tool(command[0], Array(command.dropFirst())).trimmingCharacters(
-                in: .whitespacesAndNewlines)
-        }
-
         private struct History: Decodable {
             struct Message: Decodable {
                 let id: Int
@@ -35,7 +29,7 @@ extension Clients {
             "Apprise's senders for Gotify and ntfy reach history, stream, phone and browser; a wrong token is rejected")
         func apprise() async throws {
             let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
-            let browser = try await sandbox.makeBrowser(key: try await pushchat("webpush", "key", at: relay))
+            let browser = try await sandbox.makeBrowser(key: try await relay.pushchat(["webpush", "key"]))
             try await relay.call([
                 "cmd": "join", "udid": Name.udid(1), "subscription": browser.subscription.json, "name": "Ann",
                 "code": "kitchen",
@@ -50,8 +44,9 @@ extension Clients {
             func streamed() throws -> String { try String(contentsOf: events, encoding: .utf8) }
             try await eventually("the stream has begun") { try streamed().contains("retry:") }
 
-            let token = try await pushchat(
-                "token", "create", "--name", "cron", "--room", "kitchen", "--may", "post", at: relay)
+            let token = try await relay.pushchat([
+                "token", "create", "--name", "cron", "--room", "kitchen", "--may", "post",
+            ])
             func apprise(_ title: String, _ address: String) async throws -> ClientProgram {
                 try await ClientProgram.run(
                     [try Python.program("apprise"), "-v", "-t", title, "-b", "all well, größer", address], within: 60)
@@ -93,11 +88,11 @@ extension Clients {
             stream.kill(SIGTERM)
             #expect(try relay.count("SELECT count(*) FROM messages") == 2)
             try await eventually("the token's last use is recorded") {
-                try await pushchat("token", "list", at: relay).contains("127.0.0.1")
+                try await relay.pushchat(["token", "list"]).contains("127.0.0.1")
             }
 
             // A revoked token grants nothing, at once and after a restart.
-            _ = try await pushchat("token", "revoke", "cron", at: relay)
+            _ = try await relay.pushchat(["token", "revoke", "cron"])
             #expect(try await apprise("Revoked", "gotify://\(place)/gotify/\(token)").status == 1)
             #expect(try relay.count("SELECT count(*) FROM messages") == 2)
         }
@@ -105,8 +100,9 @@ extension Clients {
         @Test("pushchat post sends an argument or standard input with a room's token, once per key")
         func post() async throws {
             let relay = try await RelayProcess.start(folder, configuration: try await sandbox.relayConfiguration())
-            let token = try await pushchat(
-                "token", "create", "--name", "cron", "--room", "kitchen", "--may", "post", "--expires", "1d", at: relay)
+            let token = try await relay.pushchat([
+                "token", "create", "--name", "cron", "--room", "kitchen", "--may", "post", "--expires", "1d",
+            ])
             func post(_ arguments: [String], input: String = "") async throws -> ClientProgram {
                 try await ClientProgram.run(
                     [Running.executable.path, "post", "kitchen"] + arguments

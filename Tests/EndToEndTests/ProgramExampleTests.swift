@@ -27,9 +27,7 @@ extension Clients {
 
         private func token(_ scopes: [String], at relay: RelayProcess) async throws -> String {
             let arguments = ["token", "create", "--name", "copy"] + scopes.flatMap { ["--may", $0] }
-            let command = relay.store.command(arguments)
-            let token = try await tool(command[0], Array(command.dropFirst()))
-            return "PUSHCHAT_TOKEN=" + token.trimmingCharacters(in: .whitespacesAndNewlines)
+            return "PUSHCHAT_TOKEN=" + (try await relay.pushchat(arguments))
         }
 
         @Test("A program prints each message of a room once, also after a restart", arguments: ["wait.py", "wait.mjs"])

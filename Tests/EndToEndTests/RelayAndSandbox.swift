@@ -227,6 +227,12 @@ struct RelayProcess: Sendable {
 
     var api: String { "http://127.0.0.1:\(port)/api.php" }
 
+    /// Runs a command of the executable over the relay's store, and returns its output without white space at the ends.
+    func pushchat(_ arguments: [String]) async throws -> String {
+        let command = store.command(arguments)
+        return try await tool(command[0], Array(command.dropFirst())).trimmingCharacters(in: .whitespacesAndNewlines)
+    }
+
     @discardableResult
     func call(_ fields: KeyValuePairs<String, String>, headers: [(String, String)] = []) async throws -> (Int, String) {
         let body = fields.map { "\($0.key)=\(HTTP.escaped($0.value))" }.joined(separator: "&")

@@ -45,7 +45,7 @@ extension Clients {
             try await tool("python3", ["-m", "venv", environment])
             try await tool("\(environment)/bin/pip", ["install", "--quiet", "--no-index", wheel])
             try Self.tests.write(to: folder.file("test_push.py"), atomically: true, encoding: .utf8)
-            // The environment has no pytest of its own, so that the test needs no network.
+            // pytest comes from another environment, so that the test needs no network.
             let packages = try await tool(
                 try Python.program("python"),
                 ["-c", "import pytest, os; print(os.path.dirname(os.path.dirname(pytest.__file__)))"]
