@@ -81,7 +81,7 @@ struct FieldTests {
         }
     }
 
-    @Test("The text 0 is valid (defect 8); blank texts, control characters and long texts are rejected")
+    @Test("The text 0 is valid; blank texts, control characters and long texts are rejected")
     func texts() throws {
         #expect(try MessageText(parsing: "0").text == "0")
         #expect(try Nickname(parsing: "0").text == "0")
@@ -139,7 +139,7 @@ struct FieldTests {
         #expect(MessageExtras().stored == nil)
     }
 
-    @Test("A nickname with a colon and a space is rejected, because it could pass for text (defect 19)")
+    @Test("A nickname with a colon and a space is rejected, because it could pass for text")
     func ambiguousName() throws {
         #expect(try Nickname(parsing: "Bob:").text == "Bob:")
         #expect(throws: ChatError.self) { try Nickname(parsing: "Bob: x") }
@@ -160,7 +160,7 @@ struct FieldTests {
         #expect(address?.description == expected)
     }
 
-    @Test("A code names one room in any Unicode composition, and case matters (defect 11)")
+    @Test("A code names one room in any Unicode composition, and case matters")
     func codes() throws {
         #expect(try Array(SecretCode(parsing: "e\u{301}").text.utf8) == Array("\u{E9}".utf8))
         #expect(try SecretCode(parsing: "Secret").text != SecretCode(parsing: "secret").text)

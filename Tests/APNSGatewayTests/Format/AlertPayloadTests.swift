@@ -120,7 +120,7 @@ struct AlertPayloadTests {
     }
 
     @Test(
-        "It stays valid JSON in the cases in which the original server broke it (defect 1)",
+        "It stays valid JSON in the cases in which the original server broke it",
         arguments: [
             (String(repeating: "n", count: 19) + "\"", "hi"),
             ("n", String(repeating: "t", count: 189) + "\""),
