@@ -3,8 +3,6 @@ import GatewayPool
 import HTTP2Wire
 import Logging
 import NIOCore
-import NIOPosix
-import NIOSSL
 import Synchronization
 
 /// One HTTP/2 connection to a push service, which carries many requests at the same time.
@@ -44,31 +42,22 @@ final class OriginConnection: Sendable {
     /// Connects, and waits for the service's SETTINGS.
     ///
     /// - Parameters:
-    ///   - serverName: The name that the certificate must have. `nil` if the certificate must be for the address.
     ///   - limit: The time limit of the whole connect, and then of each response.
     ///   - concluded: Receives the results, on the connection's event loop.
     /// - Returns: `nil` if the service does not offer HTTP/2.
     static func connect(
-        to address: SocketAddress, serverName: String?, tls: NIOSSLContext, limit: TimeAmount, logger: Logger,
+        to peer: ConnectorPeer, over connector: any Connector, limit: TimeAmount, logger: Logger,
         concluded: @escaping @Sendable ([OriginRequests.Concluded]) -> Void
     ) async throws -> OriginConnection? {
-        let eventLoop = MultiThreadedEventLoopGroup.singleton.next()
+        let eventLoop = connector.eventLoops.next()
         let ready = eventLoop.makePromise(of: OriginConnection?.self)
-        let connecting = ClientBootstrap(group: eventLoop)
-            .connectTimeout(limit)
-            .channelOption(.tcpOption(.tcp_nodelay), value: 1)
-            .channelOption(.writeBufferWaterMark, value: .init(low: 64 << 10, high: 256 << 10))
-            .channelInitializer { channel in
-                channel.eventLoop.makeCompletedFuture {
-                    let requests = OriginRequests(ready: ready, logger: logger, concluded: concluded)
-                    let state = OriginRequests.state(responseLimit: limit, now: channel.eventLoop.now)
-                    let handler = HTTP2ClientHandler(state, owner: requests)
-                    try channel.pipeline.syncOperations.addHandlers(
-                        NIOSSLClientHandler(context: tls, serverHostname: serverName), handler)
-                    requests.connection = OriginConnection(channel, handler)
-                }
-            }
-            .connect(to: address)
+        let connecting = connector.connect(to: peer, on: eventLoop, timeout: limit) { channel in
+            let requests = OriginRequests(ready: ready, logger: logger, concluded: concluded)
+            let state = OriginRequests.state(responseLimit: limit, now: channel.eventLoop.now)
+            let handler = HTTP2ClientHandler(state, owner: requests)
+            try channel.pipeline.syncOperations.addHandler(handler)
+            requests.connection = OriginConnection(channel, handler)
+        }
         connecting.whenFailure { ready.fail($0) }
         let timer = eventLoop.scheduleTask(in: limit) { ready.fail(ChannelError.connectTimeout(limit)) }
         ready.futureResult.whenComplete { _ in timer.cancel() }

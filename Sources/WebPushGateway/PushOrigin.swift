@@ -280,9 +280,11 @@ final class PushOrigin: Sendable {
         var offer = tls
         offer.applicationProtocols = [HTTP2Session.tlsName, "http/1.1"]
         let connection = try await OriginConnection.connect(
-            to: SocketAddress(ipAddress: address.description, port: endpoint.port),
-            serverName: IPAddress(endpoint.host) == nil ? endpoint.host : nil, tls: NIOSSLContext(configuration: offer),
-            limit: TimeAmount(options.answerLimit), logger: logger
+            to: ConnectorPeer(
+                .address(try SocketAddress(ipAddress: address.description, port: endpoint.port)),
+                tls: try NIOSSLContext(configuration: offer),
+                serverName: IPAddress(endpoint.host) == nil ? endpoint.host : nil),
+            over: options.connector, limit: TimeAmount(options.answerLimit), logger: logger
         ) { [self] in conclude($0) }
         return connection.map(Link.http2) ?? .http1(client(address, tls))
     }

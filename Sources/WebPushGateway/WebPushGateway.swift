@@ -1,5 +1,6 @@
 package import ChatDomain
 import Foundation
+import GatewayPool
 package import Logging
 package import NIOSSL
 package import PushWire
@@ -22,6 +23,7 @@ package final class WebPushGateway: PushGateway {
         /// The time for which a push service keeps a push without an expiration for a browser that is offline. At most
         /// 28 days.
         package var lifetime = Duration.seconds(28 * 86_400)
+        var connector: any Connector = .sockets
 
         package init() {}
     }

@@ -1,7 +1,6 @@
 package import ChatDomain
 package import GatewayPool
 import NIOCore
-import NIOPosix
 import PushWire
 
 /// The feedback service of the legacy protocol, which is read over a separate connection. Source: Apple, "Binary
@@ -13,14 +12,15 @@ package struct BinaryFeedbackSource: FeedbackSource {
     private static let timeLimit = TimeAmount.minutes(10)
 
     private let endpoint: GatewayEndpoint
+    var connector: any Connector = .sockets
 
     package init(endpoint: GatewayEndpoint) {
         self.endpoint = endpoint
     }
 
     package func read(_ store: @Sendable ([FeedbackReport]) async throws -> Void) async throws -> Int {
-        let (channel, collector) = try await endpoint.connect(on: MultiThreadedEventLoopGroup.singleton) { channel in
-            let collector = FeedbackCollector()
+        let (channel, collector) = try await endpoint.connect(over: connector) { channel in
+            let collector = FeedbackCollector(channel.eventLoop)
             try channel.pipeline.syncOperations.addHandler(collector)
             return NIOLoopBound(collector, eventLoop: channel.eventLoop)
         }
@@ -80,7 +80,12 @@ private final class FeedbackCollector: ChannelDuplexHandler {
     private var timeout: Scheduled<Void>?
     private var isOver = false
     private var isReadPending = false
+    private let eventLoop: any EventLoop
     private var context: ChannelHandlerContext?
+
+    init(_ eventLoop: any EventLoop) {
+        self.eventLoop = eventLoop
+    }
 
     func handlerAdded(context: ChannelHandlerContext) {
         self.context = context
@@ -94,8 +99,7 @@ private final class FeedbackCollector: ChannelDuplexHandler {
     /// Returns the bytes that arrived since the last call. `nil` after the end. Must be called on the event loop.
     func next() -> EventLoopFuture<ByteBuffer?> {
         guard let context, !isOver || held.readableBytes > 0 else {
-            // The value is already known, so any event loop will do.
-            return MultiThreadedEventLoopGroup.singleton.any().makeSucceededFuture(take())
+            return eventLoop.makeSucceededFuture(take())
         }
         let promise = context.eventLoop.makePromise(of: ByteBuffer?.self)
         if held.readableBytes > 0 {

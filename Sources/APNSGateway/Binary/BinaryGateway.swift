@@ -2,7 +2,6 @@ package import ChatDomain
 package import GatewayPool
 package import Logging
 import NIOCore
-import NIOPosix
 package import PushWire
 
 /// An app's connections to the legacy binary gateway. See `docs/binary-gateway.md`, and Apple, "Binary Provider API".
@@ -18,6 +17,7 @@ package final class BinaryGateway: PushGateway {
         /// The duration of silence after which a push counts as accepted.
         package var settleTime: Duration
         var clock = MonotonicClock()
+        var connector: any Connector = .sockets
 
         package init(
             connections: Int = 2, command: BinaryCommand = .framed, settleTime: Duration = .seconds(5)
@@ -83,7 +83,7 @@ package final class BinaryGateway: PushGateway {
     package func write(_ lease: Lease) { pool.write(lease) }
     package func reports() async -> [DeliveryReport]? { await pool.reports.take() }
     package func drain() async { await pool.drain() }
-    package func finish() async { await pool.finish() }
+    package func finish() async { await pool.finish(options.connector.eventLoops) }
 
     private func open(
         _ attempt: ConnectionAttempt<Target>, _ connectionID: ConnectionID, _ logger: Logger
@@ -106,9 +106,8 @@ package final class BinaryGateway: PushGateway {
         _ attempt: ConnectionAttempt<Target>, _ connectionID: ConnectionID, _ logger: Logger
     ) async throws -> (any Channel, BinaryConnection) {
         let changed: @Sendable () -> Void = { [weak pool] in pool?.changed() }
-        return try await attempt.target.endpoint.connect(
-            on: MultiThreadedEventLoopGroup.singleton
-        ) { [options, reports = pool.reports] channel in
+        return try await attempt.target.endpoint.connect(over: options.connector) {
+            [options, reports = pool.reports] channel in
             let state = BinaryConnectionState(
                 connectionID: connectionID, settleTime: TimeAmount(options.settleTime), stallLimit: Self.stallLimit,
                 now: channel.eventLoop.now)

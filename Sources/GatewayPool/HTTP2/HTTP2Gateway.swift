@@ -2,7 +2,6 @@ package import ChatDomain
 import HTTP2Wire
 package import Logging
 import NIOCore
-import NIOPosix
 
 /// The options of an ``HTTP2Gateway``.
 package struct HTTP2Options: Sendable {
@@ -15,6 +14,7 @@ package struct HTTP2Options: Sendable {
     var limits = HTTP2Limits()
     var growthInterval = TimeAmount.seconds(1)
     var clock = MonotonicClock()
+    var connector: any Connector = .sockets
 
     package init(
         connections: Int = 4, answerLimit: Duration = .seconds(30),
@@ -65,7 +65,7 @@ package final class HTTP2Gateway<Service: HTTP2Service>: PushGateway {
     package func write(_ lease: Lease) { pool.write(lease) }
     package func reports() async -> [DeliveryReport]? { await pool.reports.take() }
     package func drain() async { await pool.drain() }
-    package func finish() async { await pool.finish() }
+    package func finish() async { await pool.finish(options.connector.eventLoops) }
 
     private func open(
         _ attempt: ConnectionAttempt<Service>, _ connectionID: ConnectionID, _ logger: Logger
@@ -75,7 +75,7 @@ package final class HTTP2Gateway<Service: HTTP2Service>: PushGateway {
         limits.response = TimeAmount(options.answerLimit)
         let idleLimit = attempt.isPermanent ? nil : TimeAmount(options.idleLimit)
         let changed: @Sendable () -> Void = { [weak pool] in pool?.changed() }
-        let (_, connection) = try await attempt.target.endpoint.connect(on: MultiThreadedEventLoopGroup.singleton) {
+        let (_, connection) = try await attempt.target.endpoint.connect(over: options.connector) {
             [limits, wallClock = now, breaker, clock = options.clock, reports = pool.reports] channel in
             let now = channel.eventLoop.now
             let state = HTTP2ConnectionState(

@@ -1,7 +1,6 @@
 package import ChatDomain
 package import Logging
-import NIOCore
-import NIOPosix
+package import NIOCore
 import Synchronization
 
 /// An app's connections to a gateway. Performs the actions of ``ConnectionPoolState`` and collects the reports.
@@ -166,10 +165,10 @@ package final class ConnectionPool<Target: PoolTarget, Connection: PooledConnect
         }
     }
 
-    /// Closes the reports. First waits until the event loops have run all writes that were submitted to them, because a
-    /// write to a closed connection still reports its outcomes.
-    package func finish() async {
-        for loop in MultiThreadedEventLoopGroup.singleton.makeIterator() { try? await loop.submit {}.get() }
+    /// Closes the reports. First waits until the event loops of the connections have run all writes that were submitted
+    /// to them, because a write to a closed connection still reports its outcomes.
+    package func finish(_ eventLoops: any EventLoopGroup) async {
+        for loop in eventLoops.makeIterator() { try? await loop.submit {}.get() }
         reports.close()
     }
 }

@@ -1,6 +1,5 @@
 import HTTP2Wire
 package import NIOCore
-import NIOPosix
 package import NIOSSL
 import NIOTLS
 import Synchronization
@@ -59,27 +58,16 @@ package struct GatewayEndpoint: Sendable {
     /// - Parameter prepare: Adds the handlers above TLS and returns a handle for the caller. It is called once for each
     ///   address that is tried. The returned handle belongs to the channel that connected first.
     package func connect<Handle: Sendable>(
-        on group: any EventLoopGroup, prepare: @escaping @Sendable (any Channel) throws -> Handle
+        over connector: any Connector, prepare: @escaping @Sendable (any Channel) throws -> Handle
     ) async throws -> (any Channel, Handle) {
-        let eventLoop = group.next()
+        let eventLoop = connector.eventLoops.next()
         let attempts = Mutex<[ObjectIdentifier: Attempt<Handle>]>([:])
-        let connecting = ClientBootstrap(group: eventLoop)
-            .connectTimeout(Self.timeout)
-            .channelOption(.socketOption(.so_keepalive), value: 1)
-            .channelOption(.tcpOption(.tcp_nodelay), value: 1)
-            .channelOption(.writeBufferWaterMark, value: .init(low: 64 << 10, high: 256 << 10))
-            .channelInitializer { channel in
-                channel.eventLoop.makeCompletedFuture {
-                    let tls = try NIOSSLClientHandler(context: self.tls, serverHostname: self.serverName)
-                    try channel.pipeline.syncOperations.addHandler(tls)
-                    let handshake = HandshakeHandler(
-                        done: channel.eventLoop.makePromise(), protocols: applicationProtocols)
-                    try channel.pipeline.syncOperations.addHandler(handshake)
-                    let attempt = Attempt(handshake: handshake.done.futureResult, handle: try prepare(channel))
-                    attempts.withLock { $0[ObjectIdentifier(channel)] = attempt }
-                }
-            }
-            .connect(host: host, port: port)
+        let connecting = connector.connect(to: peer(tls), on: eventLoop, timeout: Self.timeout) { channel in
+            let handshake = HandshakeHandler(done: channel.eventLoop.makePromise(), protocols: applicationProtocols)
+            try channel.pipeline.syncOperations.addHandler(handshake)
+            let attempt = Attempt(handshake: handshake.done.futureResult, handle: try prepare(channel))
+            attempts.withLock { $0[ObjectIdentifier(channel)] = attempt }
+        }
         let ready = eventLoop.makePromise(of: (any Channel).self)
         connecting.flatMap { channel in
             let attempt = attempts.withLock { $0[ObjectIdentifier(channel)] }
@@ -101,10 +89,9 @@ package struct GatewayEndpoint: Sendable {
         let handle: Handle
     }
 
-    /// The name for SNI and verification. `nil` if the host is an IP address: it is verified as an address, without
-    /// SNI.
-    private var serverName: String? {
-        (try? SocketAddress(ipAddress: host, port: 0)) == nil ? host : nil
+    private func peer(_ tls: NIOSSLContext?) -> ConnectorPeer {
+        let isAddress = (try? SocketAddress(ipAddress: host, port: 0)) != nil
+        return ConnectorPeer(.host(host, port: port), tls: tls, serverName: isAddress ? nil : host)
     }
 
     // MARK: - For `check`
@@ -114,7 +101,7 @@ package struct GatewayEndpoint: Sendable {
     package func probe() async throws(GatewayUnreachable) {
         let isHTTP2 = applicationProtocols.contains(Self.http2)
         do {
-            let (channel, isReady) = try await connect(on: MultiThreadedEventLoopGroup.singleton) { channel in
+            let (channel, isReady) = try await connect(over: .sockets) { channel in
                 let probe = ProbeHandler(
                     session: isHTTP2 ? HTTP2Session() : nil, ready: channel.eventLoop.makePromise())
                 try channel.pipeline.syncOperations.addHandler(probe)
@@ -146,8 +133,10 @@ package struct GatewayEndpoint: Sendable {
     /// clear it.
     package func reach() async throws(GatewayUnreachable) {
         do {
-            let channel = try await ClientBootstrap(group: MultiThreadedEventLoopGroup.singleton)
-                .connectTimeout(Self.timeout).connect(host: host, port: port).get()
+            let connector = SocketConnector()
+            let channel = try await connector.connect(
+                to: peer(nil), on: connector.eventLoops.next(), timeout: Self.timeout, prepare: { _ in }
+            ).get()
             try await channel.close()
         } catch {
             throw GatewayUnreachable("\(host):\(port) cannot be reached: \(ConnectionFailure.text(error))")

@@ -141,7 +141,7 @@ struct ConnectionPoolTests {
             pool.write(try lease(slot))
             #expect(first.leases.count == 1)
         }
-        await pool.finish()
+        await pool.finish(SocketConnector().eventLoops)
         #expect(await pool.reports.take()?.map(\.outcome) == [.notProcessed])
         #expect(await pool.reports.take() == nil)
     }
