@@ -399,7 +399,7 @@ struct Page {
         return anchor.map { anchor in (try? Page(target).anchors.contains(anchor)) ?? false } ?? true
     }
 
-    private var unfenced: [Substring] {
+    var unfenced: [Substring] {
         var isFenced = false
         return lines.filter { line in
             if line.hasPrefix("```") { isFenced.toggle() }
