@@ -104,10 +104,10 @@ extension Clients {
             #expect(printed.count == promised.count)
             for (line, promise) in zip(printed, promised) where !line.contains(" data ") { #expect(line == promise) }
 
-            // The second page continues where the tour ends.
+            // The other pages continue where the tour ends.
+            let pages = try [page, Page("docs/tour.md"), Page("docs/no-push.md")]
             try await run(
-                page.blocks(of: "tour") + Page("docs/tour.md").blocks(of: "tour"), least: 15, in: folder, dev.ports,
-                after: dev.variables)
+                pages.flatMap { $0.blocks(of: "tour") }, least: 18, in: folder, dev.ports, after: dev.variables)
             #expect(try await dev.ended() == 0)
         }
 
