@@ -107,7 +107,7 @@ extension Clients {
             // The other pages continue where the tour ends.
             let pages = try [page, Page("docs/tour.md"), Page("docs/no-push.md")]
             try await run(
-                pages.flatMap { $0.blocks(of: "tour") }, least: 18, in: folder, dev.ports, after: dev.variables)
+                pages.flatMap { $0.blocks(of: "tour") }, least: 17, in: folder, dev.ports, after: dev.variables)
             #expect(try await dev.ended() == 0)
         }
 
