@@ -135,12 +135,11 @@ extension SettingsTable {
         ] + AppConfiguration.Gateway.allCases.flatMap { $0.kind.settings } + [
             App(
                 "broadcast_host", \.broadcastHost, .host(example: "api-broadcast.push.apple.com"),
-                "the host of broadcasts to Live Activities, with `http2`; its port is `port`. Unless set, the value of "
-                    + "`host`"
+                "the host of broadcasts to Live Activities; its port is `port`. Unless set, the value of `host`"
             ),
             App(
                 "channels_host", \.channelsHost, .host(example: "api-manage-broadcast.push.apple.com"),
-                "the host that manages broadcast channels, with `http2`; unless set, the value of `host` if that is set"
+                "the host that manages broadcast channels; unless set, the value of `host` if that is set"
             ),
             App("channels_port", \.channelsPort, .number(1...65_535), "the port that manages broadcast channels"),
             App(
@@ -153,7 +152,7 @@ extension SettingsTable {
                 "the interval at which the relay reads the feedback service, with `binary`"),
             App(
                 "certificate", \.certificate, SettingKind.file("a PEM or PKCS#12 file").optional(),
-                "the client certificate; without it and without `key`, pushes are queued and not sent"),
+                "the client certificate; without it and `key`, pushes are queued and not sent"),
             App(
                 "certificate_key", \.certificateKey, SettingKind.file("a PEM file").optional(),
                 "the certificate's key, if it is in a separate file"),
@@ -171,30 +170,29 @@ extension SettingsTable {
                 "the id of the team that owns the key"),
             App(
                 "trust", \.trust, SettingKind.file("a PEM file").optional(),
-                "certificate authorities to trust for the gateway besides the system's, for example a sandbox's"),
+                "additional certificate authorities to trust for the gateway"),
             App(
                 "connections", \.connections, .number(1...64), isOfGateway: true,
-                "the number of connections to the gateway with `binary`, the maximum with `http2` and `fcm`"),
+                "the number of connections to the gateway with `binary`, the limit with `http2` and `fcm`"),
             App(
                 "payload_limit", \.payloadLimit, .number(256...4096, unit: "bytes"), isOfGateway: true,
-                "the largest payload that the gateway accepts; the default with `binary` is 2048. Devices before iOS 8 "
-                    + "accept 256"),
+                "the gateway's limit for a payload; the default with `binary` is 2048. Devices before iOS 8 accept 256"),
             App(
                 "badge", \.badge, .onOrOff,
-                "whether chat messages set the number at the app's icon, with `http2`: the unread messages of a device that "
-                    + "has fetched messages since it joined"),
+                "whether chat messages set the number at the app's icon to the unread messages, with `http2`, for devices that have fetched messages since they joined"
+            ),
             App(
                 "leave_out", \.leftOut, .chatFields,
                 "the fields of `aps` that chat messages do not have, with `http2`"),
             App(
                 "command", \.command, .number(0...2), isOfGateway: true,
-                "the command of the binary protocol; the gateway reports rejected pushes with 1 and 2, not with 0"),
+                "the command of the binary protocol; with 0 the gateway does not report rejected pushes"),
             App(
                 "settle", \.settleTime, .duration(.seconds(1) ... .seconds(60), example: "5s"), isOfGateway: true,
-                "the time for which the binary gateway must be silent before a push counts as accepted"),
+                "the time of silence after which the binary gateway counts as having accepted a push"),
             App(
                 "answer_timeout", \.answerTimeout, .duration(.seconds(1) ... .seconds(300), example: "30s"),
                 isOfGateway: true,
-                "the time in which the HTTP/2 gateway must respond to a push; after that, the relay retries it"),
+                "the time in which the HTTP/2 gateway must respond; after that, the relay retries the push"),
         ]
 }

@@ -233,15 +233,14 @@ enum SettingsTable {
     static let relay: [Setting<Configuration>] = [
         Relay(
             "environment", \.environment, .choice, needsRestart: true,
-            "selects Apple's sandbox or production hosts, the defaults below, and the file's block of that name"),
+            "selects Apple's hosts, the defaults below, and the file's block of that name"),
         Relay("http.host", \.http.host, .host(example: "127.0.0.1"), needsRestart: true, "the address to listen on"),
         Relay(
             "http.port", \.http.port, .number(0...65_535), needsRestart: true,
             "the port to listen on; 0 for any free port"),
         Relay(
             "http.certificate", \.http.certificate, SettingKind.file("a PEM file").optional(), needsRestart: true,
-            "the server's certificate with its chain; without it, the relay speaks plain HTTP, for use behind a "
-                + "proxy"),
+            "the server's certificate with its chain; without it, the relay speaks plain HTTP, for a proxy"),
         Relay(
             "http.key", \.http.key, SettingKind.file("a PEM file").optional(), needsRestart: true,
             "the certificate's key, if it is in a separate file"),
@@ -250,52 +249,46 @@ enum SettingsTable {
             "the proxies from which the relay accepts `Forwarded` and `X-Forwarded-For`"),
         Relay(
             "http.rate_per_address", \.http.ratePerAddress, SettingKind.rateLimit.optional(none: "off"),
-            "the limit for requests from one address; above it, the response is 429"),
+            "the limit for requests from one address"),
         Relay(
             "http.rate_per_member", \.http.ratePerMember, SettingKind.rateLimit.optional(none: "off"),
-            "the limit for requests of one udid; above it, the response is 429"),
+            "the limit for requests of one udid"),
         Relay(
             "http.joins_per_address", \.http.joinsPerAddress, SettingKind.rateLimit.optional(none: "off"),
-            "the limit for joins from one address to empty rooms, which may be guesses of a code; above it, the "
-                + "response to every join is 429"),
+            "the limit for joins from one address to empty rooms"),
         Relay(
             "http.public_url", \.http.publicURL, SettingKind.publicURL.optional(),
-            "the address at which browsers reach the relay: notifications and invitations link to it, Safari shows "
-                + "notifications without a service worker, and `pushchat check` tests it"),
+            "the address at which browsers reach the relay, for links in notifications and invitations"),
         Relay(
             "http.ntfy_at_root", \.server.ntfyAtRoot, .onOrOff,
-            "whether the paths of ntfy, such as `/TOPIC/json`, also exist without `/ntfy`, for clients whose server "
-                + "address has no path"),
+            "whether the paths of ntfy also exist without `/ntfy`, for clients whose server address has no path"),
         Relay(
             "http.gotify_at_root", \.server.gotifyAtRoot, .onOrOff,
-            "whether the paths of Gotify, such as `/message`, also exist without `/gotify`, for clients whose server "
-                + "address has no path"),
+            "the same for Gotify, without `/gotify`"),
         Relay(
             "database.path", \.database.path, .path, needsRestart: true,
-            "the SQLite file; the relay creates it if it does not exist. With `database.url`, the relay keeps its own "
-                + "files next to this path"),
+            "the SQLite file; with `database.url`, the relay keeps its own files next to this path"),
         Relay(
             "database.url", \.database.url, SettingKind.postgres.optional(), isSecret: true, needsRestart: true,
             "the PostgreSQL database to use instead; several relays may share it"),
         Relay(
             "database.schema", \.database.schema, SettingKind.schema.optional(), needsRestart: true,
-            "the schema of the relay's tables in PostgreSQL; the relay creates it if it does not exist. Unless set, "
-                + "the user's first schema, usually `public`"),
+            "the schema of the relay's tables in PostgreSQL; unless set, the user's first one, usually `public`"),
         Relay(
             "database.connections", \.database.connections, .number(3...100), needsRestart: true,
-            "the maximum number of connections to PostgreSQL; the relay opens one more to listen"),
+            "the limit for connections to PostgreSQL; the relay opens one more to listen"),
         Relay(
             "admin.token", \.admin.tokens, .tokens, isSecret: true,
-            "the bearer token of `/v1`, or several equally valid ones; without it, `/v1` accepts calls from this "
-                + "machine only, and in production none"),
+            "the bearer token of `/v1`, or several; without it, `/v1` accepts calls from this machine only, and in production none"
+        ),
         Relay(
             "registration", \.registration, .choice,
             "the clients that may register devices and chat: `open` for all, `session` for those with a token that "
                 + "your system signed"),
         Relay(
             "session.secret", \.session.secret, SettingKind.visibleASCII(shortest: 32).optional(), isSecret: true,
-            "the secret that signs session tokens (HS256); `registration: session` requires at least one of this and "
-                + "the next two"),
+            "the secret that signs session tokens (HS256); `registration: session` requires this or one of the next two"
+        ),
         Relay(
             "session.key", \.session.key, SettingKind.file("a PEM file").optional(),
             "the public key, or a certificate, that verifies session tokens (ES256, RS256)"),
@@ -310,8 +303,8 @@ enum SettingsTable {
             "the `iss` that a session token must have; unless set, any or none is valid"),
         Relay(
             "session.credential_lifetime", \.session.credentialLifetime, .retention,
-            "the time for which a member's credential for another app is valid after the member's last call with a "
-                + "session token, with `registration: session`"),
+            "the time for which a member's credential for another app is valid after the member's last call with a session token"
+        ),
         Relay(
             // The limit of 100 bytes leaves room for a text in a payload of 256 bytes.
             "push.sound", \.push.sound,
@@ -320,26 +313,26 @@ enum SettingsTable {
             "the sound of chat messages: a sound file in the app, or `default`"),
         Relay(
             "push.text_limit", \.server.textLimit, .number(1...MessageText.highestLimit, unit: "bytes"),
-            "the maximum length of a chat message; unless set, 190 if an app uses `binary`"),
+            "the limit for a chat message; unless set, 190 if an app uses `binary`"),
         Relay(
             "push.expiration", \.push.expiration,
             SettingKind.duration(.seconds(60) ... .days(365), example: "1 day").optional(none: "none"),
             "the time after which an undelivered chat message expires, in the relay and at Apple"),
         Relay(
             "push.contact", \.push.contact, SettingKind.contact.optional(),
-            "the address at which operators of browsers' push services can reach you; unless set, `http.public_url` if "
-                + "it uses HTTPS. Apple's service requires one of the two"),
+            "your address for operators of browsers' push services; unless set, `http.public_url` if it uses HTTPS. Apple requires one of the two"
+        ),
         Relay(
             "webpush.hosts", \.webPush.hosts, .pushHosts,
-            "push services besides those of the browser vendors, for example for UnifiedPush; they may be in your own "
-                + "network"),
+            "push services besides those of the browser vendors, such as for UnifiedPush; they may be in your own network"
+        ),
         Relay(
             "webpush.trust", \.webPush.trust, SettingKind.file("a PEM file").optional(),
-            "certificate authorities to trust for push services besides the system's, for example a sandbox's"),
+            "additional certificate authorities to trust for push services"),
         Relay(
             "ntfy.base_url", \.ntfy.baseURL, SettingKind.serverURL(example: "https://chat.example.org/ntfy").optional(),
-            "the address of the relay as users type it into ntfy's apps; unless set, `http.public_url` followed by "
-                + "`/ntfy`, or alone with `http.ntfy_at_root`"),
+            "the address of the relay as users type it into ntfy's apps; unless set, `http.public_url`, followed by `/ntfy` without `http.ntfy_at_root`"
+        ),
         Relay(
             "ntfy.upstream", \.ntfy.upstream,
             SettingKind.serverURL(example: "https://ntfy.sh").optional(none: "off"),
@@ -351,13 +344,13 @@ enum SettingsTable {
             "the access token for `ntfy.upstream`, if you have an account there"),
         Relay(
             "ntfy.unifiedpush", \.ntfy.unifiedPush, .choice,
-            "whether ntfy's app for Android can be the UnifiedPush distributor of other apps: the relay then accepts "
-                + "their pushes without a token"),
+            "whether ntfy's app for Android can be the UnifiedPush distributor of other apps; their pushes need no token"
+        ),
         Relay("messages.retention", \.messages.retention, .retention, "the time for which chat messages are kept"),
         Relay(
             "messages.history", \.messages.history, .choice,
-            "the messages that members may read if they join from then on: those since they joined (`joined`), or all "
-                + "that are kept (`all`); `pushchat rooms history` sets it for one room"),
+            "the messages that new members may read: those since they joined, or all that are kept; `pushchat rooms history` sets it for one room"
+        ),
         Relay(
             "queue.retention", \.queue.retention, .retention,
             "the time for which pushes are kept after they were sent or rejected"),
@@ -366,11 +359,11 @@ enum SettingsTable {
             "the time for which ended bans and the record of moderation are kept"),
         Relay(
             "analytics", \.analytics, .choice,
-            "whether the relay stores which app versions, systems and models are in use, and when; `off` also deletes "
-                + "what it has stored"),
+            "whether the relay stores which app versions, systems and models are in use, and when; `off` also deletes these"
+        ),
         Relay(
             "log.format", \.log.format, .choice,
-            "the format of the log on standard error: `text` for people, `json` for programs"),
+            "the format of the log on standard error"),
         Relay("log.level", \.log.level, .choice, "the least severe level that is logged"),
     ]
 }

@@ -39,7 +39,7 @@ extension Configuration {
 extension SettingsTable {
     /// Returns the table of all settings in docs/configuration.md, without a line break at the end.
     static func markdown() -> String {
-        let header = ["setting", "default", "description", "values", "after SIGHUP"]
+        let header = ["setting", "default", "description", "values"]
         let relay = rows(relay, prefix: "") { Configuration(environment: $0) }
         let apps = rows(app, prefix: "apps.NAME.") { AppConfiguration(name: .default, environment: $0) }
         return ([header, header.map { _ in "---" }] + relay + apps)
@@ -56,10 +56,13 @@ extension SettingsTable {
             let (development, production) = (text(.development), text(.production))
             // The environment's own value differs in each environment.
             let isSame = development == production || setting.name == "environment"
+            // A default value is an example.
+            let isExample = !["none", "`none`", "`off`"].contains(production)
             return [
-                setting.names.map { "`\(prefix)\($0.text)`" }.joined(separator: " or "),
+                setting.names.map { "`\(prefix)\($0.text)`" }.joined(separator: " or ")
+                    + (setting.needsRestart ? " (restart)" : ""),
                 isSame ? development : "\(development) in development, \(production) in production", setting.help,
-                setting.rule, setting.needsRestart ? "restart" : "at once",
+                isExample ? setting.rule.replacing(/, for example `[^`]*`/, with: "") : setting.rule,
             ]
         }
     }

@@ -121,11 +121,11 @@ import Testing
         let lines = SettingsTable.markdown().split(separator: "\n").map(String.init)
         #expect(lines.count == 2 + SettingsTable.relay.count + SettingsTable.app.count)
         #expect(lines.allSatisfy { $0.hasPrefix("| ") && $0.hasSuffix(" |") })
-        #expect(lines.allSatisfy { $0.components(separatedBy: " | ").count == 5 })
+        #expect(lines.allSatisfy { $0.components(separatedBy: " | ").count == 4 })
         for expected in [
-            "| `environment` | `development` | ",
-            "| `http.host` | `127.0.0.1` in development, `0.0.0.0` in production | ",
-            "| `http.port` | `44447` | ", "| `admin.token` or `admin.token_file` | none | ",
+            "| `environment` (restart) | `development` | ",
+            "| `http.host` (restart) | `127.0.0.1` in development, `0.0.0.0` in production | ",
+            "| `http.port` (restart) | `44447` | ", "| `admin.token` or `admin.token_file` | none | ",
             "| `push.text_limit` | `1000` | ", "| `messages.retention` | `30 days` | ",
             "| `apps.NAME.host` | `api.sandbox.push.apple.com` in development, `api.push.apple.com` in",
             "| `apps.NAME.feedback_interval` | `1 hour` | ",
