@@ -187,16 +187,3 @@ import Testing
         }
     }
 }
-
-@Suite("Limits in the documentation")
-struct DocumentedLimitTests {
-    @Test("The documented number of connections equals the code's")
-    func connections() throws {
-        let root = URL(filePath: #filePath).appending(path: "../../../..").standardized
-        let page = try String(contentsOf: root.appending(path: "docs/limits.md"), encoding: .utf8)
-        let number = "\(FileLimit.maxConnections / 1000),\(FileLimit.maxConnections % 1000)"
-        #expect(page.contains("(`ulimit -Hn`), at most \(number)"))
-        let files = FileLimit.connections
-        #expect(files <= FileLimit.maxConnections && files > 0)
-    }
-}
