@@ -2,6 +2,8 @@ import ChatDomain
 import ChatStore
 import Foundation
 import GRDB
+import Synchronization
+import TestSupport
 import Testing
 
 @testable import TestStores
@@ -31,6 +33,30 @@ struct QueueTests {
         await arrivals.next()
         signal.finish()
         #expect(await others.reduce(0) { count, _ in count + 1 } == 0)
+    }
+
+    @Test("A lease is in the order of the push ids, even if pushes with lower ids are released while it reads")
+    func orderDuringReads() async throws {
+        let fixture = try StoreFixture()
+        let duringRead = Mutex<[@Sendable () -> Void]>([])
+        let store = try SQLiteStores(
+            file: DatabaseFile(path: fixture.path),
+            settings: { StoreSettings(format: { StoreFixture.format(of: $0, namesMessage: false) }) },
+            now: {
+                duringRead.withLock { $0.popLast() }?()
+                return fixture.time.now
+            }, logger: .silent)
+        let bench = try QueueFixture(fixture, store)
+        try bench.insert(6)
+        try await bench.notice()
+        let lanes = PushLane.allCases
+        #expect(try await store.queue.lease(app: .default, lanes: lanes, limit: 6).pushes.count == 6)
+        store.queue.release([4...6], lane: .normal, app: .default)
+        // The lease reads the time first when it looks for waiting pushes, and then when it has claimed pushes to read.
+        duringRead.withLock { $0 = [{ store.queue.release([1...3], lane: .normal, app: .default) }, {}] }
+        let leased = try await store.queue.lease(app: .default, lanes: lanes, limit: 6)
+        #expect(leased.pushes.map(\.id) == [1, 2, 3, 4, 5, 6])
+        #expect(duringRead.withLock { $0.isEmpty })
     }
 
     @Test("An error response settles the earlier pushes, fails the named one, and retries the later ones")

@@ -39,6 +39,7 @@ package final class SQLitePushQueue: PushQueue {
         let showsUnread = settings().format(app).showsUnread
         var pushes: [QueuedPush] = []
         for lane in lanes {
+            let first = pushes.count
             while pushes.count < limit,
                 let claim = memory.index.withLock({ $0.claim(app, lane, limit: limit - pushes.count, at: .now) })
             {
@@ -49,6 +50,8 @@ package final class SQLitePushQueue: PushQueue {
                         claim, limit: limit - pushes.count, after: pushes, findsReaders: showsUnread)
                 }
             }
+            // While a read ran, pushes with lower ids may have become due. A later claim then got them.
+            pushes[first...].sort { $0.id < $1.id }
         }
         if showsUnread { await countUnread(&pushes, of: app) }
         return LeasedPushes(pushes, lanes: memory.index.withLock { $0.lanes(app) })
