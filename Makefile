@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := build
 # Targets run one after another. Swift's build uses all cores already.
 .NOTPARALLEL:
-.PHONY: run test setup build check fmt docc build-tests test-quick test-postgres stress sanitize fuzz bench release install deb \
+.PHONY: run test setup build check fmt docc build-tests test-quick test-postgres stress sanitize fuzz simulate bench release install deb \
 	image wheel apt-repository lintian package-test clean help install-run install-test install-setup unpacked \
 	need-build need-unit need-test need-release need-bench need-deb need-image need-packages
 
@@ -158,6 +158,10 @@ fuzz: need-build ## fuzz the parsers of untrusted input with libFuzzer (SECONDS=
 	FUZZ_RUNTIME=$$(ls $$(dirname $$(readlink -f $$(command -v swift)))/../lib/clang/*/lib/*/libclang_rt.fuzzer_no_main-$$(uname -m).a) \
 		swift build -c release --build-tests -Xswiftc -enable-testing --scratch-path .build-fuzz
 	Tests/FuzzTests/run $(SECONDS) $(PARSERS)
+
+simulate: need-build ## run the relay under seeds on a virtual clock (SEEDS=1-2000, SEED=5 LOG=1)
+	SIMULATE=1 swift build --product simulation
+	SEEDS="$(SEEDS)" SEED="$(SEED)" LOG="$(LOG)" .build/debug/simulation
 
 # PARTS="posts drain" selects parts. QUICK=1 does one short run. BASE=executable compares this build with another one.
 bench: need-bench release ## measure the release build (PARTS="posts drain", QUICK=1, BASE=executable)

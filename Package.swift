@@ -284,3 +284,18 @@ if let fuzzer = Context.environment["FUZZ_RUNTIME"] {
                 + products("Crypto", "HTTPTypes", "Logging", "NIOCore"),
             exclude: ["run"], swiftSettings: strict, linkerSettings: runtime))
 }
+
+// `make simulate` builds one more executable: the relay's own code on one thread, under a seed.
+if Context.environment["SIMULATE"] != nil {
+    package.targets += [
+        .target(name: "CSimulation", path: "Tests/Simulation/CSimulation"),
+        .executableTarget(
+            name: "simulation",
+            dependencies: ["APNSGateway", "ChatDispatch", "ChatDomain", "ChatStore", "CSimulation", "GatewayPool"]
+                + products("GRDB", "Logging", "NIOCore", "NIOEmbedded", "NIOHPACK", "NIOTLS", "ServiceLifecycle"),
+            // Swift 5, because a simulation has one thread. Checks for several would only hide its rules.
+            path: "Tests/Simulation/Simulation", swiftSettings: strict + [.swiftLanguageMode(.v5)],
+            // Libraries must find the simulation's clocks, random numbers and queues in the executable.
+            linkerSettings: [.unsafeFlags(["-Xlinker", "--export-dynamic"])]),
+    ]
+}

@@ -1,0 +1,39 @@
+/// The world's knowledge of each push: how often the relay wrote it, and how its service decided.
+final class Ledger: @unchecked Sendable {
+    struct Fate {
+        /// The number of times that the relay wrote the push.
+        var written = 0
+        /// The number of times that the service accepted the push.
+        var accepted = 0
+        /// The number of times that the relay could not know whether the service had accepted the push.
+        var doubts = 0
+        /// Whether the relay has written the push, and has not recorded an outcome since.
+        var isOpen = false
+        /// The reasons for which the service has rejected the push for good.
+        var rejections: Set<String> = []
+    }
+
+    private(set) var fates: [Int64: Fate] = [:]
+
+    func fate(of push: Int64) -> Fate { fates[push] ?? Fate() }
+
+    func wrote(_ push: Int64) { change(push) { ($0.written, $0.isOpen) = ($0.written + 1, true) } }
+    func accepted(_ push: Int64) { change(push) { $0.accepted += 1 } }
+    func rejected(_ push: Int64, _ reason: String) { change(push) { $0.rejections.insert(reason) } }
+    /// A connection ended before the relay had read a response.
+    func doubted(_ push: Int64) { change(push) { $0.doubts += 1 } }
+    /// The relay has the outcome on disk.
+    func recorded(_ pushes: some Sequence<Int64>) {
+        for push in pushes where fates[push] != nil { change(push) { $0.isOpen = false } }
+    }
+
+    /// The relay died. It cannot know the outcome of the pushes that it had written.
+    func relayDied() {
+        for (push, fate) in fates where fate.isOpen {
+            fates[push]?.doubts += 1
+            fates[push]?.isOpen = false
+        }
+    }
+
+    private func change(_ push: Int64, _ change: (inout Fate) -> Void) { change(&fates[push, default: Fate()]) }
+}

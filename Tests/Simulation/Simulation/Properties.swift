@@ -1,0 +1,49 @@
+/// The sentences of docs/delivery.md and docs/stores.md that each run checks, and a few that hold for the whole.
+enum Property: Int, CaseIterable {
+    // docs/delivery.md
+    case durableBefore200
+    case pendingUntilTheOutcomeIsKnown
+    case everyPushGetsAResponse
+    case atLeastOnce
+    case duplicatesAreRare
+    case oneBadPushFailsAlone
+    case theRelayRetriesWithoutEnd
+
+    // docs/stores.md
+    case durable
+    case aThrowingCallChangesNothing
+    case leasedOnce
+    case orderOfALease
+    case recipientsAreTheMembersAtThatTime
+    case anEqualSecondSettlementChangesNothing
+
+    // The whole
+    case theFileStaysIntact
+    case nothingWaitsForever
+    case noErrorWithoutAFault
+    case theRelayComesBack
+}
+
+/// The properties that can be checked only at the end: every push has its outcome, and the relay runs.
+struct FinalCheck {
+    let world: World
+    let rows: StoredRows
+
+    func run() {
+        for push in rows.pushes {
+            let fate = world.ledger.fate(of: push.id)
+            switch push.state {
+            case "sent" where fate.accepted == 0:
+                world.violate(.everyPushGetsAResponse, "push \(push.id) is sent, and its service has never accepted it")
+            case "failed" where !fate.rejections.contains(push.reason ?? ""):
+                world.violate(.oneBadPushFailsAlone, "push \(push.id) failed (\(push.reason ?? "")): \(fate)")
+            case "sent", "failed": break
+            default: world.violate(.pendingUntilTheOutcomeIsKnown, "push \(push.id) is \(push.state): \(fate)")
+            }
+        }
+        for (push, fate) in world.ledger.fates.sorted(by: { $0.key < $1.key }) where fate.accepted > 1 + fate.doubts {
+            world.violate(.duplicatesAreRare, "push \(push) was accepted \(fate.accepted) times: \(fate)")
+        }
+        if rows.integrity != ["ok"] { world.violate(.theFileStaysIntact, "\(rows.integrity)") }
+    }
+}

@@ -1,0 +1,151 @@
+import CSimulation
+import Foundation
+
+@testable import ChatStore
+
+/// One run of a seed: everything outside of the relay, and the relay's lives.
+///
+/// This class and the parts need no locks, because there is one thread.
+final class World: @unchecked Sendable {
+    private static let parts: [any Part.Type] = [Clients.self, Crashes.self, DiskFaults.self]
+    private static let services: [any PushService.Type] = [ScriptedService.self]
+    /// The time after the last fault in which every push ends.
+    private static let patience = Duration.seconds(7200)
+
+    let choices: Choices
+    let ledger = Ledger()
+    /// For peers and clients, while the world runs.
+    let dice = Dice(stream: simulation_peers)
+    private let folder: String
+    private let logs: Bool
+    private let end: (World) -> Never
+    private(set) var service: (any PushService)!
+    private(set) var parts: [any Part] = []
+
+    private var number = 0
+    private var life: Life?
+    /// Nothing of a dead relay may be released, because that would run its code.
+    private var graveyard: [Life] = []
+
+    private(set) var problems: [(property: Property, text: String)] = []
+    private(set) var crashes = 0
+    private(set) var powerCuts = 0
+    /// Whether there was a fault that the relay may log as an error.
+    var hadFault = false
+    private(set) var isCalm = false
+    private var isOver = false
+
+    init(folder: String, dropped: NumberSet, logs: Bool, end: @escaping (World) -> Never) {
+        (self.folder, self.logs, self.end) = (folder, logs, end)
+        choices = Choices(dropped: dropped)
+        service = choices.dice.among(Self.services).init(self)
+        parts = Self.parts.map { $0.init(self) } + [service]
+    }
+
+    // MARK: - What parts use
+
+    /// The relay while it serves calls.
+    var relay: Life? { life.flatMap { $0.isReady ? $0 : nil } }
+    var path: String { "\(folder)/life\(number).db" }
+
+    func log(_ text: @autoclosure () -> String) { if logs { print(Moment.now, text()) } }
+
+    func violate(_ property: Property, _ text: String) {
+        problems.append((property, text))
+        log("VIOLATION of \(property): \(text)")
+    }
+
+    /// Ends the relay's process at once, and starts another one on the files that it leaves.
+    func crash(powerCut: Bool) {
+        crashes += 1
+        powerCuts += powerCut ? 1 : 0
+        log(powerCut ? "the power fails" : "the relay is killed")
+        ledger.relayDied()
+        for part in parts { part.relayDied() }
+        life?.die()
+        if let life { graveyard.append(life) }
+        life = nil
+        simulation_crash()
+        let old = path
+        number += 1
+        simulation_disk_survive(old, path, powerCut)
+        start(after: dice.within(.milliseconds(50)...(.seconds(2))))
+    }
+
+    private func start(after delay: Duration) {
+        let number = number
+        simulation_world.run(after: delay) { if self.number == number { self.start() } }
+    }
+
+    private func start() {
+        do {
+            let life = try Life(self, number: number)
+            self.life = life
+            life.run()
+        } catch {
+            log("the store does not open: \(error)")
+            if !hadFault { violate(.theRelayComesBack, "the store does not open: \(error)") }
+            start(after: .milliseconds(200))
+        }
+    }
+
+    /// Lets the relay die instead of its write or sync after `operations` others.
+    func die(after operations: Int, powerCut: Bool) {
+        Self.running = (self, powerCut)
+        simulation_disk_die(UInt64(operations)) {
+            guard let (world, powerCut) = World.running else { return }
+            world.log("within a write or sync:")
+            world.crash(powerCut: powerCut)
+            world.run()
+        }
+    }
+
+    // C calls back without a context.
+    nonisolated(unsafe) private static var running: (world: World, powerCut: Bool)?
+
+    // MARK: - The run
+
+    func begin() {
+        for part in parts { part.plan(choices) }
+        choices.begin { text in self.log(text) }
+        start()
+        simulation_world.run(at: choices.end) { self.calmDown() }
+    }
+
+    /// Runs everything to its end. A relay that dies within a write calls this again, above its own dead calls.
+    func run() -> Never {
+        let limit = choices.end + Self.patience
+        while !isOver {
+            if simulation_step(limit.nanoseconds) { continue }
+            violate(.nothingWaitsForever, "nothing is left to do")
+            isOver = true
+        }
+        end(self)
+    }
+
+    private func calmDown() {
+        log("the faults end")
+        isCalm = true
+        for part in parts { part.calmDown() }
+        awaitEnd()
+    }
+
+    /// Waits until every part has finished and every push has ended.
+    private func awaitEnd() {
+        let again = { simulation_world.run(after: .milliseconds(500)) { self.awaitEnd() } }
+        guard Moment.now < choices.end + Self.patience else {
+            violate(relay == nil ? .theRelayComesBack : .nothingWaitsForever, "waited for \(Self.patience)")
+            isOver = true
+            return
+        }
+        guard let relay, parts.allSatisfy(\.isSettled) else { return again() }
+        relay.call { stores in
+            try await stores.database.pool.read { db in try StoredRows(db) }
+        } then: { result in
+            guard let rows = try? result.get(), rows.isSettled else { return again() }
+            for part in self.parts { part.check(rows) }
+            FinalCheck(world: self, rows: rows).run()
+            self.isOver = true
+        }
+    }
+}
