@@ -34,7 +34,7 @@ final class Runner {
 
     init(options: SeedOptions, children: Int) {
         (self.options, count) = (options, children)
-        let memory = simulation_shared_memory(children * MemoryLayout<RunResult>.stride)
+        guard let memory = simulation_shared_memory(children * MemoryLayout<RunResult>.stride) else { fatalError() }
         slots = memory.bindMemory(to: RunResult.self, capacity: children)
     }
 
