@@ -3,7 +3,7 @@ import CSimulation
 /// The decisions of a seed before its run begins: sizes, faults, and the events of the script.
 ///
 /// Each choice can be dropped without effect on the others, because all of them draw their numbers first. So the fewest
-/// choices that still fail are found without knowing any of them (``Shrinking``).
+/// choices that still fail are found without knowing any of them (``Runner``).
 final class Choices {
     struct Choice {
         let moment: Moment
@@ -14,12 +14,13 @@ final class Choices {
     /// For deciding. Not for peers and clients, which roll their own dice while the world runs.
     let dice = Dice(stream: simulation_plan)
     private(set) var all: [Choice] = []
-    private let dropped: NumberSet
+    /// The numbers of the choices that take effect. `nil` for all.
+    private let kept: NumberSet?
     /// The time from which the script is calm.
     let end: Moment
 
-    init(dropped: NumberSet) {
-        self.dropped = dropped
+    init(kept: NumberSet?) {
+        self.kept = kept
         end = .now + .seconds(dice.among([5, 20, 60, 120]))
     }
 
@@ -39,7 +40,7 @@ final class Choices {
 
     /// Performs the choices from now on, each at its moment.
     func begin(log: @escaping (String) -> Void) {
-        for (number, choice) in all.enumerated() where !dropped.contains(number) {
+        for (number, choice) in all.enumerated() where kept?.contains(number) ?? true {
             let perform = {
                 log("choice \(number): \(choice.text)")
                 choice.act()

@@ -3,8 +3,8 @@ import CSimulation
 
 /// Runs the jobs of all tasks and actors on the simulation's thread, in the order that its scheduler chooses.
 ///
-/// Only a toolchain's own interface replaces the default executor, and it may change with each version: see
-/// ``ExecutorCheck``.
+/// The interface that replaces the default executor is not public, and may change with each toolchain. If it has no effect,
+/// a second thread begins, and the run fails.
 final class SimulatedExecutor: TaskExecutor, SchedulingExecutor {
     static let shared = SimulatedExecutor()
 

@@ -2,13 +2,21 @@ import CSimulation
 import Foundation
 
 struct SeedOptions {
-    /// The choices of the seed that are left out.
-    var dropped = NumberSet()
+    /// The numbers of the only choices that take effect. `nil` for all.
+    var kept: NumberSet?
     var logs = false
+    /// Whether the run ends with the first violation.
+    var stopsEarly = false
 }
 
 /// The result of one run, as a child writes it into shared memory.
 struct RunResult {
+    /// Equal for two failures that may have the same cause.
+    enum Failure: Hashable {
+        case violation(Property)
+        case signal(Int32)
+    }
+
     var trace: UInt64 = 0
     var steps: UInt64 = 0
     var virtual: Int64 = 0
@@ -18,91 +26,152 @@ struct RunResult {
     var powerCuts = 0
     var pushes = 0
     var accepted = 0
-    /// The first property that the run has violated. `nil` if none.
-    var violated: Property?
-    var isComplete = false
+    var failure: Failure?
 }
 
 /// Runs seeds in child processes.
 final class Runner {
-    /// More than a hundred times what a seed takes.
+    /// More than a hundred times as much as a seed takes.
     private static let cpuLimit: UInt32 = 120
+    /// The number of failing seeds that are shortened.
+    private static let shortened = 3
 
-    private let options: SeedOptions
     private let slots: UnsafeMutablePointer<RunResult>
     private let count: Int
 
-    init(options: SeedOptions, children: Int) {
-        (self.options, count) = (options, children)
-        guard let memory = simulation_shared_memory(children * MemoryLayout<RunResult>.stride) else { fatalError() }
-        slots = memory.bindMemory(to: RunResult.self, capacity: children)
+    init(children: Int) {
+        count = children
+        guard let memory = simulation_shared_memory(count * MemoryLayout<RunResult>.stride) else { fatalError() }
+        slots = memory.bindMemory(to: RunResult.self, capacity: count)
     }
 
-    /// Runs the seeds, and prints failures and totals.
+    /// Runs the seeds until a time, and prints failures and totals. Then finds the fewest choices for each kind of
+    /// failure.
+    /// - Parameter repeats: Whether to run each seed twice, and compare the runs.
     /// - Returns: Whether all properties held.
-    func run(_ seeds: [UInt64], repeats: Bool) -> Bool {
+    func run(_ seeds: some Sequence<UInt64>, _ options: SeedOptions, until end: Date, repeats: Bool) -> Bool {
         var total = RunResult()
         var traces: [UInt64: UInt64] = [:]
-        var failed: Set<UInt64> = []
+        var failures: [UInt64: RunResult] = [:]
+        var runs = 0
         let begin = Date()
-        runAll((repeats ? seeds + seeds : seeds).map { ($0, options) }) { seed, result in
-            if result.violated != nil || !result.isComplete { failed.insert(seed) }
-            if let trace = traces.updateValue(result.trace, forKey: seed), trace != result.trace {
+        let each = seeds.lazy.flatMap { repeatElement($0, count: repeats ? 2 : 1) }.prefix { _ in Date() < end }
+        runAll(each.map { ($0, options) }) { seed, result in
+            runs += 1
+            if result.failure != nil { failures[seed] = result }
+            if repeats, let trace = traces.updateValue(result.trace, forKey: seed), trace != result.trace {
                 print("seed \(seed): two runs differ")
-                failed.insert(seed)
+                failures[seed] = result
             }
             total.add(result)
         }
-        let seconds = Double(total.cpu) / 1e9
         print(
             """
-            \(seeds.count) seeds, \(failed.count) failed\(failed.isEmpty ? "" : ": \(failed.sorted())")
-            \(total.crashes) crashes, \(total.powerCuts) of them power cuts; \(total.pushes) pushes, accepted \
-            \(total.accepted) times
+            \(runs) runs, \(failures.isEmpty ? "all ok" : "failed: \(failures.keys.sorted())"); \(total.crashes) crashes, \
+            \(total.powerCuts) of them power cuts; \(total.pushes) pushes, accepted \(total.accepted) times
             """)
         print(
             String(
                 format: "%.2f simulated hours, %.1f s of CPU: %.0f times real time; %.1f s, %llu steps",
-                Double(total.virtual) / 3.6e12, seconds, Double(total.virtual) / 1e9 / max(seconds, 0.001),
+                Double(total.virtual) / 3.6e12, Double(total.cpu) / 1e9, Double(total.virtual) / Double(total.cpu),
                 Date().timeIntervalSince(begin), total.steps))
-        return failed.isEmpty
+        let firsts = Dictionary(grouping: failures.filter { $1.failure != nil }, by: \.value.failure)
+            .compactMap { $1.min { $0.key < $1.key } }.sorted { $0.key < $1.key }
+        if !options.logs {
+            for (seed, result) in firsts.prefix(Self.shortened) { shorten(seed, result, options) }
+        }
+        return failures.isEmpty
+    }
+
+    /// Prints the log of a failing seed with the fewest choices.
+    private func shorten(_ seed: UInt64, _ result: RunResult, _ options: SeedOptions) {
+        let all = Array(0..<result.choices).filter { options.kept?.contains($0) ?? true }
+        let few = fewest(all) { candidates in
+            let runs = candidates.map { (seed, SeedOptions(kept: NumberSet($0), stopsEarly: true)) }
+            var failing: [Int] = []
+            runAll(runs, isQuiet: true) { _, number, ended in
+                if ended.failure == result.failure { failing.append(number) }
+            }
+            return failing.min()
+        }
+        print(
+            "\nThe same failure with \(few.count) of \(all.count) choices: make simulate SEED=\(seed) LOG=1 ONLY=\(NumberSet(few))"
+        )
+        runAll([(seed, SeedOptions(kept: NumberSet(few), logs: true, stopsEarly: true))]) { _, _ in }
+    }
+
+    /// Removes parts of `elements`, from halves down to single ones, for as long as the rest still fails.
+    /// - Parameter firstFailing: Returns the index of the first of some candidates that fails.
+    private func fewest(_ elements: [Int], _ firstFailing: ([[Int]]) -> Int?) -> [Int] {
+        var kept = elements
+        var size = kept.count
+        while size >= 1 {
+            var position = 0
+            while position < kept.count {
+                let starts = stride(from: position, to: kept.count, by: size).prefix(count)
+                let candidates = starts.map { Array(kept[..<$0] + kept[min($0 + size, kept.count)...]) }
+                if let index = firstFailing(candidates) {
+                    kept = candidates[index]
+                    position += index * size
+                } else {
+                    position += candidates.count * size
+                }
+            }
+            size /= 2
+        }
+        return kept
     }
 
     /// Runs each seed in a child, several at the same time.
-    func runAll(_ runs: [(seed: UInt64, options: SeedOptions)], _ ended: (UInt64, RunResult) -> Void) {
+    private func runAll(_ runs: some Sequence<(UInt64, SeedOptions)>, _ ended: (UInt64, RunResult) -> Void) {
+        runAll(runs, isQuiet: false) { seed, _, result in ended(seed, result) }
+    }
+
+    /// - Parameter ended: Gets the seed, its index among the runs, and its result.
+    private func runAll(
+        _ runs: some Sequence<(UInt64, SeedOptions)>, isQuiet: Bool, _ ended: (UInt64, Int, RunResult) -> Void
+    ) {
         var free = Array(0..<count)
-        var running: [Int32: (seed: UInt64, slot: Int)] = [:]
+        var running: [Int32: (seed: UInt64, number: Int, slot: Int)] = [:]
         func awaitOne() {
             var status: Int32 = 0
-            guard let (seed, slot) = running.removeValue(forKey: simulation_wait(&status)) else { return }
-            if status & 0x7F != 0 { print("seed \(seed): ended by signal \(status & 0x7F)") }
+            guard let (seed, number, slot) = running.removeValue(forKey: simulation_wait(&status)) else { return }
+            let signal = status & 0x7F
+            if signal != 0 {
+                slots[slot].failure = .signal(signal)
+                if !isQuiet { print("seed \(seed): ended by signal \(signal)") }
+            }
             free.append(slot)
-            ended(seed, slots[slot])
+            ended(seed, number, slots[slot])
         }
-        for run in runs {
+        for (number, run) in runs.enumerated() {
             while free.isEmpty { awaitOne() }
             let slot = free.removeFirst()
             slots[slot] = RunResult()
             let child = simulation_fork(Self.cpuLimit)
-            if child == 0 { runSeed(run.seed, run.options, slot) }
-            running[child] = (run.seed, slot)
+            if child == 0 { runSeed(run.0, run.1, isQuiet, slot) }
+            running[child] = (run.0, number, slot)
         }
         while !running.isEmpty { awaitOne() }
     }
 
-    private func runSeed(_ seed: UInt64, _ options: SeedOptions, _ slot: Int) -> Never {
+    private func runSeed(_ seed: UInt64, _ options: SeedOptions, _ isQuiet: Bool, _ slot: Int) -> Never {
         let folder = "/dev/shm/pushchat-simulation.\(getpid())"
         mkdir(folder, 0o700)
         simulation_begin(seed)
         simulation_disk_install()
         SimulatedExecutors.install()
-        let world = World(folder: folder, dropped: options.dropped, logs: options.logs) { [slots] world in
+        let world = World(folder: folder, options) { [slots] world in
             slots[slot] = world.result
-            for (property, text) in world.problems.prefix(3) { print("seed \(seed): \(property): \(text)") }
+            if !isQuiet {
+                for (property, text) in world.problems.prefix(3) { print("seed \(seed): \(property): \(text)") }
+            }
             try? FileManager.default.removeItem(atPath: folder)
             simulation_exit(0)
         }
+        // A run that ends by a signal has as many choices as the script.
         world.begin()
+        slots[slot].choices = world.choices.all.count
         world.run()
     }
 }
@@ -124,7 +193,7 @@ extension World {
         RunResult(
             trace: simulation_trace(), steps: simulation_steps(), virtual: simulation_now(), cpu: simulation_cpu(),
             choices: choices.all.count, crashes: crashes, powerCuts: powerCuts, pushes: ledger.fates.count,
-            accepted: ledger.fates.values.reduce(0) { $0 + $1.accepted }, violated: problems.first?.property,
-            isComplete: true)
+            accepted: ledger.fates.values.reduce(0) { $0 + $1.accepted },
+            failure: problems.first.map { .violation($0.property) })
     }
 }

@@ -17,7 +17,7 @@ final class World: @unchecked Sendable {
     /// For peers and clients, while the world runs.
     let dice = Dice(stream: simulation_peers)
     private let folder: String
-    private let logs: Bool
+    private let options: SeedOptions
     private let end: (World) -> Never
     private(set) var service: (any PushService)!
     private(set) var parts: [any Part] = []
@@ -35,9 +35,9 @@ final class World: @unchecked Sendable {
     private(set) var isCalm = false
     private var isOver = false
 
-    init(folder: String, dropped: NumberSet, logs: Bool, end: @escaping (World) -> Never) {
-        (self.folder, self.logs, self.end) = (folder, logs, end)
-        choices = Choices(dropped: dropped)
+    init(folder: String, _ options: SeedOptions, end: @escaping (World) -> Never) {
+        (self.folder, self.options, self.end) = (folder, options, end)
+        choices = Choices(kept: options.kept)
         service = choices.dice.among(Self.services).init(self)
         parts = Self.parts.map { $0.init(self) } + [service]
     }
@@ -48,11 +48,12 @@ final class World: @unchecked Sendable {
     var relay: Life? { life.flatMap { $0.isReady ? $0 : nil } }
     var path: String { "\(folder)/life\(number).db" }
 
-    func log(_ text: @autoclosure () -> String) { if logs { print(Moment.now, text()) } }
+    func log(_ text: @autoclosure () -> String) { if options.logs { print(Moment.now, text()) } }
 
     func violate(_ property: Property, _ text: String) {
         problems.append((property, text))
         log("VIOLATION of \(property): \(text)")
+        if options.stopsEarly { end(self) }
     }
 
     /// Ends the relay's process at once, and starts another one on the files that it leaves.
