@@ -105,6 +105,8 @@ extension EndToEnd {
 
             let ready = try await run(in: first.0, "check", "--ready")
             #expect(ready.status == 0 && ready.text.contains("\(first.address) is ready"), "\(ready.text)")
+            let checked = try await run(in: first.0, "check")
+            #expect(checked.errors.contains("pushchat dev at \(first.address)"), "\(checked.errors)")
             let chat = try await run(in: first.0, "chat", "tea", "--name", "Ann", input: "one\n")
             #expect(chat.status == 0, "\(chat.errors)")
 

@@ -24,7 +24,11 @@ struct Check: AsyncParsableCommand {
         if ready { return try await checkReadiness() }
         var report = CheckReport(sends: send)
         do {
-            try await report.check(Configuration.load(options.sources))
+            let configuration = try Configuration.load(options.sources)
+            if configuration.file == nil, let relay = DevFolder.address {
+                Output.note("checking the defaults of pushchat serve; pushchat dev at \(relay) has settings of its own")
+            }
+            await report.check(configuration)
         } catch {
             for problem in error.problems { report.add(.failed, "configuration", problem.description) }
         }
