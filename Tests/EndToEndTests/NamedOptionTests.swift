@@ -5,21 +5,23 @@ import Testing
 extension Clients {
     @Suite("Commands and options that the pages name")
     struct NamedOptionTests {
-        @Test(
-            "A page names only commands and options that the executable has", .onlySQLite("no relay takes part"),
-            arguments: Page.all.filter { $0 != "CHANGELOG.md" })
-        func options(path: String) async throws {
+        @Test("The pages name only commands and options that the executable has", .onlySQLite("no relay takes part"))
+        func options() async throws {
             let root = try await Command.ofTheExecutable()
-            let page = try Page(path)
-            for words in page.shellCommands.flatMap(root.calls) {
-                let unknown = root.unknown(in: words)
-                #expect(unknown.isEmpty, "pushchat \(words.joined(separator: " ")): there is no \(unknown)")
+            for path in Page.all where path != "CHANGELOG.md" {
+                for words in try Page(path).shellCommands.flatMap(root.calls) {
+                    let unknown = root.unknown(in: words)
+                    #expect(unknown.isEmpty, "\(path): pushchat \(words.joined(separator: " ")): no \(unknown)")
+                }
             }
-            guard path == "docs/cli.md" else { return }
             // The page of the command line names most commands and options alone.
-            for words in page.codeSpans.map({ $0.split(whereSeparator: \.isWhitespace).map { String($0) } }) {
-                let unknown = root.subcommand(words.first) == nil ? root.nowhere(in: words) : root.unknown(in: words)
-                #expect(unknown.isEmpty, "\(words.joined(separator: " ")): there is no \(unknown)")
+            let anywhere = root.optionsOfAll
+            for span in try Page("docs/cli.md").codeSpans {
+                let words = span.split(whereSeparator: \.isWhitespace).map { String($0) }
+                let isCommand = root.subcommand(words.first) != nil
+                let unknown =
+                    isCommand ? root.unknown(in: words) : Command.options(in: words).filter { !anywhere.contains($0) }
+                #expect(unknown.isEmpty, "docs/cli.md: \(span): no \(unknown)")
             }
         }
 
@@ -74,7 +76,7 @@ private struct Command: Decodable {
         Set((arguments ?? []).flatMap { $0.names ?? [] }.map { "--\($0.name)" })
     }
 
-    private var optionsOfAll: Set<String> {
+    var optionsOfAll: Set<String> {
         (subcommands ?? []).reduce(into: options) { $0.formUnion($1.optionsOfAll) }
     }
 
@@ -98,13 +100,7 @@ private struct Command: Decodable {
         return (isCommand ? Array(words.prefix(1)) : []) + Self.options(in: words).filter { !known.contains($0) }
     }
 
-    /// The options that no command has.
-    func nowhere(in words: [String]) -> [String] {
-        let known = optionsOfAll
-        return Self.options(in: words).filter { !known.contains($0) }
-    }
-
-    private static func options(in words: [String]) -> [String] {
+    static func options(in words: [String]) -> [String] {
         words.compactMap { $0.prefixMatch(of: /--[a-z][a-z0-9-]+/).map { String($0.0) } }
     }
 }
