@@ -67,6 +67,10 @@ struct CredentialDirectory: Sendable {
         for file in written {
             guard rename(self.file(file.temporary), self.file(file.name)) == 0 else { throw failure(file.name) }
         }
+        let directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard directory >= 0 else { throw failure("") }
+        defer { close(directory) }
+        guard fsync(directory) == 0 else { throw failure("") }
     }
 
     /// Creates the directory with mode 0700. An existing directory keeps its mode, because the files are private in any

@@ -57,24 +57,16 @@ struct MemberFile {
             "relay": .string(relay), "room": .string(code.text), "name": .string(name.text), "udid": .string(udid.text),
         ]
         do {
-            try FileManager.default.createDirectory(
-                atPath: folder, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+            try PrivateFile.createFolder(folder)
         } catch {
             throw Failure("the member's udid cannot be kept in \(folder): give --udid, or another XDG_STATE_HOME")
         }
-        var name = Array("\(folder)/.member-XXXXXX".utf8CString)
-        // mkstemp(3) creates the file with mode 0600, so no other user can ever open it.
-        let descriptor = mkstemp(&name)
-        guard descriptor >= 0 else {
-            throw Failure("\(folder): \(String(cString: strerror(errno))): give --udid, or another XDG_STATE_HOME")
+        do {
+            try PrivateFile.create(path, JSONValue.object(json).description + "\n")
+        } catch  where error.number != EEXIST {
+            throw Failure("\(path): \(error): give --udid, or another XDG_STATE_HOME")
+        } catch {
+            // Another process has created it.
         }
-        defer {
-            close(descriptor)
-            unlink(name)
-        }
-        let bytes = Array((JSONValue.object(json).description + "\n").utf8)
-        guard Foundation.write(descriptor, bytes, bytes.count) == bytes.count, fsync(descriptor) == 0,
-            link(name, path) == 0 || errno == EEXIST
-        else { throw Failure("\(path): \(String(cString: strerror(errno)))") }
     }
 }

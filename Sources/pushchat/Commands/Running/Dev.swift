@@ -30,8 +30,7 @@ struct Dev: AsyncParsableCommand {
         let log = LogSettings(level: logOptions.logLevel, format: logOptions.logFormat)
         log.bootstrap()
         let directory = FilePath.absolute(directory)
-        try FileManager.default.createDirectory(
-            atPath: directory, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
+        try PrivateFile.createFolder(directory)
 
         var settings = SandboxConfiguration(directory: directory + "/sandbox")
         sandboxPorts.apply(to: &settings, areFree: freePorts)

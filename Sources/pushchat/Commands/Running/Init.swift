@@ -102,21 +102,13 @@ struct Init: ParsableCommand {
         }
     }
 
-    /// Creates a file that only its owner can read.
     private static func create(_ path: String, _ content: String) throws(Failure) {
-        let descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
-        guard descriptor >= 0 else {
-            throw errno == EEXIST
-                ? Failure("\(path) exists already; remove it, or name a file in another folder")
-                : Failure("\(path) cannot be created: \(String(cString: strerror(errno)))")
-        }
-        let handle = FileHandle(fileDescriptor: descriptor, closeOnDealloc: true)
         do {
-            try handle.write(contentsOf: Data(content.utf8))
-            try handle.synchronize()
+            try PrivateFile.create(path, content)
         } catch {
-            unlink(path)
-            throw Failure("\(path) cannot be written: \(error)")
+            throw error.number == EEXIST
+                ? Failure("\(path) exists already; remove it, or name a file in another folder")
+                : Failure("\(path) cannot be created: \(error)")
         }
     }
 }
