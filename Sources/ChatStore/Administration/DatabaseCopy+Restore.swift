@@ -138,7 +138,10 @@ extension DatabaseCopy {
         }
         let logs = withLog ? ["-wal", "-journal"].filter { access(file + $0, F_OK) == 0 } : []
         if withLog { unlink(file + "-shm") }
-        guard logs.allSatisfy({ rename(file + $0, name + $0) == 0 }), rename(draft, file) == 0 else {
+        // Before the new file: after a power cut, the old one must have its new name, and its log must not be there.
+        guard logs.allSatisfy({ rename(file + $0, name + $0) == 0 }), (try? sync(DatabaseFile.folder(of: file))) != nil,
+            rename(draft, file) == 0
+        else {
             let number = errno
             for log in logs { rename(name + log, file + log) }
             unlink(name)
