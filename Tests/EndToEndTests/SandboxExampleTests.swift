@@ -23,11 +23,11 @@ extension Clients {
             #expect((script.status, script.text) == (0, "it has arrived\n"), "\(script.errors)")
         }
 
-        @Test("The pytest example works")
-        func python() async throws {
+        @Test("The pytest examples work", arguments: ["test_push.py", "test_phones.py"])
+        func python(name: String) async throws {
             let tests = try await run([
                 Python.program("python"), "-m", "pytest", "-q", "-p", "no:cacheprovider",
-                Self.examples.appending(path: "test_push.py").path,
+                Self.examples.appending(path: name).path,
             ])
             #expect(tests.status == 0 && tests.text.contains("3 passed"), "\(tests.text) \(tests.errors)")
         }
