@@ -14,6 +14,10 @@ final class Ledger: @unchecked Sendable {
     }
 
     private(set) var fates: [Int64: Fate] = [:]
+    /// The tokens that a service has reported as gone.
+    var unregistered: Set<String> = []
+    /// Whether an operator has sent pushes again.
+    var wasRetried = false
 
     func fate(of push: Int64) -> Fate { fates[push] ?? Fate() }
 
@@ -27,12 +31,12 @@ final class Ledger: @unchecked Sendable {
         for push in pushes where fates[push] != nil { change(push) { $0.isOpen = false } }
     }
 
-    /// The relay died. It cannot know the outcome of the pushes that it had written.
+    /// The relay cannot know the outcome of pushes that it has written.
+    func doubtAllOpen() { for (push, fate) in fates where fate.isOpen { fates[push]?.doubts += 1 } }
+
     func relayDied() {
-        for (push, fate) in fates where fate.isOpen {
-            fates[push]?.doubts += 1
-            fates[push]?.isOpen = false
-        }
+        doubtAllOpen()
+        for push in fates.keys { fates[push]?.isOpen = false }
     }
 
     private func change(_ push: Int64, _ change: (inout Fate) -> Void) { change(&fates[push, default: Fate()]) }

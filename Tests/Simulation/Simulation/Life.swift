@@ -1,9 +1,11 @@
 import CSimulation
 import ChatDispatch
 import ChatDomain
-import ChatStore
 import GRDB
 import Logging
+import ServiceLifecycle
+
+@testable import ChatStore
 
 /// One run of the relay, from its start to its end or its death: the real stores, upkeep and dispatchers.
 ///
@@ -12,8 +14,9 @@ final class Life: @unchecked Sendable {
     let world: World
     let number: Int
     let stores: SQLiteStores
-    private(set) var isReady = false
-    private(set) var isOver = false
+    private var services: ServiceGroup?
+    /// Whether the relay serves calls.
+    var isReady: Bool { services != nil }
 
     /// Opens the file, as it is after the previous life.
     init(_ world: World, number: Int) throws {
@@ -28,26 +31,35 @@ final class Life: @unchecked Sendable {
         Logger(label: "simulation") { _ in WorldLog(world: world) }
     }
 
-    /// Runs the relay. It ends the life if it cannot start.
+    /// Runs the relay until it stops.
     func run() {
         task { life in
+            let world = life.world
             do {
-                let gateway = try life.world.service.gateway(for: life)
+                let gateway = try world.service.gateway(for: life)
                 let backlog = try await life.stores.upkeep.prepare()
-                for part in life.world.parts { try await part.prepare(life) }
-                life.isReady = true
-                life.world.log("life \(life.number) is ready")
+                let queue = WatchedQueue(life)
                 let dispatcher = Dispatcher(
-                    app: .default, queue: WatchedQueue(life), gateway: WatchedGateway(gateway, life.world.ledger),
-                    startsInDoubt: !backlog.apps.isEmpty, logger: Self.logger(life.world))
-                async let watch: Void = life.stores.upkeep.watch()
-                try await dispatcher.run()
-                await watch
+                    app: .default, queue: queue, gateway: WatchedGateway(gateway, queue, world),
+                    startsInDoubt: !backlog.apps.isEmpty, logger: Self.logger(world))
+                let services = ServiceGroup(services: [dispatcher], logger: Self.logger(world))
+                life.services = services
+                async let _ = life.stores.upkeep.watch()
+                world.log("life \(life.number) is ready")
+                try await services.run()
             } catch {
-                life.world.log("life \(life.number) ends: \(error)")
-                simulation_world.run { if !life.isOver { life.world.crash(powerCut: false) } }
+                world.log("life \(life.number) ends: \(error)")
             }
+            life.services = nil
+            try? life.stores.close()
+            simulation_world.run { world.stopped(life) }
         }
+    }
+
+    /// Stops the relay as a supervisor does.
+    func stop() {
+        guard let services else { return }
+        task { _ in await services.triggerGracefulShutdown() }
     }
 
     /// Performs a call. If the relay dies first, `completion` never runs.
@@ -68,8 +80,6 @@ final class Life: @unchecked Sendable {
     }
 
     private func task(_ body: @escaping @Sendable (Life) async -> Void) { Task.detached { await body(self) } }
-
-    func die() { isOver = true }
 }
 
 /// The relay's log. An error without a fault is a finding.
@@ -105,26 +115,52 @@ struct StoredRows: Sendable {
     struct Push: Sendable {
         let id: Int64
         let message: Int64?
+        let notification: Int64?
         let token: String
         let state: String
         let reason: String?
+        /// Whether the payload was removed.
+        let isEmpty: Bool
     }
 
     let messages: [Message]
     let pushes: [Push]
+    /// The counts of each notification, by state. `queued` counts all.
+    let counts: [Int64: [String: Int64]]
     let integrity: [String]
-    /// Whether every push has ended, and no message waits for its pushes.
+    /// Whether every push has ended, and none is still to be queued.
     let isSettled: Bool
 
     init(_ db: Database) throws {
         messages = try Row.fetchAll(db, sql: "SELECT message_id, secret_code, text FROM messages ORDER BY message_id")
             .map { Message(id: $0[0], room: $0[1], text: $0[2]) }
-        pushes = try Row.fetchAll(
-            db,
-            sql: "SELECT message_id, chat_message, device_token, state, reason FROM push_queue ORDER BY message_id"
-        ).map { Push(id: $0[0], message: $0[1], token: $0[2], state: $0[3], reason: $0[4]) }
-        let waiting = "SELECT count(*) FROM messages WHERE fanout_after IS NOT NULL"
+        let columns = "message_id, chat_message, notification, device_token, state, reason, payload = ''"
+        pushes = try Row.fetchAll(db, sql: "SELECT \(columns) FROM push_queue ORDER BY message_id").map {
+            Push(
+                id: $0[0], message: $0[1], notification: $0[2], token: $0[3], state: $0[4], reason: $0[5],
+                isEmpty: $0[6] ?? false)
+        }
+        let states = ["queued", "sent", "failed", "expired", "cancelled"]
+        var counts: [Int64: [String: Int64]] = [:]
+        for row in try Row.fetchAll(db, sql: "SELECT * FROM notification_counts") {
+            counts[row["notification_id"]] = Dictionary(uniqueKeysWithValues: states.map { ($0, row[$0]) })
+                .filter { $0.value > 0 }
+        }
+        self.counts = counts
+        let waiting = """
+            SELECT (SELECT count(*) FROM messages WHERE fanout_after IS NOT NULL)
+                + (SELECT count(*) FROM notifications WHERE work IS NOT NULL)
+            """
         isSettled = try pushes.allSatisfy { $0.state != "pending" } && Int.fetchOne(db, sql: waiting) == 0
         integrity = try String.fetchAll(db, sql: "PRAGMA integrity_check")
+    }
+}
+
+extension SQLiteStores {
+    /// Returns the number of a member's stay. `nil` if the member is in no room.
+    func number(of member: MemberID) async throws -> Int64? {
+        try await database.pool.read { db in
+            try Int64.fetchOne(db, sql: "SELECT member_id FROM active_users WHERE udid = ?", arguments: [member.text])
+        }
     }
 }

@@ -6,22 +6,34 @@ protocol Part: AnyObject {
     init(_ world: World)
     /// Adds the part's choices.
     func plan(_ choices: Choices)
-    /// Runs in the relay before it serves anything, in each life.
-    func prepare(_ life: Life) async throws
+    /// Begins when the world does.
+    func begin()
+    /// The relay has leased pushes.
+    /// - Parameter asked: The time at which it asked the store for them.
+    func leased(_ pushes: [QueuedPush], asked: Moment)
+    /// The relay sends a push to its service.
+    /// - Parameter leased: The time at which it asked the store for pushes, and got this one.
+    func sending(_ push: QueuedPush, leased: Moment)
+    /// The relay's process is gone, or has stopped.
     func relayDied()
     /// Ends all faults. From now on the part only finishes what it has begun.
     func calmDown()
     /// Whether the part has finished.
     var isSettled: Bool { get }
+    /// Whether a push may have ended as it did, although it was neither sent nor rejected.
+    func permits(_ push: StoredRows.Push) -> Bool
     /// Checks the part's properties at the end.
     func check(_ rows: StoredRows)
 }
 
 extension Part {
-    func prepare(_ life: Life) async throws {}
+    func begin() {}
+    func leased(_ pushes: [QueuedPush], asked: Moment) {}
+    func sending(_ push: QueuedPush, leased: Moment) {}
     func relayDied() {}
     func calmDown() {}
     var isSettled: Bool { true }
+    func permits(_ push: StoredRows.Push) -> Bool { false }
     func check(_ rows: StoredRows) {}
 }
 

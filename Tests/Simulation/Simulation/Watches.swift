@@ -6,20 +6,27 @@ final class WatchedQueue: PushQueue, @unchecked Sendable {
     private let queue: SQLitePushQueue
     private let world: World
     private var leased: Set<Int64> = []
+    /// Leased pushes, and when the relay asked for them.
+    fileprivate private(set) var rows: [Int64: (push: QueuedPush, asked: Moment)] = [:]
 
     init(_ life: Life) { (queue, world) = (life.stores.queue, life.world) }
 
     func lease(app: AppName, lanes: [PushLane], limit: Int) async throws(ChatError) -> LeasedPushes {
-        check(try await queue.lease(app: app, lanes: lanes, limit: limit), lanes, limit)
+        let asked = Moment.now
+        return check(try await queue.lease(app: app, lanes: lanes, limit: limit), lanes, limit, asked)
     }
 
     func lease(
         app: AppName, lanes: [PushLane], limit: Int, passing devices: Set<Address>
     ) async throws(ChatError) -> LeasedPushes {
-        check(try await queue.lease(app: app, lanes: lanes, limit: limit, passing: devices), lanes, limit)
+        let asked = Moment.now
+        return check(
+            try await queue.lease(app: app, lanes: lanes, limit: limit, passing: devices), lanes, limit, asked)
     }
 
-    private func check(_ result: LeasedPushes, _ lanes: [PushLane], _ limit: Int) -> LeasedPushes {
+    private func check(
+        _ result: LeasedPushes, _ lanes: [PushLane], _ limit: Int, _ asked: Moment
+    ) -> LeasedPushes {
         let pushes = result.pushes
         world.log("lease of \(limit) from \(name(lanes)): \(pushes.map { "\($0.id) \(name([$0.lane]))" })")
         for push in pushes where !leased.insert(push.id).inserted {
@@ -29,6 +36,8 @@ final class WatchedQueue: PushQueue, @unchecked Sendable {
         for (earlier, later) in zip(places, places.dropFirst()) where earlier >= later {
             world.violate(.orderOfALease, "push \(later.1) follows \(earlier.1) in a lease from \(name(lanes))")
         }
+        for push in pushes { rows[push.id] = (push, asked) }
+        for part in world.parts { part.leased(pushes, asked: asked) }
         return result
     }
 
@@ -67,9 +76,12 @@ final class WatchedQueue: PushQueue, @unchecked Sendable {
 /// A gateway. Notes the pushes that the relay writes.
 struct WatchedGateway: PushGateway {
     private let gateway: any PushGateway
-    private let ledger: Ledger
+    private let queue: WatchedQueue
+    private let world: World
 
-    init(_ gateway: any PushGateway, _ ledger: Ledger) { (self.gateway, self.ledger) = (gateway, ledger) }
+    init(_ gateway: any PushGateway, _ queue: WatchedQueue, _ world: World) {
+        (self.gateway, self.queue, self.world) = (gateway, queue, world)
+    }
 
     var format: any PushFormat { gateway.format }
     var openConnections: Int { gateway.openConnections }
@@ -77,7 +89,11 @@ struct WatchedGateway: PushGateway {
     func slot(fresh: Bool) async -> ConnectionSlot? { await gateway.slot(fresh: fresh) }
 
     func write(_ lease: Lease) {
-        for push in lease.pushes { ledger.wrote(push.id) }
+        for push in lease.pushes {
+            world.ledger.wrote(push.id)
+            guard let (row, asked) = queue.rows[push.id] else { continue }
+            for part in world.parts { part.sending(row, leased: asked) }
+        }
         gateway.write(lease)
     }
 

@@ -7,7 +7,9 @@ import Foundation
 ///
 /// This class and the parts need no locks, because there is one thread.
 final class World: @unchecked Sendable {
-    private static let parts: [any Part.Type] = [Clients.self, Crashes.self, DiskFaults.self]
+    private static let parts: [any Part.Type] = [
+        Clients.self, Notifications.self, Operator.self, OtherProgram.self, Stops.self, Crashes.self, DiskFaults.self,
+    ]
     private static let services: [any PushService.Type] = [ScriptedService.self]
     /// The time after the last fault in which every push ends.
     private static let patience = Duration.seconds(7200)
@@ -21,6 +23,7 @@ final class World: @unchecked Sendable {
     private let end: (World) -> Never
     private(set) var service: (any PushService)!
     private(set) var parts: [any Part] = []
+    private(set) lazy var calls = Calls(self)
 
     private var number = 0
     private var life: Life?
@@ -46,6 +49,7 @@ final class World: @unchecked Sendable {
 
     /// The relay while it serves calls.
     var relay: Life? { life.flatMap { $0.isReady ? $0 : nil } }
+    var clients: Clients { parts.lazy.compactMap { $0 as? Clients }.first! }
     var path: String { "\(folder)/life\(number).db" }
 
     func log(_ text: @autoclosure () -> String) { if options.logs { print(Moment.now, text()) } }
@@ -62,14 +66,22 @@ final class World: @unchecked Sendable {
         powerCuts += powerCut ? 1 : 0
         log(powerCut ? "the power fails" : "the relay is killed")
         ledger.relayDied()
+        calls.relayDied()
         for part in parts { part.relayDied() }
-        life?.die()
         if let life { graveyard.append(life) }
         life = nil
         simulation_crash()
         let old = path
         number += 1
         simulation_disk_survive(old, path, powerCut)
+        start(after: dice.within(.milliseconds(50)...(.seconds(2))))
+    }
+
+    /// The relay has stopped, or could not start.
+    func stopped(_ life: Life) {
+        guard life === self.life else { return }
+        for part in parts { part.relayDied() }
+        self.life = nil
         start(after: dice.within(.milliseconds(50)...(.seconds(2))))
     }
 
@@ -110,6 +122,7 @@ final class World: @unchecked Sendable {
         for part in parts { part.plan(choices) }
         choices.begin { text in self.log(text) }
         start()
+        for part in parts { part.begin() }
         simulation_world.run(at: choices.end) { self.calmDown() }
     }
 
@@ -139,7 +152,7 @@ final class World: @unchecked Sendable {
             isOver = true
             return
         }
-        guard let relay, parts.allSatisfy(\.isSettled) else { return again() }
+        guard let relay, calls.areSettled, parts.allSatisfy(\.isSettled) else { return again() }
         relay.call { stores in
             try await stores.database.pool.read { db in try StoredRows(db) }
         } then: { result in

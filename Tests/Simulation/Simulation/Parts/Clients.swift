@@ -1,107 +1,243 @@
 import CSimulation
 import ChatDomain
 
-/// Members of rooms, who post. Each repeats a call with the same key until the relay has confirmed it.
+/// Members of rooms. They post, leave, come back, and delete messages. A moderator removes some.
 final class Clients: Part {
+    /// A member's time in a room. The ends of each call are known, and its effect lies between them.
+    private struct Stay {
+        let room: Int
+        let joining: Moment
+        var joined: Moment?
+        var leaving: Moment?
+        var left: Moment?
+        var isRemoved = false
+    }
+
     private struct Post {
         let member: Int
         let text: String
-        var isConfirmed = false
-        var isUnderWay = false
+        let begin: Moment
+        var end: Moment?
+        var message: MessageID?
+        var deleting: Moment?
+        var deleted: Moment?
     }
 
     private unowned let world: World
-    /// The room of each member.
-    private var rooms: [String] = []
+    private var stays: [[Stay]] = []
+    /// Members whose join or leave is under way.
+    private var busy: Set<Int> = []
     private var posts: [Post] = []
-    /// The number of members who have joined.
-    private var joined = 0
+    private var postsByMessage: [MessageID: Int] = [:]
+    private var homes: [Int] = []
 
     init(_ world: World) { self.world = world }
 
     func plan(_ choices: Choices) {
         let dice = choices.dice
-        for room in 0..<dice.within(1...3) {
-            // From ten members on the pushes follow in steps after the response.
-            let members = dice.among([dice.within(2...9), dice.within(2...9), dice.within(10...40)])
-            rooms += Array(repeating: "room \(room)", count: members)
+        let rooms = dice.within(1...3)
+        for room in 0..<rooms {
+            // From ten members on, the pushes follow in steps after the response. A step has at most 500.
+            let sizes = [2...9, 2...9, 2...9, 2...9, 2...9, 2...9, 10...40, 10...40, 10...40, 100...300, 500...520]
+            homes += Array(repeating: room, count: dice.within(dice.among(sizes)))
         }
-        choices.add(dice.among([1, 10, 50, 150])) { dice in
-            let member = dice.below(rooms.count)
+        stays = Array(repeating: [], count: homes.count)
+        choices.add(homes.count > 100 ? dice.within(1...5) : dice.among([1, 10, 50, 150])) { dice in
+            let member = dice.below(homes.count)
             return ("member \(member) posts", { self.post(member) })
         }
-    }
-
-    func prepare(_ life: Life) async throws {
-        while joined < rooms.count {
-            try await life.stores.rooms.join(
-                JoinRequest(
-                    member: Self.id(joined), token: Self.token(joined), nickname: Nickname(parsing: "name \(joined)"),
-                    code: SecretCode(parsing: rooms[joined]), client: ClientInfo(address: "192.0.2.1")))
-            joined += 1
+        if dice.chance(50) {
+            choices.add(dice.below(30)) { dice in
+                let (member, room) = (dice.below(homes.count), dice.below(rooms))
+                return ("member \(member) leaves, or joins room \(room)", { self.move(member, room) })
+            }
+        }
+        if dice.chance(50) {
+            choices.add(dice.below(10)) { dice in
+                let member = dice.below(homes.count)
+                return ("a moderator removes member \(member)", { self.leave(member, isRemoved: true) })
+            }
+        }
+        if dice.chance(50) {
+            choices.add(dice.below(20)) { dice in
+                let age = dice.below(5)
+                return ("a moderator deletes message \(age) from the newest", { self.delete(age) })
+            }
         }
     }
 
-    private static func id(_ member: Int) throws -> MemberID { try MemberID(parsing: hexadecimal(member, 40)) }
-    private static func token(_ member: Int) throws -> DeviceToken { try DeviceToken(parsing: hexadecimal(member, 64)) }
+    func begin() { for (member, room) in homes.enumerated() { join(member, room) } }
+
+    // MARK: - Devices
+
+    static func token(_ member: Int) -> DeviceToken { try! DeviceToken(parsing: hexadecimal(member, 64)) }
+    private static func id(_ member: Int) -> MemberID { try! MemberID(parsing: hexadecimal(member, 40)) }
     private static func hexadecimal(_ number: Int, _ count: Int) -> String {
         let digits = String(number, radix: 16)
         return String(repeating: "0", count: count - digits.count) + digits
     }
 
+    private lazy var membersByToken = Dictionary(
+        uniqueKeysWithValues: homes.indices.map { (Self.token($0).description, $0) })
+
+    /// The devices that were registered during all of a time, and those that may have been at some moment of it.
+    func devices(from begin: Moment, to end: Moment) -> (certain: Set<String>, possible: Set<String>) {
+        var result: (certain: Set<String>, possible: Set<String>) = ([], [])
+        for member in homes.indices {
+            guard let first = stays[member].first, first.joining <= end else { continue }
+            let token = Self.token(member).description
+            result.possible.insert(token)
+            if let joined = first.joined, joined <= begin, !world.ledger.unregistered.contains(token) {
+                result.certain.insert(token)
+            }
+        }
+        return result
+    }
+
+    // MARK: - Events
+
+    private func join(_ member: Int, _ room: Int) {
+        busy.insert(member)
+        stays[member].append(Stay(room: room, joining: .now))
+        let request = JoinRequest(
+            member: Self.id(member), token: Self.token(member), nickname: try! Nickname(parsing: "name \(member)"),
+            code: Self.code(room), client: ClientInfo(address: "192.0.2.1"))
+        world.calls.insist("join of \(member)") { stores in
+            try await stores.rooms.join(request)
+        } then: { [self] _ in
+            stays[member][stays[member].count - 1].joined = .now
+            busy.remove(member)
+        }
+    }
+
+    private static func code(_ room: Int) -> SecretCode { try! SecretCode(parsing: "room \(room)") }
+
+    private func move(_ member: Int, _ room: Int) {
+        guard let stay = stays[member].last, !busy.contains(member) else { return }
+        if stay.left == nil { leave(member, isRemoved: false) } else { join(member, room) }
+    }
+
+    private func leave(_ member: Int, isRemoved: Bool) {
+        guard let stay = stays[member].last, stay.left == nil, !busy.contains(member) else { return }
+        busy.insert(member)
+        let last = stays[member].count - 1
+        stays[member][last].leaving = .now
+        stays[member][last].isRemoved = isRemoved
+        world.calls.insist("\(isRemoved ? "removal" : "leave") of \(member)") { stores in
+            guard isRemoved else { return _ = try await stores.rooms.leave(Self.id(member)) }
+            let number = try await stores.number(of: Self.id(member))
+            if let number { try await stores.moderation.remove(number, by: .commandLine) }
+        } then: { [self] result in
+            // A moderator may repeat a removal that has succeeded.
+            stays[member][last].left = .now
+            busy.remove(member)
+        }
+    }
+
     private func post(_ member: Int) {
-        posts.append(Post(member: member, text: "text \(posts.count)"))
-        attempt(posts.count - 1)
+        let number = posts.count
+        posts.append(Post(member: member, text: "text \(number)", begin: .now))
+        let content = MessageContent(try! MessageText(parsing: posts[number].text))
+        let request = PostRequest(member: Self.id(member), content: content, idempotencyKey: posts[number].text)
+        world.calls.insist("post of '\(posts[number].text)' by \(member)") { stores in
+            try await stores.rooms.post(request)
+        } then: { [self] result in
+            posts[number].end = .now
+            guard case .success(let receipt) = result else { return }
+            posts[number].message = receipt.message
+            postsByMessage[receipt.message] = number
+        }
     }
 
-    private func attempt(_ number: Int) {
+    private func delete(_ age: Int) {
+        let known = posts.indices.filter { posts[$0].message != nil && posts[$0].deleting == nil }
+        guard known.count > age, let message = posts[known[known.count - 1 - age]].message else { return }
+        let number = known[known.count - 1 - age]
+        posts[number].deleting = .now
+        world.calls.insist("deletion of \(message)") { stores in
+            try await stores.moderation.delete(message, by: .commandLine)
+        } then: { [self] _ in
+            posts[number].deleted = .now
+        }
+    }
+
+    // MARK: - Properties
+
+    func sending(_ push: QueuedPush, leased: Moment) {
+        guard let number = push.message.flatMap({ postsByMessage[$0] }) else { return }
         let post = posts[number]
-        guard !post.isConfirmed, !post.isUnderWay else { return }
-        let again = {
-            simulation_world.run(after: self.world.dice.within(.zero...(.seconds(3)))) { self.attempt(number) }
+        if let deleted = post.deleted, deleted < leased {
+            world.violate(
+                .deletedMessagesAreNotSent, "push \(push.id) of '\(post.text)' is sent, which was deleted at \(deleted)"
+            )
         }
-        guard let relay = world.relay else { return again() }
-        posts[number].isUnderWay = true
-        relay.call { stores in
-            let content = try MessageContent(parsing: post.text)
-            return try await stores.rooms.post(
-                PostRequest(member: Self.id(post.member), content: content, idempotencyKey: post.text))
-        } then: { result in
-            self.posts[number].isUnderWay = false
-            self.world.log("'\(post.text)' by \(post.member): \(result)")
-            if case .success = result { self.posts[number].isConfirmed = true } else { again() }
+        guard let end = post.end, let member = push.address.flatMap({ membersByToken[$0.description] }) else { return }
+        for stay in stays[member] where stay.isRemoved {
+            guard let leaving = stay.leaving, let left = stay.left, end < leaving, left < leased else { continue }
+            world.violate(
+                .noWaitingPushToARemovedMember,
+                "push \(push.id) of '\(post.text)' is sent to \(member), removed at \(left)")
         }
     }
 
-    func relayDied() {
-        for number in posts.indices where posts[number].isUnderWay {
-            posts[number].isUnderWay = false
-            simulation_world.run(after: world.dice.within(.zero...(.seconds(3)))) { self.attempt(number) }
-        }
+    func permits(_ push: StoredRows.Push) -> Bool {
+        guard push.state == "cancelled" else { return false }
+        // A deleted message's pushes no longer name it.
+        let isDeleted = push.isEmpty && push.message == nil && posts.contains { $0.deleting != nil }
+        return isDeleted || membersByToken[push.token].map { stays[$0].contains(where: \.isRemoved) } ?? false
     }
-
-    var isSettled: Bool { posts.allSatisfy(\.isConfirmed) }
 
     func check(_ rows: StoredRows) {
         let messages = Dictionary(grouping: rows.messages, by: \.text)
-        let pushes = Dictionary(grouping: rows.pushes, by: \.message)
+        let pushes = Dictionary(grouping: rows.pushes.filter { $0.message != nil }, by: \.message)
         for post in posts {
             let stored = messages[post.text] ?? []
-            guard let message = stored.first else {
-                world.violate(.durableBefore200, "'\(post.text)' was confirmed and is not stored")
-                continue
-            }
             if stored.count > 1 {
                 world.violate(.aThrowingCallChangesNothing, "'\(post.text)' is stored \(stored.count) times")
             }
-            let others = rooms.indices.filter { $0 != post.member && rooms[$0] == rooms[post.member] }
-            let expected = others.compactMap { try? Self.token($0).description }
-            let recipients = (pushes[message.id] ?? []).map(\.token)
-            if recipients.sorted() != expected.sorted() {
-                world.violate(
-                    .recipientsAreTheMembersAtThatTime,
-                    "'\(post.text)' has \(recipients.count) pushes for \(expected.count) other members")
+            if let message = post.message, post.deleted != nil {
+                let rest = (pushes[message] ?? []).filter { !$0.isEmpty }
+                if !stored.isEmpty || !rest.isEmpty {
+                    world.violate(
+                        .deletedMessagesAreNotSent, "'\(post.text)' was deleted and \(rest.count) pushes still have it")
+                }
+            } else if post.message != nil, stored.isEmpty {
+                world.violate(.durableBefore200, "'\(post.text)' was confirmed and is not stored")
             }
+            if let message = stored.first, post.deleting == nil {
+                checkRecipients(of: post, message, pushes[message.id] ?? [])
+            }
+        }
+    }
+
+    private func checkRecipients(of post: Post, _ message: StoredRows.Message, _ pushes: [StoredRows.Push]) {
+        let end = post.end ?? .now
+        let isSmall = homes.count < 10
+        var certain: Set<String> = []
+        var possible: Set<String> = []
+        for member in homes.indices where member != post.member {
+            let token = Self.token(member).description
+            for stay in stays[member] where Self.code(stay.room).text == message.room {
+                guard stay.joining <= end, stay.left.map({ $0 >= post.begin }) ?? true else { continue }
+                possible.insert(token)
+                // The pushes of a larger room follow after the response.
+                let stays = stay.leaving.map { isSmall && $0 > end } ?? true
+                if stays, let joined = stay.joined, joined <= post.begin { certain.insert(token) }
+            }
+        }
+        certain.subtract(world.ledger.unregistered)
+        let recipients = pushes.map(\.token)
+        let found = Set(recipients)
+        if found.count < recipients.count {
+            world.violate(.recipientsAreTheMembersAtThatTime, "'\(post.text)' has two pushes to a device")
+        }
+        if !found.isSuperset(of: certain) || !found.isSubset(of: possible) {
+            world.violate(
+                .recipientsAreTheMembersAtThatTime,
+                """
+                '\(post.text)' has \(found.count) pushes; missing \(certain.subtracting(found).sorted()), not expected \
+                \(found.subtracting(possible).sorted())
+                """)
         }
     }
 }

@@ -19,7 +19,8 @@ final class ScriptedService: PushService {
         let buffer = ReportBuffer()
         var connections: [Connection] = []
         var waiting: [(fresh: Bool, continuation: CheckedContinuation<ConnectionSlot?, Never>)] = []
-        var isDraining = false
+        private var isDraining = false
+        private var ended: AsyncStream<Never>.Continuation?
         private unowned let service: ScriptedService
 
         init(_ service: ScriptedService) {
@@ -30,7 +31,11 @@ final class ScriptedService: PushService {
         func connect() { connections.append(Connection(service.ids.next())) }
 
         var openConnections: Int { connections.count }
-        func run() async { for await _ in AsyncStream<Never>.makeStream().stream {} }
+        func run() async {
+            let end = AsyncStream.makeStream(of: Never.self)
+            ended = end.continuation
+            for await _ in end.stream {}
+        }
 
         func slot(fresh: Bool) async -> ConnectionSlot? {
             if isDraining { return nil }
@@ -76,6 +81,12 @@ final class ScriptedService: PushService {
             isDraining = true
             for (_, continuation) in waiting { continuation.resume(returning: nil) }
             waiting = []
+            // The port asks for a bounded time.
+            for _ in 0..<50 where connections.contains(where: { !$0.open.isEmpty }) {
+                try? await Task.sleep(for: .milliseconds(100))
+            }
+            while !connections.isEmpty { service.lose(connections.removeLast(), of: self) }
+            ended?.finish()
         }
 
         func finish() async { buffer.close() }
@@ -89,6 +100,8 @@ final class ScriptedService: PushService {
     /// Percents of the responses.
     private var refusals = 0
     private var returns = 0
+    private var rejections = 0
+    private var unregistrations = 0
 
     init(_ world: World) { self.world = world }
 
@@ -100,6 +113,11 @@ final class ScriptedService: PushService {
         }
         if dice.chance(30) { choices.add("the service refuses \(refusals) %") { self.refusals = refusals } }
         if dice.chance(30) { choices.add("the service sends \(returns) % back") { self.returns = returns } }
+        let (rejections, unregistrations) = (dice.below(20), dice.below(10))
+        if dice.chance(30) { choices.add("the service rejects \(rejections) %") { self.rejections = rejections } }
+        if dice.chance(20) {
+            choices.add("the service reports \(unregistrations) % as gone") { self.unregistrations = unregistrations }
+        }
         if dice.chance(50) {
             choices.add(dice.below(20)) { _ in ("a connection is lost", { self.loseConnection() }) }
         }
@@ -114,10 +132,19 @@ final class ScriptedService: PushService {
     private func respond(_ gateway: Gateway, _ connection: Connection, _ push: Push) {
         guard gateway === self.gateway, connection.open.removeValue(forKey: push.identifier) != nil else { return }
         let outcome: Outcome
-        switch world.dice.below(100) {
-        case 0..<refusals: outcome = .retry(reason: "InternalServerError")
-        case refusals..<refusals + returns: outcome = .sentBack(reason: "Shutdown")
-        default:
+        let number = world.dice.below(100)
+        if number < refusals {
+            outcome = .retry(reason: "InternalServerError")
+        } else if number < refusals + returns {
+            outcome = .sentBack(reason: "Shutdown")
+        } else if number < refusals + returns + rejections {
+            outcome = .rejected(reason: "BadTopic")
+            world.ledger.rejected(push.id, "BadTopic")
+        } else if number < refusals + returns + rejections + unregistrations {
+            outcome = .unregistered(since: Timestamp.now(), reason: "Unregistered")
+            world.ledger.rejected(push.id, "Unregistered")
+            world.ledger.unregistered.insert(push.address.description)
+        } else {
             outcome = .accepted
             world.ledger.accepted(push.id)
         }
@@ -129,17 +156,20 @@ final class ScriptedService: PushService {
 
     private func loseConnection() {
         guard let gateway, !gateway.connections.isEmpty else { return }
-        let connection = gateway.connections.remove(at: world.dice.below(gateway.connections.count))
-        for push in accepted(connection) { world.ledger.doubted(push) }
-        world.log("connection \(connection.id) is lost with \(connection.open.count) pushes")
-        let identifiers = connection.open.keys.sorted()
-        gateway.buffer.put(identifiers.map { ($0, .unanswered(reason: "ConnectionLost")) }, on: connection.id)
-        connection.open = [:]
+        lose(gateway.connections.remove(at: world.dice.below(gateway.connections.count)), of: gateway)
         simulation_world.run(after: world.dice.within(.zero...(.seconds(3)))) {
             guard gateway === self.gateway else { return }
             gateway.connect()
             gateway.serve()
         }
+    }
+
+    private func lose(_ connection: Connection, of gateway: Gateway) {
+        for push in accepted(connection) { world.ledger.doubted(push) }
+        world.log("connection \(connection.id) is lost with \(connection.open.count) pushes")
+        let identifiers = connection.open.keys.sorted()
+        gateway.buffer.put(identifiers.map { ($0, .unanswered(reason: "ConnectionLost")) }, on: connection.id)
+        connection.open = [:]
     }
 
     /// Accepts some of the pushes whose responses will not arrive.
@@ -154,5 +184,10 @@ final class ScriptedService: PushService {
         gateway = nil
     }
 
-    func calmDown() { (refusals, returns) = (0, 0) }
+    func calmDown() { (refusals, returns, rejections, unregistrations) = (0, 0, 0, 0) }
+
+    /// Pushes to devices that are gone fail or are cancelled at once.
+    func permits(_ push: StoredRows.Push) -> Bool {
+        world.ledger.unregistered.contains(push.token) && (push.state == "failed" || push.state == "cancelled")
+    }
 }
