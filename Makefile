@@ -148,6 +148,13 @@ test-postgres: need-test build-tests ## end-to-end and stress tests over Postgre
 stress: need-test build-tests ## stress tests at full size
 	STRESS=full Tests/run stress
 
+# STATES is the number of power cuts, and SEED chooses them.
+STATES ?= 2000
+SEED ?= 1
+powerloss: need-build build ## cut the power of a relay's disk at many moments (STATES=2000, SEED=1)
+	gcc -O2 -shared -fPIC -o .build/powerloss.so Tests/PowerLoss/record.c
+	Tests/PowerLoss/run .build/debug/pushchat .build/powerloss.so $(STATES) $(SEED)
+
 sanitize: need-unit ## unit tests with the thread sanitizer
 	TSAN_OPTIONS="halt_on_error=0 exitcode=66 suppressions=$(CURDIR)/Tests/thread-sanitizer.txt" \
 		swift test --sanitize=thread --no-parallel --scratch-path .build-thread --skip EndToEndTests
