@@ -529,6 +529,15 @@ def own():
     for line in ("is trusted: issued by Authority of the test", "streams arrive at once", "there is no proxy: clients' addresses are their own"):
         check(f"check says: {line}", line in said, said)
 
+    def rooms(**variables):
+        return subprocess.run(
+            [PUSHCHAT, "rooms", "list", "--relay", url, "--admin-token-file", write("token", TOKEN)], capture_output=True, text=True, timeout=60,
+            env={**os.environ, **variables})
+
+    check("commands trust the authority in SSL_CERT_FILE", "kitchen" in rooms(SSL_CERT_FILE=path("ca.pem")).stdout)
+    said = rooms(SSL_CERT_FILE="").stderr
+    check("otherwise the error names it, in one line", "not trusted" in said and "SSL_CERT_FILE" in said and "SSL_R" not in said, said)
+
 
 def findings():
     """Tests the report of check on misconfigured proxies, and without a proxy."""

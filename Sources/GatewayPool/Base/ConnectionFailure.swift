@@ -17,17 +17,21 @@ package enum ConnectionFailure {
             return "no response in time"
         case ChannelError.eof, NIOSSLError.uncleanShutdown:
             return wasUp ? "it closed the connection without notice" : "it closed the connection before TLS was up"
+        case NIOSSLError.handshakeFailed where isUntrusted(error):
+            return "its certificate is not trusted; if its authority is your own, name it in trust"
         case NIOSSLError.handshakeFailed(let cause):
-            let detail = String(describing: cause)
-            if detail.contains("CERTIFICATE_VERIFY_FAILED") {
-                return "its certificate is not trusted; if its authority is your own, name it in trust"
-            }
             return "the TLS handshake failed: \(reasons(in: cause))"
         case is NIOSSLExtraError:
             return "its certificate is for another name"
         default:
             return String(describing: error)
         }
+    }
+
+    /// Whether a TLS handshake failed because no trusted authority has issued the server's certificate.
+    package static func isUntrusted(_ error: any Error) -> Bool {
+        guard case NIOSSLError.handshakeFailed(let cause)? = error as? NIOSSLError else { return false }
+        return String(describing: cause).contains("CERTIFICATE_VERIFY_FAILED")
     }
 
     /// Returns the capitalized words of BoringSSL's text, without its source paths. Returns the text of any other error

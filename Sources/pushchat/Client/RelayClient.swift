@@ -1,6 +1,7 @@
 import AsyncHTTPClient
 import ChatDomain
 import Foundation
+import GatewayPool
 import NIOCore
 import NIOFoundationCompat
 import NIOHTTP1
@@ -27,7 +28,7 @@ struct RelayClient: Sendable {
     /// - Parameters:
     ///   - certificate: A PEM file. The relay must then present the first certificate of this file, whatever its name
     ///     and issuer. This is for a relay on this machine, which is called by its address and not by its name. `nil`
-    ///     verifies the certificate as usual, by its name and the system's authorities.
+    ///     verifies the certificate as usual, by its name and the authorities of ``TLSConfiguration/trusted()``.
     ///   - silence: The longest pause within a response. After it, the connection counts as lost.
     /// - Throws: A ``CallFailure`` if the file contains no certificate.
     init(base: String, token: String?, certificate: String? = nil, silence: TimeAmount? = nil) throws {
@@ -47,6 +48,8 @@ struct RelayClient: Sendable {
                 }
             }
             configuration.httpVersion = .http1Only
+        } else {
+            configuration.tlsConfiguration = .trusted()
         }
         // Treat a refused connection as a result. By default the client would retry it until the call's time limit.
         configuration.connectionPool.retryConnectionEstablishment = false
@@ -149,7 +152,22 @@ struct RelayClient: Sendable {
     }
 
     private static func text(_ error: any Error) -> String {
-        String(describing: error).split(separator: "\n").first.map(String.init) ?? "unknown"
+        if ConnectionFailure.isUntrusted(error) {
+            return "its certificate is not trusted; if its authority is your own, set SSL_CERT_FILE=FILE"
+        }
+        return ConnectionFailure.text(error).split(separator: "\n").first.map(String.init) ?? "unknown"
+    }
+}
+
+extension TLSConfiguration {
+    /// A client's configuration that trusts the system's authorities, and those in the file that `SSL_CERT_FILE` names,
+    /// the variable that curl and OpenSSL read.
+    static func trusted() -> TLSConfiguration {
+        var tls = TLSConfiguration.makeClientConfiguration()
+        if let file = ProcessInfo.processInfo.environment["SSL_CERT_FILE"], !file.isEmpty {
+            tls.additionalTrustRoots = [.file(file)]
+        }
+        return tls
     }
 }
 

@@ -188,12 +188,8 @@ struct PublicAddressCheck {
         settings.redirectConfiguration = .disallow
         settings.connectionPool.retryConnectionEstablishment = false
         settings.timeout.connect = Self.limit
-        var tls = TLSConfiguration.makeClientConfiguration()
+        var tls = TLSConfiguration.trusted()
         if !verifies { tls.certificateVerification = .none }
-        // Additional authorities, from the same variable that curl and OpenSSL read.
-        if let file = ProcessInfo.processInfo.environment["SSL_CERT_FILE"], !file.isEmpty {
-            tls.additionalTrustRoots = [.file(file)]
-        }
         settings.tlsConfiguration = tls
         change(&settings)
         return HTTPClient.services(settings)
@@ -209,7 +205,7 @@ struct PublicAddressCheck {
         do {
             response = try await get(url + "/healthz", client)
         } catch {
-            add(.failed, shown.first.map { untrusted($0, error) } ?? "\(url) does not answer: \(Self.reason(error))")
+            add(.failed, shown.first.map { untrusted($0) } ?? "\(url) does not answer: \(Self.reason(error))")
             return
         }
         if let certificate = shown.first { add(certificate) }
@@ -221,7 +217,7 @@ struct PublicAddressCheck {
     }
 
     /// The reason why browsers reject the certificate.
-    private func untrusted(_ certificate: CertificateSummary, _ error: any Error) -> String {
+    private func untrusted(_ certificate: CertificateSummary) -> String {
         let day = certificate.notAfter.formatted(.iso8601.year().month().day())
         if certificate.notAfter < Date() { return "the certificate has expired, on \(day): browsers refuse it" }
         if certificate.notBefore > Date() {
@@ -232,8 +228,8 @@ struct PublicAddressCheck {
             return "the certificate is for \(names), not for \(host): browsers refuse it"
         }
         return "the certificate is not trusted: this system does not know its issuer, \(certificate.issuer), or the "
-            + "server omits an intermediate certificate (\(Self.reason(error))). If the authority is your own, set "
-            + "SSL_CERT_FILE=FILE for this check, and install the authority in browsers"
+            + "server omits an intermediate certificate. If the authority is your own, set SSL_CERT_FILE=FILE for "
+            + "pushchat's commands, and install the authority in browsers"
     }
 
     /// Adds a line for a valid certificate. It is a warning if less than a fifth of the certificate's lifetime is left
@@ -419,7 +415,7 @@ struct PublicAddressCheck {
         if codes.contains(ECONNREFUSED) { return "refuses connections" }
         if codes.contains(ENETUNREACH) || codes.contains(EHOSTUNREACH) { return "cannot be reached from here" }
         if let rejected = error as? RejectedCall { return rejected.message }
-        return String(describing: error).split(separator: "\n").first.map(String.init) ?? "fails"
+        return ConnectionFailure.text(error).split(separator: "\n").first.map(String.init) ?? "fails"
     }
 }
 
