@@ -2,6 +2,7 @@ import ChatDomain
 import ChatSQL
 import Foundation
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import ChatStorePostgres
@@ -134,6 +135,54 @@ struct PostgresQueueTests {
         #expect(try relays.fixture.value("SELECT count(*) FROM push_queue_due WHERE lease_start IS NULL") <= 1)
         #expect(try await relays.settle(1...2, Self.sent, relay: 1) == 2)
         #expect(try relays.states() == "sent sent pending pending")
+    }
+
+    /// A counterexample of `Tests/Spin/leases.pml` without one of the fixes (ANY_START).
+    @Test("A lease whose COMMIT ends after the relay has started again is void, and another relay gets the push")
+    func startedAgain() async throws {
+        let relays = try await Relays(2)
+        try relays.insert(1)
+        // The COMMIT of a lease waits for this lock.
+        try relays.fixture.query(
+            """
+            CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
+                'BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NULL; END';
+            CREATE CONSTRAINT TRIGGER wait AFTER UPDATE ON push_queue_due DEFERRABLE INITIALLY DEFERRED
+                FOR EACH ROW WHEN (NEW.lease_start IS NOT NULL) EXECUTE FUNCTION wait();
+            """)
+        let holder = PostgresClient(url: relays.fixture.url)
+        try holder.rows("SELECT pg_advisory_lock(7)")
+        let start = relays.first.database.start
+        let lease = Task { try await relays.lease() }
+        try await eventually("the COMMIT waits") {
+            try relays.fixture.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == 1
+        }
+        try relays.fixture.query("UPDATE relay_starts SET time_ended = now() WHERE start_id = \(start)")
+        try await eventually("the relay starts again") { relays.first.database.start != start }
+        try holder.rows("SELECT pg_advisory_unlock(7)")
+        await #expect(throws: ChatError.self) { try await lease.value }
+        try await relays.look(relay: 1)
+        #expect(try await relays.lease(relay: 1).map(\.id) == [1])
+    }
+
+    @Test("The search for unknown leases releases no push that was released and leased again since")
+    func leasedAgain() async throws {
+        let relays = try await Relays()
+        try relays.insert(1)
+        #expect(try await relays.lease().count == 1)
+        let start = relays.first.database.start
+        func version() throws -> String { try relays.fixture.query("SELECT xmin FROM push_queue_due") }
+        func release(_ version: String) async throws -> Int {
+            try await relays.first.database.write { transaction in
+                try transaction.run(QueueUpkeep.orphansSQL, [.ints([1]), .int(start), .texts([version])])
+            }
+        }
+        let found = try version()
+        for lease in ["NULL", "\(start)"] {
+            try relays.fixture.query("UPDATE push_queue_due SET lease_start = \(lease)")
+        }
+        #expect(try await release(found) == 0)
+        #expect(try await release(version()) == 1)
     }
 
     @Test("A released push is due again: for the same relay at once, for others with its next look")

@@ -58,6 +58,18 @@ struct QueueLeasesTests {
         #expect(again.returned == [1...2] && after.returned.isEmpty)
     }
 
+    @Test("After a new start, a failed call of the earlier one returns none of its releases")
+    mutating func failsLate() {
+        leases.belong(to: 1)
+        lease([row(1)], at: 0)
+        leases.release([1...1], app: .default)
+        let plan = leases.begin(.default)
+        leases.belong(to: 2)
+        leases.fail(plan, app: .default, at: start)
+        let returned = leases.takeReturned()
+        #expect(plan.returned == [1...1] && returned.isEmpty)
+    }
+
     @Test("A new start knows all of its own leases, and none of the previous start's")
     mutating func starts() {
         leases.belong(to: 1)

@@ -44,18 +44,17 @@ package final class PostgresPushQueue: PushQueue {
         let countsUnread = settings().format(app).showsUnread
         let known = payloads.withLock { $0 }
         // Leases in the name of a start that has ended are void.
-        let (start, plan) = leases.withLock { leases in
-            let start = database.start
-            leases.belong(to: start)
-            return (start, leases.begin(app))
+        let plan = leases.withLock { leases in
+            leases.belong(to: database.start)
+            return leases.begin(app)
         }
         do throws(ChatError) {
             let (rows, more, payloads) = try await database.write(.upkeep) { [ids] transaction in
                 // If a crash of the server undoes a lease, it does not matter.
                 transaction.pipeline("SET LOCAL synchronous_commit = off")
-                Self.release(plan.returned, start, transaction)
+                Self.release(plan.returned, plan.start, transaction)
                 var reader = QueueReader(
-                    app: app, start: start, now: now, ids: ids, plan: plan, countsUnread: countsUnread,
+                    app: app, start: plan.start, now: now, ids: ids, plan: plan, countsUnread: countsUnread,
                     payloads: known, transaction)
                 let rows = try reader.lease(lanes, limit: limit, passing: devices)
                 // Any lane may have pushes that were passed over.
@@ -63,8 +62,9 @@ package final class PostgresPushQueue: PushQueue {
                 let isAll = rows.count < limit && lanes.count == PushLane.allCases.count
                 return (rows, isAll ? [] : try reader.lanesWithMore(after: rows), reader.payloads)
             }
-            // The process may have been suspended in the meantime, for longer than other relays wait.
-            try requireLife()
+            // The process may have been suspended in the meantime, for longer than other relays wait. It may even have
+            // started again since.
+            try requireLife(of: plan.start)
             leases.withLock { $0.finish(plan, rows, app: app, isFromFloors: devices.isEmpty, at: .now) }
             keep(payloads)
             return LeasedPushes(rows.map(\.push), lanes: more)
@@ -74,9 +74,10 @@ package final class PostgresPushQueue: PushQueue {
         }
     }
 
-    /// Throws if other relays may have taken over this relay's pushes.
-    private func requireLife() throws(ChatError) {
-        guard !database.holdsLeases else { return }
+    /// Throws if other relays may have taken over this relay's pushes, or those of one of its starts.
+    private func requireLife(of start: Int64? = nil) throws(ChatError) {
+        // In this order: a relay that starts again is alive.
+        if database.holdsLeases, start == nil || start == database.start { return }
         throw .unavailable(
             cause: "the database has not heard from this relay for so long that others may have its pushes")
     }

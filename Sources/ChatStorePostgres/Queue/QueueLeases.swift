@@ -54,6 +54,7 @@ struct QueueLeases: Sendable {
     /// The input of a lease.
     struct Plan: Sendable {
         let number: Int
+        let start: Int64
         /// Pushes to release first.
         let returned: [ClosedRange<Int64>]
         /// Indexed by lane.
@@ -83,7 +84,7 @@ struct QueueLeases: Sendable {
         open[nextNumber] = part.returned.ranges
         parts[app, default: part].returned = IDRanges()
         return Plan(
-            number: nextNumber, returned: part.returned.ranges, due: part.lanes.map(\.due.floor),
+            number: nextNumber, start: start, returned: part.returned.ranges, due: part.lanes.map(\.due.floor),
             waiting: part.lanes.map(\.waiting.floor))
     }
 
@@ -112,7 +113,8 @@ struct QueueLeases: Sendable {
     /// Records that the call failed. It may have been committed all the same.
     mutating func fail(_ plan: Plan, app: AppName, at now: ContinuousClock.Instant) {
         open[plan.number] = nil
-        for range in plan.returned { parts[app]?.returned.insert(range) }
+        // The relay may have started again since, and may have leased the same pushes for the new start.
+        if plan.start == start { for range in plan.returned { parts[app]?.returned.insert(range) } }
         doubt(at: now)
     }
 

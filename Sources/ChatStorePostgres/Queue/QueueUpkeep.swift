@@ -170,13 +170,17 @@ final class QueueUpkeep: Sendable {
     }
 
     func releaseReturned() async throws(ChatError) {
-        let returned = queue.leases.withLock { $0.takeReturned() }
+        let (start, returned) = queue.leases.withLock { leases in
+            let start = database.start
+            leases.belong(to: start)
+            return (start, leases.takeReturned())
+        }
         guard !returned.isEmpty else { return }
         do throws(ChatError) {
             // A repetition could release a push that has been leased again.
-            try await database.write(.upkeep, isRepeatable: false) { [database] transaction in
+            try await database.write(.upkeep, isRepeatable: false) { transaction in
                 for (app, ranges) in returned {
-                    PostgresPushQueue.release(ranges, database.start, transaction)
+                    PostgresPushQueue.release(ranges, start, transaction)
                     transaction.announcement.apps.insert(app.text)
                 }
             }
@@ -187,23 +191,33 @@ final class QueueUpkeep: Sendable {
         }
     }
 
+    /// Releases leases in the versions `$3` that the search has found. A row that was released and leased again has another
+    /// version: the COMMIT of an earlier release may have arrived late.
+    static let orphansSQL = "\(QueueReader.releaseSQL) AND xmin::text = ANY ($3::text[])"
+
     /// Releases leases of this start that the relay does not know, because the response to their COMMIT was lost.
     private func releaseOrphans() async throws(ChatError) {
-        guard queue.leases.withLock({ $0.beginSearch(at: .now) }) else { return }
-        var (found, after) = ([Int64](), Int64?.some(.min))
-        while let start = after {
-            let (own, end) = try await database.read { [database] transaction in
+        let start = queue.leases.withLock { leases in
+            let start = database.start
+            leases.belong(to: start)
+            return leases.beginSearch(at: .now) ? start : nil
+        }
+        guard let start else { return }
+        var (versions, after) = ([Int64: String](), Int64?.some(.min))
+        while let last = after {
+            let (own, end) = try await database.read { transaction in
                 transaction.pipeline("SET LOCAL enable_seqscan = off")
-                let end = try transaction.row(Self.windowSQL, [.int(start)])?.int(0)
+                let end = try transaction.row(Self.windowSQL, [.int(last)])?.int(0)
                 let own = try transaction.rows(
                     """
-                    SELECT message_id FROM push_queue_due WHERE message_id > $1::bigint AND message_id <= $2::bigint
+                    SELECT message_id, xmin::text FROM push_queue_due
+                    WHERE message_id > $1::bigint AND message_id <= $2::bigint
                         AND lease_start = $3::bigint AND state = 'pending'
-                    """, [.int(start), .int(end ?? .max), .int(database.start)]
-                ).map { try $0.int(0) }
+                    """, [.int(last), .int(end ?? .max), .int(start)]
+                ).map { (try $0.int(0), try $0.text(1)) }
                 return (own, end)
             }
-            found += own
+            for (id, version) in own { versions[id] = version }
             after = end
         }
         // Calls in progress may have leased some of these pushes without having recorded it yet. Wait for them.
@@ -213,10 +227,11 @@ final class QueueUpkeep: Sendable {
             guard ContinuousClock.now < end, !Task.isCancelled else { return }
             try? await Task.sleep(for: Self.callInterval)
         }
-        let orphans = queue.leases.withLock { $0.orphans(among: found) }
+        let orphans = queue.leases.withLock { [found = Array(versions.keys)] in $0.orphans(among: found) }
         guard !orphans.isEmpty else { return queue.leases.withLock { $0.endSearch() } }
-        try await database.write(.upkeep, isRepeatable: true) { [database] transaction in
-            PostgresPushQueue.release(orphans.map { $0...$0 }, database.start, transaction)
+        let found = Set(orphans.compactMap { versions[$0] })
+        try await database.write(.upkeep, isRepeatable: true) { transaction in
+            transaction.pipeline(Self.orphansSQL, [.ints(orphans), .int(start), .texts(Array(found))])
             transaction.announcement.everything = true
         }
         queue.leases.withLock { leases in
