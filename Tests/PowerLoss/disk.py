@@ -1,6 +1,6 @@
 """A disk whose content is known at each moment of a record that `record.c` made, and after a power cut at that moment.
 
-What was synced is there: the content that a file had before its sync began, and the names that a folder had before its sync began.
+All synced data is there: the content that a file had before its sync began, and the names that a folder had before its sync began.
 Of each later change nothing, all or a part may be there. Parts of a write end at 512 bytes. Changes may be there in any order: a
 name without its content, or a later write without an earlier one.
 
@@ -11,7 +11,7 @@ import os, struct
 EVENT = struct.Struct("<c7xQQQIIQ")
 SECTOR = 512
 # SQLite maps its index of the write-ahead log into memory. The file is not durable: the first program that opens the database
-# makes it anew. States do not have it.
+# rebuilds it. States do not have it.
 MAPPED = "-shm"
 
 
@@ -100,8 +100,10 @@ class Folder(Node):
 
 class Disk:
     def __init__(self, root, is_whole=lambda path: True):
-        """Begins with the files that are there, as if they were synced. `is_whole` tells of a path whether its file is replaced
-        as a whole, unlike a database."""
+        """Begins with the files that are there, as if they were synced.
+
+        `is_whole` says whether the file at a path is replaced as a whole, unlike a database.
+        """
         self.root, self.is_whole, self.syncs, self.inodes = os.path.realpath(root), is_whole, {}, {}
         # For each such path: its whole contents so far with their times, which are those when the file got this name, and those at
         # its syncs. And the time when it was last removed.
@@ -170,7 +172,7 @@ class Disk:
                     file.write(node.after_cut(chance))
 
     def differences(self):
-        """Returns the paths whose files differ from those that the record tells."""
+        """Returns the paths whose files differ from the record."""
         def compare(folder, path):
             names = {name for name in os.listdir(path) if not name.endswith(MAPPED)}
             yield from (f"{path}/{name}" for name in names ^ set(folder.current))

@@ -127,7 +127,7 @@ class Life:
         return any(time < moment + PRECISION for time in self.arrivals.get(push, ()))
 
     def compare(self):
-        """Compares the files with those that the record tells, while no program changes them."""
+        """Compares the files with the record, while no program changes them."""
         disk = self.disk()
         for event in events(self.record):
             disk.play(event)
