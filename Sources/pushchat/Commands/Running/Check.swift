@@ -26,7 +26,7 @@ struct Check: AsyncParsableCommand {
         do {
             let configuration = try Configuration.load(options.sources)
             if configuration.file == nil, let relay = DevFolder.address {
-                Output.note("checking the defaults of pushchat serve; pushchat dev at \(relay) has settings of its own")
+                Output.note("checking the defaults of pushchat serve; pushchat dev at \(relay) has other settings")
             }
             await report.check(configuration)
         } catch {
