@@ -6,7 +6,7 @@
 .NOTPARALLEL:
 .PHONY: run test setup build check fmt docc build-tests test-quick test-postgres stress sanitize fuzz simulate bench release install deb \
 	image wheel apt-repository lintian package-test clean help install-run install-test install-setup unpacked \
-	need-build need-unit need-test need-release need-bench need-deb need-image need-packages
+	need-build need-unit need-test need-release need-bench need-spin need-deb need-image need-packages
 
 PREFIX ?= /usr/local
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -24,11 +24,12 @@ NEEDS_test := $(NEEDS_unit) chromium chromium-driver firefox-esr xvfb libegl1 li
 NEEDS_release := $(NEEDS_build) binutils valgrind
 # PostgreSQL's client library, a load generator, a reference server, and HTTP/2 for the benchmark's gateway.
 NEEDS_bench := $(NEEDS_release) libpq5 nghttp2-client nghttp2-server libnghttp2-dev
+NEEDS_spin := spin gcc
 NEEDS_deb := $(NEEDS_release) debhelper dpkg-dev iproute2 lintian mmdebstrap
 NEEDS_image := $(NEEDS_release) mmdebstrap
 # Tools that check images, an OCI runtime that runs them, and tools that sign.
 NEEDS_packages := $(NEEDS_deb) $(NEEDS_image) gpg iproute2 nodejs oci-image-tool runc skopeo sqlite3 umoci
-NEEDS_setup := $(sort $(NEEDS_run) $(NEEDS_test) $(NEEDS_release) $(NEEDS_bench) $(NEEDS_packages))
+NEEDS_setup := $(sort $(NEEDS_run) $(NEEDS_test) $(NEEDS_release) $(NEEDS_bench) $(NEEDS_spin) $(NEEDS_packages))
 
 # Servers for the tests. They are unpacked, because installed packages would start them.
 PROMETHEUS := .build/test-prometheus
@@ -79,7 +80,7 @@ endef
 install-run install-test install-setup: install-%:
 	$(call install,$(NEEDS_$*))
 
-need-build need-release need-bench need-deb need-image: need-%:
+need-build need-release need-bench need-spin need-deb need-image: need-%:
 	$(call require,$(NEEDS_$*))
 
 need-unit:
@@ -154,6 +155,9 @@ SEED ?= 1
 powerloss: need-build build ## cut the power of a relay's disk at many moments (STATES=2000, SEED=1)
 	gcc -O2 -shared -fPIC -o .build/powerloss.so Tests/PowerLoss/record.c
 	Tests/PowerLoss/run .build/debug/pushchat .build/powerloss.so $(STATES) $(SEED)
+
+spin: need-spin ## check a model of the leases of several relays, in all orders of steps
+	Tests/Spin/run
 
 sanitize: need-unit ## unit tests with the thread sanitizer
 	TSAN_OPTIONS="halt_on_error=0 exitcode=66 suppressions=$(CURDIR)/Tests/thread-sanitizer.txt" \
