@@ -4,8 +4,8 @@
 .DEFAULT_GOAL := build
 # Targets run one after another. Swift's build uses all cores already.
 .NOTPARALLEL:
-.PHONY: run test setup build check fmt docc build-tests test-quick test-postgres stress sanitize fuzz simulate bench release install deb \
-	image wheel apt-repository lintian package-test clean help install-run install-test install-setup unpacked \
+.PHONY: run test setup build check fmt docc build-tests test-quick test-postgres stress powerloss spin sanitize fuzz simulate bench \
+	release install deb image wheel apt-repository lintian package-test clean help install-run install-test install-setup unpacked \
 	need-build need-unit need-test need-release need-bench need-spin need-deb need-image need-packages
 
 PREFIX ?= /usr/local
@@ -151,7 +151,6 @@ stress: need-test build-tests ## stress tests at full size
 
 # STATES is the number of power cuts, and SEED chooses them.
 STATES ?= 2000
-SEED ?= 1
 powerloss: need-build build ## cut the power of a relay's disk at many moments (STATES=2000, SEED=1)
 	gcc -O2 -shared -fPIC -o .build/powerloss.so Tests/PowerLoss/record.c
 	Tests/PowerLoss/run .build/debug/pushchat .build/powerloss.so $(STATES) $(SEED)
