@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := build
 # Targets run one after another. Swift's build uses all cores already.
 .NOTPARALLEL:
-.PHONY: run test setup build check fmt docc build-tests test-quick test-postgres stress powerloss spin sanitize fuzz simulate bench \
+.PHONY: run test setup build check fmt docc build-tests test-quick test-postgres stress powerloss spin sanitize fuzz simulate simulate-planted bench \
 	release install deb image wheel apt-repository lintian package-test clean help install-run install-test install-setup unpacked \
 	need-build need-unit need-test need-release need-bench need-spin need-deb need-image need-packages
 
@@ -106,7 +106,7 @@ unpacked:
 run: install-run build ## install missing packages, build, start the relay and the sandbox
 	.build/debug/pushchat dev
 
-test: install-test unpacked build-tests ## install missing packages, build, run all tests over SQLite
+test: install-test unpacked build-tests simulate ## install missing packages, build, run all tests over SQLite
 	Tests/run
 
 setup: install-setup unpacked ## install the packages that all other targets need
@@ -136,7 +136,7 @@ docc: build-tests ## make the DocC archives of the libraries for apps in .build/
 	.ci/docc .build/debug/Modules .build/docc
 
 clean: ## remove everything that was built or unpacked
-	rm -rf .build .build-release .build-thread .build-fuzz
+	rm -rf .build .build-release .build-thread .build-fuzz .build-planted
 
 ##@ More tests
 
@@ -169,9 +169,14 @@ fuzz: need-build ## fuzz the parsers of untrusted input with libFuzzer (SECONDS=
 		swift build -c release --build-tests -Xswiftc -enable-testing --scratch-path .build-fuzz
 	Tests/FuzzTests/run $(SECONDS) $(PARSERS)
 
-simulate: need-build ## run the relay under seeds on a virtual clock (SEEDS=1-2000, SEED=5 LOG=1)
+# The variables are passed on: see docs/architecture.md.
+simulate: need-build ## run the relay in a simulated world (SEEDS=1-2000, SEED=5 LOG=1, HOURS=8)
 	SIMULATE=1 swift build --product simulation
-	SEEDS="$(SEEDS)" SEED="$(SEED)" LOG="$(LOG)" .build/debug/simulation
+	SEEDS="$(SEEDS)" SEED="$(SEED)" ONLY="$(ONLY)" LOG="$(LOG)" HOURS="$(HOURS)" .build/debug/simulation
+
+simulate-planted: need-build ## show in how many simulated seeds each planted fault is found (SEEDS=1-60)
+	SIMULATE=planted swift build --product simulation --scratch-path .build-planted
+	SEEDS="$(SEEDS)" .build-planted/debug/simulation
 
 # PARTS="posts drain" selects parts. QUICK=1 does one short run. BASE=executable compares this build with another one.
 bench: need-bench release ## measure the release build (PARTS="posts drain", QUICK=1, BASE=executable)

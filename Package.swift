@@ -286,7 +286,7 @@ if let fuzzer = Context.environment["FUZZ_RUNTIME"] {
 }
 
 // `make simulate` builds one more executable: the relay's own code on one thread, under a seed.
-if Context.environment["SIMULATE"] != nil {
+if let kind = Context.environment["SIMULATE"] {
     package.targets += [
         .target(name: "CSimulation", path: "Tests/Simulation/CSimulation"),
         .executableTarget(
@@ -298,4 +298,10 @@ if Context.environment["SIMULATE"] != nil {
             // Libraries must find the simulation's clocks, random numbers and queues in the executable.
             linkerSettings: [.unsafeFlags(["-Xlinker", "--export-dynamic"])]),
     ]
+    // `make simulate-planted` needs the faults in all targets.
+    if kind == "planted" {
+        for target in package.targets {
+            target.swiftSettings = (target.swiftSettings ?? []) + [.define("PLANTED_FAULTS")]
+        }
+    }
 }

@@ -256,6 +256,9 @@ package struct Dispatcher: Service {
                 inFlight.cannotRecord.store(false, ordering: .relaxed)
                 return settled
             } catch {
+                #if PLANTED_FAULTS
+                if PlantedFault.settlementGivenUp.isPlanted { return settlements.map { _ in SettledPushes(count: 0) } }
+                #endif
                 inFlight.cannotRecord.store(true, ordering: .relaxed)
                 log.failed("outcomes could not be recorded", error, isFirst: backoff.isFresh)
                 if Task.isShuttingDownGracefully, end == nil { end = .now + Self.stopTimeLimit }

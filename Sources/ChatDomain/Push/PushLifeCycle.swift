@@ -241,6 +241,9 @@ package struct PushLifeCycle: Sendable, Hashable {
         case .notProcessed:
             return Transition(.due(lane, reason: nil))
         case .unanswered(let reason):
+            #if PLANTED_FAULTS
+            if PlantedFault.lossAccepted.isPlanted { return Transition(.sent, adding: attempt) }
+            #endif
             var added = attempt
             added.unanswered = 1
             if let limit = policy.unansweredLimit, history.unanswered + 1 >= limit || expiration == 0 {

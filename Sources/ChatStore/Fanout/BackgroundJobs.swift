@@ -103,6 +103,9 @@ final class BackgroundJobs: Sendable {
 
     /// Resumes the jobs that a crash or a full disk interrupted.
     func resume() async throws(ChatError) {
+        #if PLANTED_FAULTS
+        if PlantedFault.fanoutNotResumed.isPlanted { return }
+        #endif
         // Before the query: jobs that do not fit from now on are found by the next query.
         hasMore.store(false, ordering: .relaxed)
         let open = try await database.read { db -> [BackgroundJob] in

@@ -31,6 +31,9 @@ enum MessageFanout {
             """, [code, after, until, step - 1])
         let upTo = boundary ?? until
         var result = BackgroundJob.Step(hasMore: upTo < until)
+        #if PLANTED_FAULTS
+        if PlantedFault.fanoutEndsEarly.isPlanted { result.hasMore = false }
+        #endif
         let isBulk = try isForMany(code, db)
         let apps: [String] = try db.values(
             "SELECT DISTINCT app FROM active_users WHERE secret_code = ? AND member_id > ? AND member_id <= ?",

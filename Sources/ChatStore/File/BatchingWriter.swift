@@ -195,6 +195,9 @@ final class BatchingWriter: Sendable {
     private func setDurable(_ isDurable: Bool, _ db: Database) throws {
         try self.isDurable.withLock { now in
             guard now != isDurable else { return }
+            #if PLANTED_FAULTS
+            if PlantedFault.unsyncedCommits.isPlanted, isDurable { return }
+            #endif
             try db.execute(sql: "PRAGMA synchronous = \(isDurable ? "FULL" : "NORMAL")")
             now = isDurable
         }

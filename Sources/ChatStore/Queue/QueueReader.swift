@@ -140,6 +140,9 @@ struct QueueReader {
     private func isTakenBack(
         _ pushID: Int64, of message: MessageID, to address: Address?, _ db: Database
     ) throws -> Bool {
+        #if PLANTED_FAULTS
+        if PlantedFault.removalIgnored.isPlanted { return false }
+        #endif
         guard let removals, !removals.isEmpty else { return false }
         let found = [removals[nil], address.flatMap { removals[$0.description] }].compactMap(\.self).joined()
             .filter { pushID <= $0.lastPush }

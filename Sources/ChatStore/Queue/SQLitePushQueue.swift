@@ -50,6 +50,9 @@ package final class SQLitePushQueue: PushQueue {
                         claim, limit: limit - pushes.count, after: pushes, findsReaders: showsUnread)
                 }
             }
+            #if PLANTED_FAULTS
+            if PlantedFault.unorderedLease.isPlanted { continue }
+            #endif
             // While a read ran, pushes with lower ids may have become due. A later claim then got them.
             pushes[first...].sort { $0.id < $1.id }
         }
@@ -109,6 +112,9 @@ package final class SQLitePushQueue: PushQueue {
             }
             return read.flatMap(\.pushes)
         } catch {
+            #if PLANTED_FAULTS
+            if PlantedFault.claimLost.isPlanted { throw error }
+            #endif
             memory.index.withLock { index in
                 index.finish(claim, [])
                 for push in earlier { index.release(push.id...push.id, to: push.lane, app: claim.app) }
@@ -313,6 +319,9 @@ package final class SQLitePushQueue: PushQueue {
 
     /// Discards cached content after pushes were cancelled, so that no push goes out from the cache.
     func forgetContent() {
+        #if PLANTED_FAULTS
+        if PlantedFault.contentKept.isPlanted { return }
+        #endif
         memory.index.withLock { $0.forgetContent() }
     }
 
@@ -332,6 +341,9 @@ final class QueueMemory: Sendable {
 
     init(_ db: Database) throws {
         paused = Mutex(Set(try SQLiteTransaction(db).queuePauses().map(\.app)))
+        #if PLANTED_FAULTS
+        if PlantedFault.pauseForgotten.isPlanted { paused.withLock { $0 = [] } }
+        #endif
         let stored: Int64? = try db.value("SELECT settled_to FROM queue_state")
         let ids = QueueIndex.ids
         let settledTo = min(max(stored ?? ids.lowerBound, ids.lowerBound), ids.upperBound)

@@ -18,10 +18,14 @@ final class Choices {
     private let kept: NumberSet?
     /// The time from which the script is calm.
     let end: Moment
+    /// Moments around which events gather, because faults matter most while much is under way.
+    private let busy: [Moment]
 
     init(kept: NumberSet?) {
         self.kept = kept
-        end = .now + .seconds(dice.among([5, 20, 60, 120]))
+        let length = Duration.seconds(dice.among([5, 20, 60, 120]))
+        end = .now + length
+        busy = (0..<dice.within(1...5)).map { [dice] _ in .now + dice.within(.zero...length) }
     }
 
     /// Adds something that holds from the beginning, or happens at a moment.
@@ -32,7 +36,10 @@ final class Choices {
     /// Adds an event at each of some random moments of the script.
     func add(_ count: Int, _ event: (Dice) -> (text: String, act: () -> Void)) {
         for _ in 0..<count {
-            let moment = Moment.now + dice.within(.zero...(.nanoseconds(end.nanoseconds - Moment.now.nanoseconds)))
+            let rest = Duration.nanoseconds(end.nanoseconds - Moment.now.nanoseconds)
+            let any = Moment.now + dice.within(.zero...rest)
+            let nearby = dice.among(busy) + dice.within(.zero...(.milliseconds(500)))
+            let moment = dice.chance(50) ? any : min(nearby, end)
             let (text, act) = event(dice)
             add(at: moment, text, act)
         }

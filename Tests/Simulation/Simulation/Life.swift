@@ -15,6 +15,7 @@ final class Life: @unchecked Sendable {
     let number: Int
     let stores: SQLiteStores
     private var services: ServiceGroup?
+    private var openCalls = 0
     /// Whether the relay serves calls.
     var isReady: Bool { services != nil }
 
@@ -51,6 +52,7 @@ final class Life: @unchecked Sendable {
                 world.log("life \(life.number) ends: \(error)")
             }
             life.services = nil
+            await life.finishCalls()
             try? life.stores.close()
             simulation_world.run { world.stopped(life) }
         }
@@ -69,7 +71,9 @@ final class Life: @unchecked Sendable {
     ) {
         nonisolated(unsafe) let body = body
         nonisolated(unsafe) let completion = completion
+        openCalls += 1
         task { life in
+            defer { life.openCalls -= 1 }
             do {
                 let value = try await body(life.stores)
                 completion(.success(value))
@@ -77,6 +81,11 @@ final class Life: @unchecked Sendable {
                 completion(.failure(error))
             }
         }
+    }
+
+    /// Waits for the calls that have begun, as the HTTP server does before the store is closed.
+    private func finishCalls() async {
+        while openCalls > 0 { try? await Task.sleep(for: .milliseconds(10)) }
     }
 
     private func task(_ body: @escaping @Sendable (Life) async -> Void) { Task.detached { await body(self) } }
@@ -157,9 +166,15 @@ struct StoredRows: Sendable {
 }
 
 extension SQLiteStores {
+    /// Reads for the world.
+    func read<Value: Sendable>(_ body: @escaping @Sendable (Database) throws -> Value) async throws(ChatError) -> Value
+    {
+        do { return try await database.pool.read(body) } catch { throw ChatError(.unavailable, "\(error)") }
+    }
+
     /// Returns the number of a member's stay. `nil` if the member is in no room.
-    func number(of member: MemberID) async throws -> Int64? {
-        try await database.pool.read { db in
+    func number(of member: MemberID) async throws(ChatError) -> Int64? {
+        try await read { db in
             try Int64.fetchOne(db, sql: "SELECT member_id FROM active_users WHERE udid = ?", arguments: [member.text])
         }
     }

@@ -6,6 +6,7 @@ import Foundation
 enum Main {
     static func main() {
         simulation_fix_addresses(CommandLine.unsafeArgv)
+        setvbuf(stdout, nil, _IOLBF, 0)
         let hours: Double? = variable("HOURS") { Double($0) }
         let listed: NumberSet? =
             variable("SEED", NumberSet.init(parsing:)) ?? variable("SEEDS", NumberSet.init(parsing:))
@@ -17,8 +18,12 @@ enum Main {
             ?? AnySequence(first...(hours == nil ? 60 : .max - 1))
         let options = SeedOptions(kept: variable("ONLY", NumberSet.init(parsing:)), logs: variable("LOG") { $0 } == "1")
         let runner = Runner(children: variable("JOBS") { Int($0) } ?? ProcessInfo.processInfo.activeProcessorCount)
+        #if PLANTED_FAULTS
+        let isOK = runner.findPlantedFaults(Array(seeds))
+        #else
         let isOK = runner.run(
             seeds, options, until: now + (hours ?? .infinity) * 3600, repeats: variable("TWICE") { $0 } == "1")
+        #endif
         exit(isOK ? 0 : 1)
     }
 

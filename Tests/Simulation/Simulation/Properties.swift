@@ -24,6 +24,7 @@ enum Property: Int, CaseIterable {
     case notBeforeItsTime
     case aPauseHolds
     case theRelaySendsRowsOfOtherPrograms
+    case retentionKeepsUnsettledPushes
 
     // The whole
     case theFileStaysIntact

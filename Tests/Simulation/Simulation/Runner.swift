@@ -7,6 +7,8 @@ struct SeedOptions {
     var logs = false
     /// Whether the run ends with the first violation.
     var stopsEarly = false
+    /// The number of the fault that is planted into the relay.
+    var plantedFault: Int?
 }
 
 /// The result of one run, as a child writes it into shared memory.
@@ -123,12 +125,12 @@ final class Runner {
     }
 
     /// Runs each seed in a child, several at the same time.
-    private func runAll(_ runs: some Sequence<(UInt64, SeedOptions)>, _ ended: (UInt64, RunResult) -> Void) {
+    func runAll(_ runs: some Sequence<(UInt64, SeedOptions)>, _ ended: (UInt64, RunResult) -> Void) {
         runAll(runs, isQuiet: false) { seed, _, result in ended(seed, result) }
     }
 
     /// - Parameter ended: Gets the seed, its index among the runs, and its result.
-    private func runAll(
+    func runAll(
         _ runs: some Sequence<(UInt64, SeedOptions)>, isQuiet: Bool, _ ended: (UInt64, Int, RunResult) -> Void
     ) {
         var free = Array(0..<count)
@@ -156,6 +158,7 @@ final class Runner {
     }
 
     private func runSeed(_ seed: UInt64, _ options: SeedOptions, _ isQuiet: Bool, _ slot: Int) -> Never {
+        if let fault = options.plantedFault { setenv("PLANTED_FAULT", String(fault), 1) }
         let folder = "/dev/shm/pushchat-simulation.\(getpid())"
         mkdir(folder, 0o700)
         simulation_begin(seed)

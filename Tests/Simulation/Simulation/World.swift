@@ -1,18 +1,17 @@
 import CSimulation
 import Foundation
 
-@testable import ChatStore
-
 /// One run of a seed: everything outside of the relay, and the relay's lives.
 ///
 /// This class and the parts need no locks, because there is one thread.
 final class World: @unchecked Sendable {
     private static let parts: [any Part.Type] = [
-        Clients.self, Notifications.self, Operator.self, OtherProgram.self, Stops.self, Crashes.self, DiskFaults.self,
+        Clients.self, Notifications.self, Operator.self, OtherProgram.self, Retention.self, Stops.self,
+        Crashes.self, DiskFaults.self,
     ]
     private static let services: [any PushService.Type] = [ScriptedService.self]
     /// The time after the last fault in which every push ends.
-    private static let patience = Duration.seconds(7200)
+    private static let patience = Duration.seconds(1800)
 
     let choices: Choices
     let ledger = Ledger()
@@ -49,7 +48,9 @@ final class World: @unchecked Sendable {
 
     /// The relay while it serves calls.
     var relay: Life? { life.flatMap { $0.isReady ? $0 : nil } }
-    var clients: Clients { parts.lazy.compactMap { $0 as? Clients }.first! }
+    var clients: Clients { part() }
+    var retention: Retention { part() }
+    private func part<Kind: Part>() -> Kind { parts.lazy.compactMap { $0 as? Kind }.first! }
     var path: String { "\(folder)/life\(number).db" }
 
     func log(_ text: @autoclosure () -> String) { if options.logs { print(Moment.now, text()) } }
@@ -154,7 +155,7 @@ final class World: @unchecked Sendable {
         }
         guard let relay, calls.areSettled, parts.allSatisfy(\.isSettled) else { return again() }
         relay.call { stores in
-            try await stores.database.pool.read { db in try StoredRows(db) }
+            try await stores.read { db in try StoredRows(db) }
         } then: { result in
             guard let rows = try? result.get(), rows.isSettled else { return again() }
             for part in self.parts { part.check(rows) }

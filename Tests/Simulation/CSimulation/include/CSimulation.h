@@ -66,7 +66,7 @@ void simulation_forget_queues(void);
 
 // ---- children.c
 
-// Starts the executable again unless its addresses and the order of Swift's dictionaries are the same in each run.
+// Starts the executable again, so that its addresses and the order of Swift's dictionaries are the same in each run.
 void simulation_fix_addresses(char *const arguments[]);
 // Memory that a child shares with its parent.
 void *simulation_shared_memory(size_t size);

@@ -17,6 +17,7 @@ final class Clients: Part {
         let member: Int
         let text: String
         let begin: Moment
+        let wall: Timestamp
         var end: Moment?
         var message: MessageID?
         var deleting: Moment?
@@ -42,7 +43,7 @@ final class Clients: Part {
             homes += Array(repeating: room, count: dice.within(dice.among(sizes)))
         }
         stays = Array(repeating: [], count: homes.count)
-        choices.add(homes.count > 100 ? dice.within(1...5) : dice.among([1, 10, 50, 150])) { dice in
+        choices.add(homes.count > 100 ? dice.within(1...5) : dice.among([3, 30, 100, 200])) { dice in
             let member = dice.below(homes.count)
             return ("member \(member) posts", { self.post(member) })
         }
@@ -136,7 +137,7 @@ final class Clients: Part {
 
     private func post(_ member: Int) {
         let number = posts.count
-        posts.append(Post(member: member, text: "text \(number)", begin: .now))
+        posts.append(Post(member: member, text: "text \(number)", begin: .now, wall: Timestamp.now()))
         let content = MessageContent(try! MessageText(parsing: posts[number].text))
         let request = PostRequest(member: Self.id(member), content: content, idempotencyKey: posts[number].text)
         world.calls.insist("post of '\(posts[number].text)' by \(member)") { stores in
@@ -192,6 +193,7 @@ final class Clients: Part {
         let pushes = Dictionary(grouping: rows.pushes.filter { $0.message != nil }, by: \.message)
         for post in posts {
             let stored = messages[post.text] ?? []
+            let isOld = world.retention.mayHaveDeleted(writtenSince: post.begin, at: post.wall)
             if stored.count > 1 {
                 world.violate(.aThrowingCallChangesNothing, "'\(post.text)' is stored \(stored.count) times")
             }
@@ -201,10 +203,10 @@ final class Clients: Part {
                     world.violate(
                         .deletedMessagesAreNotSent, "'\(post.text)' was deleted and \(rest.count) pushes still have it")
                 }
-            } else if post.message != nil, stored.isEmpty {
+            } else if post.message != nil, stored.isEmpty, !isOld {
                 world.violate(.durableBefore200, "'\(post.text)' was confirmed and is not stored")
             }
-            if let message = stored.first, post.deleting == nil {
+            if let message = stored.first, post.deleting == nil, !isOld {
                 checkRecipients(of: post, message, pushes[message.id] ?? [])
             }
         }

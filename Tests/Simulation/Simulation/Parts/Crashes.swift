@@ -7,7 +7,7 @@ final class Crashes: Part {
     init(_ world: World) { self.world = world }
 
     func plan(_ choices: Choices) {
-        guard choices.dice.chance(80) else { return }
+        guard choices.dice.chance(70) else { return }
         let world = world
         let powerCuts = choices.dice.among([0, 50, 100])
         choices.add(choices.dice.below(6)) { dice in

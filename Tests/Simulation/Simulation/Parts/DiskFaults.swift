@@ -17,7 +17,7 @@ final class DiskFaults: Part {
         ]
         let used = kinds.filter { _ in choices.dice.chance(40) }
         guard !used.isEmpty else { return }
-        choices.add(choices.dice.below(8)) { dice in
+        choices.add(choices.dice.within(1...15)) { dice in
             let (name, change) = dice.among(used)
             var faults = none
             change(dice, &faults)

@@ -6,6 +6,7 @@ final class Notifications: Part {
     private struct Sent {
         let tokens: [DeviceToken]?
         let begin: Moment
+        let wall: Timestamp
         let notBefore: Timestamp?
         var end: Moment?
         var id: NotificationID?
@@ -35,7 +36,7 @@ final class Notifications: Part {
     private func send(_ tokens: [DeviceToken]?, _ delay: Duration?, cancelledAfter: Duration?) {
         let number = all.count
         let notBefore = delay.map { Timestamp.now() + $0 }
-        all.append(Sent(tokens: tokens, begin: .now, notBefore: notBefore))
+        all.append(Sent(tokens: tokens, begin: .now, wall: Timestamp.now(), notBefore: notBefore))
         let request = NotificationRequest(
             audience: tokens.map { .tokens($0) } ?? .all, payload: #"{"aps":{"alert":"\#(number)"}}"#,
             notBefore: notBefore,
@@ -57,8 +58,9 @@ final class Notifications: Part {
         all[number].cancelling = .now
         world.calls.insist("cancellation of notification \(number)") { stores in
             try await stores.notifications.cancel(id)
-        } then: { [self] _ in
-            all[number].cancelled = .now
+        } then: { [self] result in
+            // A notification whose pushes have all ended does not change.
+            if case .success(let status) = result, status.cancelledAt != nil { all[number].cancelled = .now }
         }
     }
 
@@ -68,7 +70,9 @@ final class Notifications: Part {
             world.violate(.cancelledNotificationsAreNotSent, "push \(push.id) of notification \(number) is sent")
         }
         // A retry makes pushes due at once.
-        if let time = all[number].notBefore, Timestamp.now() < time, !world.ledger.wasRetried {
+        if let time = all[number].notBefore, Timestamp.now() < time, !world.ledger.wasRetried,
+            !world.retention.hasStepped(since: leased)
+        {
             world.violate(.notBeforeItsTime, "push \(push.id) of notification \(number) is sent before \(time)")
         }
     }
@@ -81,7 +85,9 @@ final class Notifications: Part {
     func check(_ rows: StoredRows) {
         let pushes = Dictionary(grouping: rows.pushes.filter { $0.notification != nil }, by: \.notification)
         for (number, sent) in all.enumerated() {
-            guard let id = sent.id, let end = sent.end else { continue }
+            guard let id = sent.id, let end = sent.end,
+                !world.retention.mayHaveDeleted(writtenSince: sent.begin, at: sent.wall)
+            else { continue }
             let mine = pushes[id] ?? []
             let found = Set(mine.map(\.token))
             let registered = world.clients.devices(from: sent.begin, to: end)
