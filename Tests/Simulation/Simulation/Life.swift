@@ -14,6 +14,7 @@ final class Life: @unchecked Sendable {
     let world: World
     let number: Int
     let stores: SQLiteStores
+    private(set) var queue: WatchedQueue?
     private var services: ServiceGroup?
     private var openCalls = 0
     /// Whether the relay serves calls.
@@ -40,6 +41,7 @@ final class Life: @unchecked Sendable {
                 let gateway = try world.service.gateway(for: life)
                 let backlog = try await life.stores.upkeep.prepare()
                 let queue = WatchedQueue(life)
+                life.queue = queue
                 let dispatcher = Dispatcher(
                     app: .default, queue: queue, gateway: WatchedGateway(gateway, queue, world),
                     startsInDoubt: !backlog.apps.isEmpty, logger: Self.logger(world))

@@ -42,4 +42,10 @@ protocol PushService: Part {
     var format: any PushFormat { get }
     /// Creates the gateway of a life.
     func gateway(for life: Life) throws -> any PushGateway
+    /// Whether the relay can send any push at once. `false` if that is not known.
+    var hasRoom: Bool { get }
+}
+
+extension PushService {
+    var hasRoom: Bool { false }
 }

@@ -22,6 +22,7 @@ enum Property: Int, CaseIterable {
     case cancelledNotificationsAreNotSent
     case countsOfANotification
     case notBeforeItsTime
+    case dueWithoutDelay
     case aPauseHolds
     case theRelaySendsRowsOfOtherPrograms
     case retentionKeepsUnsettledPushes

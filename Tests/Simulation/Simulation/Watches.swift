@@ -41,6 +41,9 @@ final class WatchedQueue: PushQueue, @unchecked Sendable {
         return result
     }
 
+    func isLeased(_ push: Int64) -> Bool { leased.contains(push) }
+    func lastLease(of push: Int64) -> Moment? { rows[push]?.asked }
+
     private func name(_ lanes: [PushLane]) -> String {
         lanes == PushLane.allCases ? "all" : lanes.map { String(describing: $0) }.joined(separator: ", ")
     }

@@ -7,7 +7,7 @@ import Foundation
 final class World: @unchecked Sendable {
     private static let parts: [any Part.Type] = [
         Clients.self, Notifications.self, Operator.self, OtherProgram.self, Retention.self, Stops.self,
-        Crashes.self, DiskFaults.self,
+        Crashes.self, DiskFaults.self, Promptness.self,
     ]
     private static let services: [any PushService.Type] = [ScriptedService.self]
     /// The time after the last fault in which every push ends.
@@ -50,6 +50,8 @@ final class World: @unchecked Sendable {
     var relay: Life? { life.flatMap { $0.isReady ? $0 : nil } }
     var clients: Clients { part() }
     var retention: Retention { part() }
+    var queueOperator: Operator { part() }
+    var diskFaults: DiskFaults { part() }
     private func part<Kind: Part>() -> Kind { parts.lazy.compactMap { $0 as? Kind }.first! }
     var path: String { "\(folder)/life\(number).db" }
 

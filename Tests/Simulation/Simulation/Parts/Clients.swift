@@ -43,7 +43,7 @@ final class Clients: Part {
             homes += Array(repeating: room, count: dice.within(dice.among(sizes)))
         }
         stays = Array(repeating: [], count: homes.count)
-        choices.add(homes.count > 100 ? dice.within(1...5) : dice.among([3, 30, 100, 200])) { dice in
+        choices.add(homes.count > 100 ? dice.within(1...5) : dice.among([3, 20, 80, 150])) { dice in
             let member = dice.below(homes.count)
             return ("member \(member) posts", { self.post(member) })
         }

@@ -4,6 +4,8 @@ import CSimulation
 final class DiskFaults: Part {
     private unowned let world: World
     private let none = simulation_disk_get()
+    /// The end of the last fault.
+    private(set) var lastFault: Moment?
 
     init(_ world: World) { self.world = world }
 
@@ -27,6 +29,7 @@ final class DiskFaults: Part {
                 { [world, none] in
                     guard !world.isCalm else { return }
                     world.hadFault = true
+                    self.lastFault = .now + length
                     simulation_disk_set(faults)
                     simulation_world.run(after: length) { simulation_disk_set(none) }
                 }

@@ -52,6 +52,8 @@ final class Retention: Part {
         }
     }
 
+    var lastStep: Moment? { steps.last?.moment }
+
     /// Whether the wall clock has stepped since a moment.
     func hasStepped(since moment: Moment) -> Bool { steps.contains { $0.moment >= moment } }
 

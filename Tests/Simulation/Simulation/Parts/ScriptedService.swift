@@ -184,6 +184,8 @@ final class ScriptedService: PushService {
         gateway = nil
     }
 
+    var hasRoom: Bool { gateway?.connections.contains { $0.open.isEmpty && !$0.isProbing } ?? false }
+
     func calmDown() { (refusals, returns, rejections, unregistrations) = (0, 0, 0, 0) }
 
     /// Pushes to devices that are gone fail or are cancelled at once.
