@@ -17,6 +17,7 @@ enum Property: Int, CaseIterable {
     case recipientsAreTheMembersAtThatTime
     case errorsAreChatErrors
     case noWaitingPushToARemovedMember
+    case bansHold
     case deletedMessagesAreNotSent
     case oneNotificationForEachDevice
     case cancelledNotificationsAreNotSent

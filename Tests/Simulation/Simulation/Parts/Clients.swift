@@ -1,5 +1,6 @@
 import CSimulation
 import ChatDomain
+import GRDB
 
 /// Members of rooms. They post, leave, come back, and delete messages. A moderator removes some.
 final class Clients: Part {
@@ -10,8 +11,12 @@ final class Clients: Part {
         var joined: Moment?
         var leaving: Moment?
         var left: Moment?
+        /// Whether a moderator ends the stay. Its waiting pushes are then not sent.
         var isRemoved = false
+        var isBanned = false
     }
+
+    private enum Departure: String { case leave, removal, ban }
 
     private struct Post {
         let member: Int
@@ -31,12 +36,17 @@ final class Clients: Part {
     private var posts: [Post] = []
     private var postsByMessage: [MessageID: Int] = [:]
     private var homes: [Int] = []
+    /// The codes of each room, the current one last.
+    private var codes: [[SecretCode]] = []
+    /// Rooms that are getting another code.
+    private var moving: Set<Int> = []
 
     init(_ world: World) { self.world = world }
 
     func plan(_ choices: Choices) {
         let dice = choices.dice
         let rooms = dice.within(1...3)
+        codes = (0..<rooms).map { [try! SecretCode(parsing: "room \($0)")] }
         for room in 0..<rooms {
             // From ten members on, the pushes follow in steps after the response. A step has at most 500.
             let sizes = [2...9, 2...9, 2...9, 2...9, 2...9, 2...9, 10...40, 10...40, 10...40, 100...300, 500...520]
@@ -55,8 +65,14 @@ final class Clients: Part {
         }
         if dice.chance(50) {
             choices.add(dice.below(10)) { dice in
-                let member = dice.below(homes.count)
-                return ("a moderator removes member \(member)", { self.leave(member, isRemoved: true) })
+                let (member, kind) = (dice.below(homes.count), dice.chance(70) ? Departure.removal : .ban)
+                return ("\(kind) of member \(member)", { self.end(member, by: kind) })
+            }
+        }
+        if dice.chance(30) {
+            choices.add(dice.below(4)) { dice in
+                let room = dice.below(rooms)
+                return ("room \(room) gets another code", { self.recode(room) })
             }
         }
         if dice.chance(50) {
@@ -102,36 +118,62 @@ final class Clients: Part {
         stays[member].append(Stay(room: room, joining: .now))
         let request = JoinRequest(
             member: Self.id(member), token: Self.token(member), nickname: try! Nickname(parsing: "name \(member)"),
-            code: Self.code(room), client: ClientInfo(address: "192.0.2.1"))
+            code: codes[room][codes[room].count - 1], client: ClientInfo(address: "192.0.2.1"))
         world.calls.insist("join of \(member)") { stores in
             try await stores.rooms.join(request)
-        } then: { [self] _ in
-            stays[member][stays[member].count - 1].joined = .now
+        } then: { [self] result in
             busy.remove(member)
+            let last = stays[member].count - 1
+            // The member is banned, or the room has another code now.
+            guard case .success = result else { return stays[member][last].left = .now }
+            stays[member][last].joined = .now
+            if stays[member].contains(where: { $0.isBanned && $0.room == room }) {
+                world.violate(.bansHold, "member \(member) joins room \(room) again")
+            }
         }
     }
 
-    private static func code(_ room: Int) -> SecretCode { try! SecretCode(parsing: "room \(room)") }
-
     private func move(_ member: Int, _ room: Int) {
         guard let stay = stays[member].last, !busy.contains(member) else { return }
-        if stay.left == nil { leave(member, isRemoved: false) } else { join(member, room) }
+        if stay.left == nil { end(member, by: .leave) } else { join(member, room) }
     }
 
-    private func leave(_ member: Int, isRemoved: Bool) {
+    private func end(_ member: Int, by kind: Departure) {
         guard let stay = stays[member].last, stay.left == nil, !busy.contains(member) else { return }
         busy.insert(member)
         let last = stays[member].count - 1
         stays[member][last].leaving = .now
-        stays[member][last].isRemoved = isRemoved
-        world.calls.insist("\(isRemoved ? "removal" : "leave") of \(member)") { stores in
-            guard isRemoved else { return _ = try await stores.rooms.leave(Self.id(member)) }
-            let number = try await stores.number(of: Self.id(member))
-            if let number { try await stores.moderation.remove(number, by: .commandLine) }
+        stays[member][last].isRemoved = kind != .leave
+        world.calls.insist("\(kind) of \(member)") { stores in
+            if kind == .leave { return _ = try await stores.rooms.leave(Self.id(member)) }
+            // The member is gone if an earlier attempt has succeeded.
+            guard let number = try await stores.number(of: Self.id(member)) else { return }
+            if kind == .removal { return try await stores.moderation.remove(number, by: .commandLine) }
+            _ = try await stores.moderation.ban(BanRequest(.member(number, everywhere: false)), by: .commandLine)
         } then: { [self] result in
-            // A moderator may repeat a removal that has succeeded.
             stays[member][last].left = .now
+            stays[member][last].isBanned = kind == .ban
             busy.remove(member)
+        }
+    }
+
+    private func recode(_ room: Int) {
+        guard let old = codes[room].last, moving.insert(room).inserted else { return }
+        let new = try! SecretCode(parsing: "\(old.text)+")
+        codes[room].insert(new, at: 0)
+        world.calls.insist("new code of room \(room)") { stores in
+            do {
+                _ = try await stores.moderation.recode(old, to: new, by: .commandLine)
+                return true
+            } catch let error as ChatError where error.code == .conflict || error.code == .notFound {
+                // An earlier attempt may have succeeded.
+                let sql = "SELECT EXISTS (SELECT 1 FROM rooms WHERE secret_code = ?)"
+                return try await stores.read { try Bool.fetchOne($0, sql: sql, arguments: [new.text]) ?? false }
+            }
+        } then: { [self] result in
+            moving.remove(room)
+            codes[room].removeFirst()
+            if case .success(true) = result { codes[room].append(new) }
         }
     }
 
@@ -219,7 +261,7 @@ final class Clients: Part {
         var possible: Set<String> = []
         for member in homes.indices where member != post.member {
             let token = Self.token(member).description
-            for stay in stays[member] where Self.code(stay.room).text == message.room {
+            for stay in stays[member] where codes[stay.room].contains(where: { $0.text == message.room }) {
                 guard stay.joining <= end, stay.left.map({ $0 >= post.begin }) ?? true else { continue }
                 possible.insert(token)
                 // The pushes of a larger room follow after the response.
