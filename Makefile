@@ -150,8 +150,8 @@ stress: need-test build-tests ## stress tests at full size
 	STRESS=full Tests/run stress
 
 # STATES is the number of power cuts, and SEED chooses them.
-STATES ?= 2000
-powerloss: need-build build ## cut the power of a relay's disk at many moments (STATES=2000, SEED=1)
+STATES ?= 4000
+powerloss: need-build build ## cut the power of a relay's disk at many moments (STATES=4000, SEED=1)
 	gcc -O2 -shared -fPIC -o .build/powerloss.so Tests/PowerLoss/record.c
 	Tests/PowerLoss/run .build/debug/pushchat .build/powerloss.so $(STATES) $(SEED)
 
