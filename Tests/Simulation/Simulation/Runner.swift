@@ -74,9 +74,9 @@ final class Runner {
             """)
         print(
             String(
-                format: "%.2f simulated hours, %.1f s of CPU: %.0f times real time; %.1f s, %llu steps",
+                format: "%.2f simulated hours, %.1f s of CPU: %.0f times real time; %.1f s, %llu steps, trace %llx",
                 Double(total.virtual) / 3.6e12, Double(total.cpu) / 1e9, Double(total.virtual) / Double(total.cpu),
-                Date().timeIntervalSince(begin), total.steps))
+                Date().timeIntervalSince(begin), total.steps, total.trace))
         let firsts = Dictionary(grouping: failures.filter { $1.failure != nil }, by: \.value.failure)
             .compactMap { $1.min { $0.key < $1.key } }.sorted { $0.key < $1.key }
         if !options.logs {
@@ -181,6 +181,7 @@ final class Runner {
 
 extension RunResult {
     fileprivate mutating func add(_ other: RunResult) {
+        trace ^= other.trace
         steps += other.steps
         virtual += other.virtual
         cpu += other.cpu

@@ -124,8 +124,11 @@ final class Clients: Part {
         } then: { [self] result in
             busy.remove(member)
             let last = stays[member].count - 1
-            // The member is banned, or the room has another code now.
-            guard case .success = result else { return stays[member][last].left = .now }
+            guard case .success = result else {
+                // The member is banned, or the room has another code now.
+                stays[member][last].left = .now
+                return request.code == codes[room].last ? () : join(member, room)
+            }
             stays[member][last].joined = .now
             if stays[member].contains(where: { $0.isBanned && $0.room == room }) {
                 world.violate(.bansHold, "member \(member) joins room \(room) again")
