@@ -535,6 +535,9 @@ def own():
             env={**os.environ, **variables})
 
     check("commands trust the authority in SSL_CERT_FILE", "kitchen" in rooms(SSL_CERT_FILE=path("ca.pem")).stdout)
+    for missing in (path("missing.pem"), path("token")):
+        said = rooms(SSL_CERT_FILE=missing).stderr
+        check("a file without certificates is named", f"SSL_CERT_FILE: {missing} holds no certificate" in said, said)
     said = rooms(SSL_CERT_FILE="").stderr
     check("otherwise the error names it, in one line", "not trusted" in said and "SSL_CERT_FILE" in said and "SSL_R" not in said, said)
 

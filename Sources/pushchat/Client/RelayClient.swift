@@ -30,7 +30,7 @@ struct RelayClient: Sendable {
     ///     and issuer. This is for a relay on this machine, which is called by its address and not by its name. `nil`
     ///     verifies the certificate as usual, by its name and the authorities of ``TLSConfiguration/trusted()``.
     ///   - silence: The longest pause within a response. After it, the connection counts as lost.
-    /// - Throws: A ``CallFailure`` if the file contains no certificate.
+    /// - Throws: A ``CallFailure`` if the file, or that of `SSL_CERT_FILE`, contains no certificate.
     init(base: String, token: String?, certificate: String? = nil, silence: TimeAmount? = nil) throws {
         self.base = base
         self.token = token
@@ -48,8 +48,8 @@ struct RelayClient: Sendable {
                 }
             }
             configuration.httpVersion = .http1Only
-        } else {
-            configuration.tlsConfiguration = .trusted()
+        } else if base.hasPrefix("https:") {
+            configuration.tlsConfiguration = try .trusted()
         }
         // Treat a refused connection as a result. By default the client would retry it until the call's time limit.
         configuration.connectionPool.retryConnectionEstablishment = false
@@ -162,10 +162,15 @@ struct RelayClient: Sendable {
 extension TLSConfiguration {
     /// A client's configuration that trusts the system's authorities, and those in the file that `SSL_CERT_FILE` names,
     /// the variable that curl and OpenSSL read.
-    static func trusted() -> TLSConfiguration {
+    ///
+    /// - Throws: A ``CallFailure`` if the file contains no certificate.
+    static func trusted() throws(CallFailure) -> TLSConfiguration {
         var tls = TLSConfiguration.makeClientConfiguration()
         if let file = ProcessInfo.processInfo.environment["SSL_CERT_FILE"], !file.isEmpty {
-            tls.additionalTrustRoots = [.file(file)]
+            guard let authorities = try? NIOSSLCertificate.fromPEMFile(file), !authorities.isEmpty else {
+                throw CallFailure("SSL_CERT_FILE: \(file) holds no certificate in PEM format")
+            }
+            tls.additionalTrustRoots = [.certificates(authorities)]
         }
         return tls
     }

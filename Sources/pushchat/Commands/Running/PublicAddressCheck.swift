@@ -48,6 +48,7 @@ struct PublicAddressCheck {
     private let isHTTPS: Bool
     /// Whether the public address is the relay's address on this machine, without a proxy.
     private let isLocal: Bool
+    private var tls = TLSConfiguration.makeClientConfiguration()
     private var lines: [Line] = []
 
     /// `nil` if no public address is configured.
@@ -68,6 +69,12 @@ struct PublicAddressCheck {
     mutating func run() async -> [Line] {
         let relay = await runningRelay()
         guard relay != nil || !isLocal else { return lines }
+        do {
+            tls = try .trusted()
+        } catch {
+            add(.failed, "\(error)")
+            return lines
+        }
         if let addresses = await resolved(), let shown = await reached(addresses) {
             let client = client()
             await visit(client, shown, relay)
@@ -188,7 +195,7 @@ struct PublicAddressCheck {
         settings.redirectConfiguration = .disallow
         settings.connectionPool.retryConnectionEstablishment = false
         settings.timeout.connect = Self.limit
-        var tls = TLSConfiguration.trusted()
+        var tls = tls
         if !verifies { tls.certificateVerification = .none }
         settings.tlsConfiguration = tls
         change(&settings)
