@@ -114,11 +114,15 @@ package enum DatabaseCopy {
         try target.close()
     }
 
+    /// Waits until a file's content, or the names in a folder, are on disk. Some network file systems cannot sync a
+    /// folder.
     static func sync(_ path: String) throws {
         let descriptor = Foundation.open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { throw DatabaseFile.unusable("\(path) cannot be opened") }
         defer { close(descriptor) }
-        guard fsync(descriptor) == 0 else { throw DatabaseFile.unusable("\(path) cannot be synced to disk") }
+        guard fsync(descriptor) == 0 || [EINVAL, ENOTSUP].contains(errno) else {
+            throw DatabaseFile.unusable("\(path) cannot be synced to disk")
+        }
     }
 
     // MARK: Backups by timer

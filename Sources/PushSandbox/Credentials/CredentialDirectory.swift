@@ -70,7 +70,8 @@ struct CredentialDirectory: Sendable {
         let directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard directory >= 0 else { throw failure("") }
         defer { close(directory) }
-        guard fsync(directory) == 0 else { throw failure("") }
+        // Some shared folders of virtual machines cannot sync a folder.
+        guard fsync(directory) == 0 || [EINVAL, ENOTSUP].contains(errno) else { throw failure("") }
     }
 
     /// Creates the directory with mode 0700. An existing directory keeps its mode, because the files are private in any

@@ -58,11 +58,11 @@ enum PrivateFile {
         for folder in changed { try sync(folder) }
     }
 
-    /// Waits until the names in a folder are on disk.
+    /// Waits until the names in a folder are on disk, if its file system can do that.
     private static func sync(_ folder: String) throws(Obstacle) {
         let descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard descriptor >= 0 else { throw Obstacle(number: errno) }
         defer { close(descriptor) }
-        guard fsync(descriptor) == 0 else { throw Obstacle(number: errno) }
+        guard fsync(descriptor) == 0 || [EINVAL, ENOTSUP].contains(errno) else { throw Obstacle(number: errno) }
     }
 }
