@@ -139,8 +139,16 @@ struct StoredRows: Sendable {
     /// The counts of each notification, by state. `queued` counts all.
     let counts: [Int64: [String: Int64]]
     let integrity: [String]
-    /// Whether every push has ended, and none is still to be queued.
-    let isSettled: Bool
+
+    /// Returns whether every push has ended, and none is still to be queued.
+    static func areSettled(_ db: Database) throws -> Bool {
+        let waiting = """
+            EXISTS (SELECT 1 FROM push_queue WHERE state = 'pending')
+                OR EXISTS (SELECT 1 FROM messages WHERE fanout_after IS NOT NULL)
+                OR EXISTS (SELECT 1 FROM notifications WHERE work IS NOT NULL)
+            """
+        return try Bool.fetchOne(db, sql: "SELECT NOT (\(waiting))") ?? false
+    }
 
     init(_ db: Database) throws {
         messages = try Row.fetchAll(db, sql: "SELECT message_id, secret_code, text FROM messages ORDER BY message_id")
@@ -158,11 +166,6 @@ struct StoredRows: Sendable {
                 .filter { $0.value > 0 }
         }
         self.counts = counts
-        let waiting = """
-            SELECT (SELECT count(*) FROM messages WHERE fanout_after IS NOT NULL)
-                + (SELECT count(*) FROM notifications WHERE work IS NOT NULL)
-            """
-        isSettled = try pushes.allSatisfy { $0.state != "pending" } && Int.fetchOne(db, sql: waiting) == 0
         integrity = try String.fetchAll(db, sql: "PRAGMA integrity_check")
     }
 }

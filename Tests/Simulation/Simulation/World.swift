@@ -157,9 +157,9 @@ final class World: @unchecked Sendable {
         }
         guard let relay, calls.areSettled, parts.allSatisfy(\.isSettled) else { return again() }
         relay.call { stores in
-            try await stores.read { db in try StoredRows(db) }
+            try await stores.read { db in try StoredRows.areSettled(db) ? StoredRows(db) : nil }
         } then: { result in
-            guard let rows = try? result.get(), rows.isSettled else { return again() }
+            guard case .success(let rows?) = result else { return again() }
             for part in self.parts { part.check(rows) }
             FinalCheck(world: self, rows: rows).run()
             self.isOver = true
