@@ -43,7 +43,7 @@ extension PushChatError {
 public struct RelayRejection: Sendable, Hashable {
     /// The HTTP status.
     public let status: Int
-    /// The error code for programs, as `docs/chat-api.md` lists them. `nil` if another server, such as a proxy,
+    /// The error code for programs. `nil` if another server, such as a proxy,
     /// responded.
     public let code: String?
     /// The form field that is wrong. `nil` if the error concerns none.
