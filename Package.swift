@@ -291,8 +291,11 @@ if let kind = Context.environment["SIMULATE"] {
         .target(name: "CSimulation", path: "Tests/Simulation/CSimulation"),
         .executableTarget(
             name: "simulation",
-            dependencies: ["APNSGateway", "ChatDispatch", "ChatDomain", "ChatStore", "CSimulation", "GatewayPool"]
-                + products("GRDB", "Logging", "NIOCore", "NIOEmbedded", "NIOHPACK", "NIOTLS", "ServiceLifecycle"),
+            dependencies: [
+                "APNSGateway", "ChatDispatch", "ChatDomain", "ChatStore", "CSimulation", "FCMGateway", "GatewayPool",
+                "PushWire", "WebPushGateway",
+            ]
+                + products("Crypto", "GRDB", "Logging", "NIOCore", "NIOHPACK", "NIOTLS", "ServiceLifecycle"),
             // Swift 5, because a simulation has one thread. Checks for several would only hide its rules.
             path: "Tests/Simulation/Simulation", swiftSettings: strict + [.swiftLanguageMode(.v5)],
             // Libraries must find the simulation's clocks, random numbers and queues in the executable.

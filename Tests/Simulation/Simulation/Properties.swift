@@ -9,6 +9,11 @@ enum Property: Int, CaseIterable {
     case oneBadPushFailsAlone
     case theRelayRetriesWithoutEnd
 
+    // docs/http2-gateway.md
+    case theSameIDAtEachAttempt
+    case thePeersLimitsHold
+    case theServiceGetsWhatIsQueued
+
     // docs/stores.md
     case durable
     case aThrowingCallChangesNothing

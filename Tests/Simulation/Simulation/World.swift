@@ -9,7 +9,9 @@ final class World: @unchecked Sendable {
         Clients.self, Notifications.self, Operator.self, OtherProgram.self, Retention.self, Stops.self,
         Crashes.self, DiskFaults.self, Promptness.self,
     ]
-    private static let services: [any PushService.Type] = [ScriptedService.self]
+    private static let services: [any PushService.Type] = [
+        ScriptedService.self, AppleHTTP2.self, AppleBinary.self, Firebase.self, Browsers.self,
+    ]
     /// The time after the last fault in which every push ends.
     private static let patience = Duration.seconds(1800)
 
@@ -83,6 +85,8 @@ final class World: @unchecked Sendable {
     /// The relay has stopped, or could not start.
     func stopped(_ life: Life) {
         guard life === self.life else { return }
+        // With a disk that fails, the last outcomes cannot be recorded.
+        if hadFault { ledger.relayDied() }
         for part in parts { part.relayDied() }
         self.life = nil
         start(after: dice.within(.milliseconds(50)...(.seconds(2))))

@@ -218,7 +218,8 @@ final class Clients: Part {
             )
         }
         guard let end = post.end, let member = push.address.flatMap({ membersByToken[$0.description] }) else { return }
-        for stay in stays[member] where stay.isRemoved {
+        // A push of an earlier stay, which ended otherwise, is sent.
+        for stay in stays[member] where stay.isRemoved && stay.joining <= end {
             guard let leaving = stay.leaving, let left = stay.left, end < leaving, left < leased else { continue }
             world.violate(
                 .noWaitingPushToARemovedMember,
