@@ -2,7 +2,7 @@ import CSimulation
 import NIOCore
 import NIOHPACK
 
-/// What a push service does with its requests.
+/// A push service, as its side of each connection calls it.
 protocol HTTP2PeerOwner: AnyObject {
     var world: World { get }
     /// Handles a complete request.
@@ -145,7 +145,7 @@ final class HTTP2Peer: Peer {
         dice.among([lastStream, lastAnswered, dice.within(lastAnswered...lastStream), Int(Int32.max)])
     }
 
-    /// Sends something that is no HTTP/2.
+    /// Sends a frame that HTTP/2 does not allow.
     func violate() {
         owner.world.log("\(link): the peer violates the protocol")
         send(dice.among([.windowUpdate, .goAway, .settings]), stream: 0, payload: ByteBuffer(string: "a"))

@@ -181,7 +181,7 @@ final class Link: CustomStringConvertible {
     }
 
     /// The network loses the connection.
-    /// - Parameter isSilent: Whether the relay must find out by itself.
+    /// - Parameter isSilent: Whether neither side is told.
     func lose(isSilent: Bool) {
         guard isOpen else { return }
         world.log("\(self): lost\(isSilent ? " without notice" : "")")

@@ -5,7 +5,7 @@ import NIOTLS
 
 /// A socket of the relay. The bytes go over a ``Link``.
 final class SimulatedChannel: Channel, ChannelCore, SocketOptionProvider, @unchecked Sendable {
-    /// As the relay's sockets have them.
+    /// The marks of the relay's sockets.
     private static let waterMark = (low: 64 << 10, high: 256 << 10)
     private static let largestRead = 2048
 

@@ -52,7 +52,7 @@ final class SimulatedEventLoop: EventLoop, @unchecked Sendable {
     }
 }
 
-/// As many event loops as on a machine with two cores. Connections take them in turn.
+/// The event loops on a machine with two cores. Connections take them in turn.
 final class SimulatedEventLoops: EventLoopGroup, @unchecked Sendable {
     private let loops = [SimulatedEventLoop(), SimulatedEventLoop()]
     private var number = 0

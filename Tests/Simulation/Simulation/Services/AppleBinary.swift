@@ -9,7 +9,7 @@ import PushWire
 /// Apple's binary gateway and its imitations: silent acceptance, error responses, the resume rule, and sentinels that
 /// are answered or not (docs/binary-gateway.md).
 final class AppleBinary: PushService {
-    /// What a gateway does with a notification that is invalid on purpose.
+    /// The reaction of a gateway to a notification that is invalid on purpose.
     fileprivate enum Sentinels: CaseIterable {
         case answer, answerWithoutIdentifier, answerAsAnotherError, close, ignore
     }
@@ -41,7 +41,7 @@ final class AppleBinary: PushService {
     fileprivate var shutdowns = 0
     fileprivate var closes = 0
     fileprivate var unnamedErrors = 0
-    /// Of so many pushes one is bad, or makes the gateway close. 0: none.
+    /// The number of pushes among which one is bad, or makes the gateway close. 0: none.
     private var badPushes = 0
     private var poisons = 0
     private var badDevices = 0
@@ -133,7 +133,7 @@ final class AppleBinary: PushService {
         return status
     }
 
-    /// The protocol cannot tell the relay that a gateway discards a push after so long a silence.
+    /// The protocol cannot tell the relay that a gateway discards a push after a long silence.
     fileprivate func excuse(_ push: Int64) {
         discardedLate.remove(push)
         guard world.ledger.fate(of: push).accepted == 0 else { return }

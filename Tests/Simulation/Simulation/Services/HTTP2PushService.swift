@@ -4,7 +4,7 @@ import GatewayPool
 import Logging
 import NIOCore
 
-/// How a push service responds.
+/// The responses of a push service.
 struct ServiceDialect {
     typealias Response = (status: Int, reason: String)
 
@@ -50,10 +50,10 @@ class HTTP2PushService: PushService, HTTP2PeerOwner {
     private var closes = 0
     private var violations = 0
     private var limitChanges = 0
-    /// Of so many pushes one is bad, or makes the server close its connection. 0: none.
+    /// The number of pushes among which one is bad, or makes the server close its connection. 0: none.
     private var badPushes = 0
     private var poisons = 0
-    /// Of so many devices one has unregistered.
+    /// The number of devices among which one has unregistered.
     private var goneDevices = 0
     /// Servers that respond with errors only, and those that do not respond.
     private var sickConnections = 0

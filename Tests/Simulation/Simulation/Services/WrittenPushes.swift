@@ -13,7 +13,9 @@ final class WrittenPushes: @unchecked Sendable {
 
     init(_ world: World) { self.world = world }
 
-    fileprivate func note(_ row: QueuedPush) { tokens[row.id] = row.address?.description }
+    fileprivate func note(_ row: QueuedPush) {
+        if tokens[row.id] == nil { tokens[row.id] = row.address?.description }
+    }
 
     fileprivate func note(_ lease: Lease) {
         for push in lease.pushes {
