@@ -1,11 +1,11 @@
 import ChatDomain
-import ChatStore
 import Foundation
 import GRDB
 import Synchronization
 import TestSupport
 import Testing
 
+@testable import ChatStore
 @testable import TestStores
 
 @Suite("The durable queue")
@@ -57,6 +57,34 @@ struct QueueTests {
         let leased = try await store.queue.lease(app: .default, lanes: lanes, limit: 6)
         #expect(leased.pushes.map(\.id) == [1, 2, 3, 4, 5, 6])
         #expect(duringRead.withLock { $0.isEmpty })
+    }
+
+    @Test("A scheduled push whose time passed before it was queued is due at once")
+    func queuedAfterItsTime() async throws {
+        let store = bench.store
+        // Each lease looks for waiting pushes, up to now.
+        #expect(try await store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 9).pushes.isEmpty)
+        bench.fixture.advance(.seconds(60))
+        store.queue.insertedWaiting(1...1, until: bench.fixture.time.now, apps: [.default])
+        #expect(try await store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 9).pushes.isEmpty)
+        _ = try await store.notifications.send(
+            NotificationRequest(
+                audience: .tokens([StoreFixture.token(1)]), payload: "{}",
+                notBefore: bench.fixture.time.now - .seconds(30)))
+        #expect(try await store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 9).pushes.count == 1)
+    }
+
+    @Test("An operator's retry changes the order in which pushes are leased")
+    func orderAfterRetry() async throws {
+        try bench.insert(3)
+        try await bench.notice()
+        let queue = bench.store.queue
+        _ = try await queue.lease(app: .default, lanes: PushLane.allCases, limit: 3)
+        let lost = Transition(.due(.retry, reason: "ConnectionLost"), adding: PushHistory(attempts: 1, unanswered: 1))
+        _ = try await queue.settle([Settlement(1...1, lost)], app: .default)
+        _ = try await bench.store.queueAdministration.retry(.ids([1])) { _ in }
+        queue.release([2...3], lane: .normal, app: .default)
+        #expect(try await queue.lease(app: .default, lanes: PushLane.allCases, limit: 3).pushes.map(\.id) == [1, 2, 3])
     }
 
     @Test("An error response settles the earlier pushes, fails the named one, and retries the later ones")

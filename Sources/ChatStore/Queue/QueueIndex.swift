@@ -276,9 +276,13 @@ struct QueueIndex: Sendable {
         }
     }
 
-    /// Records that a push waits for a time.
+    /// Records that a push waits for a time. The time may have passed: a scheduled notification is queued in steps, and
+    /// the last ones may come after its time. Then the next scan begins there.
     mutating func waits(until time: Timestamp, app: AppName) {
-        parts[app, default: Part()].nextWaiting = min(parts[app]?.nextWaiting ?? time, time)
+        var part = parts[app] ?? Part()
+        part.nextWaiting = min(part.nextWaiting ?? time, time)
+        part.lookedTo = part.lookedTo.map { min($0, time) }
+        parts[app] = part
     }
 }
 

@@ -39,7 +39,6 @@ package final class SQLitePushQueue: PushQueue {
         let showsUnread = settings().format(app).showsUnread
         var pushes: [QueuedPush] = []
         for lane in lanes {
-            let first = pushes.count
             while pushes.count < limit,
                 let claim = memory.index.withLock({ $0.claim(app, lane, limit: limit - pushes.count, at: .now) })
             {
@@ -50,15 +49,22 @@ package final class SQLitePushQueue: PushQueue {
                         claim, limit: limit - pushes.count, after: pushes, findsReaders: showsUnread)
                 }
             }
-            #if PLANTED_FAULTS
-            if PlantedFault.unorderedLease.isPlanted { continue }
-            #endif
-            // While a read ran, pushes with lower ids may have become due. A later claim then got them.
-            pushes[first...].sort { $0.id < $1.id }
         }
+        // While a read ran, pushes with lower ids may have become due, and a later claim got them. An operator's retry may
+        // have changed the lane of a row.
+        func isEarlier(_ left: QueuedPush, _ right: QueuedPush) -> Bool {
+            (place(left.lane, lanes), left.id) < (place(right.lane, lanes), right.id)
+        }
+        #if PLANTED_FAULTS
+        if !PlantedFault.unorderedLease.isPlanted { pushes.sort(by: isEarlier) }
+        #else
+        pushes.sort(by: isEarlier)
+        #endif
         if showsUnread { await countUnread(&pushes, of: app) }
         return LeasedPushes(pushes, lanes: memory.index.withLock { $0.lanes(app) })
     }
+
+    private func place(_ lane: PushLane, _ lanes: [PushLane]) -> Int { lanes.firstIndex(of: lane) ?? lanes.count }
 
     static let unreadSQL = UnreadCount.sql(ofDevice: "?1", app: "?2")
 
