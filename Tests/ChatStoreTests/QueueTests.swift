@@ -80,8 +80,12 @@ struct QueueTests {
         try await bench.notice()
         let queue = bench.store.queue
         _ = try await queue.lease(app: .default, lanes: PushLane.allCases, limit: 3)
-        let lost = Transition(.due(.retry, reason: "ConnectionLost"), adding: PushHistory(attempts: 1, unanswered: 1))
+        let time = bench.fixture.time.now + .seconds(10)
+        let lost = Transition(.waiting(until: time, reason: "Lost"), adding: PushHistory(attempts: 1, unanswered: 1))
         _ = try await queue.settle([Settlement(1...1, lost)], app: .default)
+        bench.fixture.advance(.seconds(20))
+        // The lease finds push 1 in the lane of retries, and takes none from there.
+        #expect(try await queue.lease(app: .default, lanes: [.normal], limit: 3).pushes.isEmpty)
         _ = try await bench.store.queueAdministration.retry(.ids([1])) { _ in }
         queue.release([2...3], lane: .normal, app: .default)
         #expect(try await queue.lease(app: .default, lanes: PushLane.allCases, limit: 3).pushes.map(\.id) == [1, 2, 3])
