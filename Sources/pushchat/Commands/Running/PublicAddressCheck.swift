@@ -70,7 +70,7 @@ struct PublicAddressCheck {
         let relay = await runningRelay()
         guard relay != nil || !isLocal else { return lines }
         do {
-            tls = try .trusted()
+            if isHTTPS { tls = try .trusted() }
         } catch {
             add(.failed, "\(error)")
             return lines
