@@ -160,6 +160,8 @@ final class Runner {
     private func runSeed(_ seed: UInt64, _ options: SeedOptions, _ isQuiet: Bool, _ slot: Int) -> Never {
         if let fault = options.plantedFault { setenv("PLANTED_FAULT", String(fault), 1) }
         let folder = "/dev/shm/pushchat-simulation.\(getpid())"
+        // An earlier process with this id may have been killed.
+        try? FileManager.default.removeItem(atPath: folder)
         mkdir(folder, 0o700)
         simulation_begin(seed)
         simulation_disk_install()

@@ -33,8 +33,7 @@ final class WatchedQueue: PushQueue, @unchecked Sendable {
             world.violate(.leasedOnce, "push \(push.id) was leased twice")
         }
         let places = pushes.map { (lanes.firstIndex(of: $0.lane) ?? .max, $0.id) }
-        // A retry by an operator changes the lanes of waiting pushes, and the queue learns it only from their rows.
-        for (earlier, later) in zip(places, places.dropFirst()) where earlier >= later && !world.ledger.wasRetried {
+        for (earlier, later) in zip(places, places.dropFirst()) where earlier >= later {
             world.violate(.orderOfALease, "push \(later.1) follows \(earlier.1) in a lease from \(name(lanes))")
         }
         for push in pushes { rows[push.id] = (push, asked) }
