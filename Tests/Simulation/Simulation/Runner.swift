@@ -17,6 +17,8 @@ struct RunResult {
     enum Failure: Hashable {
         case violation(Property)
         case signal(Int32)
+        /// The process ended before the run did.
+        case unfinished
     }
 
     var trace: UInt64 = 0
@@ -142,6 +144,8 @@ final class Runner {
             if signal != 0 {
                 slots[slot].failure = .signal(signal)
                 if !isQuiet { print("seed \(seed): ended by signal \(signal)") }
+            } else if slots[slot].failure == .unfinished, !isQuiet {
+                print("seed \(seed): its process ended before the run did")
             }
             free.append(slot)
             ended(seed, number, slots[slot])
@@ -149,7 +153,7 @@ final class Runner {
         for (number, run) in runs.enumerated() {
             while free.isEmpty { awaitOne() }
             let slot = free.removeFirst()
-            slots[slot] = RunResult()
+            slots[slot] = RunResult(failure: .unfinished)
             let child = simulation_fork(Self.cpuLimit)
             if child == 0 { runSeed(run.0, run.1, isQuiet, slot) }
             running[child] = (run.0, number, slot)
