@@ -43,8 +43,7 @@ extension PushChatError {
 public struct RelayRejection: Sendable, Hashable {
     /// The HTTP status.
     public let status: Int
-    /// The error code for programs. `nil` if another server, such as a proxy,
-    /// responded.
+    /// The error code for programs. `nil` if another server, such as a proxy, responded.
     public let code: String?
     /// The form field that is wrong. `nil` if the error concerns none.
     public let field: String?

@@ -48,6 +48,7 @@ struct PublicAddressCheck {
     private let isHTTPS: Bool
     /// Whether the public address is the relay's address on this machine, without a proxy.
     private let isLocal: Bool
+    /// With the authorities in `SSL_CERT_FILE`, once the check runs.
     private var tls = TLSConfiguration.makeClientConfiguration()
     private var lines: [Line] = []
 
