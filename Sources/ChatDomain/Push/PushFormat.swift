@@ -8,6 +8,12 @@ package protocol PushFormat: Sendable {
     ///
     /// - Throws: The error for the writer if not even one character fits.
     func payload(of alert: ChatAlert) throws(ChatError) -> String
+    /// Returns the push about a changed message.
+    ///
+    /// - Parameter endpoint: The address of a browser's subscription. `nil` for other devices.
+    /// - Returns: `nil` if the device cannot do this without a visible push. It gets no push then.
+    /// - Throws: As ``payload(of:)``.
+    func update(_ update: AlertUpdate, of alert: ChatAlert, endpoint: String?) throws(ChatError) -> PushUpdate?
     /// Checks the content of a notification and composes its payload.
     ///
     /// - Throws: The error for the caller, which names the field and the rule.
@@ -45,6 +51,13 @@ extension PushFormat {
     }
     package func warning(pushType: String) -> String? { nil }
 
+    package func update(
+        _ update: AlertUpdate, of alert: ChatAlert, endpoint: String?
+    ) throws(ChatError) -> PushUpdate? {
+        guard update == .ring else { return nil }
+        return PushUpdate(payload: try payload(of: alert), priority: alert.content.priority)
+    }
+
     package func compose(
         _ content: ActivityContent, tag: ActivityTag, timestamp: Int64
     ) throws(ChatError) -> ComposedNotification {
@@ -69,6 +82,41 @@ package struct ChatAlert: Sendable, Hashable {
         self.code = code
         self.message = message
         self.isOfProgram = isOfProgram
+    }
+}
+
+/// The effect of a changed message's push on the device.
+package enum AlertUpdate: Sendable, Hashable {
+    /// Shows the newest form as a notification that rings.
+    case ring
+    /// Shows the newest form in place of the notification, without a ring.
+    case replace
+    /// Removes the notification.
+    case remove
+}
+
+/// A push about a changed message.
+package struct PushUpdate: Sendable, Hashable {
+    /// The notification that the push replaces, in the terms of a gateway with collapse ids.
+    package enum Collapse: Sendable, Hashable {
+        case none
+        /// The notification of the message's first push for the device.
+        case firstPush
+        /// The notification whose collapse id is the message's id.
+        case message
+    }
+
+    package let payload: String
+    /// The type in the gateway's terms. `nil` for the usual one.
+    package let pushType: String?
+    package let priority: UInt8?
+    package let collapse: Collapse
+
+    package init(payload: String, pushType: String? = nil, priority: UInt8? = nil, collapse: Collapse = .none) {
+        self.payload = payload
+        self.pushType = pushType
+        self.priority = priority
+        self.collapse = collapse
     }
 }
 

@@ -1,6 +1,6 @@
 /// The ids of messages in ntfy's protocol. ntfy reads an id with digits only as a time, so the ids begin with a letter.
 package enum NtfyMessageID {
-    private static let length = 12
+    static let length = 12
 
     /// Returns a message's id: 12 characters.
     package static func text(_ message: MessageID) -> String {
