@@ -165,6 +165,10 @@ package final class WebPushGateway: PushGateway {
     private func slot(_ state: inout State) -> ConnectionSlot? {
         guard !state.isDraining, state.sender != nil else { return nil }
         let now = self.now()
+        #if PLANTED_FAULTS
+        let silent = state.origins.values.filter { !$0.isIdle && $0.capacity(at: now, isAlone: false) == nil }
+        if PlantedFault.silentOriginBlocksOthers.isPlanted, !silent.isEmpty { return nil }
+        #endif
         // All pushes of a lease may be for one service, even for a new one.
         let busiest =
             state.origins.values

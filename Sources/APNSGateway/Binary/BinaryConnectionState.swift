@@ -186,6 +186,11 @@ struct BinaryConnectionState: Sendable {
         reports.append(report(named...named, outcome, overrulesSilence: late && !isLastGood))
         if named < written {
             reports.append(report((named + 1)...written, .notProcessed, overrulesSilence: named + 1 <= settled))
+            #if PLANTED_FAULTS
+            if PlantedFault.discardedPushesAccepted.isPlanted {
+                reports[reports.count - 1] = report((named + 1)...written, .accepted)
+            }
+            #endif
         }
         return reports
     }

@@ -28,6 +28,12 @@ package enum PlantedFault: Int, CaseIterable {
     case markTooHigh
     /// A push that was cancelled and sent all the same counts twice.
     case countedTwice
+    /// Pushes on the streams that a GOAWAY excludes count as accepted.
+    case excludedStreamsAccepted
+    /// Pushes after the one that the binary gateway's error response names count as accepted.
+    case discardedPushesAccepted
+    /// A browsers' push service that does not respond holds up the others.
+    case silentOriginBlocksOthers
 
     private static let number = ProcessInfo.processInfo.environment["PLANTED_FAULT"].flatMap { Int($0) }
 

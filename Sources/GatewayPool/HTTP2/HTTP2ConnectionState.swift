@@ -338,6 +338,10 @@ package struct HTTP2ConnectionState: Sendable {
 
     /// Records a GOAWAY. The peer has not processed the streams above `last` and never will (RFC 9113 §6.8).
     mutating func received(goAwayAfter last: Int, reason: String) {
+        #if PLANTED_FAULTS
+        let excluded = PlantedFault.excludedStreamsAccepted.isPlanted ? streams.keys.filter { $0 > last } : []
+        for id in excluded { conclude(id, .accepted) }
+        #endif
         for (id, stream) in streams where id > last {
             if !stream.isConcluded { outcomes.append((stream.identifier, .sentBack(reason: "GoAway"))) }
             streams[id] = nil

@@ -169,6 +169,9 @@ final class Runner {
         mkdir(folder, 0o700)
         simulation_begin(seed)
         simulation_disk_install()
+        #if PLANTED_FAULTS
+        if options.plantedFault == Self.lyingDisk { plantLyingDisk() }
+        #endif
         SimulatedExecutors.install()
         let world = World(folder: folder, options) { [slots] world in
             slots[slot] = world.result
