@@ -1,42 +1,89 @@
-/// The sentences of docs/delivery.md and docs/stores.md that each run checks, and a few that hold for the whole.
+/// The sentences that each run checks. A number names a sentence of docs/delivery.md (D, P) or docs/stores.md.
 enum Property: Int, CaseIterable {
     // docs/delivery.md
+
+    /// D1, A1
     case durableBefore200
+    /// D3, D6, Q1, Q3
     case pendingUntilTheOutcomeIsKnown
+    /// D4, D5, D7: a push is sent only if its service has accepted it.
     case everyPushGetsAResponse
-    case atLeastOnce
+    /// D8, Q3, Q12
     case duplicatesAreRare
+    /// D9
     case oneBadPushFailsAlone
-    case theRelayRetriesWithoutEnd
 
     // docs/http2-gateway.md
+
+    /// D4, Q15
     case theSameIDAtEachAttempt
+    /// RFC 9113: windows, limits and order of streams.
     case thePeersLimitsHold
+    /// A service can read each request, and knows its push.
     case theServiceGetsWhatIsQueued
 
+    // docs/binary-gateway.md
+
+    /// A report is stored before the relay reads the next ones.
+    case feedbackIsStored
+    /// A device that is gone becomes inactive, if it did not register after the report's second.
+    case feedbackEndsOlderRegistrations
+    /// A device that registered after it stays active.
+    case laterRegistrationsStay
+
+    // docs/web-push.md
+
+    /// A service that is down delays no other one.
+    case noServiceDelaysAnother
+
     // docs/stores.md
+
+    /// A1
     case durable
+    /// A2
     case aThrowingCallChangesNothing
+    /// Q2
     case leasedOnce
+    /// Q6
     case orderOfALease
+    /// D2, R1
     case recipientsAreTheMembersAtThatTime
+    /// A4
     case errorsAreChatErrors
+    /// M2
     case noWaitingPushToARemovedMember
+    /// M1
     case bansHold
+    /// M3, M4
     case deletedMessagesAreNotSent
+    /// N1
     case oneNotificationForEachDevice
+    /// N2
     case cancelledNotificationsAreNotSent
+    /// O4, Q10
     case countsOfANotification
+    /// Q13
     case notBeforeItsTime
+    /// Q14, O3
     case dueWithoutDelay
+    /// O5
     case aPauseHolds
+    /// docs/database.md: another program can insert pushes.
     case theRelaySendsRowsOfOtherPrograms
+    /// U3, M5
     case retentionKeepsUnsettledPushes
+    /// N3
+    case oneProviderToken
 
     // The whole
+
+    /// SQLite's own check finds nothing.
     case theFileStaysIntact
+    /// D6, D7, U2: after the faults, every push ends.
     case nothingWaitsForever
+    /// The relay logs an error only for a fault.
     case noErrorWithoutAFault
+    /// U1: after any crash or fault, the relay serves calls again.
     case theRelayComesBack
 }
 
