@@ -45,7 +45,8 @@ final class Life: @unchecked Sendable {
                 let dispatcher = Dispatcher(
                     app: .default, queue: queue, gateway: WatchedGateway(gateway, queue, world),
                     startsInDoubt: !backlog.apps.isEmpty, logger: Self.logger(world))
-                let services = ServiceGroup(services: [dispatcher], logger: Self.logger(world))
+                let services = ServiceGroup(
+                    services: [dispatcher] + world.service.readers(for: life), logger: Self.logger(world))
                 life.services = services
                 async let _ = life.stores.upkeep.watch()
                 world.log("life \(life.number) is ready")
@@ -136,6 +137,8 @@ struct StoredRows: Sendable {
 
     let messages: [Message]
     let pushes: [Push]
+    /// Whether each device is active, by token.
+    let activeDevices: [String: Bool]
     /// The counts of each notification, by state. `queued` counts all.
     let counts: [Int64: [String: Int64]]
     let integrity: [String]
@@ -159,6 +162,8 @@ struct StoredRows: Sendable {
                 id: $0[0], message: $0[1], notification: $0[2], token: $0[3], state: $0[4], reason: $0[5],
                 isEmpty: $0[6] ?? false)
         }
+        let devices = try Row.fetchAll(db, sql: "SELECT device_token, time_deactivated IS NULL FROM devices")
+        activeDevices = Dictionary(uniqueKeysWithValues: devices.map { ($0[0], $0[1]) })
         let states = ["queued", "sent", "failed", "expired", "cancelled"]
         var counts: [Int64: [String: Int64]] = [:]
         for row in try Row.fetchAll(db, sql: "SELECT * FROM notification_counts") {

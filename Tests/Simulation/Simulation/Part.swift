@@ -1,4 +1,5 @@
 import ChatDomain
+import ServiceLifecycle
 
 /// A part of the world outside of the relay: clients, a fault, another program. Each decides by the seed whether, how
 /// often and when it acts.
@@ -42,10 +43,16 @@ protocol PushService: Part {
     var format: any PushFormat { get }
     /// Creates the gateway of a life.
     func gateway(for life: Life) throws -> any PushGateway
+    /// Creates the relay's other services of a life that connect to this push service.
+    func readers(for life: Life) -> [any Service]
+    /// Applies the configuration again, to the gateway of the current life. `nil` if there is none.
+    var reload: (() -> Void)? { get }
     /// Whether the relay can send any push at once. `false` if that is not known.
     var hasRoom: Bool { get }
 }
 
 extension PushService {
+    func readers(for life: Life) -> [any Service] { [] }
+    var reload: (() -> Void)? { nil }
     var hasRoom: Bool { false }
 }

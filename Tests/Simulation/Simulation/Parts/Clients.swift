@@ -111,6 +111,20 @@ final class Clients: Part {
         return result
     }
 
+    /// The times between which the device with a token has registered for the last time. `nil` if it is registering, or
+    /// never has.
+    func lastRegistration(of token: String) -> (begin: Timestamp, end: Timestamp)? {
+        guard let member = membersByToken[token],
+            let stay = stays[member].last(where: { $0.joined != nil || $0.left == nil }), let joined = stay.joined
+        else { return nil }
+        return (wall(stay.joining), wall(joined))
+    }
+
+    /// The wall clock at a moment, if it has not stepped.
+    private func wall(_ moment: Moment) -> Timestamp {
+        Timestamp.now() - .nanoseconds(Moment.now.nanoseconds - moment.nanoseconds)
+    }
+
     // MARK: - Events
 
     private func join(_ member: Int, _ room: Int) {

@@ -2,6 +2,7 @@ import CSimulation
 import ChatDomain
 import NIOCore
 import PushWire
+import ServiceLifecycle
 
 @testable import APNSGateway
 @testable import GatewayPool
@@ -22,6 +23,8 @@ final class AppleBinary: PushService {
     private(set) lazy var format: any PushFormat = MarkedFormat(APNSFormat(.binary, payloadLimit: 2048), pushes)
     fileprivate let pushes: WrittenPushes
     private var network: Network!
+    private lazy var feedback = AppleFeedback(world) { [unowned self] token in !rejected.contains(token) }
+    private(set) var reload: (() -> Void)?
     private let ids = ConnectionIDs()
     private var connections: [Connection] = []
 
@@ -49,6 +52,8 @@ final class AppleBinary: PushService {
     fileprivate var connectionLength = Int.max
     fileprivate var interval = Int.max
     fileprivate var count = 0
+    /// The tokens that the gateway has rejected. The fifth time, the relay deactivates the device.
+    private var rejected: Set<String> = []
     /// Pushes that the gateway discarded after its silence had counted as acceptance.
     fileprivate var discardedLate: Set<Int64> = []
 
@@ -83,33 +88,43 @@ final class AppleBinary: PushService {
         choices.maybe(15, 3...20, { "1 of \($0) devices is bad" }, { self.badDevices = $0 })
         choices.maybe(15, 1...300, { "close after \($0) notifications" }, { self.connectionLength = $0 })
         choices.maybe(10, 1...300, { "close after \($0) notifications of all connections" }, { self.interval = $0 })
+        feedback.plan(choices)
     }
 
     func gateway(for life: Life) throws -> any PushGateway {
         let endpoint = try GatewayEndpoint(host: "gateway.push.apple.com", port: 2195, trust: nil)
         var options = BinaryGateway.Options(connections: connectionCount, command: command, settleTime: settleTime)
         options.connector = network.connector()
-        return NotedGateway(
-            BinaryGateway(endpoint: endpoint, options: options, connectionIDs: ids, logger: Life.logger(world)),
-            format, pushes)
+        let gateway = BinaryGateway(
+            endpoint: endpoint, options: options, connectionIDs: ids, logger: Life.logger(world))
+        reload = { gateway.reconfigure(endpoint: endpoint) }
+        return NotedGateway(gateway, format, pushes)
     }
+
+    func readers(for life: Life) -> [any Service] { feedback.readers(for: life) }
 
     func relayDied() {
         for connection in connections { connection.relayDied() }
         connections = []
+        reload = nil
         network.relayDied()
+        feedback.relayDied()
         // The relay had read in a late response that these are to be sent again, and may not have recorded it.
         for push in discardedLate.sorted() { excuse(push) }
     }
 
     func calmDown() {
         network.calmDown()
+        feedback.calmDown()
         (lateness, stalls, temporaryFailures, shutdowns, closes, unnamedErrors) = (0, 0, 0, 0, 0, 0)
         (connectionLength, interval, poisons) = (.max, .max, 0)
         if command == .simple { (badPushes, badDevices) = (0, 0) }
     }
 
+    var isSettled: Bool { feedback.isSettled }
+
     func check(_ rows: StoredRows) {
+        feedback.check(rows)
         for connection in connections { connection.simulationEnds() }
     }
 
@@ -128,8 +143,10 @@ final class AppleBinary: PushService {
     fileprivate func finalStatus(_ id: Int64, _ token: String) -> BinaryStatus? {
         guard isGone(token) || isBad(id) else { return nil }
         let status = isGone(token) ? .invalidToken : Self.finalStatuses[Int(id) / badPushes % Self.finalStatuses.count]
-        // The fifth time, the relay deactivates the device.
-        if status == .invalidToken { world.ledger.unregistered.insert(token) }
+        if status == .invalidToken {
+            rejected.insert(token)
+            world.ledger.unregistered.insert(token)
+        }
         return status
     }
 
