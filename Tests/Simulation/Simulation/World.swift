@@ -6,7 +6,7 @@ import Foundation
 /// This class and the parts need no locks, because there is one thread.
 final class World: @unchecked Sendable {
     private static let parts: [any Part.Type] = [
-        Clients.self, Notifications.self, Operator.self, OtherProgram.self, Retention.self, Stops.self,
+        Clients.self, Notifications.self, Operator.self, OtherProgram.self, Retention.self, Reloads.self, Stops.self,
         Crashes.self, DiskFaults.self, Promptness.self,
     ]
     /// Half of the seeds have no bytes, which take most of the time.

@@ -35,6 +35,8 @@ final class Link: CustomStringConvertible {
     private unowned let world: World
     private let dice: Dice
     private let number: Int
+    /// The name of the server.
+    var host = ""
     private let latency: ClosedRange<Duration>
     /// The time that the handshake takes. `nil` if the peer never responds to it.
     let handshake: Duration?

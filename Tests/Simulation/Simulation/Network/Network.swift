@@ -34,6 +34,8 @@ final class Network {
     private var timeouts = 0
     private var silentHandshakes = 0
     private var severalAddresses = 0
+    /// The names of servers that refuse connections now.
+    var refusing: Set<String> = []
     /// The time of the slowest handshakes.
     private var handshake = Duration.milliseconds(60)
 
@@ -87,6 +89,7 @@ final class Network {
         eventLoop.execute {
             do {
                 let channel = try self.channel(on: eventLoop, prepare: prepare)
+                channel.link.host = peer.serverName ?? ""
                 if dice.chance(self.severalAddresses) {
                     // The other address is tried as well, and is not needed.
                     let other = try self.channel(on: eventLoop, prepare: prepare)
@@ -131,7 +134,7 @@ final class Network {
                 channel.close(promise: nil)
             }
         }
-        if dice.chance(refusals) {
+        if dice.chance(refusals) || refusing.contains(link.host) {
             fail(after: dice.within(.zero...latency), IOError(errnoCode: ECONNREFUSED, reason: "connect"))
         } else if dice.chance(timeouts) {
             fail(after: .nanoseconds(timeout.nanoseconds), ChannelError.connectTimeout(timeout))

@@ -44,7 +44,9 @@ final class Firebase: HTTP2PushService {
             20, 1...20_000, { "access tokens take up to \($0) ms" }, { self.slowestToken = .milliseconds($0) })
     }
 
-    override func gateway(connector: any Connector, logger: Logger) throws -> any PushGateway {
+    override func gateway(
+        for life: Life, over connector: any Connector, logger: Logger
+    ) throws -> any PushGateway {
         let endpoint = try GatewayEndpoint(
             host: "fcm.googleapis.com", port: 443, trust: nil, applicationProtocols: [GatewayEndpoint.http2])
         let tokens = OAuthTokens(account: try account(), now: { .now() }) {
@@ -52,9 +54,11 @@ final class Firebase: HTTP2PushService {
         }
         var options = HTTP2Options(connections: 3)
         options.connector = connector
-        return HTTP2Gateway(
-            service: FirebaseService(endpoint: endpoint, tokens: tokens), format: format, options: options,
-            connectionIDs: ids, logger: logger)
+        let service = FirebaseService(endpoint: endpoint, tokens: tokens)
+        let gateway = HTTP2Gateway(
+            service: service, format: format, options: options, connectionIDs: ids, logger: logger)
+        reload = { gateway.reconfigure(service: service) }
+        return gateway
     }
 
     private func token(_ now: Timestamp) async throws(OAuthTokenError) -> OAuthToken {

@@ -33,7 +33,7 @@ class HTTP2PushService: PushService, HTTP2PeerOwner {
     let pushes: WrittenPushes
     private(set) var network: Network!
     let ids = ConnectionIDs()
-    private var peers: [HTTP2Peer] = []
+    private(set) var peers: [HTTP2Peer] = []
     private(set) lazy var format: any PushFormat = MarkedFormat(dialect.format, pushes, address: dialect.address)
 
     private var slowness = Duration.milliseconds(60)
@@ -90,15 +90,26 @@ class HTTP2PushService: PushService, HTTP2PeerOwner {
         choices.maybe(15, 1...50, { "\($0) % of the servers are deaf" }, { self.deafConnections = $0 })
     }
 
+    func begin() {}
+
     func gateway(for life: Life) throws -> any PushGateway {
-        NotedGateway(try gateway(connector: network.connector(), logger: Life.logger(world)), format, pushes)
+        NotedGateway(try gateway(for: life, over: network.connector(), logger: Life.logger(world)), format, pushes)
     }
 
     // MARK: - For subclasses
 
-    func gateway(connector: any Connector, logger: Logger) throws -> any PushGateway { fatalError("not overridden") }
+    func gateway(for life: Life, over connector: any Connector, logger: Logger) throws -> any PushGateway {
+        fatalError("not overridden")
+    }
     /// Returns the payload of a request. `nil` if it cannot be read.
     func payload(of request: HTTP2PeerRequest) -> [UInt8]? { fatalError("not overridden") }
+
+    /// Returns the response to a request whose credentials are not accepted now. `nil` if they are.
+    func refusal(of request: HTTP2PeerRequest) -> ServiceDialect.Response? { nil }
+    /// Whether a server responds to no request now.
+    func isSilent(_ peer: HTTP2Peer) -> Bool { false }
+    var hasRoom: Bool { false }
+    var reload: (() -> Void)?
 
     // MARK: - Connections
 
@@ -121,7 +132,7 @@ class HTTP2PushService: PushService, HTTP2PeerOwner {
         if world.dice.below(1000) < closes { return close(peer) }
         if world.dice.below(1000) < violations { return peer.violate() }
         if world.dice.below(1000) < limitChanges { peer.limit(world.dice.among([0, 1, 5, streams])) }
-        guard !deaf.contains(ObjectIdentifier(peer)), !world.dice.chance(silences) else { return }
+        guard !deaf.contains(ObjectIdentifier(peer)), !isSilent(peer), !world.dice.chance(silences) else { return }
         simulation_world.run(after: world.dice.within(.zero...slowness)) {
             guard peer.link.isOpen, peer.open[request.stream] === request else { return }
             self.respond(to: request, id, peer)
@@ -153,6 +164,10 @@ class HTTP2PushService: PushService, HTTP2PeerOwner {
         }
         let dice = world.dice
         if sick.contains(ObjectIdentifier(peer)) { return refuse(dialect.temporary[0]) }
+        if let refusal = refusal(of: request) {
+            world.hadFault = true
+            return refuse(refusal)
+        }
         if dice.chance(resets) {
             let isRefused = dice.chance(50)
             if !isRefused { abandoned(request, by: peer) }
@@ -224,7 +239,10 @@ class HTTP2PushService: PushService, HTTP2PeerOwner {
 
     // MARK: - The relay and the end
 
-    func relayDied() { network.relayDied() }
+    func relayDied() {
+        reload = nil
+        network.relayDied()
+    }
 
     func calmDown() {
         network.calmDown()

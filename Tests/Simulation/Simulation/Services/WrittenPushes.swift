@@ -10,8 +10,16 @@ final class WrittenPushes: @unchecked Sendable {
     /// The number of attempts of each push that ended without a response, and of those in which it was sent back.
     private var losses: [Int64: Int] = [:]
     private var returns: [Int64: Int] = [:]
+    /// The pushes without an outcome, and the times at which the gateway got them.
+    private(set) var underWay: [Int64: Moment] = [:]
+    /// Whether the gateway takes pushes.
+    private(set) var isOpen = false
 
     init(_ world: World) { self.world = world }
+
+    fileprivate func begin() { (underWay, isOpen) = ([:], true) }
+    fileprivate func drain() { isOpen = false }
+    func token(of push: Int64) -> String? { tokens[push] }
 
     fileprivate func note(_ row: QueuedPush) {
         if tokens[row.id] == nil { tokens[row.id] = row.address?.description }
@@ -20,6 +28,7 @@ final class WrittenPushes: @unchecked Sendable {
     fileprivate func note(_ lease: Lease) {
         for push in lease.pushes {
             places[lease.slot.connection, default: [:]][push.identifier] = push.id
+            underWay[push.id] = .now
             guard let apnsID = push.apnsID else { continue }
             if let first = apnsIDs.updateValue(apnsID, forKey: push.id), first != apnsID {
                 world.violate(.theSameIDAtEachAttempt, "push \(push.id) was \(first) and is \(apnsID)")
@@ -30,6 +39,7 @@ final class WrittenPushes: @unchecked Sendable {
     fileprivate func note(_ report: DeliveryReport) {
         for identifier in report.identifiers {
             guard let push = places[report.connection]?[identifier] else { continue }
+            underWay[push] = nil
             switch report.outcome {
             case .unanswered: losses[push, default: 0] += 1
             case .sentBack, .notAuthorized: returns[push, default: 0] += 1
@@ -109,6 +119,7 @@ struct NotedGateway: PushGateway {
 
     init(_ gateway: any PushGateway, _ format: any PushFormat, _ pushes: WrittenPushes) {
         (self.gateway, self.format, self.pushes) = (gateway, format, pushes)
+        pushes.begin()
     }
 
     var openConnections: Int { gateway.openConnections }
@@ -126,6 +137,9 @@ struct NotedGateway: PushGateway {
         return reports
     }
 
-    func drain() async { await gateway.drain() }
+    func drain() async {
+        pushes.drain()
+        await gateway.drain()
+    }
     func finish() async { await gateway.finish() }
 }
