@@ -83,6 +83,23 @@ struct QueueIndexTests {
         #expect(late.pushes.isEmpty && late.runs.map(\.range) == [3...3])
     }
 
+    @Test("A read during which content was withdrawn leases nothing, and its runs are due again")
+    func withdrawnDuringRead() throws {
+        var index = index()
+        index.inserted(inserted(1...10), at: .now)
+        let staleFound = index.claim(.default, .normal, limit: 4, at: .now)
+        let stale = try #require(staleFound)
+        index.forgetContent()
+        let isStaleLeased = index.finish(stale, [((1...4).map { Self.push($0) }, 4)])
+        #expect(!isStaleLeased)
+        #expect(index.inFlightCount(.default) == 0 && index.dueCount(.default) == 10 && index.settledTo == 0)
+        let currentFound = index.claim(.default, .normal, limit: 4, at: .now)
+        let current = try #require(currentFound)
+        #expect(current.runs.map(\.range) == [1...10])
+        let isCurrentLeased = index.finish(current, [((1...4).map { Self.push($0) }, 4)])
+        #expect(isCurrentLeased && index.inFlightCount(.default) == 4)
+    }
+
     @Test("Content of rows that a scan has already met is not used, because they may have been sent since")
     func metBefore() throws {
         var index = index()

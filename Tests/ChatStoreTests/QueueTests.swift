@@ -1,4 +1,5 @@
 import ChatDomain
+import Dispatch
 import Foundation
 import GRDB
 import Synchronization
@@ -57,6 +58,58 @@ struct QueueTests {
         let leased = try await store.queue.lease(app: .default, lanes: lanes, limit: 6)
         #expect(leased.pushes.map(\.id) == [1, 2, 3, 4, 5, 6])
         #expect(duringRead.withLock { $0.isEmpty })
+    }
+
+    /// Calls `body` on the scanner's thread whenever a lease has begun to read pushes, from the state of that moment.
+    private func duringReads(_ body: @escaping @Sendable () -> Void) async throws {
+        try await bench.store.database.scan { db in
+            db.trace { event in
+                guard case .statement(let statement) = event, statement.sql.contains("FROM push_queue q") else {
+                    return
+                }
+                body()
+            }
+        }
+    }
+
+    @Test("A lease that reads while a deletion commits returns nothing of the message", .timeLimit(.minutes(1)))
+    func deletionDuringRead() async throws {
+        let store = bench.store
+        for member in 1...2 { _ = try await store.rooms.join(StoreFixture.join(member)) }
+        let message = try await store.rooms.post(StoreFixture.post(1, "secret")).message
+        // The content is no longer cached, so that the lease reads it.
+        store.queue.forgetContent()
+        let deletion = Mutex<Task<Void, any Error>?>(nil)
+        try await duringReads {
+            let isDeleted = DispatchSemaphore(value: 0)
+            deletion.withLock { deletion in
+                guard deletion == nil else { return }
+                deletion = Task {
+                    defer { isDeleted.signal() }
+                    try await store.moderation.delete(message, by: .commandLine)
+                }
+                isDeleted.wait()
+            }
+        }
+        #expect(try await store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 9).pushes.isEmpty)
+        let task = try #require(deletion.withLock { $0 })
+        try await task.value
+    }
+
+    @Test(
+        "A lease ends although each of its reads is out of date, and the dispatcher asks again", .timeLimit(.minutes(1))
+    )
+    func withdrawalsWithoutEnd() async throws {
+        let store = bench.store
+        try bench.insert(3)
+        try await bench.notice()
+        var arrivals = store.queue.arrivals(of: .default).makeAsyncIterator()
+        let withdraws = Mutex(true)
+        try await duringReads { if withdraws.withLock({ $0 }) { store.queue.forgetContent() } }
+        #expect(try await store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 9).pushes.isEmpty)
+        await arrivals.next()
+        withdraws.withLock { $0 = false }
+        #expect(try await store.queue.lease(app: .default, lanes: PushLane.allCases, limit: 9).pushes.count == 3)
     }
 
     @Test("A scheduled push whose time passed before it was queued is due at once")

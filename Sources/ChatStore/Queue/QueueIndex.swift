@@ -46,6 +46,8 @@ struct QueueIndex: Sendable {
     private var parts: [AppName: Part] = [:]
     private var fresh: [Int64: FreshPush] = [:]
     private var nextClaim = 0
+    /// The number of commits that have withdrawn content.
+    private var withdrawals = 0
     /// Rows that have not been scanned.
     private(set) var unscanned = IDRanges()
     /// The highest known push id.
@@ -121,8 +123,12 @@ struct QueueIndex: Sendable {
         now - push.queuedAt < Self.cacheLifetime
     }
 
-    /// Discards cached content, so that the next leases read the rows.
-    mutating func forgetContent() { fresh = [:] }
+    /// Discards cached content after a commit that has withdrawn some, so that the next leases read the rows. Reads that
+    /// are under way do not count.
+    mutating func forgetContent() {
+        fresh = [:]
+        withdrawals += 1
+    }
 
     /// Adds due pushes that a scan has found.
     mutating func found(_ rows: DuePushes) {
@@ -172,6 +178,7 @@ struct QueueIndex: Sendable {
         let runs: [DueRuns.Run]
         /// The push ids in each run that are leased already.
         let excluded: [[ClosedRange<Int64>]]
+        fileprivate let withdrawals: Int
     }
 
     /// Takes the first runs of a lane, so that no other lease reads them. Returns `nil` if the lane has none.
@@ -188,7 +195,9 @@ struct QueueIndex: Sendable {
                 part.lanes[lane.rawValue].add(
                     last.id + 1...first.range.upperBound, count: max(0, first.count - pushes.count))
             }
-            return Claim(number: nextClaim, app: app, lane: lane, pushes: pushes, runs: [], excluded: [])
+            return Claim(
+                number: nextClaim, app: app, lane: lane, pushes: pushes, runs: [], excluded: [],
+                withdrawals: withdrawals)
         }
         var (runs, count) = ([first], first.count)
         while count < limit, runs.count < Self.runsInRead, let next = part.lanes[lane.rawValue].takeFirst() {
@@ -198,7 +207,7 @@ struct QueueIndex: Sendable {
         part.claimed[nextClaim] = runs
         return Claim(
             number: nextClaim, app: app, lane: lane, pushes: [], runs: runs,
-            excluded: runs.map { part.inFlight.intersection($0.range) })
+            excluded: runs.map { part.inFlight.intersection($0.range) }, withdrawals: withdrawals)
     }
 
     private mutating func takeFresh(
@@ -218,8 +227,16 @@ struct QueueIndex: Sendable {
 
     /// - Parameter read: For each run that was read: the pushes found in it, and the id up to which it was read. `nil`
     ///   if it was read to its end.
-    mutating func finish(_ claim: Claim, _ read: [(pushes: [QueuedPush], upTo: Int64?)]) {
-        guard var part = parts[claim.app] else { return }
+    /// - Returns: False if a commit has withdrawn content since the claim. The read may have returned it, so it counts for
+    ///   nothing: no push is leased, and the runs are back in their lane.
+    @discardableResult
+    mutating func finish(_ claim: Claim, _ read: [(pushes: [QueuedPush], upTo: Int64?)]) -> Bool {
+        guard var part = parts[claim.app] else { return false }
+        var isCurrent = claim.withdrawals == withdrawals
+        #if PLANTED_FAULTS
+        if PlantedFault.staleLease.isPlanted { isCurrent = true }
+        #endif
+        let read = isCurrent ? read : []
         parts[claim.app] = nil
         defer { parts[claim.app] = part }
         part.claimed[claim.number] = nil
@@ -238,6 +255,7 @@ struct QueueIndex: Sendable {
                     upTo + 1...run.range.upperBound, count: max(0, run.count - pushes.count))
             }
         }
+        return isCurrent
     }
 
     /// Ends leases. The pushes are due again in the given lane, or not due if `lane` is `nil`.

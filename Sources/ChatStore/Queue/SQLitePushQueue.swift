@@ -18,6 +18,9 @@ package final class SQLitePushQueue: PushQueue {
     private let recognized = Mutex<[Int64: Int64]>([:])
     /// The number of such devices to record in one transaction.
     private static let recognizedStep = 1000
+    /// The number of reads in one lease that may end after a withdrawal. It bounds the wait of a dispatcher while many
+    /// messages are deleted.
+    private static let staleReads = 8
     private let signals = Signals()
 
     init(
@@ -38,18 +41,23 @@ package final class SQLitePushQueue: PushQueue {
         try await lookForWaiting(app)
         let showsUnread = settings().format(app).showsUnread
         var pushes: [QueuedPush] = []
+        var staleReads = 0
         for lane in lanes {
-            while pushes.count < limit,
+            while pushes.count < limit, staleReads < Self.staleReads,
                 let claim = memory.index.withLock({ $0.claim(app, lane, limit: limit - pushes.count, at: .now) })
             {
                 if claim.runs.isEmpty {
                     pushes += claim.pushes
+                } else if let read = try await read(
+                    claim, limit: limit - pushes.count, after: pushes, findsReaders: showsUnread)
+                {
+                    pushes += read
                 } else {
-                    pushes += try await read(
-                        claim, limit: limit - pushes.count, after: pushes, findsReaders: showsUnread)
+                    staleReads += 1
                 }
             }
         }
+        if staleReads == Self.staleReads { signal([app]) }
         // While a read ran, pushes with lower ids may have become due, and a later claim got them. An operator's retry may
         // have changed the lane of a row.
         func isEarlier(_ left: QueuedPush, _ right: QueuedPush) -> Bool {
@@ -93,9 +101,10 @@ package final class SQLitePushQueue: PushQueue {
     /// - Parameters:
     ///   - earlier: Pushes that are leased already. They are released if the read fails.
     ///   - findsReaders: Whether to find out which chat pushes are for members who have fetched messages.
+    /// - Returns: `nil` if a commit withdrew content during the read. The claim's runs are then in their lane again.
     private func read(
         _ claim: QueueIndex.Claim, limit: Int, after earlier: [QueuedPush], findsReaders: Bool
-    ) async throws(ChatError) -> [QueuedPush] {
+    ) async throws(ChatError) -> [QueuedPush]? {
         let now = database.now()
         do throws(ChatError) {
             let (read, found) = try await database.scan { [ids] db in
@@ -112,7 +121,7 @@ package final class SQLitePushQueue: PushQueue {
                 }
                 return (read, reader.recognized)
             }
-            memory.index.withLock { $0.finish(claim, read) }
+            guard memory.index.withLock({ $0.finish(claim, read) }) else { return nil }
             if !found.isEmpty {
                 recognized.withLock { recognized in for row in found { recognized[row.id] = row.device } }
             }
@@ -296,6 +305,9 @@ package final class SQLitePushQueue: PushQueue {
 
     /// Adds pushes that the relay has committed, in the order of their ids. Called on the writer's thread, right after
     /// the commit.
+    ///
+    /// Only posts without a key pass content: until their response, no caller knows the message's id. Other work of the
+    /// same transaction may withdraw the content of any other message, and ``forgetContent()`` may run before this call.
     func inserted(_ rows: [DuePushes]) {
         guard !rows.isEmpty else { return }
         memory.index.withLock { index in
@@ -323,7 +335,8 @@ package final class SQLitePushQueue: PushQueue {
         signal(Set(apps))
     }
 
-    /// Discards cached content after pushes were cancelled, so that no push goes out from the cache.
+    /// Discards cached content and reads that are under way, after a commit that withdrew pushes and before its response.
+    /// No lease that ends later has their content.
     func forgetContent() {
         #if PLANTED_FAULTS
         if PlantedFault.contentKept.isPlanted { return }

@@ -27,6 +27,8 @@ final class Clients: Part {
         var message: MessageID?
         var deleting: Moment?
         var deleted: Moment?
+        /// The pushes that were leased when the deletion had succeeded.
+        var leasedThen: [ClosedRange<Int64>] = []
     }
 
     private unowned let world: World
@@ -216,8 +218,11 @@ final class Clients: Part {
         posts[number].deleting = .now
         world.calls.insist("deletion of \(message)") { stores in
             try await stores.moderation.delete(message, by: .commandLine)
-        } then: { [self] _ in
+            return stores.queueAdministration.table.leased(in: .min ... .max)
+        } then: { [self] leased in
             posts[number].deleted = .now
+            // Not known if an earlier attempt has succeeded, or the message is gone.
+            posts[number].leasedThen = (try? leased.get()) ?? [.min ... .max]
         }
     }
 
@@ -226,7 +231,9 @@ final class Clients: Part {
     func sending(_ push: QueuedPush, leased: Moment) {
         guard let number = push.message.flatMap({ postsByMessage[$0] }) else { return }
         let post = posts[number]
-        if let deleted = post.deleted, deleted < leased {
+        if let deleted = post.deleted,
+            deleted < leased || !post.leasedThen.contains(where: { $0.contains(push.id) })
+        {
             world.violate(
                 .deletedMessagesAreNotSent, "push \(push.id) of '\(post.text)' is sent, which was deleted at \(deleted)"
             )
