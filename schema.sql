@@ -1,4 +1,4 @@
--- PushChat Relay: the SQLite database, version 12.
+-- PushChat Relay: the SQLite database, version 13.
 --
 -- Times are UTC text that SQLite's date functions read (2026-05-07 21:57:29.123), unless a column's comment says
 -- otherwise. PRAGMA user_version is the schema version. The relay upgrades an older file and refuses a newer one.
@@ -177,6 +177,79 @@ CREATE INDEX messages_room ON messages (secret_code, message_id);
 -- A retry with the same key refers to the same message.
 CREATE UNIQUE INDEX messages_idempotency ON messages (udid, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX messages_fanout ON messages (message_id) WHERE fanout_after IS NOT NULL;
+
+-- The state of messages of programs that have a key or were changed, and of deleted messages. A row outlives its message
+-- until retention.
+CREATE TABLE message_states (
+    message_id INTEGER PRIMARY KEY,  -- in messages, unless `change` is deleted or retention has deleted the message
+    secret_code TEXT NOT NULL,
+    author TEXT NOT NULL,  -- udid in messages
+    message_key TEXT,  -- also after it has ended; NULL: none
+    is_open INTEGER NOT NULL DEFAULT 0 CHECK (is_open = 0 OR is_open = 1),  -- 1: the next post with the key changes this message
+    is_apart INTEGER NOT NULL DEFAULT 0 CHECK (is_apart = 0 OR is_apart = 1),  -- 1: another author's message had the key first
+    revision INTEGER NOT NULL DEFAULT 1,
+    change_id INTEGER,  -- the last change: one of the ids of `messages`, where no row has it; NULL: not changed
+    change TEXT CHECK (change IN ('edited', 'cleared', 'deleted', 'resolved')),
+    time_changed TEXT,
+    scheduled_id INTEGER,  -- its number while it was scheduled
+    removes INTEGER NOT NULL DEFAULT 0 CHECK (removes = 0 OR removes = 1),  -- 1: devices remove the notification
+    ring_after INTEGER NOT NULL DEFAULT 0,  -- devices ring unless a push with a higher id has rung; 0: only new devices ring
+    push_due INTEGER,  -- when devices get the next pushes, in UNIX milliseconds; NULL: none remain
+    push_after INTEGER NOT NULL DEFAULT 0,  -- the member after which these pushes continue
+    push_again INTEGER,  -- the member before the first one that has to wait; NULL: none waits
+    push_began INTEGER,  -- when devices began to get the last change, in UNIX milliseconds
+    CHECK ((change_id IS NULL) = (change IS NULL)),
+    CHECK ((change_id IS NULL) = (time_changed IS NULL))
+) STRICT;
+-- The open message of an author with a key.
+CREATE UNIQUE INDEX message_states_open ON message_states (secret_code, message_key, author) WHERE is_open;
+-- All messages with a key, also those whose key has ended.
+CREATE INDEX message_states_key ON message_states (secret_code, message_key, author) WHERE message_key IS NOT NULL;
+-- The open keys of an author, the oldest first.
+CREATE INDEX message_states_author ON message_states (secret_code, author, message_id) WHERE is_open;
+-- The changes in a room.
+CREATE INDEX message_states_change ON message_states (secret_code, change_id) WHERE change_id IS NOT NULL;
+CREATE INDEX message_states_due ON message_states (push_due) WHERE push_due IS NOT NULL;
+CREATE UNIQUE INDEX message_states_scheduled ON message_states (scheduled_id) WHERE scheduled_id IS NOT NULL;
+
+-- The idempotency keys of the last 20 changes of each message, so that a late retry changes nothing.
+CREATE TABLE message_retries (
+    author TEXT NOT NULL,  -- the caller: as udid in messages
+    idempotency_key TEXT NOT NULL,
+    message_id INTEGER NOT NULL,  -- in message_states, or in scheduled_messages
+    number INTEGER NOT NULL,  -- of the change, or of the message
+    digest BLOB NOT NULL CHECK (length(digest) = 32),  -- SHA-256 of the request
+    time_used TEXT NOT NULL,
+    PRIMARY KEY (author, idempotency_key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX message_retries_message ON message_retries (message_id, number);
+CREATE INDEX message_retries_used ON message_retries (time_used);
+
+-- Messages for later. A message that is due gets a new id in `messages`, and its row here is deleted.
+CREATE TABLE scheduled_messages (
+    scheduled_id INTEGER PRIMARY KEY,  -- one of the ids of `messages`, where no row has it
+    secret_code TEXT NOT NULL,
+    author TEXT NOT NULL,  -- udid in messages
+    nickname TEXT NOT NULL,
+    message_key TEXT,
+    ip_address TEXT,
+    text TEXT NOT NULL,  -- this and the columns to extras: as in messages
+    title TEXT,
+    link TEXT,
+    priority INTEGER CHECK (priority = 10 OR priority = 5 OR priority = 1),
+    sound TEXT,
+    urgent INTEGER NOT NULL DEFAULT 0 CHECK (urgent = 0 OR urgent = 1),
+    extras TEXT CHECK (extras IS NULL OR json_valid(extras)),
+    renotify INTEGER NOT NULL DEFAULT 0 CHECK (renotify = 0 OR renotify = 1),  -- 1: devices ring also if it replaces a message
+    revision INTEGER NOT NULL DEFAULT 1,
+    due INTEGER NOT NULL,  -- UNIX milliseconds
+    is_held INTEGER NOT NULL DEFAULT 0 CHECK (is_held = 0 OR is_held = 1),  -- 1: was due before a restore, and waits for a decision
+    time_created TEXT NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX scheduled_messages_key ON scheduled_messages (secret_code, author, message_key)
+    WHERE message_key IS NOT NULL;
+CREATE INDEX scheduled_messages_room ON scheduled_messages (secret_code, author, scheduled_id);
+CREATE INDEX scheduled_messages_due ON scheduled_messages (due) WHERE NOT is_held;
 
 -- Bearer tokens that programs use to call the relay, in addition to admin.token in the configuration.
 CREATE TABLE api_tokens (
@@ -362,6 +435,7 @@ CREATE TABLE push_queue (
     device INTEGER,  -- its device, if registered; kept when the device is deleted
     bulk INTEGER NOT NULL DEFAULT 0 CHECK (bulk = 0 OR bulk = 1),  -- 1: one of a very large send, with lower priority
     member INTEGER,  -- for pushes of the chat: the member, in active_users or past_members
+    silent INTEGER NOT NULL DEFAULT 0 CHECK (silent = 0 OR silent = 1),  -- 1: replaces or removes a notification without a ring
     CHECK ((state = 'sent') = (time_sent IS NOT NULL))
 ) STRICT;
 -- Pushes that wait for their time: scheduled pushes apart from retries. The index also serves counts. Pushes that are

@@ -34,6 +34,24 @@ extension SQLTransaction {
 
     package func lock(room: SecretCode) throws { try lock([(.room, room.text)]) }
 
+    /// Takes the id of the next chat message, so that no chat message gets it. For a number that clients of a room compare
+    /// with message ids, the caller holds the room's lock: in a room, they grow in the order of the commits.
+    package func nextMessageID() throws -> MessageID {
+        let row: Row?
+        switch dialect {
+        case .postgres: row = try self.row("SELECT nextval('messages_message_id_seq')")
+        case .sqlite:
+            try run(
+                """
+                INSERT INTO sqlite_sequence (name, seq)
+                SELECT 'messages', 0 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'messages')
+                """, [])
+            row = try self.row("UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'messages' RETURNING seq")
+        }
+        guard let row else { throw ChatError(.internalError, "the database returned no id") }
+        return try row.int(0)
+    }
+
     /// The matching rows of a page, and the cursor of the next page. The cursor is `nil` on the last page.
     /// - Parameter sql: Selects candidates in the order of the list. It has to return at least one more than `limit` or
     ///   ``SQLPage/window``, if the table has that many. The first column is the cursor.

@@ -45,6 +45,14 @@ struct MigrationTests {
             }
         }
 
+        /// A flag that is set, in a statement.
+        var flag: String {
+            switch self {
+            case .file: "1"
+            case .server: "true"
+            }
+        }
+
         /// Runs a statement as another program.
         func query(_ sql: String) throws {
             switch self {
@@ -252,6 +260,27 @@ struct MigrationTests {
         // Rows of scripts: one is due, one was settled without a time.
         try base.query("INSERT INTO push_queue (device_token, payload) VALUES ('ff00', '{}'), ('ff01', '{}')")
         try base.query("UPDATE push_queue SET state = 'cancelled' WHERE device_token = 'ff01'")
+        // Messages that change, and messages for later.
+        try base.query(
+            """
+            INSERT INTO message_states (message_id, secret_code, author, message_key, is_open, is_apart, revision, change_id,
+                change, time_changed, scheduled_id, removes, ring_after, push_due, push_after, push_again, push_began)
+            VALUES (2, 'room', 'token:1', 'disk', \(base.flag), \(base.flag), 3, 90, 'edited', '2026-05-07 21:57:29.123', 91,
+                \(base.flag), 4, 1700000000000, 5, 6, 1700000000001)
+            """)
+        try base.query(
+            """
+            INSERT INTO message_retries (author, idempotency_key, message_id, number, digest, time_used)
+            SELECT 'token:1', 'é', 2, 90, hash, '2026-05-07 21:57:29.123' FROM credentials LIMIT 1
+            """)
+        try base.query(
+            """
+            INSERT INTO scheduled_messages (scheduled_id, secret_code, author, nickname, message_key, ip_address, text, title,
+                link, priority, sound, urgent, extras, renotify, revision, due, is_held, time_created)
+            VALUES (92, 'room', 'admin', 'cron', 'k', '192.0.2.1', 'soon', 'T', 'https://example.com/', 5, '', \(base.flag),
+                '{}', \(base.flag), 2, 1800000000000, \(base.flag), '2026-05-07 21:57:29.123')
+            """)
+        try base.query("UPDATE push_queue SET silent = \(base.flag) WHERE message_id = 1")
         // SQLite clears `chat_message` when a message is deleted, and a move does the same to PostgreSQL's pushes.
         try base.query(
             "UPDATE push_queue SET chat_message = NULL WHERE chat_message NOT IN (SELECT message_id FROM messages)")

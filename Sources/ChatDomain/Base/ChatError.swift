@@ -43,6 +43,8 @@ package struct ChatError: Error, Sendable, CustomStringConvertible {
     package let retryAfter: Duration?
     /// The cause for the log. It is never shown to the user.
     package let cause: String?
+    /// The messages that the request may mean, if it names several (``Code/conflict``).
+    package var ids: [Int64] = []
 
     package init(
         _ code: Code, _ message: String, field: String? = nil, retryAfter: Duration? = nil, cause: String? = nil

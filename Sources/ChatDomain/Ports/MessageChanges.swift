@@ -121,7 +121,7 @@ package protocol MessageChanges: Sendable {
     /// Returns the message, or the scheduled one, that a caller names. The number of a scheduled message also finds the
     /// message that it has become.
     ///
-    /// - Throws: As ``change(_:)``.
+    /// - Throws: The errors of ``change(_:)``.
     func find(_ message: MessageReference, for author: ChangeAuthor) async throws(ChatError) -> FoundMessage
     /// Returns a room's scheduled messages by their numbers.
     ///

@@ -26,7 +26,7 @@ package struct RoomSummary: Sendable, Hashable {
 
 /// The changes in rooms since the last ``RoomFeed/takeRoomChanges()``.
 package struct RoomChanges: Sendable, Hashable {
-    /// Rooms with new messages.
+    /// Rooms with new messages, or with changes of messages.
     package var messages: Set<SecretCode> = []
     /// Topics of UnifiedPush with new pushes.
     package var topics: Set<UnifiedPushTopic> = []
@@ -68,6 +68,10 @@ package protocol RoomFeed: Sendable {
     func position(of member: MemberID) async throws(ChatError) -> RoomPosition
     /// Returns messages with ids above `after`, in order.
     func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [Message]
+    /// Returns messages, and changes of earlier messages, with ids above `after`, in order.
+    func entries(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [RoomEntry]
+    /// Returns the id of the room's newest message or change. 0 if it has none.
+    func lastEntry(in room: SecretCode) async throws(ChatError) -> MessageID
     /// Returns the receipt of each member's last message.
     ///
     /// Considers only the room's last ``Receipt/recent`` messages. Rooms with more than ``Receipt/largestRoom`` members

@@ -123,6 +123,11 @@ package protocol RoomStore: Sendable {
     func messages(
         for member: MemberID, since: MessageID?, limit: Int, isPeek: Bool
     ) async throws(ChatError) -> MessagePage
+    /// Returns the room's messages after `since`, and the changes of messages that the member may read. Otherwise as
+    /// ``messages(for:since:limit:isPeek:)``.
+    func entries(
+        for member: MemberID, since: MessageID?, limit: Int, isPeek: Bool
+    ) async throws(ChatError) -> RoomEntryPage
     /// Records that the member's phone has shown a message, which stays unread.
     ///
     /// - Throws: ``ChatError/Code/notJoined``. ``ChatError/Code/notFound`` if the member may read no such message.

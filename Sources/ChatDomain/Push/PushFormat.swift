@@ -12,7 +12,7 @@ package protocol PushFormat: Sendable {
     ///
     /// - Parameter endpoint: The address of a browser's subscription. `nil` for other devices.
     /// - Returns: `nil` if the device cannot do this without a visible push. It gets no push then.
-    /// - Throws: As ``payload(of:)``.
+    /// - Throws: The errors of ``payload(of:)``.
     func update(_ update: AlertUpdate, of alert: ChatAlert, endpoint: String?) throws(ChatError) -> PushUpdate?
     /// Checks the content of a notification and composes its payload.
     ///

@@ -153,6 +153,8 @@ package struct PushLifeCycle: Sendable, Hashable {
     package static let unregistered = "Unregistered"
     package static let memberRemoved = "MemberRemoved"
     package static let messageDeleted = "MessageDeleted"
+    /// The message has changed since the push was queued.
+    package static let messageReplaced = "MessageReplaced"
 
     // MARK: - Before an attempt
 

@@ -56,6 +56,16 @@ package struct MessageContent: Sendable, Hashable {
             : MessageContent(text)
     }
 
+    /// The content with other displayed fields.
+    package func with(_ extras: MessageExtras) -> MessageContent {
+        MessageContent(
+            stored: text.text, title: title, link: link, priority: priority, sound: sound, isUrgent: isUrgent,
+            extras: extras)
+    }
+
+    /// The content without the fields that follow from the message's key and its changes.
+    package var ofCaller: MessageContent { with(extras.ofCaller) }
+
     /// The content of a member's message.
     package init(_ text: MessageText) {
         self.init(stored: text.text)

@@ -10,6 +10,8 @@ package struct MessageExtras: Sendable, Hashable {
     private static let ofState = ["key", "revision", "edited_at", "cleared_at", "resolved_at"]
     /// Marks a message whose key another author's message had first. It is not displayed.
     private static let apart = "apart"
+    /// Marks a message whose last change removes its notification. It is not displayed.
+    private static let removed = "removed"
 
     /// The maximum number of tags.
     package static let tagCount = 20
@@ -65,7 +67,7 @@ package struct MessageExtras: Sendable, Hashable {
     /// The fields without those that follow from the message's key and its changes.
     package var ofCaller: MessageExtras {
         var members = members
-        for name in Self.ofState + [Self.apart] { members[name] = nil }
+        for name in Self.ofState + [Self.apart, Self.removed] { members[name] = nil }
         return MessageExtras(members: members)
     }
 
@@ -75,6 +77,8 @@ package struct MessageExtras: Sendable, Hashable {
     /// The message's revision. `nil` for the first one.
     package var revision: Int? { members["revision"]?.integer.flatMap(Int.init(exactly:)) }
     package var isApart: Bool { members[Self.apart] == .bool(true) }
+    /// Whether the last change removes the notification: `cleared`, or `resolved` without a new text.
+    package var isRemoved: Bool { members[Self.removed] == .bool(true) }
     /// The kind of the message's last change. `nil` if it was not changed.
     package var change: MessageChange.Kind? {
         MessageChange.Kind.allCases.first { kind in Self.timeName(of: kind).map { members[$0] != nil } ?? false }
@@ -91,15 +95,19 @@ package struct MessageExtras: Sendable, Hashable {
 
     /// Returns the writer's fields, with those that follow from the key and the last change.
     ///
-    /// - Parameter change: The last change. `nil` if the message was not changed.
+    /// - Parameters:
+    ///   - change: The last change. `nil` if the message was not changed.
+    ///   - removes: Whether the last change removes the notification.
     package func with(
-        key: MessageKey?, revision: Int = 1, change: MessageChange.Kind? = nil, at time: Timestamp, isApart: Bool
+        key: MessageKey?, revision: Int = 1, change: MessageChange.Kind? = nil, at time: Timestamp, isApart: Bool,
+        removes: Bool = false
     ) -> MessageExtras {
         var members = ofCaller.members
         members["key"] = key.map { .string($0.text) }
         if revision > 1 { members["revision"] = .number(revision) }
         if let name = change.flatMap(Self.timeName) { members[name] = .string(time.rfc3339) }
         if isApart { members[Self.apart] = .bool(true) }
+        if removes { members[Self.removed] = .bool(true) }
         return MessageExtras(members: members)
     }
 }

@@ -15,7 +15,7 @@ package struct ScheduledMessage: Sendable, Hashable {
     package let content: MessageContent
     package let revision: Int
     package let due: Timestamp
-    /// Whether the message was due before a restore. It is not posted by itself.
+    /// Whether the message was due before a restore. It then waits for a decision of its author.
     package let isHeld: Bool
 
     package init(

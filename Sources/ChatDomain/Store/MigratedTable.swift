@@ -101,6 +101,19 @@ package struct MigratedTable: Sendable {
             texts: "secret_code udid nickname text ip_address idempotency_key title link sound extras",
             flags: "urgent", times: "time_sent"),
         MigratedTable(
+            "message_states", key: "message_id",
+            numbers: """
+                message_id revision change_id scheduled_id ring_after push_due push_after push_again push_began
+                """,
+            texts: "secret_code author message_key change", flags: "is_open is_apart removes", times: "time_changed"),
+        MigratedTable(
+            "message_retries", key: "author idempotency_key", numbers: "message_id number",
+            texts: "author idempotency_key", bytes: "digest", times: "time_used"),
+        MigratedTable(
+            "scheduled_messages", key: "scheduled_id", numbers: "scheduled_id priority revision due",
+            texts: "secret_code author nickname message_key ip_address text title link sound extras",
+            flags: "urgent renotify is_held", times: "time_created"),
+        MigratedTable(
             "api_tokens", key: "token_id", isNumbered: true, numbers: "token_id",
             texts: "name scopes room audience used_from", bytes: "hash", times: "time_created time_expires time_used"),
         MigratedTable(
@@ -141,7 +154,7 @@ package struct MigratedTable: Sendable {
                 message_id chat_message expires_at priority not_before attempts unanswered refused notification device \
                 member
                 """,
-            texts: "device_token payload app state reason hint push_type collapse_id apns_id", flags: "bulk",
+            texts: "device_token payload app state reason hint push_type collapse_id apns_id", flags: "bulk silent",
             times: "time_queued time_sent time_settled",
             // SQLite's foreign key sets the id of a deleted message to NULL. PostgreSQL keeps the id.
             sources: [

@@ -20,12 +20,13 @@ package enum RoomRules {
     /// The tables whose rows move to a new code, with the column that contains the code.
     package static let moved = [
         ("active_users", "secret_code"), ("past_members", "secret_code"), ("messages", "secret_code"),
-        ("api_tokens", "room"), ("bans", "secret_code"), ("moderation", "secret_code"), ("rooms", "secret_code"),
+        ("message_states", "secret_code"), ("scheduled_messages", "secret_code"), ("api_tokens", "room"),
+        ("bans", "secret_code"), ("moderation", "secret_code"), ("rooms", "secret_code"),
     ]
 
     /// Whether any data of a room are stored, in SQL for both databases. Bans and tokens alone do not make a room.
     package static func exists(_ room: String) -> String {
-        let tables = ["active_users", "past_members", "messages", "rooms"]
+        let tables = ["active_users", "past_members", "messages", "scheduled_messages", "rooms"]
         return "("
             + tables.map { "EXISTS (SELECT 1 FROM \($0) WHERE secret_code = \(room))" }.joined(separator: " OR ") + ")"
     }
@@ -55,6 +56,7 @@ package enum RoomRules {
             AND NOT EXISTS (SELECT 1 FROM active_users u WHERE u.secret_code = rooms.secret_code)
             AND NOT EXISTS (SELECT 1 FROM past_members p WHERE p.secret_code = rooms.secret_code)
             AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.secret_code = rooms.secret_code)
+            AND NOT EXISTS (SELECT 1 FROM scheduled_messages s WHERE s.secret_code = rooms.secret_code)
             AND secret_code NOT IN (SELECT b.secret_code FROM bans b WHERE b.secret_code IS NOT NULL)
             AND secret_code NOT IN (SELECT t.room FROM api_tokens t WHERE t.room IS NOT NULL)
         """
@@ -66,6 +68,12 @@ extension StoreSettings {
 }
 
 extension ChatError {
+    /// An `Idempotency-Key` was used before, with another request.
+    package static var idempotencyConflict: ChatError {
+        ChatError(
+            .idempotencyConflict, "Idempotency-Key was used before, for another message", field: "Idempotency-Key")
+    }
+
     /// The room accepts no further members.
     package static var roomIsFull: ChatError {
         .invalid("code", "this room has \(RoomSize.largest) members and accepts no more")
@@ -121,7 +129,7 @@ extension ChatError {
 
 /// A message that was posted with an idempotency key.
 package struct EarlierPost: Sendable, Hashable {
-    private let message: MessageID
+    package let message: MessageID
     private let time: Timestamp
     private let room: String
     private let content: MessageContent
@@ -137,11 +145,16 @@ package struct EarlierPost: Sendable, Hashable {
     ///
     /// - Parameter room: The room that the request is for.
     package func receipt(for request: PostRequest, to room: String) throws(ChatError) -> PostReceipt {
-        guard room == self.room, request.content == content else {
-            throw ChatError(
-                .idempotencyConflict, "Idempotency-Key was used before, for another message",
-                field: "Idempotency-Key")
-        }
-        return PostReceipt(message: message, time: time, isRepeat: true, queued: 0)
+        guard room == self.room, request.content == content.ofCaller else { throw .idempotencyConflict }
+        return receipt
+    }
+
+    /// The response to a repeated request.
+    package var receipt: PostReceipt { PostReceipt(message: message, time: time, isRepeat: true, queued: 0) }
+
+    /// Whether the request is for this message, but does not have the content that the message has now. If the message
+    /// was changed since, the request may have the first content.
+    package func mayHaveFirstContent(_ request: PostRequest, to room: String) -> Bool {
+        room == self.room && content.extras.revision != nil && request.content != content.ofCaller
     }
 }

@@ -250,22 +250,3 @@ extension UnifiedPushOwner {
         }
     }
 }
-
-extension SQLTransaction {
-    /// Takes the id of the next chat message, so that no chat message gets it.
-    fileprivate func nextMessageID() throws -> MessageID {
-        let row: Row?
-        switch dialect {
-        case .postgres: row = try self.row("SELECT nextval('messages_message_id_seq')")
-        case .sqlite:
-            try run(
-                """
-                INSERT INTO sqlite_sequence (name, seq)
-                SELECT 'messages', 0 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'messages')
-                """, [])
-            row = try self.row("UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'messages' RETURNING seq")
-        }
-        guard let row else { throw ChatError(.internalError, "the database returned no id") }
-        return try row.int(0)
-    }
-}

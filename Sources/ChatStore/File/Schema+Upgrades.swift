@@ -4,7 +4,7 @@ extension Schema {
     ///
     /// Tables are changed in place and never rebuilt, so that the operator's own views, triggers, indexes and columns stay.
     static let releasedUpgrades: [Int: String] = [
-        1: version2, 2: version3, 3: version8, 8: version9, 9: version10, 10: version11, 11: version12,
+        1: version2, 2: version3, 3: version8, 8: version9, 9: version10, 10: version11, 11: version12, 12: version13,
     ]
 
     /// Apple's HTTP/2 API: `apns_id` and other columns, priority 1, and the provider tokens.
@@ -390,5 +390,72 @@ extension Schema {
     /// The displayed fields of messages.
     private static let version12 = """
         ALTER TABLE messages ADD COLUMN extras TEXT CHECK (extras IS NULL OR json_valid(extras));
+        """
+
+    /// Messages that change, and messages for later.
+    private static let version13 = """
+        ALTER TABLE push_queue ADD COLUMN silent INTEGER NOT NULL DEFAULT 0 CHECK (silent = 0 OR silent = 1);
+        CREATE TABLE message_states (
+            message_id INTEGER PRIMARY KEY,
+            secret_code TEXT NOT NULL,
+            author TEXT NOT NULL,
+            message_key TEXT,
+            is_open INTEGER NOT NULL DEFAULT 0 CHECK (is_open = 0 OR is_open = 1),
+            is_apart INTEGER NOT NULL DEFAULT 0 CHECK (is_apart = 0 OR is_apart = 1),
+            revision INTEGER NOT NULL DEFAULT 1,
+            change_id INTEGER,
+            change TEXT CHECK (change IN ('edited', 'cleared', 'deleted', 'resolved')),
+            time_changed TEXT,
+            scheduled_id INTEGER,
+            removes INTEGER NOT NULL DEFAULT 0 CHECK (removes = 0 OR removes = 1),
+            ring_after INTEGER NOT NULL DEFAULT 0,
+            push_due INTEGER,
+            push_after INTEGER NOT NULL DEFAULT 0,
+            push_again INTEGER,
+            push_began INTEGER,
+            CHECK ((change_id IS NULL) = (change IS NULL)),
+            CHECK ((change_id IS NULL) = (time_changed IS NULL))
+        ) STRICT;
+        CREATE UNIQUE INDEX message_states_open ON message_states (secret_code, message_key, author) WHERE is_open;
+        CREATE INDEX message_states_key ON message_states (secret_code, message_key, author) WHERE message_key IS NOT NULL;
+        CREATE INDEX message_states_author ON message_states (secret_code, author, message_id) WHERE is_open;
+        CREATE INDEX message_states_change ON message_states (secret_code, change_id) WHERE change_id IS NOT NULL;
+        CREATE INDEX message_states_due ON message_states (push_due) WHERE push_due IS NOT NULL;
+        CREATE UNIQUE INDEX message_states_scheduled ON message_states (scheduled_id) WHERE scheduled_id IS NOT NULL;
+        CREATE TABLE message_retries (
+            author TEXT NOT NULL,
+            idempotency_key TEXT NOT NULL,
+            message_id INTEGER NOT NULL,
+            number INTEGER NOT NULL,
+            digest BLOB NOT NULL CHECK (length(digest) = 32),
+            time_used TEXT NOT NULL,
+            PRIMARY KEY (author, idempotency_key)
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX message_retries_message ON message_retries (message_id, number);
+        CREATE INDEX message_retries_used ON message_retries (time_used);
+        CREATE TABLE scheduled_messages (
+            scheduled_id INTEGER PRIMARY KEY,
+            secret_code TEXT NOT NULL,
+            author TEXT NOT NULL,
+            nickname TEXT NOT NULL,
+            message_key TEXT,
+            ip_address TEXT,
+            text TEXT NOT NULL,
+            title TEXT,
+            link TEXT,
+            priority INTEGER CHECK (priority = 10 OR priority = 5 OR priority = 1),
+            sound TEXT,
+            urgent INTEGER NOT NULL DEFAULT 0 CHECK (urgent = 0 OR urgent = 1),
+            extras TEXT CHECK (extras IS NULL OR json_valid(extras)),
+            renotify INTEGER NOT NULL DEFAULT 0 CHECK (renotify = 0 OR renotify = 1),
+            revision INTEGER NOT NULL DEFAULT 1,
+            due INTEGER NOT NULL,
+            is_held INTEGER NOT NULL DEFAULT 0 CHECK (is_held = 0 OR is_held = 1),
+            time_created TEXT NOT NULL
+        ) STRICT;
+        CREATE UNIQUE INDEX scheduled_messages_key ON scheduled_messages (secret_code, author, message_key)
+            WHERE message_key IS NOT NULL;
+        CREATE INDEX scheduled_messages_room ON scheduled_messages (secret_code, author, scheduled_id);
+        CREATE INDEX scheduled_messages_due ON scheduled_messages (due) WHERE NOT is_held;
         """
 }

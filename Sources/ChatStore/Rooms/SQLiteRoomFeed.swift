@@ -42,6 +42,16 @@ package final class SQLiteRoomFeed: RoomFeed {
         }
     }
 
+    package func entries(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [RoomEntry] {
+        try await database.read { (transaction: SQLiteTransaction) in
+            try RoomEntry.entries(in: room, after: after, limit: limit, transaction)
+        }
+    }
+
+    package func lastEntry(in room: SecretCode) async throws(ChatError) -> MessageID {
+        try await database.read { (transaction: SQLiteTransaction) in try RoomEntry.last(in: room, transaction) }
+    }
+
     package func receipts(
         in room: SecretCode, for members: Set<MemberID>
     ) async throws(ChatError) -> [MemberID: Receipt] {

@@ -164,6 +164,16 @@ package struct SQLiteRoomStore: RoomStore {
         return page
     }
 
+    package func entries(
+        for member: MemberID, since: MessageID?, limit: Int, isPeek: Bool
+    ) async throws(ChatError) -> RoomEntryPage {
+        let page = try await database.read { (transaction: SQLiteTransaction) in
+            try RoomEntryPage(for: member, since: since, limit: limit, transaction)
+        }
+        if !isPeek, let last = page.entries.last { activity.fetched(last.id, by: member) }
+        return page
+    }
+
     private static let roomSQL = """
         SELECT secret_code, history_from, (SELECT title FROM rooms r WHERE r.secret_code = u.secret_code)
         FROM active_users u WHERE udid = ?

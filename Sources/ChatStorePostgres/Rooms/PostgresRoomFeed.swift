@@ -42,6 +42,14 @@ package final class PostgresRoomFeed: RoomFeed {
         try await database.read { try Message.messages(in: room, after: after, limit: limit, $0) }
     }
 
+    package func entries(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [RoomEntry] {
+        try await database.read { try RoomEntry.entries(in: room, after: after, limit: limit, $0) }
+    }
+
+    package func lastEntry(in room: SecretCode) async throws(ChatError) -> MessageID {
+        try await database.read { try RoomEntry.last(in: room, $0) }
+    }
+
     package func receipts(
         in room: SecretCode, for members: Set<MemberID>
     ) async throws(ChatError) -> [MemberID: Receipt] {

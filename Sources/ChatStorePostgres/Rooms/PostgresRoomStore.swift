@@ -238,6 +238,16 @@ package struct PostgresRoomStore: RoomStore {
         return page
     }
 
+    package func entries(
+        for member: MemberID, since: MessageID?, limit: Int, isPeek: Bool
+    ) async throws(ChatError) -> RoomEntryPage {
+        let page = try await database.read { (transaction: PostgresTransaction) in
+            try RoomEntryPage(for: member, since: since, limit: limit, transaction)
+        }
+        if !isPeek, let last = page.entries.last { activity.fetched(last.id, by: member) }
+        return page
+    }
+
     package func shown(_ message: MessageID, to member: MemberID) async throws(ChatError) {
         try await database.read { transaction in
             let row = try transaction.row(

@@ -11,7 +11,8 @@ struct PostgresSchema: Sendable {
     let upgrades: [Int64: String]
 
     static let current = PostgresSchema(
-        version: 5, sql: embedded, upgrades: [1: version2, 2: version3, 3: version4, 4: version5])
+        version: 6, sql: embedded,
+        upgrades: [1: version2, 2: version3, 3: version4, 4: version5, 5: version6])
 
     /// Adds rooms, bans of addresses, and the key that encrypts announcements between relays.
     ///
@@ -38,6 +39,73 @@ struct PostgresSchema: Sendable {
         DROP INDEX bans_room;
         CREATE INDEX bans_address ON bans (address) WHERE address IS NOT NULL;
         CREATE INDEX bans_room ON bans (secret_code) WHERE udid IS NULL AND device_token IS NULL AND address IS NULL;
+        """
+
+    /// Adds messages that change, and messages for later.
+    private static let version6 = """
+        ALTER TABLE push_queue ADD COLUMN silent boolean NOT NULL DEFAULT false;
+        CREATE TABLE message_states (
+            message_id bigint PRIMARY KEY,
+            secret_code text COLLATE "C" NOT NULL,
+            author text COLLATE "C" NOT NULL,
+            message_key text COLLATE "C",
+            is_open boolean NOT NULL DEFAULT false,
+            is_apart boolean NOT NULL DEFAULT false,
+            revision bigint NOT NULL DEFAULT 1,
+            change_id bigint,
+            change text CHECK (change IN ('edited', 'cleared', 'deleted', 'resolved')),
+            time_changed timestamptz(3),
+            scheduled_id bigint,
+            removes boolean NOT NULL DEFAULT false,
+            ring_after bigint NOT NULL DEFAULT 0,
+            push_due bigint,
+            push_after bigint NOT NULL DEFAULT 0,
+            push_again bigint,
+            push_began bigint,
+            CHECK ((change_id IS NULL) = (change IS NULL)),
+            CHECK ((change_id IS NULL) = (time_changed IS NULL))
+        );
+        CREATE UNIQUE INDEX message_states_open ON message_states (secret_code, message_key, author) WHERE is_open;
+        CREATE INDEX message_states_key ON message_states (secret_code, message_key, author) WHERE message_key IS NOT NULL;
+        CREATE INDEX message_states_author ON message_states (secret_code, author, message_id) WHERE is_open;
+        CREATE INDEX message_states_change ON message_states (secret_code, change_id) WHERE change_id IS NOT NULL;
+        CREATE INDEX message_states_due ON message_states (push_due) WHERE push_due IS NOT NULL;
+        CREATE UNIQUE INDEX message_states_scheduled ON message_states (scheduled_id) WHERE scheduled_id IS NOT NULL;
+        CREATE TABLE message_retries (
+            author text COLLATE "C" NOT NULL,
+            idempotency_key text COLLATE "C" NOT NULL,
+            message_id bigint NOT NULL,
+            number bigint NOT NULL,
+            digest bytea NOT NULL CHECK (length(digest) = 32),
+            time_used timestamptz(3) NOT NULL,
+            PRIMARY KEY (author, idempotency_key)
+        );
+        CREATE INDEX message_retries_message ON message_retries (message_id, number);
+        CREATE INDEX message_retries_used ON message_retries (time_used);
+        CREATE TABLE scheduled_messages (
+            scheduled_id bigint PRIMARY KEY,
+            secret_code text COLLATE "C" NOT NULL,
+            author text COLLATE "C" NOT NULL,
+            nickname text NOT NULL,
+            message_key text COLLATE "C",
+            ip_address text,
+            text text NOT NULL,
+            title text,
+            link text,
+            priority bigint CHECK (priority IN (10, 5, 1)),
+            sound text,
+            urgent boolean NOT NULL DEFAULT false,
+            extras text CHECK (extras IS NULL OR extras::json IS NOT NULL),
+            renotify boolean NOT NULL DEFAULT false,
+            revision bigint NOT NULL DEFAULT 1,
+            due bigint NOT NULL,
+            is_held boolean NOT NULL DEFAULT false,
+            time_created timestamptz(3) NOT NULL
+        );
+        CREATE UNIQUE INDEX scheduled_messages_key ON scheduled_messages (secret_code, author, message_key)
+            WHERE message_key IS NOT NULL;
+        CREATE INDEX scheduled_messages_room ON scheduled_messages (secret_code, author, scheduled_id);
+        CREATE INDEX scheduled_messages_due ON scheduled_messages (due) WHERE NOT is_held;
         """
 
     /// Adds the displayed fields of messages.

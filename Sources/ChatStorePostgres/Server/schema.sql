@@ -1,4 +1,4 @@
--- PushChat Relay: the PostgreSQL database, version 5. Several relays can share it.
+-- PushChat Relay: the PostgreSQL database, version 6. Several relays can share it.
 --
 -- Tables and columns are those of SQLite's schema.sql, with PostgreSQL's types. Times are timestamptz. relay_schema has
 -- the schema version. The first relay to start upgrades an older schema, and refuses a newer one.
@@ -124,6 +124,79 @@ CREATE INDEX messages_room ON messages (secret_code, message_id);
 -- A retry with the same key refers to the same message.
 CREATE UNIQUE INDEX messages_idempotency ON messages (udid, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX messages_fanout ON messages (message_id) WHERE fanout_after IS NOT NULL;
+
+-- The state of messages of programs that have a key or were changed, and of deleted messages. A row outlives its message
+-- until retention.
+CREATE TABLE message_states (
+    message_id bigint PRIMARY KEY,  -- in messages, unless `change` is deleted or retention has deleted the message
+    secret_code text COLLATE "C" NOT NULL,
+    author text COLLATE "C" NOT NULL,  -- udid in messages
+    message_key text COLLATE "C",  -- also after it has ended; NULL: none
+    is_open boolean NOT NULL DEFAULT false,  -- true: the next post with the key changes this message
+    is_apart boolean NOT NULL DEFAULT false,  -- true: another author's message had the key first
+    revision bigint NOT NULL DEFAULT 1,
+    change_id bigint,  -- the last change: one of the ids of `messages`, where no row has it; NULL: not changed
+    change text CHECK (change IN ('edited', 'cleared', 'deleted', 'resolved')),
+    time_changed timestamptz(3),
+    scheduled_id bigint,  -- its number while it was scheduled
+    removes boolean NOT NULL DEFAULT false,  -- true: devices remove the notification
+    ring_after bigint NOT NULL DEFAULT 0,  -- devices ring unless a push with a higher id has rung; 0: only new devices ring
+    push_due bigint,  -- when devices get the next pushes, in UNIX milliseconds; NULL: none remain
+    push_after bigint NOT NULL DEFAULT 0,  -- the member after which these pushes continue
+    push_again bigint,  -- the member before the first one that has to wait; NULL: none waits
+    push_began bigint,  -- when devices began to get the last change, in UNIX milliseconds
+    CHECK ((change_id IS NULL) = (change IS NULL)),
+    CHECK ((change_id IS NULL) = (time_changed IS NULL))
+);
+-- The open message of an author with a key.
+CREATE UNIQUE INDEX message_states_open ON message_states (secret_code, message_key, author) WHERE is_open;
+-- All messages with a key, also those whose key has ended.
+CREATE INDEX message_states_key ON message_states (secret_code, message_key, author) WHERE message_key IS NOT NULL;
+-- The open keys of an author, the oldest first.
+CREATE INDEX message_states_author ON message_states (secret_code, author, message_id) WHERE is_open;
+-- The changes in a room.
+CREATE INDEX message_states_change ON message_states (secret_code, change_id) WHERE change_id IS NOT NULL;
+CREATE INDEX message_states_due ON message_states (push_due) WHERE push_due IS NOT NULL;
+CREATE UNIQUE INDEX message_states_scheduled ON message_states (scheduled_id) WHERE scheduled_id IS NOT NULL;
+
+-- The idempotency keys of the last 20 changes of each message, so that a late retry changes nothing.
+CREATE TABLE message_retries (
+    author text COLLATE "C" NOT NULL,  -- the caller: as udid in messages
+    idempotency_key text COLLATE "C" NOT NULL,
+    message_id bigint NOT NULL,  -- in message_states, or in scheduled_messages
+    number bigint NOT NULL,  -- of the change, or of the message
+    digest bytea NOT NULL CHECK (length(digest) = 32),  -- SHA-256 of the request
+    time_used timestamptz(3) NOT NULL,
+    PRIMARY KEY (author, idempotency_key)
+);
+CREATE INDEX message_retries_message ON message_retries (message_id, number);
+CREATE INDEX message_retries_used ON message_retries (time_used);
+
+-- Messages for later. A message that is due gets a new id in `messages`, and its row here is deleted.
+CREATE TABLE scheduled_messages (
+    scheduled_id bigint PRIMARY KEY,  -- one of the ids of `messages`, where no row has it
+    secret_code text COLLATE "C" NOT NULL,
+    author text COLLATE "C" NOT NULL,  -- udid in messages
+    nickname text NOT NULL,
+    message_key text COLLATE "C",
+    ip_address text,
+    text text NOT NULL,  -- this and the columns to extras: as in messages
+    title text,
+    link text,
+    priority bigint CHECK (priority IN (10, 5, 1)),
+    sound text,
+    urgent boolean NOT NULL DEFAULT false,
+    extras text CHECK (extras IS NULL OR extras::json IS NOT NULL),
+    renotify boolean NOT NULL DEFAULT false,  -- true: devices ring also if it replaces a message
+    revision bigint NOT NULL DEFAULT 1,
+    due bigint NOT NULL,  -- UNIX milliseconds
+    is_held boolean NOT NULL DEFAULT false,  -- true: was due before a restore, and waits for a decision
+    time_created timestamptz(3) NOT NULL
+);
+CREATE UNIQUE INDEX scheduled_messages_key ON scheduled_messages (secret_code, author, message_key)
+    WHERE message_key IS NOT NULL;
+CREATE INDEX scheduled_messages_room ON scheduled_messages (secret_code, author, scheduled_id);
+CREATE INDEX scheduled_messages_due ON scheduled_messages (due) WHERE NOT is_held;
 
 -- Bans. A ban ends at `time_ends`; its row is kept for moderation.retention after that.
 CREATE TABLE bans (
@@ -461,6 +534,7 @@ CREATE TABLE push_queue (
     member bigint,  -- for pushes of the chat: the member, in active_users or past_members
     lease_start bigint,  -- the start, in relay_starts, of the relay that leases it or leased it last
     settled_on date,  -- the day of its partition; NULL: push_queue_due
+    silent boolean NOT NULL DEFAULT false,  -- replaces or removes a notification without a ring
     CHECK ((state = 'sent') = (time_sent IS NOT NULL)),
     CHECK (isfinite(time_queued) AND isfinite(time_sent) AND isfinite(time_settled)),  -- no 'infinity'
     CHECK (message_id BETWEEN -4611686018427387904 AND 4611686018427387903)  -- leaves room for the next push id

@@ -200,6 +200,14 @@ final class FakeFeed: RoomFeed {
         }
     }
 
+    func entries(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [RoomEntry] {
+        try await messages(in: room, after: after, limit: limit).map(RoomEntry.message)
+    }
+
+    func lastEntry(in room: SecretCode) async throws(ChatError) -> MessageID {
+        try await messages(in: room, after: 0, limit: .max).last?.id ?? 0
+    }
+
     /// Sets the receipt of a member's last message.
     /// - Parameter isRead: Whether the hub must read the receipt because a member read in the room.
     func setReceipt(_ receipt: Receipt, of member: MemberID, isRead: Bool = true) {

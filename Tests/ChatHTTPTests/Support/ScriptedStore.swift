@@ -117,6 +117,13 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     ) async throws(ChatError) -> MessagePage {
         try await run(.messages(member, since: since, limit: limit, isPeek: isPeek), onMessages)
     }
+    func entries(
+        for member: MemberID, since: MessageID?, limit: Int, isPeek: Bool
+    ) async throws(ChatError) -> RoomEntryPage {
+        let page = try await messages(for: member, since: since, limit: limit, isPeek: isPeek)
+        return RoomEntryPage(
+            entries: page.messages.map(RoomEntry.message), next: page.next, room: page.room, title: page.title)
+    }
     func shown(_ message: MessageID, to member: MemberID) async throws(ChatError) {
         try await run(.shown(message, member), onShown)
     }
@@ -266,6 +273,12 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     }
     func messages(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [Message] {
         try await scriptedFeed().messages(in: room, after: after, limit: limit)
+    }
+    func entries(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [RoomEntry] {
+        try await scriptedFeed().entries(in: room, after: after, limit: limit)
+    }
+    func lastEntry(in room: SecretCode) async throws(ChatError) -> MessageID {
+        try await scriptedFeed().lastEntry(in: room)
     }
     func hasMoved(_ room: SecretCode, to code: SecretCode) async throws(ChatError) -> Bool {
         try await scriptedFeed().hasMoved(room, to: code)
