@@ -174,9 +174,9 @@ simulate: need-build ## run the relay in a simulated world (SEEDS=1-2000, SEED=5
 	SIMULATE=1 swift build --product simulation
 	SEEDS="$(SEEDS)" SEED="$(SEED)" ONLY="$(ONLY)" LOG="$(LOG)" HOURS="$(HOURS)" .build/debug/simulation
 
-simulate-planted: need-build ## show in how many simulated seeds each planted fault is found (SEEDS=1-60)
+simulate-planted: need-build ## show in how many simulated seeds each planted fault is found (FAULTS=1-3, SEEDS=1-60)
 	SIMULATE=planted swift build --product simulation --scratch-path .build-planted
-	SEEDS="$(SEEDS)" .build-planted/debug/simulation
+	SEEDS="$(SEEDS)" FAULTS="$(FAULTS)" .build-planted/debug/simulation
 
 # PARTS="posts drain" selects parts. QUICK=1 does one short run. BASE=executable compares this build with another one.
 bench: need-bench release ## measure the release build (PARTS="posts drain", QUICK=1, BASE=executable)

@@ -19,7 +19,7 @@ enum Main {
         let options = SeedOptions(kept: variable("ONLY", NumberSet.init(parsing:)), logs: variable("LOG") { $0 } == "1")
         let runner = Runner(children: variable("JOBS") { Int($0) } ?? ProcessInfo.processInfo.activeProcessorCount)
         #if PLANTED_FAULTS
-        let isOK = runner.findPlantedFaults(Array(seeds))
+        let isOK = runner.findPlantedFaults(Array(seeds), variable("FAULTS", NumberSet.init(parsing:)))
         #else
         let isOK = runner.run(
             seeds, options, until: now + (hours ?? .infinity) * 3600, repeats: variable("TWICE") { $0 } == "1")

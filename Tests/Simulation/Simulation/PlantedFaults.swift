@@ -14,10 +14,11 @@ extension Runner {
     }
 
     /// Plants each fault in turn, and prints in how many seeds the simulation finds it.
+    /// - Parameter numbers: The only faults to plant. `nil` for all.
     /// - Returns: Whether it finds all of them.
-    func findPlantedFaults(_ seeds: [UInt64]) -> Bool {
+    func findPlantedFaults(_ seeds: [UInt64], _ numbers: NumberSet?) -> Bool {
         let faults = [(Self.lyingDisk, "lyingDisk")] + PlantedFault.allCases.map { ($0.rawValue, "\($0)") }
-        return faults.map { find($0, $1, seeds) }.allSatisfy(\.self)
+        return faults.filter { numbers?.contains($0.0) ?? true }.map { find($0, $1, seeds) }.allSatisfy(\.self)
     }
 
     private func find(_ fault: Int, _ name: String, _ seeds: [UInt64]) -> Bool {
