@@ -1,6 +1,6 @@
 import CSimulation
 
-/// An operator reloads the configuration while pushes are under way: the gateway connects anew.
+/// An operator reloads the configuration while pushes are under way. The gateway replaces its connections.
 final class Reloads: Part {
     private unowned let world: World
 

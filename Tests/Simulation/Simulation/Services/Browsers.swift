@@ -56,7 +56,7 @@ final class Browsers: HTTP2PushService {
     private var unknownNames = 0
     private var slowestName = Duration.milliseconds(50)
     private var outages: [String: Outage] = [:]
-    /// The last times at which a service was down, or had so many requests that others waited.
+    /// The last times at which a service was down, or further requests to it had to wait.
     private var freeSince: [String: Moment] = [:]
     /// The last time at which the relay could not record outcomes, or did not run.
     private var lastHindrance = Moment.now
@@ -141,7 +141,7 @@ final class Browsers: HTTP2PushService {
 
     override func isSilent(_ peer: HTTP2Peer) -> Bool { outages[peer.link.host] == .isSilent }
 
-    /// The gateway gives a slot for so few pushes, whatever becomes of them.
+    /// The gateway gives a slot as long as it has few pushes, whatever their outcomes are.
     override var hasRoom: Bool { pushes.isOpen && pushes.underWay.count < Self.alwaysTaken }
 
     /// Looks for pushes to services that are up, and that get no outcome.
