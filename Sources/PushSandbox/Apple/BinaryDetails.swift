@@ -22,6 +22,10 @@ struct BinaryDetails: InboxDetails {
         shown[ProviderHeader.priority] = priority.map { String($0) }
         return ["command": command?.rawValue, "identifier": identifier, "headers": shown]
     }
+
+    func effect(of payload: [UInt8], receiver: InboxEntry.PhoneDelivery.Receiver?) -> Screen.Effect? {
+        .apple(payload, key: nil)
+    }
 }
 
 extension InboxEntry.Response {

@@ -34,6 +34,27 @@ struct ProviderDetails: InboxDetails {
         let type = pushType.map { PushType(rawValue: $0) }
         return [type?.warning, APSCheck.warning(about: payload, of: type ?? .alert)].compactMap(\.self)
     }
+
+    func effect(of payload: [UInt8], receiver: InboxEntry.PhoneDelivery.Receiver?) -> Screen.Effect? {
+        isForSimulator ? .apple(payload, key: headers[ProviderHeader.collapseID]) : nil
+    }
+}
+
+extension Screen.Effect {
+    /// Reads a payload of Apple's. A `clear` has the form in which the relay asks an app to remove a notification.
+    /// - Parameter key: The collapse id.
+    static func apple(_ payload: [UInt8], key: String?) -> Self? {
+        guard let root = PayloadObject(payload), let aps = root.object("aps") else { return nil }
+        let alert = aps.object("alert")
+        let isSilent = !aps.has("sound") || aps.text("interruption-level") == "passive"
+        let message = root.text("message_id")
+        let content = Screen.Content(
+            title: alert?.text("title") ?? alert?.text("title-loc-key"),
+            body: aps.text("alert") ?? alert?.text("body") ?? alert?.text("loc-key"), key: key, message: message,
+            ring: isSilent ? .never : .always)
+        if let content { return .show(content) }
+        return root.text("type") == "clear" && message != nil ? .remove(key: nil, message: message) : nil
+    }
 }
 
 extension InboxEntry.Response {

@@ -169,6 +169,18 @@ struct BrowserDetails: InboxDetails, Hashable {
 
     var gateway: GatewayProtocol { .webpush }
     var json: JSONMembers { ["headers": headers] }
+
+    /// Reads a declarative message, which the worker of the relay's page shows in the same way. Other workers may do
+    /// anything. With `renotify`, a notification that replaces another one rings again (Notifications API §2.7).
+    func effect(of payload: [UInt8], receiver: InboxEntry.PhoneDelivery.Receiver?) -> Screen.Effect? {
+        guard let notification = PayloadObject(payload)?.object("notification") else { return nil }
+        let ring: Screen.Ring = notification.isTrue("renotify") ? .always : .unlessReplacing
+        return Screen.Content(
+            title: notification.text("title"), body: notification.text("body"), key: notification.text("tag"),
+            message: notification.object("data")?.text("message_id"),
+            ring: notification.isTrue("silent") ? .never : ring
+        ).map { .show($0) }
+    }
 }
 
 extension InboxEntry.Response {

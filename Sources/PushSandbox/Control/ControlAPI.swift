@@ -51,6 +51,7 @@ struct ControlAPI: Sendable {
             state.withLock { $0.inbox.clear() }
             return Response(status: .noContent)
         }
+        router.get("/screen") { request, _ in try screen(request) }
         add("devices", \.devices, to: router)
         router.post("/devices") { request, _ in try await makeDevice(request) }
         router.delete("/devices/:token") { _, context in try removeDevice(context.parameters.require("token")) }
@@ -155,6 +156,17 @@ struct ControlAPI: Sendable {
             return .milliseconds(number * milliseconds)
         }
         throw ControlError("wait: must be a time from 1ms to \(maxWait / 1000)s, such as 10s")
+    }
+
+    /// Returns the notifications that a device shows now.
+    private func screen(_ request: Request) throws -> Response {
+        guard let text = request.uri.queryParameters["token"] else {
+            throw ControlError("token: must be the token of a device, a phone or a browser")
+        }
+        let token = try TokenText.bytes(checking: text, field: "token")
+        // Payloads are parsed without the lock, because there may be many.
+        let (entries, phone) = state.withLock { $0.delivered(to: token) }
+        return try Response.json(Screen(entries, phone: phone))
     }
 
     // MARK: Devices

@@ -7,6 +7,7 @@ struct ControlQuery: RouterMiddleware {
     typealias Context = ControlContext
 
     private static let page: Set<String> = ["since", "limit"]
+    private static let screen: Set<String> = ["token"]
     private static let search = page.union(["token", "protocol", "answer", "text", "wait", "count"])
 
     /// The paths of the lists that are read in pages.
@@ -19,7 +20,12 @@ struct ControlQuery: RouterMiddleware {
     ) async throws -> Response {
         // If there is no such call, Hummingbird names no path here.
         if let path = context.endpointPath, path.hasPrefix("/"), !free.contains(path) {
-            let names = path == "/notifications" ? Self.search : lists.contains(path) ? Self.page : []
+            let names =
+                switch path {
+                case "/notifications": Self.search
+                case "/screen": Self.screen
+                default: lists.contains(path) ? Self.page : []
+                }
             try Self.check(request, names: request.method == .get ? names : [])
         }
         return try await next(request, context)

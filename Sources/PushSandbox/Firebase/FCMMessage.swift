@@ -45,6 +45,9 @@ struct FCMMessage: Sendable, Hashable {
     /// The text that a phone shows. `nil` if the message has only data.
     let title: String?
     let body: String?
+    /// The name by which a later notification replaces this one on the screen.
+    let tag: String?
+    let hasSound: Bool
     let hasNotification: Bool
     let data: [String: String]
     let isHighPriority: Bool
@@ -103,6 +106,8 @@ struct FCMMessage: Sendable, Hashable {
         packageName = android["restricted_package_name"]?.string
         title = (own?["title"] ?? general?["title"])?.string
         self.body = (own?["body"] ?? general?["body"])?.string
+        tag = own?["tag"]?.string
+        hasSound = own?["sound"] != nil || own?["default_sound"] == .bool(true)
         isHighPriority = kind == .remoteNotification || android["priority"]?.string?.uppercased() == "HIGH"
         collapseKey = android["collapse_key"]?.string
         lifetime = android["ttl"]?.string.flatMap(FCMDuration.init)?.seconds ?? Self.maxLifetime

@@ -9,6 +9,8 @@ struct SandboxInstallation: Sendable, Hashable, JSONRecord, RegistryItem {
     let id: Int
     /// The address of the installation: its Firebase installation id, or a registration token.
     let target: String
+    /// The SHA-256 of the address, which the inbox shows as the token.
+    let token: [UInt8]
     /// The project that may send to the installation.
     let project: String
     let createdAt: Date
@@ -16,7 +18,11 @@ struct SandboxInstallation: Sendable, Hashable, JSONRecord, RegistryItem {
     var removedAt: Date?
     fileprivate(set) var phone = FCMPhone()
 
-    /// The SHA-256 of the address, which the inbox shows as the token.
+    fileprivate init(id: Int, target: String, project: String, createdAt: Date) {
+        (self.id, self.target, self.project, self.createdAt) = (id, target, project, createdAt)
+        token = Self.token(of: target)
+    }
+
     static func token(of target: String) -> [UInt8] { Array(SHA256.hash(data: Data(target.utf8))) }
 
     var key: String { target }
@@ -24,7 +30,7 @@ struct SandboxInstallation: Sendable, Hashable, JSONRecord, RegistryItem {
     var json: JSONMembers {
         let isInstallationID = FCMMessage.isInstallation(target)
         return [
-            "id": id, "token": Self.token(of: target).hex, "fid": isInstallationID ? target : nil,
+            "id": id, "token": token.hex, "fid": isInstallationID ? target : nil,
             "registration_token": isInstallationID ? nil : target, "project": project,
             "connection": phone.connection.rawValue, "app": phone.app.rawValue, "stored": phone.storedCount,
             "topics": phone.topics.count, "deleted_messages_calls": phone.deletedMessagesCalls,
@@ -46,6 +52,9 @@ struct InstallationRegistry: Sendable, PagedList {
 
     /// The installation with this address, even if it was removed.
     subscript(target: String) -> SandboxInstallation? { installations[target] }
+
+    /// Returns the installation with this token, even if it was removed. `nil` if there is none.
+    func installation(token: [UInt8]) -> SandboxInstallation? { installations.items.first { $0.token == token } }
 
     /// Returns a new address from random bytes.
     static func target(isInstallationID: Bool, randomBytes: (Int) -> [UInt8]) -> String {

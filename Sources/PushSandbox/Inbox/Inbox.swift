@@ -156,6 +156,9 @@ protocol InboxDetails: Sendable, JSONRecord {
 
     /// Returns mistakes in an accepted payload that the push service does not report.
     func warnings(about payload: [UInt8]) -> [String]
+    /// Returns the effect of the notification on the screen of its device. `nil` if it has none.
+    /// - Parameter receiver: The part of an Android phone that got the message. `nil` if that is not known.
+    func effect(of payload: [UInt8], receiver: InboxEntry.PhoneDelivery.Receiver?) -> Screen.Effect?
 }
 
 extension InboxDetails {
@@ -266,6 +269,11 @@ struct Inbox: Sendable {
             if page.count == limit { return (page, entry.id) }
         }
         return (page, lastID)
+    }
+
+    /// Returns all notifications that meet the condition, oldest first.
+    func entries(where isIncluded: (InboxEntry) -> Bool) -> [InboxEntry] {
+        entries[first...].compactMap(\.self).filter(isIncluded)
     }
 
     /// Returns the number of matching notifications with an id above `since`.

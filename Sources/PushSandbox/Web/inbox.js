@@ -56,6 +56,7 @@ async function poll() {
   since = Math.max(since, answer.next);
   answer.notifications.forEach((notification) => add(notification, !isFirst));
   if (byId("follow").checked && groups.length && groups[0] !== chosen?.group && !isNarrow()) choose(groups[0], groups[0].first);
+  else if (chosen && answer.notifications.length) showScreen().catch(showError);
   return answer.notifications.length === page;
 }
 
@@ -89,11 +90,15 @@ function add(notification, isFresh) {
     if (known === chosen?.group) showReceivers();
     return;
   }
-  const { token, id } = notification;
-  const group = { key, time, first: notification, tokens: new Set([token]), members: [{ id, token }] };
+  const group = groupFor(notification, key, time);
   groups.unshift(group);
   byId("list").prepend(itemOf(group, isFresh));
   if (groups.length > shownLimit) groups.pop().item.remove();
+}
+
+function groupFor(notification, key, time) {
+  const { token, id } = notification;
+  return { key, time, first: notification, tokens: new Set([token]), members: [{ id, token }] };
 }
 
 function itemOf(group, isFresh) {
@@ -171,7 +176,9 @@ function choose(group, notification, byHand = false) {
   byId("detail-answer").className = notification.answer === "accepted" ? "good" : "bad";
   byId("preview").replaceChildren(preview(notification));
   showReceivers();
+  showScreen().catch(showError);
   byId("facts").replaceChildren(...facts([
+    [words("detail.number"), notification.id],
     [words("answer"), answerOf(notification), notification.answer === "accepted" ? "good" : "bad"],
     [words("detail.reason"), notification.message],
     [words("detail.warning"), notification.warning],
@@ -247,6 +254,52 @@ function showReceivers() {
   const rest = group.members.length - receiversShown;
   byId("receivers-more").hidden = rest <= 0;
   byId("receivers-more").textContent = words("detail.more", { count: Math.max(0, rest) });
+}
+
+// MARK: The screen of the device
+
+// The maximum number of notifications on a screen that the details list.
+const onScreenShown = 20;
+
+// Shows what the device of the chosen notification has on its screen now, and what replaced what.
+async function showScreen() {
+  const { notification } = chosen;
+  const { token, id } = notification;
+  const isKnown = token && !notification.channel && !notification.delivery;
+  const { shown, past, rings } = isKnown ? await callJSON("GET", "/screen?token=" + token) : { shown: [], past: [], rings: 0 };
+  if (chosen.notification !== notification) return;
+  byId("screen-part").hidden = shown.length + past.length === 0;
+  const ends = past.flatMap((end) => {
+    if (end.notification === id) return [end.replaced_by ? ["screen.replacedBy", end.replaced_by] : ["screen.removedBy", end.removed_by]];
+    if (end.replaced_by === id) return [["screen.replaced", end.notification]];
+    return end.removed_by === id ? [["screen.removed", end.notification]] : [];
+  });
+  draw("screen-ends", ends, ([key, other]) => {
+    const text = words(key, { number: String(other) });
+    return actionButton(text, text, () => openNumber(other));
+  });
+  byId("screen-ends").hidden = ends.length === 0;
+  const rest = Math.max(0, shown.length - onScreenShown);
+  const lines = shown.slice(-onScreenShown).reverse();
+  draw("screen", lines.map((line) => ({ ...line, isChosen: line.notification === id })), (line) => {
+    const item = element("li");
+    const text = [line.title, line.body].filter(Boolean).map(isolated).join(": ");
+    item.append(element(line.isChosen ? "strong" : "span", "", text),
+      actionButton(String(line.notification), `${words("detail.title")} ${line.notification}`, () => openNumber(line.notification)));
+    return item;
+  });
+  byId("screen-rings").textContent = [
+    shown.length === 0 && words("screen.nothing"), rest && words("detail.more", { count: rest }), words("screen.rings", { count: rings }),
+  ].filter(Boolean).join(" ");
+}
+
+// Shows the notification with this number, even if it is not in the list.
+async function openNumber(id) {
+  byId("follow").checked = false;
+  const found = await fetched(id);
+  const group = groups.find(({ members }) => members.some((member) => member.id === id)) ?? groupFor(found);
+  if (!group.item) itemOf(group);
+  choose(group, found);
 }
 
 function dump(bytes) {

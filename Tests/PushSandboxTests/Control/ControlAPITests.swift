@@ -237,6 +237,26 @@ struct ControlAPITests {
         }
     }
 
+    @Test("The screen of a device shows the newest of the notifications that replace each other")
+    func screen() async throws {
+        try await TestSandbox.with { sandbox in
+            let client = try await sandbox.gateway()
+            for text in ["one", "two"] {
+                try await client.send(
+                    BinaryNotification(
+                        token: [1], payload: ByteBuffer(string: #"{"aps":{"alert":"\#(text)","sound":"s"}}"#),
+                        identifier: 1))
+            }
+            _ = try await client.finish()
+            let found = try await sandbox.control(.get, "/screen?token=01")
+            #expect(found.status == 200)
+            let screen = try found.object()
+            #expect((screen["shown"] as? [[String: Any]])?.map { $0["body"] as? String } == ["one", "two"])
+            #expect(screen["rings"] as? Int == 2 && (screen["past"] as? [Any])?.isEmpty == true)
+            #expect(try await sandbox.control(.get, "/screen?token=02").body == #"{"past":[],"rings":0,"shown":[]}"#)
+        }
+    }
+
     @Test("A device can be created, listed and removed; then its token is refused")
     func devices() async throws {
         try await TestSandbox.with { sandbox in
@@ -318,6 +338,7 @@ struct ControlAPITests {
             ("GET", "/notifications?count=2", nil, "count"), ("GET", "/notifications?wait=1s&count=0", nil, "count"),
             ("GET", "/notifications?wait=1s&count=11&limit=10", nil, "count"),
             ("GET", "/notifications?since=-1", nil, "since"), ("GET", "/notifications?token=xyz", nil, "token"),
+            ("GET", "/screen", nil, "token"), ("GET", "/screen?token=xyz", nil, "token"),
             ("GET", "/devices?limit=ten", nil, "limit"), ("DELETE", "/devices/xyz", nil, "token"),
             ("POST", "/devices", #"{"token":"xyz"}"#, "token"), ("POST", "/devices", #"{"token":1}"#, "token"),
             ("POST", "/devices", #"{"topic":""}"#, "topic"), ("POST", "/devices", #"{"tokn":"aa"}"#, "tokn"),

@@ -41,6 +41,25 @@ struct FCMDetails: InboxDetails {
 
     var gateway: GatewayProtocol { .fcm }
     var json: JSONMembers { ["target": target, "name": name, "project": project, "headers": headers] }
+
+    /// Reads a message. An app that gets data shows `title` and `body`, as `docs/fcm.md` describes it.
+    func effect(of payload: [UInt8], receiver: InboxEntry.PhoneDelivery.Receiver?) -> Screen.Effect? {
+        guard let message = try? FCMMessage(payload), !message.isOnlyChecked else { return nil }
+        let (data, id) = (message.data, message.data["message_id"])
+        guard message.kind == .data else {
+            guard receiver != .onMessageReceived else { return nil }
+            return Screen.Content(
+                title: message.title, body: message.body, key: message.tag, message: id,
+                ring: message.hasSound ? .always : .never
+            ).map { .show($0) }
+        }
+        let key = data["tag"] ?? id.map { "message-\($0)" }
+        if data["type"] == "clear" { return .remove(key: key, message: id) }
+        return Screen.Content(
+            title: data["title"], body: data["body"], key: key, message: id,
+            ring: data["sound"] != nil && data["update"] != "true" ? .always : .never
+        ).map { .show($0) }
+    }
 }
 
 extension InboxEntry.Response {
