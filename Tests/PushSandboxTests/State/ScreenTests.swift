@@ -40,12 +40,12 @@ struct ScreenTests {
     private struct Answer: Decodable, Equatable {
         struct Shown: Decodable, Equatable {
             let notification: Int
-            var title, body, key, message_id: String?
+            var title, body, key, messageId: String?
             let rings: Bool
         }
         struct Past: Decodable, Equatable {
             let notification: Int
-            var replaced_by, removed_by: Int?
+            var replacedBy, removedBy: Int?
         }
         let shown: [Shown]
         let past: [Past]
@@ -54,7 +54,9 @@ struct ScreenTests {
 
     private func screen(of token: [UInt8] = Self.token) throws -> Answer {
         let (entries, phone) = state.delivered(to: token)
-        return try JSONDecoder().decode(Answer.self, from: JSONEncoder().encode(Screen(entries, phone: phone)))
+        let decoder = JSONDecoder()
+        decoder.keyDecodingStrategy = .convertFromSnakeCase
+        return try decoder.decode(Answer.self, from: JSONEncoder().encode(Screen(entries, phone: phone)))
     }
 
     @Test("Apple: a notification with the same collapse id replaces the earlier one, silently if it is passive")
@@ -71,10 +73,10 @@ struct ScreenTests {
                 == Answer(
                     shown: [
                         .init(notification: 2, body: "Other", key: "b", rings: false),
-                        .init(notification: 3, title: "Disk", body: "95 %", key: "a", message_id: "7", rings: false),
+                        .init(notification: 3, title: "Disk", body: "95 %", key: "a", messageId: "7", rings: false),
                         .init(notification: 4, body: "No id", rings: true),
                         .init(notification: 5, body: "No id", rings: true),
-                    ], past: [.init(notification: 1, replaced_by: 3)], rings: 3))
+                    ], past: [.init(notification: 1, replacedBy: 3)], rings: 3))
     }
 
     @Test("Apple: a background push of the type clear removes the notifications of its message")
@@ -86,12 +88,12 @@ struct ScreenTests {
         #expect(
             try screen()
                 == Answer(
-                    shown: [.init(notification: 2, body: "Eight", key: "b", message_id: "8", rings: true)],
-                    past: [.init(notification: 1, removed_by: 3)], rings: 2))
+                    shown: [.init(notification: 2, body: "Eight", key: "b", messageId: "8", rings: true)],
+                    past: [.init(notification: 1, removedBy: 3)], rings: 2))
     }
 
     @Test(
-        "What a device does not show is not on its screen: refused, of another device, of another type, without a text")
+        "Refused pushes, those of another device or type, and those without a text are not on the screen")
     mutating func nothing() throws {
         apple(#"{"aps":{"alert":"Refused"}}"#, answer: .error("Unregistered"))
         apple(#"{"aps":{"alert":"Lost"}}"#, answer: .dropped)
@@ -126,7 +128,7 @@ struct ScreenTests {
         browser(#"{"notification":{"title":"T","body":"2","tag":"message-7"\#(member)}}"#)
         let shown = try screen()
         #expect(shown.shown.map(\.body) == ["2"])
-        #expect(shown.past == [.init(notification: 1, replaced_by: 2)] && shown.rings == rings)
+        #expect(shown.past == [.init(notification: 1, replacedBy: 2)] && shown.rings == rings)
         browser(#"{"notification":{"title":"T","body":"3"}}"#)
         #expect(try screen().rings == rings + 1)
     }
@@ -148,8 +150,8 @@ struct ScreenTests {
                 == Answer(
                     shown: [
                         .init(notification: 2, title: "T", body: "2", key: "message-7", rings: false),
-                        .init(notification: 4, title: "D", body: "2", key: "message-8", message_id: "8", rings: false),
-                    ], past: [.init(notification: 1, replaced_by: 2), .init(notification: 3, replaced_by: 4)], rings: 2)
+                        .init(notification: 4, title: "D", body: "2", key: "message-8", messageId: "8", rings: false),
+                    ], past: [.init(notification: 1, replacedBy: 2), .init(notification: 3, replacedBy: 4)], rings: 2)
         )
         try android(#""data":{"type":"clear","message_id":"7","tag":"message-7"}"#, to: target)
         try android(#""data":{"type":"clear","message_id":"8"}"#, to: target)
