@@ -61,15 +61,20 @@ public struct PushDetails: Sendable, Hashable {
     public var sender: String?
     /// The address of a picture.
     public var image: URL?
+    /// Whether the push shows nothing, and the app must remove the notifications of the message.
+    public var isClear: Bool
 
-    public init(message: Int64? = nil, room: String? = nil, sender: String? = nil, image: URL? = nil) {
+    public init(
+        message: Int64? = nil, room: String? = nil, sender: String? = nil, image: URL? = nil, isClear: Bool = false
+    ) {
         self.message = message
         self.room = room
         self.sender = sender
         self.image = image
+        self.isClear = isClear
     }
 
-    /// Reads the members `message_id`, `room_id`, `sender` and `image`. Numbers and texts may stand for each other.
+    /// Reads the members `message_id`, `room_id`, `sender`, `image` and `type`. Numbers and texts may stand for each other.
     public init(userInfo: [AnyHashable: Any]) {
         func text(_ key: String) -> String? {
             switch userInfo[key] {
@@ -81,6 +86,6 @@ public struct PushDetails: Sendable, Hashable {
         }
         self.init(
             message: text("message_id").flatMap { Int64($0) }, room: text("room_id"), sender: text("sender"),
-            image: text("image").flatMap { URL(string: $0) })
+            image: text("image").flatMap { URL(string: $0) }, isClear: text("type") == "clear")
     }
 }

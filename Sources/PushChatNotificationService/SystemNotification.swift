@@ -19,6 +19,24 @@ extension NotificationCompleter {
     }
 }
 
+extension PushDetails {
+    /// Removes the notifications of a message that was deleted, resolved or marked as done. Call it from
+    /// `application(_:didReceiveRemoteNotification:fetchCompletionHandler:)`.
+    /// - Returns: Whether the push asks for this.
+    @discardableResult
+    public func removeNotifications() async -> Bool {
+        guard isClear, let message else { return false }
+        await withCheckedContinuation { done in
+            UNUserNotificationCenter.current().getDeliveredNotifications { shown in
+                let ids = shown.map(\.request).filter { PushDetails(userInfo: $0.content.userInfo).message == message }
+                UNUserNotificationCenter.current().removeDeliveredNotifications(withIdentifiers: ids.map(\.identifier))
+                done.resume()
+            }
+        }
+        return true
+    }
+}
+
 extension PushContent {
     fileprivate init(_ content: UNNotificationContent) {
         self.init(

@@ -21,6 +21,8 @@ package struct PushEndpoint: Sendable, Hashable {
     var authority: String { String(origin.dropFirst("https://".count)) }
     /// Path and query.
     let path: String
+    /// Whether the browser is Safari, or a web app on an iPhone.
+    var isOfApple: Bool { host.hasSuffix(".push.apple.com") }
 
     /// Requires `https`, printable ASCII and a host. Rejects a user name or a fragment.
     package init(_ url: String) throws(WebPushError) {

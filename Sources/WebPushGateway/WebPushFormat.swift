@@ -28,22 +28,37 @@ package struct WebPushFormat: PushFormat {
 
     /// Returns the payload of a chat message, shortened so that the largest number of unread messages still fits. The
     /// text is shortened first. If too little of it would remain, the link is left out.
-    package func payload(of alert: ChatAlert) throws(ChatError) -> String {
+    package func payload(of alert: ChatAlert) throws(ChatError) -> String { try payload(of: alert, update: nil) }
+
+    private func payload(of alert: ChatAlert, update: AlertUpdate?) throws(ChatError) -> String {
         if alert.content.link != nil,
-            let payload = payload(of: alert, link: alert.content.link, minText: Self.minText)
+            let payload = payload(of: alert, update: update, link: alert.content.link, minText: Self.minText)
         {
             return payload
         }
-        guard let payload = payload(of: alert, link: nil, minText: 0) else {
+        guard let payload = payload(of: alert, update: update, link: nil, minText: 0) else {
             throw .invalid("text", "does not fit into a payload of \(Self.payloadLimit) bytes, not even shortened")
         }
         return payload
     }
 
+    /// Browsers show every push, so none can only remove a notification. Safari also rings for a push that replaces one.
+    package func update(
+        _ update: AlertUpdate, of alert: ChatAlert, endpoint: String?
+    ) throws(ChatError) -> PushUpdate? {
+        switch update {
+        case .ring: return PushUpdate(payload: try payload(of: alert, update: .ring), priority: alert.content.priority)
+        case .replace:
+            guard let endpoint = endpoint.flatMap({ try? PushEndpoint($0) }), !endpoint.isOfApple else { return nil }
+            return PushUpdate(payload: try payload(of: alert, update: .replace), priority: 5)
+        case .remove: return nil
+        }
+    }
+
     /// Returns the payload. `nil` if fewer than `minText` bytes of the text fit.
-    private func payload(of alert: ChatAlert, link: String?, minText: Int) -> String? {
+    private func payload(of alert: ChatAlert, update: AlertUpdate?, link: String?, minText: Int) -> String? {
         let (title, text) = (alert.content.title, alert.content.text.text)
-        let isSilent = alert.content.sound.map(\.isEmpty) ?? isSilent
+        let isSilent = update == .replace || alert.content.sound.map(\.isEmpty) ?? isSilent
         let room = Self.name(of: alert.code)
         func document(_ text: String) -> String {
             var notification: JSONObject = [
@@ -52,6 +67,8 @@ package struct WebPushFormat: PushFormat {
             ]
             notification.append("tag", .string("message-\(alert.message)"))
             if isSilent { notification.append("silent", .bool(true)) }
+            // Without it, a notification that replaces another one is silent (Notifications API).
+            if update == .ring { notification.append("renotify", .bool(true)) }
             // Browsers open only pages. Another link is in the message on the chat page.
             if let link, NotificationContent.isLink(link) { notification.append("navigate", .string(link)) }
             var data: JSONObject = ["room": .string(room), "message_id": .number(alert.message)]

@@ -50,6 +50,54 @@ struct FCMFormatTests {
         )
     }
 
+    @Test("A change rings with its revision, replaces silently, or removes; all name the first notification")
+    func updates() throws {
+        let extras = MessageExtras().with(
+            key: nil, revision: 3, change: .edited, at: Timestamp(milliseconds: 0), isApart: false)
+        let changed = try alert(content: MessageContent(stored: "Hello", priority: 10, isUrgent: true, extras: extras))
+        func update(_ update: AlertUpdate, _ format: FCMFormat) throws -> PushUpdate? {
+            try format.update(update, of: changed, endpoint: nil)
+        }
+        #expect(
+            try update(.ring, format(.data))
+                == PushUpdate(
+                    payload:
+                        #"{"android":{"priority":"HIGH"},"data":{"type":"message","title":"Ann","body":"Hello","text":"Hello","#
+                        + #""sound":"default","urgent":"true","sender":"Ann","message_id":"7","revision":"3","room":"room1"}}"#,
+                    priority: 10))
+        #expect(
+            try update(.replace, format(.data))
+                == PushUpdate(
+                    payload:
+                        #"{"android":{"priority":"NORMAL"},"data":{"type":"message","title":"Ann","body":"Hello","text":"Hello","#
+                        + #""urgent":"true","sender":"Ann","message_id":"7","revision":"3","update":"true","room":"room1"}}"#,
+                    priority: 5))
+        for kind in FCMFormat.Kind.allCases {
+            #expect(
+                try update(.remove, format(kind))
+                    == PushUpdate(
+                        payload:
+                            #"{"android":{"priority":"NORMAL"},"data":{"type":"clear","message_id":"7","tag":"message-7"}}"#,
+                        priority: 5))
+        }
+    }
+
+    @Test("Google's library replaces only on a channel that is silent, without a sound")
+    func updateChannel() throws {
+        #expect(try format(.notification).update(.replace, of: alert(), endpoint: nil) == nil)
+        let format = FCMFormat(.notification, channel: "chat", updateChannel: "quiet")
+        let update = try #require(try format.update(.replace, of: alert(), endpoint: nil))
+        #expect(
+            update.payload
+                == #"{"android":{"notification":{"channel_id":"quiet","tag":"message-7"},"priority":"NORMAL"},"#
+                + #""notification":{"title":"Ann","body":"Hello"},"data":{"type":"message","sender":"Ann","message_id":"7","update":"true"}}"#
+        )
+        #expect(try format.payload(of: alert()).contains(#""channel_id":"chat""#))
+        // The queue's row is sent unchanged.
+        let push = try format.push(row(update.payload, message: 7, unread: 2), identifier: 1)
+        #expect(text(push).contains(#""update":"true","unread":"2""#))
+    }
+
     @Test("A program's message is marked, and a member's is not", arguments: FCMFormat.Kind.allCases)
     func program(_ kind: FCMFormat.Kind) throws {
         let marks = try [true, false].map { isOfProgram in

@@ -156,6 +156,7 @@ import Testing
                 == PushDetails(
                     message: 7, room: "42", sender: "b7", image: URL(string: "https://cdn.example/a")))
         #expect(PushDetails(userInfo: ["message_id": "7"]).message == 7)
+        #expect(PushDetails(userInfo: ["message_id": 7, "type": "clear"]) == PushDetails(message: 7, isClear: true))
         #expect(PushDetails(userInfo: ["message_id": "x", "room_id": "", "sender": [1]]) == PushDetails())
     }
 }

@@ -271,6 +271,30 @@ struct WebPushFormatTests {
             message: isOurs ? 42 : nil, unread: unread)
     }
 
+    @Test("A change rings again, or replaces silently by its tag; it never removes, and Safari only rings")
+    func updates() throws {
+        let format = WebPushFormat(publicURL: nil)
+        let alert = ChatAlert(
+            nickname: try Nickname(parsing: "Bot"), content: MessageContent(stored: "Up"),
+            code: try SecretCode(parsing: "code"), message: 42)
+        func document(_ members: String) -> String {
+            #"{"notification":{"title":"Bot","body":"Up","tag":"message-42",\#(members)"data":{"room":"\#(WebPushFormat.name(of: alert.code))","message_id":42}}}"#
+        }
+        #expect(try format.payload(of: alert) == document(""))
+        for host in ["updates.push.services.mozilla.com", "fcm.googleapis.com", "web.push.apple.com"] {
+            let endpoint = "https://\(host)/abc"
+            #expect(
+                try format.update(.ring, of: alert, endpoint: endpoint)
+                    == PushUpdate(payload: document(#""renotify":true,"#)))
+            #expect(
+                try format.update(.replace, of: alert, endpoint: endpoint)
+                    == (host.hasSuffix("apple.com")
+                        ? nil : PushUpdate(payload: document(#""silent":true,"#), priority: 5)))
+            #expect(try format.update(.remove, of: alert, endpoint: endpoint) == nil)
+        }
+        #expect(try format.update(.replace, of: alert, endpoint: nil) == nil)
+    }
+
     private static func sent(_ payload: String, format: WebPushFormat = WebPushFormat(publicURL: nil)) throws
         -> JSONObject
     {

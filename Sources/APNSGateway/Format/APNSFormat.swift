@@ -51,13 +51,40 @@ package struct APNSFormat: PushFormat {
 
     /// Returns the payload of a chat message. Over the binary protocol, it equals the tutorial's payload byte for byte.
     package func payload(of alert: ChatAlert) throws(ChatError) -> String {
+        try payload(of: alert, isPassive: false)
+    }
+
+    private func payload(of alert: ChatAlert, isPassive: Bool) throws(ChatError) -> String {
         let sound = alert.content.sound.map { $0.isEmpty ? nil : $0 } ?? sound
         guard kind == .http2 else { return try AlertPayload(sound: sound, limit: payloadLimit).json(alert) }
         return try AlertPayload(
             sound: sound, limit: payloadLimit - (showsUnread ? AlertPayload.badgeRoom : 0), isForExtension: true,
-            room: threads?.id(of: alert.code), fields: fields
+            room: threads?.id(of: alert.code), fields: fields, isPassive: isPassive
         ).json(alert)
     }
+
+    /// Over HTTP/2, a notification replaces the one with the same collapse id, and an app removes one when a background
+    /// push wakes it. The binary protocol can only ring.
+    package func update(
+        _ update: AlertUpdate, of alert: ChatAlert, endpoint: String?
+    ) throws(ChatError) -> PushUpdate? {
+        switch update {
+        case .ring:
+            return PushUpdate(
+                payload: try payload(of: alert), priority: alert.content.priority,
+                collapse: kind == .http2 ? .firstPush : .none)
+        case .replace where kind == .http2:
+            return PushUpdate(
+                payload: try payload(of: alert, isPassive: true), priority: Self.quietPriority, collapse: .firstPush)
+        case .remove where kind == .http2:
+            let payload = #"{"aps":{"content-available":1},"type":"clear","message_id":\#(alert.message)}"#
+            return PushUpdate(payload: payload, pushType: Push.background, priority: Self.quietPriority)
+        case .replace, .remove: return nil
+        }
+    }
+
+    /// Apple delivers such a push when it saves power, and takes no higher priority for a background push.
+    private static let quietPriority: UInt8 = 5
 
     // MARK: - Rows of the queue
 

@@ -29,18 +29,22 @@ struct AlertPayload: Sendable, Hashable {
     /// The room's id. `nil` for none.
     var room: String?
     var fields: Set<ChatField>
+    /// Whether the notification neither rings nor lights up the screen. It then has its level whatever ``fields`` are,
+    /// and no sound.
+    var isPassive: Bool
 
     /// - Parameter isForExtension: Whether the payload has the members beside `aps` that an app's extension needs.
     init(
         sound: String? = "default", limit: Int, isForExtension: Bool = false, room: String? = nil,
-        fields: Set<ChatField> = []
+        fields: Set<ChatField> = [], isPassive: Bool = false
     ) {
-        self.sound = sound
+        self.sound = isPassive ? nil : sound
         self.limit = limit
         namesMessage = isForExtension
         namesSender = isForExtension
         self.room = room
         self.fields = fields
+        self.isPassive = isPassive
     }
 
     /// The number of escaped bytes that remain of a title if nothing else can be shortened.
@@ -82,8 +86,10 @@ struct AlertPayload: Sendable, Hashable {
         let head = Self.head + (title.map { "{" + escaped("title", $0) + #","body":""# } ?? "\"")
         var tail = title == nil ? "\"" : "\"}"
         if let sound { tail += "," + escaped("sound", sound) }
-        for field in ChatField.allCases where fields.contains(field) {
-            if let value = field.value(for: alert, room: room) { tail += ",\"\(field.rawValue)\":\(value)" }
+        for field in ChatField.allCases where fields.contains(field) || isPassive && field == .interruptionLevel {
+            if let value = field.value(for: alert, room: room, isPassive: isPassive) {
+                tail += ",\"\(field.rawValue)\":\(value)"
+            }
         }
         tail += "}"
         if namesMessage { tail += #","message_id":\#(alert.message)"# }

@@ -21,14 +21,17 @@ package enum ChatField: String, Sendable, Hashable, CaseIterable {
 
     /// Returns the value as JSON. `nil` if the message has no such field.
     ///
-    /// - Parameter room: The room's id. `nil` if rooms have none.
-    func value(for alert: ChatAlert, room: String?) -> String? {
+    /// - Parameters:
+    ///   - room: The room's id. `nil` if rooms have none.
+    ///   - isPassive: Whether the notification must not light up the screen.
+    func value(for alert: ChatAlert, room: String?, isPassive: Bool) -> String? {
         switch self {
         case .threadID, .targetContentID: room.map { "\"\($0)\"" }
         case .mutableContent: "1"
         case .category: "\"\(Self.categoryName)\""
         // Without the field, the system's level is `active`.
-        case .interruptionLevel: alert.content.isUrgent ? #""time-sensitive""# : nil
+        case .interruptionLevel:
+            isPassive ? #""passive""# : alert.content.isUrgent ? #""time-sensitive""# : nil
         case .relevanceScore: relevance(of: alert.content)
         }
     }

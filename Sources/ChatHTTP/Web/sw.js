@@ -54,13 +54,15 @@ async function show(data) {
   } catch {
     // No JSON, or no data.
   }
-  const { title, body, tag, silent, navigate, data: more } = push.notification ?? {};
+  const { title, body, tag, silent, renotify, navigate, data: more } = push.notification ?? {};
   const text = (value, otherwise) => (typeof value === "string" && value ? value : otherwise);
   const kept = { ...(typeof more === "object" ? more : {}), navigate: text(navigate) };
   await registration.showNotification(text(title, "PushChat"), {
     body: text(body, text(title) ? "" : words("messages.something")),
     tag: text(tag, ""),
     silent: silent === true,
+    // A browser rejects it without a tag.
+    renotify: renotify === true && Boolean(text(tag)),
     icon: new URL("icon-192.png", root).href,
     data: kept,
   });

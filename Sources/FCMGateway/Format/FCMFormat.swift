@@ -20,18 +20,22 @@ package struct FCMFormat: PushFormat {
     private let payloadLimit: Int
     /// The notification channel in the app. `nil` for the app's default.
     private let channel: String?
+    /// The notification channel for changes of messages, which must be silent. `nil` if the app has none. Android rings for
+    /// each notification of any other channel, even if it only replaces one.
+    private let updateChannel: String?
     /// The sound of chat messages. `nil` for none.
     private let sound: String?
     /// Returns the id of a room, by which an app groups messages. `nil` if rooms have no ids.
     private let room: (@Sendable (SecretCode) -> String)?
 
     package init(
-        _ kind: Kind, payloadLimit: Int = FCMFormat.payloadLimit, channel: String? = nil, sound: String? = "default",
-        room: (@Sendable (SecretCode) -> String)? = nil
+        _ kind: Kind, payloadLimit: Int = FCMFormat.payloadLimit, channel: String? = nil, updateChannel: String? = nil,
+        sound: String? = "default", room: (@Sendable (SecretCode) -> String)? = nil
     ) {
         self.kind = kind
         self.payloadLimit = payloadLimit
         self.channel = channel
+        self.updateChannel = updateChannel
         self.sound = sound
         self.room = room
     }
@@ -45,26 +49,50 @@ package struct FCMFormat: PushFormat {
     private static let minText = 200
 
     /// Returns the payload of a chat message, shortened so that the largest number of unread messages still fits.
-    package func payload(of alert: ChatAlert) throws(ChatError) -> String {
-        if let link = alert.content.link, let payload = payload(of: alert, link: link, minText: Self.minText) {
+    package func payload(of alert: ChatAlert) throws(ChatError) -> String { try payload(of: alert, isUpdate: false) }
+
+    private func payload(of alert: ChatAlert, isUpdate: Bool) throws(ChatError) -> String {
+        if let link = alert.content.link,
+            let payload = payload(of: alert, isUpdate: isUpdate, link: link, minText: Self.minText)
+        {
             return payload
         }
-        guard let payload = payload(of: alert, link: nil, minText: 0) else {
+        guard let payload = payload(of: alert, isUpdate: isUpdate, link: nil, minText: 0) else {
             throw .invalid("text", "does not fit into a payload of \(payloadLimit) bytes, not even shortened")
         }
         return payload
     }
 
+    /// The app updates and removes notifications itself, if it shows them. Google's library can only replace one.
+    package func update(
+        _ update: AlertUpdate, of alert: ChatAlert, endpoint: String?
+    ) throws(ChatError) -> PushUpdate? {
+        switch update {
+        case .ring: return PushUpdate(payload: try payload(of: alert), priority: alert.content.priority)
+        case .replace:
+            guard kind == .data || updateChannel != nil else { return nil }
+            return PushUpdate(payload: try payload(of: alert, isUpdate: true), priority: 5)
+        case .remove:
+            let data: JSONObject = [
+                "type": .string("clear"), "message_id": .string(String(alert.message)),
+                "tag": .string(Self.tag(of: alert)),
+            ]
+            return PushUpdate(payload: composed(nil, data, isHigh: false, collapseID: nil).description, priority: 5)
+        }
+    }
+
+    private static func tag(of alert: ChatAlert) -> String { "message-\(alert.message)" }
+
     /// Returns the payload. `nil` if fewer than `minText` bytes of the text fit.
-    private func payload(of alert: ChatAlert, link: String?, minText: Int) -> String? {
+    private func payload(of alert: ChatAlert, isUpdate: Bool, link: String?, minText: Int) -> String? {
         let content = alert.content
-        let sound = content.sound.map { $0.isEmpty ? nil : $0 } ?? sound
-        let isHigh = content.isUrgent || (content.priority ?? 10) == 10
+        let sound = isUpdate ? nil : content.sound.map { $0.isEmpty ? nil : $0 } ?? sound
+        let isHigh = !isUpdate && (content.isUrgent || (content.priority ?? 10) == 10)
         func message(_ text: String) -> String {
             let shown = Shown(
                 title: content.title ?? alert.nickname.text,
                 body: content.title == nil ? text : "\(Nickname.isolated(alert.nickname.text)): \(text)", sound: sound,
-                tag: "message-\(alert.message)")
+                tag: Self.tag(of: alert), isUpdate: isUpdate)
             var data: JSONObject = ["type": .string("message")]
             if kind == .data {
                 data.append("title", .string(shown.title ?? ""))
@@ -76,6 +104,8 @@ package struct FCMFormat: PushFormat {
             data.append("sender", .string(alert.nickname.text))
             if alert.isOfProgram { data.append("program", .string("true")) }
             data.append("message_id", .string(String(alert.message)))
+            if let revision = content.extras.revision { data.append("revision", .string(String(revision))) }
+            if isUpdate { data.append("update", .string("true")) }
             if let room { data.append("room", .string(room(alert.code))) }
             if let link { data.append("link", .string(link)) }
             return composed(shown, data, isHigh: isHigh, collapseID: nil).description
@@ -105,6 +135,8 @@ package struct FCMFormat: PushFormat {
         var sound: String?
         /// A later notification with the same tag replaces an earlier one.
         var tag: String?
+        /// Whether the notification must replace another one silently.
+        var isUpdate = false
         var count: Int64?
         /// The app's action for a tap.
         var category: String?
@@ -137,7 +169,7 @@ package struct FCMFormat: PushFormat {
         var message = JSONObject()
         if kind == .notification, let shown {
             var own = JSONObject()
-            if let channel { own.append("channel_id", .string(channel)) }
+            if let channel = shown.isUpdate ? updateChannel : channel { own.append("channel_id", .string(channel)) }
             if let tag = shown.tag { own.append("tag", .string(tag)) }
             if let sound = shown.sound { own.append("sound", .string(sound)) }
             if let count = shown.count { own.append(Self.count, .number(count)) }

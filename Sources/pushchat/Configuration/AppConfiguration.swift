@@ -45,6 +45,8 @@ struct AppConfiguration: Sendable, Equatable {
     var serviceAccount: String?
     /// The way in which Android phones show messages, with `fcm`.
     var androidMessages = FCMFormat.Kind.data
+    /// The silent notification channel in the Android app for changes of messages. `nil` if it has none.
+    var updateChannel: String?
     /// The notification channel in the Android app. `nil` for the app's default.
     var androidChannel: String?
     /// The path of a PEM file.

@@ -27,6 +27,12 @@ struct FCMKind: GatewayKind {
             isOfGateway: true,
             "the notification channel in the Android app, with `android_messages: notification`; unless set, the "
                 + "app's default"),
+        Setting(
+            "update_channel", \.updateChannel,
+            SettingKind.printable("the id of a notification channel, at most 100 bytes", limit: 100).optional(),
+            isOfGateway: true,
+            "the silent notification channel for changes of messages, with `android_messages: notification`; unless "
+                + "set, only changes that ring are sent"),
     ]
 
     static func defaults(_ environment: Configuration.Environment) -> (host: String, port: Int, payloadLimit: Int) {
@@ -65,7 +71,8 @@ struct FCMKind: GatewayKind {
         let room: (@Sendable (SecretCode) -> String)? =
             if let threads { { code in threads.id(of: code) } } else { nil }
         return FCMFormat(
-            app.androidMessages, payloadLimit: app.payloadLimit, channel: app.androidChannel, sound: sound, room: room)
+            app.androidMessages, payloadLimit: app.payloadLimit, channel: app.androidChannel,
+            updateChannel: app.updateChannel, sound: sound, room: room)
     }
 
     func gateway(

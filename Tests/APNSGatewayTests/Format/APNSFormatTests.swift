@@ -47,6 +47,65 @@ struct APNSFormatTests {
         #expect(try Self.binary.push(row, identifier: 42) == push(id: nil))
     }
 
+    private static func changed(urgent: Bool = false, text: String = "Up") throws -> ChatAlert {
+        ChatAlert(
+            nickname: try Nickname(parsing: "Bot"),
+            content: MessageContent(stored: text, title: "Disk", priority: 10, isUrgent: urgent),
+            code: try SecretCode(parsing: "code"), message: 42, isOfProgram: true)
+    }
+
+    @Test("A change rings as a new message does, in place of the first notification")
+    func ring() throws {
+        let alert = try Self.changed()
+        #expect(
+            try Self.http2.update(.ring, of: alert, endpoint: nil)
+                == PushUpdate(payload: Self.http2.payload(of: alert), priority: 10, collapse: .firstPush))
+        #expect(
+            try Self.binary.update(.ring, of: alert, endpoint: nil)
+                == PushUpdate(payload: Self.binary.payload(of: alert), priority: 10))
+    }
+
+    @Test("A silent change has no sound and the passive level, whatever the app leaves out", arguments: [true, false])
+    func replace(urgent: Bool) throws {
+        let update = try #require(try Self.http2.update(.replace, of: Self.changed(urgent: urgent), endpoint: nil))
+        #expect(
+            update.payload
+                == #"{"aps":{"alert":{"title":"Disk","body":"Bot: Up"},"mutable-content":1,"category":"message","#
+                + #""interruption-level":"passive","relevance-score":\#(urgent ? "1" : "0.5")},"message_id":42,"#
+                + #""sender":"Bot","program":true}"#)
+        #expect(update.pushType == nil && update.priority == 5 && update.collapse == .firstPush)
+        let bare = APNSFormat(.http2, payloadLimit: 4096, fields: [])
+        #expect(
+            try bare.update(.replace, of: Self.changed(urgent: urgent), endpoint: nil)?.payload
+                == #"{"aps":{"alert":{"title":"Disk","body":"Bot: Up"},"interruption-level":"passive"},"message_id":42,"#
+                + #""sender":"Bot","program":true}"#)
+        // Also if the payload must be shortened.
+        let long = try Self.changed(urgent: urgent, text: String(repeating: "x", count: 500))
+        let small = try #require(
+            try APNSFormat(.http2, payloadLimit: 256).update(.replace, of: long, endpoint: nil))
+        #expect(small.payload.utf8.count <= 256 && small.payload.contains(#""interruption-level":"passive""#))
+    }
+
+    @Test("A background push asks the app to remove a notification; the queue's row is sent unchanged")
+    func remove() throws {
+        let update = try #require(try Self.http2.update(.remove, of: Self.changed(), endpoint: nil))
+        #expect(
+            update
+                == PushUpdate(
+                    payload: #"{"aps":{"content-available":1},"type":"clear","message_id":42}"#, pushType: "background",
+                    priority: 5))
+        for isOurs in [true, false] {
+            let row = Self.row(payload: update.payload, isOurs: isOurs, priority: 5, type: "background")
+            let push = try Self.http2.push(row, identifier: 1)
+            #expect(push.type == "background" && push.priority == 5 && push.payload == Array(update.payload.utf8))
+        }
+    }
+
+    @Test("The binary gateway can only ring", arguments: [.replace, .remove] as [AlertUpdate])
+    func binaryUpdates(update: AlertUpdate) throws {
+        #expect(try Self.binary.update(update, of: Self.changed(), endpoint: nil) == nil)
+    }
+
     @Test("An invalid priority is not sent", arguments: [-1, 256, .max] as [Int64])
     func priority(value: Int64) throws {
         #expect(try Self.http2.push(Self.row(priority: value), identifier: 1).priority == nil)

@@ -163,6 +163,7 @@ import Testing
                 service_account: app.key
                 android_messages: notification
                 android_channel: chat
+                update_channel: quiet
             """)
         var http = Configuration.HTTP(host: "::1")
         http.port = 0
@@ -231,6 +232,7 @@ import Testing
         app.leftOut = ["category", "relevance-score"]
         app.serviceAccount = folder.path + "/app.key"
         (app.androidMessages, app.androidChannel) = (.notification, "chat")
+        app.updateChannel = "quiet"
         #expect(configuration.apps == [app])
         #expect(configuration.app(.default)?.gatewayKind.hasCredentials == true)
         // Add each new row of the table here.

@@ -31,6 +31,7 @@ import Testing
             "analytics": "off", "ntfy.base_url": "https://a.b/ntfy", "ntfy.upstream": "https://c.d",
             "ntfy.upstream_token": "tk_abcdefgh", "ntfy.unifiedpush": "on", "badge": "off", "leave_out": "category",
             "android_messages": "notification", "android_channel": "chat",
+            "update_channel": "quiet",
         ]
         try folder.write("x", to: "file")
         var variables: [String: String] = [:]
