@@ -2,6 +2,26 @@ public import Foundation
 
 /// A message of a room, as the relay returns it to a member.
 public struct ChatMessage: Sendable, Hashable, Codable, Identifiable {
+    /// The last change of a message by its program.
+    public struct Change: Sendable, Hashable {
+        public enum Kind: String, Sendable, Hashable, CaseIterable {
+            /// The message has another text.
+            case edited
+            /// Devices have removed the notification.
+            case cleared
+            /// The program has ended the message.
+            case resolved
+        }
+
+        public let kind: Kind
+        public let at: Date
+
+        public init(_ kind: Kind, at time: Date) {
+            self.kind = kind
+            at = time
+        }
+    }
+
     /// Later messages have higher ids, across all rooms of a relay.
     public let id: Int64
     /// The writer's name.
@@ -16,10 +36,12 @@ public struct ChatMessage: Sendable, Hashable, Codable, Identifiable {
     public let isOwn: Bool
     /// Whether a program wrote the message, not a member.
     public let isFromProgram: Bool
+    /// `nil` if the message was not changed.
+    public let change: Change?
 
     public init(
         id: Int64, name: String, text: String, title: String? = nil, link: String? = nil, sentAt: Date,
-        isOwn: Bool = false, isFromProgram: Bool = false
+        isOwn: Bool = false, isFromProgram: Bool = false, change: Change? = nil
     ) {
         self.id = id
         self.name = name
@@ -29,10 +51,14 @@ public struct ChatMessage: Sendable, Hashable, Codable, Identifiable {
         self.sentAt = sentAt
         self.isOwn = isOwn
         self.isFromProgram = isFromProgram
+        self.change = change
     }
 
     private enum CodingKeys: String, CodingKey {
         case id, name, text, title, link
+        case edited = "edited_at"
+        case cleared = "cleared_at"
+        case resolved = "resolved_at"
         case sentAt = "sent_at"
         case isOwn = "own"
         case isFromProgram = "program"
@@ -45,12 +71,15 @@ public struct ChatMessage: Sendable, Hashable, Codable, Identifiable {
         text = try values.decode(String.self, forKey: .text)
         title = try values.decodeIfPresent(String.self, forKey: .title)
         link = try values.decodeIfPresent(String.self, forKey: .link)
-        let time = try values.decode(String.self, forKey: .sentAt)
-        guard let sentAt = RelayTime.date(time) else {
+        func time(_ key: CodingKeys) throws -> Date {
+            let text = try values.decode(String.self, forKey: key)
+            if let time = RelayTime.date(text) { return time }
             throw DecodingError.dataCorruptedError(
-                forKey: .sentAt, in: values, debugDescription: "not a time of RFC 3339: \(time)")
+                forKey: key, in: values, debugDescription: "not a time of RFC 3339: \(text)")
         }
-        self.sentAt = sentAt
+        sentAt = try time(.sentAt)
+        let changed = Change.Kind.allCases.first { values.contains(Self.key(of: $0)) }
+        change = try changed.map { Change($0, at: try time(Self.key(of: $0))) }
         isOwn = try values.decodeIfPresent(Bool.self, forKey: .isOwn) ?? false
         isFromProgram = try values.decodeIfPresent(Bool.self, forKey: .isFromProgram) ?? false
     }
@@ -65,12 +94,47 @@ public struct ChatMessage: Sendable, Hashable, Codable, Identifiable {
         try values.encode(RelayTime.text(sentAt), forKey: .sentAt)
         try values.encode(isOwn, forKey: .isOwn)
         if isFromProgram { try values.encode(true, forKey: .isFromProgram) }
+        if let change { try values.encode(RelayTime.text(change.at), forKey: Self.key(of: change.kind)) }
+    }
+
+    private static func key(of kind: Change.Kind) -> CodingKeys {
+        switch kind {
+        case .edited: .edited
+        case .cleared: .cleared
+        case .resolved: .resolved
+        }
     }
 }
 
 /// A page of a room's history, oldest first.
 public struct ChatPage: Sendable, Hashable, Decodable {
+    /// A change of a message, in the order of the ids.
+    struct Change: Sendable, Hashable, Decodable {
+        /// A number from the sequence of message ids.
+        let id: Int64
+        /// `nil` for a kind that this version does not know.
+        let event: ChatEvent?
+        let message: Int64
+
+        private enum CodingKeys: CodingKey { case id, event, message }
+        private struct Reference: Decodable { let id: Int64 }
+
+        init(from decoder: any Decoder) throws {
+            let values = try decoder.container(keyedBy: CodingKeys.self)
+            id = try values.decode(Int64.self, forKey: .id)
+            message = try values.decode(Reference.self, forKey: .message).id
+            let name = try values.decode(String.self, forKey: .event)
+            if let kind = ChatMessage.Change.Kind(rawValue: name) {
+                event = ChatEvent(kind, of: try values.decode(ChatMessage.self, forKey: .message))
+            } else {
+                event = name == "deleted" ? .deleted(message) : nil
+            }
+        }
+    }
+
     public let messages: [ChatMessage]
+    /// `nil` from relays before 0.6.
+    let changes: [Change]?
     /// The id to continue after. If the page is empty, the position at which the member's history begins.
     public let next: Int64
     /// The room's code, which may have changed since the member joined. `nil` from relays before 0.4.
@@ -78,6 +142,7 @@ public struct ChatPage: Sendable, Hashable, Decodable {
 
     public init(messages: [ChatMessage], next: Int64, code: String? = nil) {
         self.messages = messages
+        changes = nil
         self.next = next
         self.code = code
     }

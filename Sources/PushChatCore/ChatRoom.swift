@@ -24,9 +24,9 @@ public actor ChatRoom {
     private let storage: any ChatStorage
     private var state: ChatRoomState
     private var reception: Reception
-    private var waiting: [ChatEvent] = []
+    private var waiting: [ReceivedEvent] = []
     /// The event that the app is handling.
-    private var handling: ChatEvent?
+    private var handling: ReceivedEvent?
     private var end: PushChatError?
     private var isRunning = false
     /// The last call of ``save()``. Each waits for the one before, so that no older state replaces a newer one.
@@ -174,7 +174,7 @@ public actor ChatRoom {
                     try await join()
                     reception.joined()
                 case .page(let id):
-                    let page = try await api.messages(after: id, limit: Reception.page, member: state.member)
+                    let page = try await api.page(after: id, limit: Reception.page, member: state.member)
                     await report(reception.received(page))
                 case .stream(let id): try await follow(id)
                 }
@@ -207,7 +207,7 @@ public actor ChatRoom {
         throw .connectionLost("the stream has ended")
     }
 
-    private func report(_ events: [ChatEvent]) async {
+    private func report(_ events: [ReceivedEvent]) async {
         waiting += events
         appSignal.wake()
         while waiting.count >= Self.maximumEvents, !Task.isCancelled, end == nil { await spaceSignal.wait() }
@@ -242,14 +242,14 @@ public actor ChatRoom {
             case .retry(let delay): try? await Task.sleep(for: delay)
             case .dropped(let message, let rejection):
                 try await save()
-                await report([.rejected(message, rejection)])
+                await report([ReceivedEvent(.rejected(message, rejection))])
             case .end(let error): throw error
             }
             return
         }
         state.outbox.accepted(message.id)
         try await save()
-        await report([.sent(message)])
+        await report([ReceivedEvent(.sent(message))])
     }
 
     // MARK: - Events
@@ -275,18 +275,18 @@ public actor ChatRoom {
     }
 
     private func nextEvent() async throws(PushChatError) -> ChatEvent? {
-        if let event = handling {
+        if let handled = handling {
             handling = nil
             let before = state
-            state.handle(event)
+            state.handle(handled)
             if state != before { try await save() }
-            if event == .databaseReplaced { sendSignal.wake() }
+            if handled.event == .databaseReplaced { sendSignal.wake() }
         }
         while !Task.isCancelled {
             if !waiting.isEmpty {
                 handling = waiting.removeFirst()
                 if waiting.count < Self.maximumEvents { spaceSignal.wake() }
-                return handling
+                return handling?.event
             }
             if let end {
                 if end == .cancelled { return nil }

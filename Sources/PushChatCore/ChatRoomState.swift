@@ -8,7 +8,7 @@ struct ChatRoomState: Sendable, Hashable, Codable {
     private(set) var code: String
     var name: String
     let member: ChatMemberID
-    /// The last message that the app has handled.
+    /// The last message or change that the app has handled.
     var handled: Int64 = 0
     /// The last message that the user has read.
     var read: Int64 = 0
@@ -38,10 +38,10 @@ struct ChatRoomState: Sendable, Hashable, Codable {
         }
     }
 
-    mutating func handle(_ event: ChatEvent) {
-        switch event {
+    mutating func handle(_ received: ReceivedEvent) {
+        if let position = received.position { handled = max(handled, position) }
+        switch received.event {
         case .message(let message):
-            handled = max(handled, message.id)
             if message.isOwn {
                 read(upTo: message.id)
             } else if message.id > max(read, unreadIDs.last ?? 0) {
@@ -52,7 +52,7 @@ struct ChatRoomState: Sendable, Hashable, Codable {
         case .databaseReplaced:
             (handled, read, unreadIDs) = (0, 0, [])
             token.stored(nil, at: .distantPast)
-        case .members, .receipt, .disconnected, .connected, .sent, .rejected: break
+        case .edited, .cleared, .resolved, .members, .receipt, .disconnected, .connected, .sent, .rejected: break
         }
     }
 

@@ -102,6 +102,13 @@ public struct PushChatAPI: Sendable {
                 ]))
     }
 
+    /// Returns the messages and the changes of messages after a position. `limit` counts both.
+    package func page(after id: Int64, limit: Int, member: ChatMemberID) async throws(PushChatError) -> ChatPage {
+        try Self.decode(
+            await post(
+                "messages", [("udid", member.text), ("since", "\(id)"), ("limit", "\(limit)"), ("changes", "1")]))
+    }
+
     /// Reports that the device has shown a message to its user, for the operator. The message stays unread.
     public func shown(_ id: Int64, member: ChatMemberID) async throws(PushChatError) {
         _ = try await post("shown", [("udid", member.text), ("id", "\(id)")])

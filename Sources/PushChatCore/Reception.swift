@@ -1,7 +1,7 @@
 /// Decides how a member receives a room: which call to make, and which changes are new. A pure value.
 ///
-/// Reports every message once, in the order of the ids. Pages of the history and the stream both start after the last
-/// message that was reported, and messages at or below its id are dropped.
+/// Reports every message and every change once, in the order of their numbers. Pages of the history and the stream both
+/// start after the last one that was reported, and those at or below its number are dropped.
 package struct Reception: Sendable {
     /// The next call.
     package enum Call: Sendable, Hashable {
@@ -21,7 +21,7 @@ package struct Reception: Sendable {
     package static let page = 500
 
     package private(set) var call: Call
-    /// The last message that was reported or skipped.
+    /// The last message or change that was reported or skipped.
     package private(set) var cursor: Int64
     /// Whether the history was read up to its end.
     package private(set) var historyIsRead = false
@@ -51,13 +51,17 @@ package struct Reception: Sendable {
     }
 
     /// Processes a page of the history.
-    package mutating func received(_ page: ChatPage) -> [ChatEvent] {
-        var events: [ChatEvent] = []
+    package mutating func received(_ page: ChatPage) -> [ReceivedEvent] {
+        var events: [ReceivedEvent] = []
         if let code = page.code { events += moved(to: code) }
-        for message in page.messages { events += take(message) }
+        let ids = Set(page.messages.map(\.id))
+        var entries: [(id: Int64, event: ChatEvent?)] = page.messages.map { ($0.id, .message($0)) }
+        // A message of the page has its newest form already.
+        entries += (page.changes ?? []).map { ($0.id, ids.contains($0.message) ? nil : $0.event) }
+        for entry in entries.sorted(by: { $0.id < $1.id }) { events += take(entry.event, at: entry.id) }
         // A page without messages names the position at which the member's history begins.
-        if page.messages.isEmpty { cursor = max(cursor, page.next) }
-        if page.messages.count < Self.page {
+        if entries.isEmpty { cursor = max(cursor, page.next) }
+        if entries.count < Self.page {
             call = .stream(after: cursor)
             historyIsRead = true
         } else {
@@ -69,33 +73,37 @@ package struct Reception: Sendable {
     /// Records that the stream is open.
     ///
     /// - Parameter start: The message after which the stream was requested.
-    package mutating func opened(after start: Int64) -> [ChatEvent] {
+    package mutating func opened(after start: Int64) -> [ReceivedEvent] {
         streamStart = start
         defer { isDisconnected = false }
-        return isDisconnected ? [.connected] : []
+        return isDisconnected ? [ReceivedEvent(.connected)] : []
     }
 
     /// Processes an event of the stream.
-    package mutating func received(_ event: RoomStreamEvent) throws(PushChatError) -> [ChatEvent] {
+    package mutating func received(_ event: RoomStreamEvent) throws(PushChatError) -> [ReceivedEvent] {
         switch event {
         case .began(let start):
             // The start is earlier than requested if the relay's database has never had the requested message.
             guard start < streamStart else { return [] }
             cursor = start
             call = .stream(after: start)
-            return [.databaseReplaced]
+            return [ReceivedEvent(.databaseReplaced)]
         case .message(let message):
             backoff.reset()
-            return take(message)
+            return take(.message(message), at: message.id)
+        case .changed(let message, let kind, let number):
+            backoff.reset()
+            return take(ChatEvent(kind, of: message), at: number)
         case .members(let count):
             // This event follows soon after the stream opens. A stream that opens and ends at once must not reset the
             // pauses.
             backoff.reset()
             guard count != members else { return [] }
             members = count
-            return [.members(count)]
-        case .deleted(let id): return id <= cursor ? [.deleted(id)] : []
-        case .receipt(let receipt): return [.receipt(receipt)]
+            return [ReceivedEvent(.members(count))]
+        case .deleted(let id, let number?): return take(.deleted(id), at: number)
+        case .deleted(let id, nil): return id <= cursor ? [ReceivedEvent(.deleted(id))] : []
+        case .receipt(let receipt): return [ReceivedEvent(.receipt(receipt))]
         case .moved(let code): return moved(to: code)
         case .left(let wasRemoved): throw .left(wasRemoved: wasRemoved)
         // Ignore events of newer relays.
@@ -103,24 +111,25 @@ package struct Reception: Sendable {
         }
     }
 
-    private mutating func moved(to new: String) -> [ChatEvent] {
+    private mutating func moved(to new: String) -> [ReceivedEvent] {
         guard new != code else { return [] }
         defer { code = new }
         // The first page names the room that was joined, so that is not a change.
-        return code == nil ? [] : [.code(new)]
+        return code == nil ? [] : [ReceivedEvent(.code(new))]
     }
 
-    private mutating func take(_ message: ChatMessage) -> [ChatEvent] {
-        guard message.id > cursor else { return [] }
-        cursor = message.id
+    /// - Parameter event: `nil` if there is nothing to report.
+    private mutating func take(_ event: ChatEvent?, at position: Int64) -> [ReceivedEvent] {
+        guard position > cursor else { return [] }
+        cursor = position
         if case .stream = call { call = .stream(after: cursor) }
-        return [.message(message)]
+        return event.map { [ReceivedEvent($0, at: position)] } ?? []
     }
 
     /// Decides what to do after a call has failed, or the stream has ended.
     ///
     /// - Parameter random: A random number from 0 to 1, which spreads the reconnects of many clients.
-    package mutating func failed(_ error: PushChatError, random: Double) -> ([ChatEvent], Reaction) {
+    package mutating func failed(_ error: PushChatError, random: Double) -> ([ReceivedEvent], Reaction) {
         // Before the member has joined, the address may be that of another server.
         guard error.isTemporary || call != .join && error.isFromElsewhere else {
             if case .rejected(let rejection) = error, rejection.code == "not_joined" {
@@ -132,6 +141,6 @@ package struct Reception: Sendable {
         var delay = backoff.delay(random: random)
         if case .rejected(let rejection) = error { delay = max(delay, rejection.retryAfter ?? .zero) }
         // An outage is reported once.
-        return (isDisconnected ? [] : [.disconnected(error)], .retry(after: delay))
+        return (isDisconnected ? [] : [ReceivedEvent(.disconnected(error))], .retry(after: delay))
     }
 }

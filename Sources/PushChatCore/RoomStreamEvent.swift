@@ -6,7 +6,10 @@ package enum RoomStreamEvent: Sendable, Hashable {
     case began(Int64)
     case message(ChatMessage)
     case members(Int)
-    case deleted(Int64)
+    /// A message has another form. `number` is the change's.
+    case changed(ChatMessage, ChatMessage.Change.Kind, number: Int64)
+    /// - Parameter number: The change's. `nil` from relays before 0.6.
+    case deleted(Int64, number: Int64?)
     case receipt(ChatReceipt)
     case moved(String)
     case left(wasRemoved: Bool)
@@ -21,14 +24,20 @@ package enum RoomStreamEvent: Sendable, Hashable {
         switch event.name {
         case "message" where event.data.isEmpty:
             // A comment or an event without a position says nothing.
-            guard let start = event.id.flatMap({ Int64($0) }) else {
+            guard let start = event.position else {
                 self = .unknown
                 return
             }
             self = .began(start)
         case "message": self = .message(try Self.read(event))
         case "room": self = .members((try Self.read(event) as Members).members)
-        case "deleted": self = .deleted((try Self.read(event) as Deleted).id)
+        case "edited", "cleared", "resolved":
+            guard let number = event.position, let kind = ChatMessage.Change.Kind(rawValue: event.name) else {
+                self = .unknown
+                return
+            }
+            self = .changed(try Self.read(event), kind, number: number)
+        case "deleted": self = .deleted((try Self.read(event) as Deleted).id, number: event.position)
         case "receipt": self = .receipt(try Self.read(event))
         case "code": self = .moved((try Self.read(event) as Moved).code)
         case "left": self = .left(wasRemoved: (try Self.read(event) as Left).reason == "removed")
@@ -43,4 +52,8 @@ package enum RoomStreamEvent: Sendable, Hashable {
             throw .unexpectedResponse("the event \(event.name): \(event.data.prefix(200))")
         }
     }
+}
+
+extension ServerSentEvent {
+    fileprivate var position: Int64? { id.flatMap { Int64($0) } }
 }

@@ -83,7 +83,7 @@ import Testing
         let first = try await ChatRoom.open("tea", as: "Ann", api: api, storage: storage)
         try await first.post("one")
         var state = try #require(try await ChatRoomState.load(from: storage))
-        state.handle(.code("coffee"))
+        state.handle(ReceivedEvent(.code("coffee")))
         try await storage.save(JSONEncoder().encode(state))
         for code in ["tea", "coffee"] {
             let room = try await ChatRoom.open(code, as: "Ann", api: api, storage: storage)
@@ -176,7 +176,7 @@ import Testing
         #expect(state.token.due(at: start + 86_399) == nil)
         #expect(state.token.due(at: start + 86_400) == token)
         #expect(state.token.due(at: start - 1) == token)
-        state.handle(.databaseReplaced)
+        state.handle(ReceivedEvent(.databaseReplaced))
         #expect(state.token.due(at: start) == token)
     }
 
@@ -213,8 +213,66 @@ import Testing
         var reception = Reception(after: 1000, joins: false)
         _ = reception.received(ChatPage(messages: [], next: 900, code: nil))
         _ = reception.opened(after: 1000)
-        #expect(try reception.received(.began(900)) == [.databaseReplaced])
+        #expect(try reception.received(.began(900)) == [ReceivedEvent(.databaseReplaced)])
         #expect(reception.call == .stream(after: 900))
+    }
+
+    private static func message(_ id: Int64, _ text: String = "x", own: Bool = false) -> ChatMessage {
+        ChatMessage(id: id, name: "Bob", text: text, sentAt: Date(timeIntervalSince1970: 0), isOwn: own)
+    }
+
+    private static func page(_ messages: [Int64], _ changes: [(Int64, String, Int64)]) throws -> ChatPage {
+        func json(_ id: Int64, _ text: String) -> String {
+            #"{"id":\#(id),"name":"Bob","text":"\#(text)","sent_at":"1970-01-01T00:00:00.000Z","own":false}"#
+        }
+        let list = messages.map { json($0, "x") }.joined(separator: ",")
+        let changed = changes.map {
+            #"{"id":\#($0),"event":"\#($1)","message":\#($1 == "deleted" ? #"{"id":\#($2)}"# : json($2, "new"))}"#
+        }
+        let text = #"{"messages":[\#(list)],"changes":[\#(changed.joined(separator: ","))],"next":0}"#
+        return try JSONDecoder().decode(ChatPage.self, from: Data(text.utf8))
+    }
+
+    @Test(
+        "Changes come in the order of their numbers, and once; a message of the same page has its newest form already")
+    func changes() throws {
+        var reception = Reception(after: 5, joins: false)
+        let page = try Self.page(
+            [7, 9], [(8, "edited", 3), (10, "resolved", 7), (11, "deleted", 2), (12, "novel", 4)])
+        #expect(
+            reception.received(page) == [
+                ReceivedEvent(.message(Self.message(7)), at: 7), ReceivedEvent(.edited(Self.message(3, "new")), at: 8),
+                ReceivedEvent(.message(Self.message(9)), at: 9), ReceivedEvent(.deleted(2), at: 11),
+            ])
+        #expect(reception.call == .stream(after: 12))
+        _ = reception.opened(after: 12)
+        let edited = Self.message(3, "newest")
+        #expect(try reception.received(.changed(edited, .edited, number: 12)) == [])
+        #expect(
+            try reception.received(.changed(edited, .cleared, number: 14)) == [ReceivedEvent(.cleared(edited), at: 14)])
+        #expect(try reception.received(.deleted(3, number: 14)) == [])
+        #expect(try reception.received(.deleted(3, number: 15)) == [ReceivedEvent(.deleted(3), at: 15)])
+        // An older relay gives deletions no number.
+        #expect(try reception.received(.deleted(9, number: nil)) == [ReceivedEvent(.deleted(9))])
+        #expect(reception.call == .stream(after: 15))
+    }
+
+    @Test("A page that changes fill is followed by another one")
+    func fullPage() throws {
+        var reception = Reception(after: 0, joins: false)
+        let changes = (2...Int64(Reception.page)).map { ($0, "edited", Int64(1)) }
+        #expect(reception.received(try Self.page([1], changes)).count == 1)
+        #expect(reception.call == .page(after: Int64(Reception.page)) && !reception.historyIsRead)
+    }
+
+    @Test("A change that the app has handled does not come again after a restart, and is not unread")
+    func handledChanges() throws {
+        var state = ChatRoomState(code: "tea", name: "Ann", member: Self.member)
+        state.handle(ReceivedEvent(.message(Self.message(3)), at: 3))
+        state.handle(ReceivedEvent(.edited(Self.message(3, "new")), at: 8))
+        #expect(state.handled == 8 && state.unread == 1)
+        state.handle(ReceivedEvent(.deleted(3), at: 9))
+        #expect(state.handled == 9 && state.unread == 0)
     }
 
     @Test("A removed member's room ends with that reason")
@@ -231,14 +289,14 @@ import Testing
     @Test("Unread messages of others count until the user has read them; own messages do not")
     func unread() throws {
         var state = ChatRoomState(code: "tea", name: "Ann", member: Self.member)
-        func message(_ id: Int64, own: Bool = false) -> ChatEvent {
-            .message(ChatMessage(id: id, name: "Bob", text: "x", sentAt: Date(timeIntervalSince1970: 0), isOwn: own))
+        func message(_ id: Int64, own: Bool = false) -> ReceivedEvent {
+            ReceivedEvent(.message(Self.message(id, own: own)), at: id)
         }
         for id in 1...3 { state.handle(message(Int64(id))) }
         #expect(state.unread == 3)
         state.read(upTo: 1)
         #expect(state.unread == 2)
-        state.handle(.deleted(2))
+        state.handle(ReceivedEvent(.deleted(2), at: 9))
         #expect(state.unread == 1)
         state.read(upTo: 3)
         #expect(state.unread == 0)

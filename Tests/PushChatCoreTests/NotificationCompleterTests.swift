@@ -14,7 +14,8 @@ import Testing
         var state = ChatRoomState(code: "tea", name: "Ann", member: id)
         state.handled = handled
         for later in (0..<Int64(unread)).reversed() {
-            state.handle(.message(ChatMessage(id: handled - later, name: "Bob", text: "x", sentAt: Date())))
+            let message = ChatMessage(id: handled - later, name: "Bob", text: "x", sentAt: Date())
+            state.handle(ReceivedEvent(.message(message), at: message.id))
         }
         return MemoryStorage(try JSONEncoder().encode(state))
     }

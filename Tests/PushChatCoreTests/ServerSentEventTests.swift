@@ -1,3 +1,4 @@
+import Foundation
 import Testing
 
 @testable import PushChatCore
@@ -40,7 +41,20 @@ import Testing
         }
         #expect(try read("message", "", id: "41") == .began(41))
         #expect(try read("room", #"{"members":3}"#) == .members(3))
-        #expect(try read("deleted", #"{"id":3}"#) == .deleted(3))
+        #expect(try read("deleted", #"{"id":3}"#) == .deleted(3, number: nil))
+        #expect(try read("deleted", #"{"id":3}"#, id: "9") == .deleted(3, number: 9))
+        let message = ChatMessage(
+            id: 3, name: "cron", text: "up", sentAt: Date(timeIntervalSince1970: 1_795_348_800), isFromProgram: true,
+            change: .init(.resolved, at: Date(timeIntervalSince1970: 1_795_348_860)))
+        let json =
+            #"{"id":3,"name":"cron","text":"up","sent_at":"2026-11-22T12:00:00.000Z","own":false,"program":true,"#
+            + #""key":"disk","revision":4,"resolved_at":"2026-11-22T12:01:00.000Z"}"#
+        for kind in ChatMessage.Change.Kind.allCases {
+            #expect(try read(kind.rawValue, json, id: "9") == .changed(message, kind, number: 9))
+            // Without a number, a client could not continue after it.
+            #expect(try read(kind.rawValue, json) == .unknown)
+        }
+        #expect(try JSONDecoder().decode(ChatMessage.self, from: JSONEncoder().encode(message)) == message)
         #expect(try read("code", #"{"code":"new"}"#) == .moved("new"))
         #expect(try read("left", "{}") == .left(wasRemoved: false))
         #expect(try read("left", #"{"reason":"removed"}"#) == .left(wasRemoved: true))

@@ -87,7 +87,7 @@ actor ChatClient {
     }
 
     private func page(after id: MessageID) async throws -> ChatPage {
-        try await api.messages(after: id, limit: Reception.page, member: member)
+        try await api.page(after: id, limit: Reception.page, member: member)
     }
 
     /// Reads the stream from after `since`. Always ends with an error, because a stream that ends is a lost connection.

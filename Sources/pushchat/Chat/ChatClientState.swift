@@ -8,6 +8,8 @@ struct ChatClientState {
     /// Something to show to the user.
     enum Report: Equatable {
         case message(ChatMessage)
+        /// A message that was changed, in its newest form.
+        case changed(ChatMessage)
         /// The number of members that are now in the room.
         case members(Int)
         /// A message that was shown has been deleted.
@@ -102,14 +104,22 @@ struct ChatClientState {
         shown(try reception.received(RoomStreamEvent(event)), isHistory: false)
     }
 
-    private mutating func shown(_ events: [ChatEvent], isHistory: Bool) -> [Report] {
-        events.compactMap { event in
-            switch event {
+    private mutating func shown(_ events: [ReceivedEvent], isHistory: Bool) -> [Report] {
+        events.compactMap { received in
+            switch received.event {
             case .message(let message):
                 guard isHistory, let shownHistory else { return .message(message) }
                 history.append(.message(message))
                 if history.count > shownHistory { history.removeFirst(history.count - shownHistory) }
                 return nil
+            case .edited(let message), .cleared(let message), .resolved(let message):
+                guard isHistory, shownHistory != nil else { return .changed(message) }
+                for (index, report) in history.enumerated() {
+                    if case .message(let old) = report, old.id == message.id { history[index] = .message(message) }
+                }
+                return nil
+            // The history has no deleted messages.
+            case .deleted where isHistory: return nil
             case .deleted(let id): return .deleted(id)
             case .members(let count): return .members(count)
             case .code(let code): return .moved(code)

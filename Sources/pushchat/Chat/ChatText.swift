@@ -28,6 +28,12 @@ struct ChatText {
         case (.note(let text), _): return ([], text.oneLine)
         case (.message(let message), .json):
             return ([Output.escaped(JSONValue.object(message.object).description)], nil)
+        case (.changed(let message), .json):
+            let event: JSONObject = [
+                "event": .string(message.change?.kind.rawValue ?? ChatMessage.Change.Kind.edited.rawValue),
+                "message": .object(message.object),
+            ]
+            return ([Output.escaped(JSONValue.object(event).description)], nil)
         case (.members(let count), .json): return ([#"{"event":"room","members":\#(count)}"#], nil)
         case (.deleted(let id), .json): return ([#"{"event":"deleted","id":\#(id)}"#], nil)
         case (.left(let wasRemoved), .json):
@@ -39,20 +45,22 @@ struct ChatText {
         case (.deleted, .terminal): return ([], "a message was deleted")
         case (.members(let count), .terminal):
             return ([], count == 1 ? "only you are in the room" : "\(count) members are in the room")
-        case (.members, .plain), (.deleted, .plain), (.left, _): return ([], nil)
+        case (.members, .plain), (.deleted, .plain), (.changed, .plain), (.left, _): return ([], nil)
         case (.message(let message), .plain):
             return (
                 ["\(message.time.rfc3339) \(Self.writer(message)): \(Self.body(message).oneLine)"],
                 nil
             )
         case (.message(let message), .terminal(let isColoured)):
-            return (terminal(message, isColoured: isColoured), nil)
+            return (terminal(message, at: message.time, isColoured: isColoured), nil)
+        case (.changed(let message), .terminal(let isColoured)):
+            return (terminal(message, at: message.changedAt, isColoured: isColoured), nil)
         }
     }
 
-    private mutating func terminal(_ message: ChatMessage, isColoured: Bool) -> [String] {
+    private mutating func terminal(_ message: ChatMessage, at time: Timestamp, isColoured: Bool) -> [String] {
         var lines: [String] = []
-        let today = Self.local(message.time, "%A, %e %B %Y")
+        let today = Self.local(time, "%A, %e %B %Y")
         func coloured(_ text: String, _ code: String) -> String {
             isColoured ? "\u{1B}[\(code)m\(text)\u{1B}[0m" : text
         }
@@ -60,11 +68,12 @@ struct ChatText {
             day = today
             lines.append(coloured("— \(today) —", "2"))
         }
-        let name = coloured(Self.writer(message), message.isOwn ? "1" : Self.colour(of: message.name))
+        let mark = message.change.map { " (\($0.kind.rawValue))" } ?? ""
+        let name = coloured(Self.writer(message) + mark, message.isOwn ? "1" : Self.colour(of: message.name))
         // Indent the further lines of a text, so that they align.
         let rows = Self.body(message).split(omittingEmptySubsequences: false) { ["\n", "\r", "\r\n"].contains($0) }
         for (index, row) in rows.enumerated() {
-            let head = index == 0 ? "\(coloured(Self.local(message.time, "%H:%M"), "2")) \(name): " : "      "
+            let head = index == 0 ? "\(coloured(Self.local(time, "%H:%M"), "2")) \(name): " : "      "
             lines.append(head + String(row).oneLine)
         }
         return lines
@@ -171,7 +180,13 @@ struct ChatScreen {
 
 extension ChatMessage {
     /// The time at which the message was sent.
-    fileprivate var time: Timestamp { Timestamp(milliseconds: Int64((sentAt.timeIntervalSince1970 * 1000).rounded())) }
+    fileprivate var time: Timestamp { Self.timestamp(sentAt) }
+    /// The time of the last change.
+    fileprivate var changedAt: Timestamp { Self.timestamp(change?.at ?? sentAt) }
+
+    private static func timestamp(_ date: Date) -> Timestamp {
+        Timestamp(milliseconds: Int64((date.timeIntervalSince1970 * 1000).rounded()))
+    }
 
     /// The message as the API writes it.
     fileprivate var object: JSONObject {
@@ -181,6 +196,7 @@ extension ChatMessage {
         object["sent_at"] = .time(time)
         object["own"] = .bool(isOwn)
         if isFromProgram { object["program"] = .bool(true) }
+        if let change { object[change.kind.rawValue + "_at"] = .time(Self.timestamp(change.at)) }
         return object
     }
 }

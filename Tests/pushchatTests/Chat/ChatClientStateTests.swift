@@ -50,6 +50,33 @@ import Testing
 
     // MARK: - Receiving
 
+    private static func change(_ number: Int64, _ kind: String, of id: Int64, _ text: String) -> ServerSentEvent {
+        let json = #"{"id":\#(id),"name":"Ann","text":"\#(text)","sent_at":"2026-11-22T12:00:00.000Z","own":false}"#
+        return ServerSentEvent(name: kind, id: "\(number)", data: json)
+    }
+
+    @Test("A change is shown once, and the stream continues after it", arguments: ["edited", "cleared", "resolved"])
+    func changes(kind: String) throws {
+        var state = try Self.joined([3])
+        #expect(try state.received(Self.change(5, kind, of: 3, "new")) == [.changed(Self.message(3, "new"))])
+        #expect(try state.received(Self.change(5, kind, of: 3, "new")) == [])
+        #expect(state.cursor == 5)
+        #expect(try state.received(ServerSentEvent(name: "deleted", id: "6", data: #"{"id":3}"#)) == [.deleted(3)])
+    }
+
+    @Test("Of the history, each message is shown in its newest form, and no deletion", arguments: [nil, 1])
+    func changedHistory(shownHistory: Int?) throws {
+        var state = ChatClientState(relay: "http://relay", shownHistory: shownHistory, endsWithInput: true)
+        state.joined()
+        #expect(Self.ids(state.received(Self.page(1...500, next: 500))).count == (shownHistory == nil ? 500 : 0))
+        let json =
+            #"{"messages":[],"changes":[{"id":501,"event":"deleted","message":{"id":7}},{"id":502,"event":"edited","#
+            + #""message":{"id":500,"name":"Ann","text":"new","sent_at":"2026-11-22T12:00:00.000Z","own":false}}],"next":502}"#
+        let page = try JSONDecoder().decode(ChatPage.self, from: Data(json.utf8))
+        let message = Self.message(500, "new")
+        #expect(state.received(page) == [shownHistory == nil ? .changed(message) : .message(message)])
+    }
+
     @Test("The client joins, reads the history page by page, and then the stream from the end of the history")
     func start() throws {
         var state = ChatClientState(relay: "http://relay", endsWithInput: true)

@@ -47,6 +47,25 @@ import Testing
         #expect(line.contains(" [31mAnn\u{1B}[0m: ") && line.hasSuffix(" [32mx"))
     }
 
+    @Test("A changed message has a mark and the time of its change", arguments: ["edited", "cleared", "resolved"])
+    func changed(kind: String) throws {
+        let report = try Self.message(
+            "cron", "up", ["program": .bool(true), kind + "_at": .string("2026-11-22T12:09:00.000Z")])
+        guard case .message(let message) = report else { return }
+        // A script that reads lines must not take a change for a message.
+        var plain = ChatText(.plain)
+        #expect(plain.lines(report).output == ["2026-11-22T12:03:04.567Z program:cron: up"])
+        #expect(plain.lines(.changed(message)).output == [])
+        var terminal = ChatText(.terminal(isColoured: false))
+        #expect(terminal.lines(.changed(message)).output.last?.hasSuffix(" program:cron (\(kind)): up") == true)
+        var json = ChatText(.json)
+        #expect(
+            json.lines(.changed(message)).output == [
+                #"{"event":"\#(kind)","message":{"id":7,"name":"cron","text":"up","sent_at":"2026-11-22T12:03:04.567Z","#
+                    + #""own":false,"program":true,"\#(kind)_at":"2026-11-22T12:09:00.000Z"}}"#
+            ])
+    }
+
     @Test("For programs a message is one line with its time")
     func plain() throws {
         var text = ChatText(.plain)

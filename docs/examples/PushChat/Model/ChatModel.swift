@@ -130,6 +130,9 @@ final class ChatModel {
                 saveMessages()
             }
             if isActive { await markRead(in: room) }
+        case .edited(let message), .cleared(let message), .resolved(let message):
+            messages = messages.map { $0.id == message.id ? message : $0 }
+            saveMessages()
         case .deleted(let id):
             messages.removeAll { $0.id == id }
             saveMessages()
