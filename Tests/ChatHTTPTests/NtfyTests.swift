@@ -34,11 +34,12 @@ struct NtfyTests {
 
         func add(
             _ id: MessageID, _ text: String, in room: SecretCode = kitchen, by sender: String = "ab",
-            title: String? = nil, link: String? = nil, priority: UInt8? = nil, at seconds: Int64 = time
+            title: String? = nil, link: String? = nil, priority: UInt8? = nil,
+            extras: MessageExtras = MessageExtras(), at seconds: Int64 = time
         ) {
             let message = Message(
                 id: id, sender: MemberID(stored: sender), nickname: "Bob",
-                content: MessageContent(stored: text, title: title, link: link, priority: priority),
+                content: MessageContent(stored: text, title: title, link: link, priority: priority, extras: extras),
                 sentAt: Timestamp(seconds: seconds))
             feed.add(message, to: room)
             do { try real.add(message, to: room) } catch { Issue.record(error) }
@@ -208,14 +209,22 @@ struct NtfyTests {
             ("id=m00000000002", [2]), ("X-ID=m00000000009", []), ("message=two", [2]), ("m=tw", []),
             ("title=Bob", [1]), ("t=Backup", [2]), ("priority=3", [1]), ("p=high,DEFAULT", [1, 2]), ("prio=4", [2]),
             ("prio=5", []),
-            ("tags=", [1, 2]), ("ta=skull", []), ("scheduled=1", [1, 2]), ("id=m00000000002&t=Bob", []),
+            ("tags=", [1, 2]), ("ta=skull", [2]), ("tags=b,skull", [2]), ("tags=skull,c", []), ("scheduled=1", [1, 2]),
+            ("id=m00000000002&t=Bob", []),
         ] as [(String, [Int64])])
     func filters(query: String, expected: [Int64]) async throws {
         let rooms = try Rooms()
         rooms.add(1, "one")
-        rooms.add(2, "two", by: "admin", title: "Backup", priority: 10)
+        let extras = try MessageExtras(tags: ["skull", "b"], markdown: true, icon: "https://example.org/i.png")
+        rooms.add(2, "two", by: "admin", title: "Backup", priority: 10, extras: extras)
         let answer = try await Self.get(rooms.relay(), "/ntfy/kitchen/json?poll=1&\(query)")
         #expect(try Self.ids(answer) == expected)
+        #expect(
+            !expected.contains(2)
+                || answer.text.contains(
+                    #""message":"two","icon":"https://example.org/i.png","content_type":"text/markdown","priority":4,"#
+                        + #""tags":["skull","b"]}"#)
+        )
     }
 
     @Test(

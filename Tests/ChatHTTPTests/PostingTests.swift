@@ -230,8 +230,8 @@ struct PostingTests {
             ("?t=T&p=high&Click=https%3A%2F%2Fexample.org%2F", [:]),
             ("", ["X-Title": "T", "X-Priority": "4", "X-Click": "https://example.org/"]),
             ("", ["ti": "T", "prio": "HIGH", "Click": "https://example.org/", "Priority": "u=4"]),
-            ("", ["Title": "=?UTF-8?B?VA==?=", "Priority": "high", "click": "https://example.org/", "Tags": "skull"]),
-            ("", ["Title": "=?utf-8?q?=54?=", "Priority": "4", "click": "https://example.org/", "Markdown": "yes"]),
+            ("", ["Title": "=?UTF-8?B?VA==?=", "Priority": "high", "click": "https://example.org/"]),
+            ("", ["Title": "=?utf-8?q?=54?=", "Priority": "4", "click": "https://example.org/", "Markdown": "0"]),
         ] as [(String, [String: String])])
     func ntfyParameters(query: String, named: [String: String]) async throws {
         var headers: HTTPFields = [:]
@@ -255,7 +255,65 @@ struct PostingTests {
             path, #"{"topic":"kitchen","message":"done","priority":1,"tags":["a"],"actions":[]}"#,
             type: type, headers: [HTTPField.Name("X-Title")!: "T"])
         #expect(answer.status == .ok, "\(answer.text)")
-        #expect(try request?.content == MessageContent(parsing: "done", title: "T", priority: 1, sound: ""))
+        let content = try MessageContent(
+            parsing: "done", title: "T", priority: 1, sound: "", extras: MessageExtras(tags: ["a"]))
+        #expect(request?.content == content)
+    }
+
+    @Test(
+        "ntfy: tags, Markdown and icon are kept under all their names",
+        arguments: [
+            ("?tags=skull,+a+b&markdown=yes&icon=https://example.org/i.png", [:], "text/plain"),
+            ("?ta=skull,a+b,&md=1&Icon=https://example.org/i.png", [:], "text/plain"),
+            (
+                "", ["X-Tag": "skull,a b", "X-Markdown": "true", "X-Icon": "https://example.org/i.png"],
+                "application/octet-stream"
+            ),
+            ("", ["Tags": "skull, a b", "icon": "https://example.org/i.png"], "text/markdown; charset=utf-8"),
+        ] as [(String, [String: String], String)])
+    func ntfyExtras(query: String, named: [String: String], type: String) async throws {
+        var headers: HTTPFields = [:]
+        for (name, value) in named { headers[try #require(HTTPField.Name(name))] = value }
+        let (answer, request) = try await Self.send(
+            "/ntfy/kitchen" + query, "done", by: .put, type: type, headers: headers)
+        let extras = try MessageExtras(tags: ["skull", "a b"], markdown: true, icon: "https://example.org/i.png")
+        #expect(answer.status == .ok && request?.content.extras == extras, "\(answer.text)")
+        #expect(
+            answer.text.hasSuffix(
+                #""icon":"https://example.org/i.png","tags":["skull","a b"],"content_type":"text/markdown"}"#),
+            "\(answer.text)")
+    }
+
+    @Test(
+        "ntfy: in JSON too, and what exceeds a limit is left out instead of the message",
+        arguments: [
+            (#""tags":["a","b, c"],"markdown":true,"icon":"http://example.org/"}"#, ["a", "b, c"], true, true, nil),
+            (#""tags":null,"markdown":null,"icon":null,"sequence_id":null}"#, [], false, false, nil),
+            (#""tags":[],"markdown":false,"icon":"","sequence_id":""}"#, [], false, false, nil),
+            (#""tags":"a,b","markdown":"x"}"#, ["a", "b"], false, false, nil),
+            (#""tags":["a","","\u0007",7]}"#, ["a", "7"], false, false, ["tags"]),
+            (
+                #""tags":["\#(String(repeating: "ä", count: 40))"]}"#, [String(repeating: "ä", count: 30) + "…"], false,
+                false, nil
+            ),
+            (#""icon":"icon.png"}"#, [], false, false, ["icon"]),
+        ] as [(String, [String], Bool, Bool, [String]?)])
+    func ntfyExtrasInJSON(
+        members: String, tags: [String], isMarkdown: Bool, hasIcon: Bool, leftOut: [String]?
+    ) async throws {
+        let (answer, request) = try await Self.send("/ntfy", #"{"topic":"kitchen","message":"m","# + members)
+        let extras = try MessageExtras(
+            tags: tags, markdown: isMarkdown, icon: hasIcon ? "http://example.org/" : nil)
+        #expect(answer.status == .ok && request?.content.extras == extras, "\(answer.text)")
+        #expect(try JSONValue(parsing: answer.text).object?["left_out"] == leftOut.map { .texts($0) })
+    }
+
+    @Test("ntfy: of many tags, the first 20 are kept")
+    func ntfyManyTags() async throws {
+        let (answer, request) = try await Self.send(
+            "/ntfy/kitchen?tags=" + (1...21).map { "t\($0)" }.joined(separator: ","), "x")
+        #expect(request?.content.extras.tags == (1...20).map { "t\($0)" }, "\(answer.text)")
+        #expect(answer.text.hasSuffix(#","left_out":["tags"]}"#))
     }
 
     @Test(

@@ -18,17 +18,16 @@ struct NtfyFilter: Sendable, Hashable {
         var priorities: Set<NtfyPriority> = []
         for text in parameters.list(.priority) { priorities.insert(try NtfyParameters.priority(text)) }
         self.priorities = priorities
-        tags = parameters.list(.tags)
+        tags = parameters.tags
     }
 
     /// Whether every message meets the conditions.
     var isEmpty: Bool { id == nil && text == nil && title == nil && priorities.isEmpty && tags.isEmpty }
 
-    /// The relay's messages have no tags.
     func includes(_ message: Message) -> Bool {
         (id == nil || id == NtfyMessageID.text(message.id)) && (text == nil || text == message.text)
             && (title == nil || title == NtfyFormat.title(of: message))
             && (priorities.isEmpty || priorities.contains(NtfyPriority(of: message) ?? .usual))
-            && tags.isEmpty
+            && tags.allSatisfy(message.content.extras.tags.contains)
     }
 }

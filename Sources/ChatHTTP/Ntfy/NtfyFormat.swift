@@ -44,7 +44,7 @@ struct NtfyFormat: EventFormat {
     func includes(_ message: Message, in source: StreamSource) -> Bool { filter.includes(message) }
 
     func message(_ message: Message, in source: StreamSource, isOwn: Bool = false) -> String {
-        let push = message.pushBody
+        let (push, extras) = (message.pushBody, message.content.extras)
         let text = push?.text ?? message.text
         if form == .raw { return String(text.map { $0.isNewline ? " " : $0 }) + "\n" }
         var json = Self.head(
@@ -52,15 +52,25 @@ struct NtfyFormat: EventFormat {
             topic: topics.name(of: source))
         for (name, value) in [
             ("title", Self.title(of: message)), ("message", text), ("click", message.content.link),
-            ("encoding", push?.isEncoded == true ? "base64" : nil),
+            ("encoding", push?.isEncoded == true ? "base64" : nil), ("icon", extras.icon),
+            ("content_type", extras.isMarkdown ? "text/markdown" : nil),
         ] {
             guard let value, !value.isEmpty || name == "message" else { continue }
-            json += ",\"\(name)\":\""
-            Self.escape(value, into: &json)
-            json += "\""
+            json += ",\"\(name)\":"
+            Self.write(value, to: &json)
         }
         if let priority = NtfyPriority(of: message) { json += ",\"priority\":\(priority.rawValue)" }
-        return framed(json + "}", nil)
+        for (number, tag) in extras.tags.enumerated() {
+            json += number == 0 ? ",\"tags\":[" : ","
+            Self.write(tag, to: &json)
+        }
+        return framed(json + (extras.tags.isEmpty ? "}" : "]}"), nil)
+    }
+
+    private static func write(_ text: String, to json: inout String) {
+        json += "\""
+        escape(text, into: &json)
+        json += "\""
     }
 
     /// Escapes a text for JSON on one line. A JSON string may contain U+2028 and U+2029, where some clients end a line:

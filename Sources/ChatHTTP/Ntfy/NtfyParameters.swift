@@ -6,9 +6,10 @@ import Hummingbird
 /// The parameters of a call under all their names: in headers first, then in the query. Others are ignored.
 struct NtfyParameters: Sendable {
     enum Name: String, CaseIterable {
-        case title, message, priority, click, delay, filename, template
+        case title, message, priority, click, icon, markdown, tags, delay, filename, template
+        case sequence = "sequence_id"
         case attach, actions, email, call
-        case poll, since, scheduled, id, tags, unifiedPush
+        case poll, since, scheduled, id, unifiedPush
 
         /// The names in headers and in the query. All may also have the prefix `X-`.
         fileprivate var spellings: [String] {
@@ -17,7 +18,11 @@ struct NtfyParameters: Sendable {
             case .message: ["message", "m"]
             case .priority: ["priority", "prio", "p"]
             case .click: ["click"]
+            case .icon: ["icon"]
+            case .markdown: ["markdown", "md"]
+            case .tags: ["tags", "tag", "ta"]
             case .delay: ["delay", "at", "in"]
+            case .sequence: ["sequence-id", "sid"]
             case .filename: ["filename", "file", "f"]
             case .template: ["template", "tpl"]
             case .attach: ["attach", "a"]
@@ -28,16 +33,19 @@ struct NtfyParameters: Sendable {
             case .since: ["since", "si"]
             case .scheduled: ["scheduled", "sched"]
             case .id: ["id"]
-            case .tags: ["tags", "tag", "ta"]
             case .unifiedPush: ["unifiedpush", "up"]
             }
         }
     }
 
     private var values: [Name: String] = [:]
+    private(set) var tags: [String] = []
 
     /// The value. `nil` if there is none, or an empty one.
-    subscript(name: Name) -> String? { values[name].flatMap { $0.isEmpty ? nil : $0 } }
+    subscript(name: Name) -> String? {
+        get { values[name].flatMap { $0.isEmpty ? nil : $0 } }
+        set { values[name] = newValue }
+    }
 
     init(_ request: Request) {
         let query = Self.query(request)
@@ -47,6 +55,7 @@ struct NtfyParameters: Sendable {
                 spellings.lazy.compactMap { Self.header($0, request) }.first
                 ?? spellings.lazy.compactMap { query[$0] }.first
         }
+        tags = list(.tags)
     }
 
     private static func header(_ name: String, _ request: Request) -> String? {
@@ -103,17 +112,26 @@ struct NtfyParameters: Sendable {
     var message: String? { self[.message]?.replacing("\\n", with: "\n") }
 
     /// The parameters that a message in JSON may have, and those of them that the relay only reports (``leftOut``).
-    private static let inJSON: [Name] = [.title, .message, .priority, .click, .delay]
+    private static let inJSON: [Name] = [.title, .message, .priority, .click, .icon, .delay, .sequence]
     private static let notKept: [Name] = [.attach, .actions, .email, .call]
     /// The members of a message in JSON.
-    static let members = Set(["topic"] + (inJSON + notKept).map(\.rawValue))
+    static let members = Set(["topic"] + (inJSON + notKept + [.tags, .markdown]).map(\.rawValue))
 
     /// Adds the values of a message in JSON, which take precedence over headers and the query. As on an ntfy server, an
-    /// empty text and the priority 0 count as absent.
+    /// empty text, `null`, and the priority 0 count as absent.
     mutating func add(_ document: JSONObject) throws(ChatError) {
+        if document[Name.markdown.rawValue] == .bool(true) { values[.markdown] = "yes" }
+        switch document[Name.tags.rawValue] {
+        case .array(let items)? where !items.isEmpty: tags = items.map { $0.text ?? $0.description }
+        case .string(let text)? where !text.isEmpty:
+            values[.tags] = text
+            tags = list(.tags)
+        default: break
+        }
         for name in Self.inJSON {
             guard let value = document[name.rawValue], value != .null else { continue }
-            let number = name == .priority ? value.integer.map { $0 == 0 ? "" : String($0) } : nil
+            let hasNumber = [.priority, .delay, .sequence].contains(name)
+            let number = hasNumber ? value.integer.map { $0 == 0 ? "" : String($0) } : nil
             guard let text = value.text ?? number else {
                 throw .invalid(name.rawValue, "must be a string, is \(value.kind)")
             }
@@ -135,6 +153,27 @@ struct NtfyParameters: Sendable {
     /// The items of a list. Empty if there is none.
     func list(_ name: Name) -> [String] {
         (self[name] ?? "").split(separator: ",").map { FieldText.trimmed(String($0)) }.filter { !$0.isEmpty }
+    }
+
+    /// The name of the message that this one replaces. `nil` for a new message.
+    func sequence() throws(ChatError) -> MessageReference? {
+        try self[.sequence].map { text throws(ChatError) in try Self.sequence(text) }
+    }
+
+    /// Reads the name of a message. ntfy's senders may choose a number, which is an id in the relay's own calls. It
+    /// becomes a key with ``numberPrefix`` here, and ntfy's clients get the number.
+    static func sequence(_ text: String) throws(ChatError) -> MessageReference {
+        let isNumber = text.utf8.allSatisfy(\.isASCIIDigit)
+        return try MessageReference(parsing: isNumber ? numberPrefix + text : text, field: Name.sequence.rawValue)
+    }
+
+    private static let numberPrefix = "ntfy_"
+
+    /// Returns the name of a message with a key, as its sender wrote it.
+    static func sequence(of key: MessageKey) -> String {
+        let number = key.text.utf8.dropFirst(numberPrefix.utf8.count)
+        let isNumber = key.text.hasPrefix(numberPrefix) && !number.isEmpty && number.allSatisfy(\.isASCIIDigit)
+        return isNumber ? String(Substring(number)) : key.text
     }
 
     func priority() throws(ChatError) -> NtfyPriority {

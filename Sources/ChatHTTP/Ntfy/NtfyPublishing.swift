@@ -43,11 +43,17 @@ extension NtfyAPI {
             PostingAPI.Draft.fitting(title, limit: MessageContent.longestTitle, keepsLines: false)
         }
         let link = parameters[.click].flatMap { MessageContent.isLink($0) ? $0 : nil }
+        let icon = parameters[.icon].flatMap { NotificationContent.isLink($0) ? $0 : nil }
+        let tags = parameters.tags.map {
+            PostingAPI.Draft.fitting(FieldText.trimmed($0), limit: MessageExtras.tagLimit, keepsLines: false)
+        }.filter { !FieldText.isBlank($0) }.prefix(MessageExtras.tagCount)
+        let isMarkdown = parameters.flag(.markdown) || request.headers.mediaType == "text/markdown"
         let draft = PostingAPI.Draft(
             room: try await room(of: topic, context),
             content: try MessageContent(
                 parsing: text, title: title.flatMap { FieldText.isBlank($0) ? nil : $0 }, link: link,
                 priority: priority.ofPushes, sound: priority.sound, isUrgent: priority == .max,
+                extras: MessageExtras(tags: Array(tags), markdown: isMarkdown, icon: icon),
                 memberLimit: posting.memberLimit(of: context.caller())))
         let receipt = try await posting.post(draft, request, context)
         var response: JSONObject = [
@@ -57,8 +63,13 @@ extension NtfyAPI {
         ]
         if let title { response["title"] = .string(title) }
         if let link { response["click"] = .string(link) }
+        if let icon { response["icon"] = .string(icon) }
+        if !tags.isEmpty { response["tags"] = .texts(Array(tags)) }
+        if isMarkdown { response["content_type"] = .string("text/markdown") }
         var leftOut = (body.hasFile ? ["file"] : []) + parameters.leftOut
         if parameters[.click] != nil, link == nil { leftOut.append("click") }
+        if parameters[.icon] != nil, icon == nil { leftOut.append("icon") }
+        if tags.count < parameters.tags.count { leftOut.append("tags") }
         if !leftOut.isEmpty { response["left_out"] = .texts(leftOut) }
         return Responses.json(response)
     }
