@@ -193,7 +193,7 @@ CREATE TABLE message_states (
     time_changed TEXT,
     scheduled_id INTEGER,  -- its number while it was scheduled
     removes INTEGER NOT NULL DEFAULT 0 CHECK (removes = 0 OR removes = 1),  -- 1: devices remove the notification
-    ring_after INTEGER NOT NULL DEFAULT 0,  -- devices ring unless a push with a higher id has rung; 0: only new devices ring
+    ring_after INTEGER NOT NULL DEFAULT 0,  -- devices ring unless a push with a higher id has rung; negative: only those that had a push; 0: none asked for it
     push_due INTEGER,  -- when devices get the next pushes, in UNIX milliseconds; NULL: none remain
     push_after INTEGER NOT NULL DEFAULT 0,  -- the member after which these pushes continue
     push_again INTEGER,  -- the member before the first one that has to wait; NULL: none waits

@@ -19,6 +19,19 @@ extension MessageContent: SQLReadable {
         storedColumns.enumerated().map { "$\(first + $0.offset)::\($0.element.1)[]" }.joined(separator: ", ")
     }
 
+    /// The parameters of one message's content, from `$first` on.
+    static func parameters(from first: Int) -> String {
+        storedColumns.indices.map { "$\(first + $0)" }.joined(separator: ", ")
+    }
+
+    /// The columns' values of one message.
+    var values: [SQLValue] {
+        [
+            .text(text.text), .optional(title), .optional(link), .optional(priority.map(Int64.init)), .optional(sound),
+            .bool(isUrgent), .optional(extras.stored),
+        ]
+    }
+
     /// The columns' values of many messages, a list for each column.
     package static func lists(of contents: [MessageContent]) -> [SQLValue] {
         [

@@ -20,6 +20,7 @@ package struct SQLiteStores: Sendable {
     package let pollRequests: SQLPollRequestStore<SQLiteDatabase>
     package let unifiedPush: SQLUnifiedPushStore<SQLiteDatabase>
     package let activities: SQLActivityStore<SQLiteDatabase>
+    package let changes: SQLMessageChanges<SQLiteDatabase>
     package let moderation: SQLModeration<SQLiteDatabase>
     package let metrics: SQLiteMetrics
     package let upkeep: SQLiteUpkeep
@@ -65,7 +66,14 @@ package struct SQLiteStores: Sendable {
         pollRequests = SQLPollRequestStore(database: database)
         unifiedPush = SQLUnifiedPushStore(database: database)
         activities = SQLActivityStore(database: database)
-        moderation = SQLModeration(database: database, outcomes: outcomes, activity: activity)
+        let messageQueue = MessageQueue(
+            startFanout: { [jobs] in jobs.start(.message($0)) },
+            isInFlight: { [queue] in !queue.inFlight(in: $0...$0).isEmpty },
+            queued: { [queue] in queue.inserted($0) })
+        changes = SQLMessageChanges(
+            database: database, outcomes: outcomes, ids: ids, queue: messageQueue, settings: settings)
+        moderation = SQLModeration(
+            database: database, outcomes: outcomes, activity: activity, queue: messageQueue, settings: settings)
         metrics = SQLiteMetrics(database: database, memory: memory, outcomeCounter: outcomes, settings: settings)
         upkeep = SQLiteUpkeep(
             database: database, queue: queue, repair: repair, metrics: metrics, feed: feed, jobs: jobs,
@@ -86,6 +94,6 @@ package struct SQLiteStores: Sendable {
             queueAdministration: queueAdministration, feedback: feedback, providerTokens: providerTokens,
             subscriptions: subscriptions, tokens: tokens,
             clients: clients, pollRequests: pollRequests, unifiedPush: unifiedPush, activities: activities,
-            moderation: moderation, metrics: metrics, upkeep: upkeep)
+            changes: changes, moderation: moderation, metrics: metrics, upkeep: upkeep)
     }
 }

@@ -20,6 +20,7 @@ package struct PostgresStores: Sendable {
     package let pollRequests: SQLPollRequestStore<PostgresDatabase>
     package let unifiedPush: SQLUnifiedPushStore<PostgresDatabase>
     package let activities: SQLActivityStore<PostgresDatabase>
+    package let changes: SQLMessageChanges<PostgresDatabase>
     package let moderation: SQLModeration<PostgresDatabase>
     package let metrics: PostgresMetrics
     package let upkeep: PostgresUpkeep
@@ -52,7 +53,11 @@ package struct PostgresStores: Sendable {
         pollRequests = SQLPollRequestStore(database: database)
         unifiedPush = SQLUnifiedPushStore(database: database)
         activities = SQLActivityStore(database: database)
-        moderation = SQLModeration(database: database, outcomes: outcomes, activity: activity)
+        changes = SQLMessageChanges(
+            database: database, outcomes: outcomes, ids: APNSIDs(key: database.idKey), queue: .inDatabase,
+            settings: settings)
+        moderation = SQLModeration(
+            database: database, outcomes: outcomes, activity: activity, queue: .inDatabase, settings: settings)
         metrics = PostgresMetrics(database: database, outcomeCounter: outcomes, settings: settings)
         upkeep = PostgresUpkeep(
             database: database, queue: QueueUpkeep(database: database, queue: queue, settings: settings),
@@ -74,6 +79,6 @@ package struct PostgresStores: Sendable {
             queueAdministration: queueAdministration, feedback: feedback, providerTokens: providerTokens,
             subscriptions: subscriptions, tokens: tokens,
             clients: clients, pollRequests: pollRequests, unifiedPush: unifiedPush, activities: activities,
-            moderation: moderation, metrics: metrics, upkeep: upkeep)
+            changes: changes, moderation: moderation, metrics: metrics, upkeep: upkeep)
     }
 }

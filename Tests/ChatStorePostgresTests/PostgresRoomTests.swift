@@ -460,7 +460,7 @@ struct PostgresRoomTests {
             (SQLRoomStatements.failures(.postgres), 2, ["push_queue_due_time_settled"]),
             (SQLBans.admissionSQL, 5, ["bans_udid", "bans_device", "bans_address", "bans_room"]),
             (RoomRow.makeSQL(.postgres), 2, ["rooms_secret_code_key"]),
-            (SQLModerationStatements.empty, 1, ["push_queue_due_chat_message"]),
+            (PushWithdrawal.empty, 1, ["push_queue_due_chat_message"]),
             (ClockEvidence.rowSQL[0], 1, ["messages_pkey"]),
             (ClockEvidence.rowSQL[1], 1, ["push_queue_due_id"]),
         ]

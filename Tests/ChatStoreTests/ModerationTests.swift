@@ -136,7 +136,9 @@ struct ModerationTests {
         for isOwn in [true, false] {
             let message = try await store.rooms.post(StoreFixture.post(1, "hi")).message
             expected = RoomChanges()
-            expected.completeTo = message
+            // A deletion has a number.
+            expected.completeTo = message + 1
+            expected.messages = [code()]
             expected.deleted = [code(): [message]]
             let found = try await changes {
                 if isOwn { return try await store.moderation.deleteOwn(message, of: member) }
@@ -144,6 +146,7 @@ struct ModerationTests {
             }
             #expect(found == expected)
         }
+        expected.messages = []
         expected.deleted = [:]
         expected.closed = [code("shut")]
         #expect(try await ban(.room(code("shut"))) == expected)
@@ -153,7 +156,7 @@ struct ModerationTests {
                 == expected)
         expected = RoomChanges()
         expected.topics = [topic]
-        expected.completeTo = message + 3
+        expected.completeTo = message + 5
         #expect(try await changes { _ = try await store.unifiedPush.post([1], to: topic) } == expected)
     }
 
@@ -191,8 +194,8 @@ struct ModerationTests {
             ),
             (SQLBans.closedSQL(room: "?1", now: "?2"), ["bans_room (secret_code=?)"]),
             (QueueReader.removalsSQL, ["moderation_pushes (last_push>?)"]),
-            (SQLModerationStatements.waiting, ["push_queue_chat_message (chat_message=?)"]),
-            (SQLModerationStatements.cancelAndEmpty, ["push_queue_chat_message (chat_message=?)"]),
+            (PushWithdrawal.waiting, ["push_queue_chat_message (chat_message=?)"]),
+            (PushWithdrawal.cancelAndForget, ["push_queue_chat_message (chat_message=?)"]),
         ] {
             let plan = try store.database.pool.read { db in
                 let statement = try db.makeStatement(sql: "EXPLAIN QUERY PLAN " + sql)

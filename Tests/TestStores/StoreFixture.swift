@@ -43,9 +43,13 @@ final class StoreFixture: Sendable {
     /// An app for Android.
     static let firebaseApp = AppName("android")
 
+    /// An app whose devices can replace and remove notifications.
+    static let changingApp = AppName("changing")
+
     /// The format of an app's pushes. Those of browsers also have the number of unread messages.
     static func format(of app: AppName, namesMessage: Bool) -> any PushFormat {
         if app == firebaseApp { return FCMFormat(.data) }
+        if app == changingApp { return ChangingFormat() }
         if app == http2App { return APNSFormat(.http2, payloadLimit: 2048, showsUnread: true) }
         return APNSFormat(
             namesMessage || app == .web ? .http2 : .binary, payloadLimit: 2048, fields: [], showsUnread: app == .web)

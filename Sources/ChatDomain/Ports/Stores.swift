@@ -15,6 +15,7 @@ package struct Stores: Sendable {
     package var pollRequests: any PollRequestStore
     package var unifiedPush: any UnifiedPushStore
     package var activities: any ActivityStore
+    package var changes: any MessageChanges
     package var moderation: any Moderation
     package var metrics: any RelayMetrics
     package var upkeep: any StoreUpkeep
@@ -25,7 +26,8 @@ package struct Stores: Sendable {
         queueAdministration: any QueueAdministration, feedback: any FeedbackStore,
         providerTokens: any ProviderTokenStore, subscriptions: any SubscriptionStore,
         tokens: any TokenStore, clients: any ClientStore, pollRequests: any PollRequestStore,
-        unifiedPush: any UnifiedPushStore, activities: any ActivityStore, moderation: any Moderation,
+        unifiedPush: any UnifiedPushStore, activities: any ActivityStore, changes: any MessageChanges,
+        moderation: any Moderation,
         metrics: any RelayMetrics, upkeep: any StoreUpkeep
     ) {
         self.rooms = rooms
@@ -43,6 +45,7 @@ package struct Stores: Sendable {
         self.pollRequests = pollRequests
         self.unifiedPush = unifiedPush
         self.activities = activities
+        self.changes = changes
         self.moderation = moderation
         self.metrics = metrics
         self.upkeep = upkeep
@@ -64,7 +67,7 @@ package protocol StoreUpkeep: Sendable {
     func tryWriting() async throws(ChatError)
     /// Deletes data that is older than `ages`, in steps:
     ///
-    /// - messages, and after ``RetentionAges/addresses`` the addresses from which they were posted
+    /// - messages without an open key, and after ``RetentionAges/addresses`` the addresses from which they were posted
     /// - the read positions of members who left a room
     /// - settled pushes, feedback, and notifications without pushes
     /// - bans that have ended, and moderation records, except records that still cancel queued pushes

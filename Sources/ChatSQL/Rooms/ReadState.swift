@@ -180,8 +180,8 @@ package enum ReadState {
         let asked = asked(dialect)
         return """
             SELECT s.sent, r.readers, r.shown, r.fetched FROM \(asked.from) (
-                SELECT count(*) FILTER (WHERE state = 'sent') AS sent FROM (
-                    SELECT state FROM push_queue WHERE chat_message = \(asked.message) LIMIT $4) p) s
+                SELECT count(*) FILTER (WHERE state = 'sent' AND NOT silent) AS sent FROM (
+                    SELECT state, silent FROM push_queue WHERE chat_message = \(asked.message) LIMIT $4) p) s
             \(asked.join) (
                 SELECT count(*) AS readers, count(*) FILTER (WHERE has_shown) AS shown,
                     count(*) FILTER (WHERE has_fetched) AS fetched FROM (\(readersSQL(dialect))) u) r

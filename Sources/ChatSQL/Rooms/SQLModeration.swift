@@ -9,11 +9,18 @@ package struct SQLModeration<Database: SQLDatabase>: Moderation {
     private let outcomes: OutcomeCounter
     /// Has what this relay has not recorded yet about members, such as the addresses of their last posts.
     private let activity: MemberActivity<Database>
+    private let queue: MessageQueue
+    private let settings: @Sendable () -> StoreSettings
 
-    package init(database: Database, outcomes: OutcomeCounter, activity: MemberActivity<Database>) {
+    package init(
+        database: Database, outcomes: OutcomeCounter, activity: MemberActivity<Database>, queue: MessageQueue,
+        settings: @escaping @Sendable () -> StoreSettings
+    ) {
         self.database = database
         self.outcomes = outcomes
         self.activity = activity
+        self.queue = queue
+        self.settings = settings
     }
 
     // MARK: - Removing
@@ -100,7 +107,7 @@ package struct SQLModeration<Database: SQLDatabase>: Moderation {
                 .time(now), .optional(request.endsAt), .optional(address),
             ])
         guard let row else { throw UnexpectedColumn(column: 0) }
-        try record(
+        try Self.record(
             isClosed ? .close : .ban, room: room, subject: name, by: moderator,
             takingBack: isClosed ? .all : (token ?? removed.first?.token).map(Pushes.device), at: now, transaction)
         if isClosed, let room {
@@ -173,6 +180,12 @@ package struct SQLModeration<Database: SQLDatabase>: Moderation {
                 SELECT message_id FROM messages WHERE secret_code = $1 AND fanout_after IS NOT NULL
                 ORDER BY message_id FOR UPDATE
                 """, [.text(room.text)])
+            // A round locks its state before ``SQLLock/fanout``.
+            try transaction.pipeline(
+                """
+                SELECT message_id FROM message_states WHERE secret_code = $1 AND push_due IS NOT NULL
+                ORDER BY message_id FOR UPDATE
+                """, [.text(room.text)])
         }
         try lockAlone([room.text, code.text], transaction)
         let found = try transaction.row(
@@ -208,7 +221,7 @@ package struct SQLModeration<Database: SQLDatabase>: Moderation {
         try transaction.pipeline(
             "INSERT INTO bans (secret_code, reason, time_created) VALUES ($1, $2, at($3))",
             [.text(room.text), .text(ChatError.hasNewCode), .time(now)])
-        try record(.recode, room: code.text, subject: room.text, by: moderator, at: now, transaction)
+        try Self.record(.recode, room: code.text, subject: room.text, by: moderator, at: now, transaction)
         let members = try transaction.row(
             "SELECT count(*) FROM active_users WHERE secret_code = $1", [.text(code.text)])
         note(removed, transaction)
@@ -223,7 +236,7 @@ package struct SQLModeration<Database: SQLDatabase>: Moderation {
         try await database.write(as: .answerOnce) { transaction in
             let now = database.now()
             let ban = try SQLBans.end(id, now: now, transaction)
-            try record(
+            try Self.record(
                 ban.isClosed ? .open : .unban, room: ban.room?.text, subject: ban.name, by: moderator, at: now,
                 transaction)
         }
@@ -239,91 +252,62 @@ package struct SQLModeration<Database: SQLDatabase>: Moderation {
 
     package func delete(_ message: MessageID, by moderator: Moderator) async throws(ChatError) {
         try await delete(message) { transaction in
-            let row = try transaction.row(
-                """
-                SELECT secret_code FROM messages WHERE message_id = $1 \(transaction.dialect.lockedToDelete("messages"))
-                """, [.int(message)])
-            guard let room = try row?.text(0) else { throw ChatError.notFound("message") }
-            try record(.delete, room: room, subject: "\(message)", by: moderator, at: database.now(), transaction)
-            return room
+            guard let record = try lockMessage(message, transaction) else { throw ChatError.notFound("message") }
+            try Self.record(
+                .delete, room: record.room.text, subject: "\(message)", by: moderator, at: database.now(), transaction)
+            return record
         }
     }
 
     package func deleteOwn(_ message: MessageID, of member: MemberID) async throws(ChatError) {
         try await delete(message) { transaction in
-            let row = try transaction.row(
-                """
-                SELECT m.secret_code FROM messages m
-                JOIN active_users u ON m.udid = u.udid AND m.secret_code = u.secret_code
-                WHERE m.message_id = $1 AND u.udid = $2 \(transaction.dialect.lockedToDelete("m"))
-                """, [.int(message), .text(member.text)])
-            if let room = try row?.text(0) { return room }
-            let stay = try transaction.row("SELECT 1 FROM active_users WHERE udid = $1", [.text(member.text)])
-            throw stay == nil ? ChatError.notJoined() : ChatError.notOwnMessage
+            let stay = try transaction.row(
+                "SELECT secret_code FROM active_users WHERE udid = $1", [.text(member.text)])
+            guard let room = try stay?.text(0) else { throw ChatError.notJoined() }
+            guard let record = try lockMessage(message, transaction), record.message.sender == member,
+                record.room.text == room
+            else { throw ChatError.notOwnMessage }
+            return record
         }
     }
 
-    /// Cancels the message's pending pushes and empties the payload of all its pushes (``DeletedMessage``). For the
-    /// largest room that takes a few seconds, in one transaction, so that no later request for the message succeeds.
-    ///
-    /// - Parameter admit: Locks the row of the message, which waits for a background step to end, and returns its room.
-    ///   Throws if the message must not be deleted.
+    /// Locks the row of a message, which waits for a background step to end.
+    private func lockMessage(
+        _ message: MessageID, _ transaction: Database.Transaction
+    ) throws -> MessageRecord? {
+        try transaction.row(
+            """
+            SELECT \(MessageRecord.columns()) FROM messages
+            WHERE message_id = $1 \(transaction.dialect.lockedToDelete("messages"))
+            """, [.int(message)]
+        ).map { try MessageRecord($0) }
+    }
+
+    /// - Parameter admit: Locks the row of the message, and returns it. Throws if the message must not be deleted.
     private func delete(
-        _ message: MessageID, admit: @escaping @Sendable (Database.Transaction) throws -> String
+        _ message: MessageID, admit: @escaping @Sendable (Database.Transaction) throws -> MessageRecord
     ) async throws(ChatError) {
         let isRepeated = Atomic(false)
-        let ended = try await database.write(as: .answerOnce) { transaction in
-            let room = try admit(transaction)
-            let repeats = isRepeated.exchange(true, ordering: .relaxed)
-            let counts = try cancelPushes(of: message, isRepeated: repeats, transaction)
-            // The next step of the fan-out no longer finds the message, and ends.
-            try transaction.pipeline("DELETE FROM messages WHERE message_id = $1", [.int(message)])
-            transaction.announcement.deleted[room, default: []].append(message)
-            transaction.announcement.withdrawal = true
-            return try counts.map { row in
-                FinalStateCount(
-                    app: AppName(try row.text(0)), state: .cancelled, reason: PushLifeCycle.messageDeleted,
-                    count: Int(try row.int(1)))
-            }
+        let result = try await database.write(as: .answerOnce) { transaction in
+            let row = try transaction.row("SELECT secret_code FROM messages WHERE message_id = $1", [.int(message)])
+            let room = try row?.text(0)
+            // The deletion gets a number, as a post does.
+            if let room { try transaction.lock(room: SecretCode(stored: room)) }
+            let record = try admit(transaction)
+            guard record.room.text == room else { throw transaction.collision(with: "a room's code") }
+            return try MessageDeletion.delete(
+                record, isRepeated: isRepeated.exchange(true, ordering: .relaxed), now: database.now(), settings(),
+                isInFlight: queue.isInFlight, transaction)
+        } committed: { [queue] result in
+            for queued in result.queued { queue.queued(queued) }
         }
-        outcomes.add(ended)
-    }
-
-    /// - Returns: The number of cancelled pushes of each app.
-    private func cancelPushes(
-        of message: MessageID, isRepeated: Bool, _ transaction: Database.Transaction
-    ) throws -> [Database.Transaction.Row] {
-        let values: [SQLValue] = [.int(message), .text(PushLifeCycle.messageDeleted), .time(database.now())]
-        guard transaction.dialect == .postgres else {
-            let counts = try transaction.rows(SQLModerationStatements.waiting, [.int(message)])
-            try transaction.run(SQLModerationStatements.cancelAndEmpty, values)
-            return counts
-        }
-        // The first attempt conflicted with relays that were settling the message's pushes. Make them wait.
-        if isRepeated {
-            try transaction.pipeline("SET LOCAL lock_timeout = '2s'", [])
-            try transaction.pipeline("LOCK TABLE push_queue_due IN EXCLUSIVE MODE", [])
-            try transaction.pipeline("SET LOCAL lock_timeout = 0", [])
-        }
-        // Use the index on the message, whatever the server believes about the table's size.
-        try transaction.pipeline("SET LOCAL enable_seqscan = off", [])
-        let counts = try transaction.rows(
-            """
-            WITH cancelled AS (
-                UPDATE push_queue_due SET state = 'cancelled', reason = $2, time_settled = at($3), payload = ''
-                WHERE chat_message = $1 AND state = 'pending' RETURNING app)
-            SELECT app, count(*) FROM cancelled GROUP BY app
-            """, values)
-        // Settled pushes, in the partitions of their days. If a relay moves one at this moment, the transaction is
-        // retried.
-        try transaction.run(SQLModerationStatements.empty, [.int(message)])
-        return counts
+        outcomes.add(result.ended)
     }
 
     // MARK: - Records
 
     /// The pending pushes of the record's room that must not be sent.
-    private enum Pushes {
+    enum Pushes {
         case device(String)
         case all
     }
@@ -332,14 +316,14 @@ package struct SQLModeration<Database: SQLDatabase>: Moderation {
         removalOf removed: Removed, in room: String? = nil, by moderator: Moderator, at now: Timestamp,
         _ transaction: Database.Transaction
     ) throws {
-        try record(
+        try Self.record(
             .remove, room: room ?? removed.room.text, subject: removed.nickname, by: moderator,
             takingBack: removed.token.map(Pushes.device), at: now, transaction)
     }
 
     /// - Parameter pushes: The affected pushes among those that have their ids now. The rooms are locked. A lease
     ///   cancels these pushes. No index leads to them: it would make every message more expensive.
-    private func record(
+    static func record(
         _ action: ModerationRecord.Action, room: String?, subject: String?, by moderator: Moderator,
         takingBack pushes: Pushes? = nil, at now: Timestamp, _ transaction: Database.Transaction
     ) throws {
@@ -360,21 +344,4 @@ package struct SQLModeration<Database: SQLDatabase>: Moderation {
     package func records(before cursor: Int64?, limit: Int) async throws(ChatError) -> Page<ModerationRecord> {
         try await database.read { try ModerationRecord.page(before: cursor, limit: limit, $0) }
     }
-}
-
-/// The statements with which ``SQLModeration`` deletes a message's pushes.
-package enum SQLModerationStatements {
-    /// SQLite: the pushes that wait, by app.
-    package static let waiting = """
-        SELECT app, count(*) FROM push_queue WHERE chat_message = $1 AND state = 'pending' GROUP BY app
-        """
-    /// SQLite. Also clears `chat_message`, as the foreign key would when the message is deleted, so that each row is
-    /// written only once.
-    package static let cancelAndEmpty = """
-        UPDATE push_queue SET payload = '', chat_message = NULL, state = iif(state = 'pending', 'cancelled', state),
-            reason = iif(state = 'pending', $2, reason), time_settled = iif(state = 'pending', at($3), time_settled)
-        WHERE chat_message = $1
-        """
-    /// PostgreSQL: the settled pushes.
-    package static let empty = "UPDATE push_queue SET payload = '' WHERE chat_message = $1 AND payload <> ''"
 }

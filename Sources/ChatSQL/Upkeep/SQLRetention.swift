@@ -5,7 +5,15 @@ package import ChatDomain
 /// Any relay does it, by its own wall clock, because the relays' wall clocks also set the times. Two relays can do it
 /// at the same time.
 package struct SQLRetention: Sendable {
+    /// Messages with an open key stay.
     package let messages: AgedRows
+    /// States of messages that are gone. Ids do not follow the times of changes.
+    private let states = AgedRows(
+        "message_states", key: "message_id",
+        where: """
+            (NOT EXISTS (SELECT 1 FROM messages m WHERE m.message_id = r.message_id)
+                AND (r.time_changed IS NULL OR r.time_changed < at($1)))
+            """, isPassed: "(at($1) IS NOT NULL)")
     package let addresses: AgedRows
     package let feedback = AgedRows(
         "feedback", key: "feedback_id", where: "(r.result IS NOT NULL AND r.time_received < at($1))")
@@ -20,7 +28,11 @@ package struct SQLRetention: Sendable {
         // In SQLite, a message may have the pushes of a large room, and the foreign key clears `chat_message` in each.
         // In PostgreSQL, the pushes stay, with the ids of messages that no longer exist.
         messages = AgedRows(
-            "messages", key: "message_id", where: "(r.fanout_after IS NULL AND r.time_sent < at($1))",
+            "messages", key: "message_id",
+            where: """
+                (r.fanout_after IS NULL AND r.time_sent < at($1) AND NOT EXISTS (
+                    SELECT 1 FROM message_states s WHERE s.message_id = r.message_id AND s.is_open))
+                """, isPassed: "(r.fanout_after IS NULL AND r.time_sent < at($1))",
             step: dialect == .sqlite ? 10 : 500)
         addresses = AgedRows(
             "messages", key: "message_id",
@@ -57,6 +69,14 @@ package struct SQLRetention: Sendable {
                 """
                 DELETE FROM past_members WHERE member_id IN (
                     SELECT member_id FROM past_members WHERE time_left < at($1) LIMIT $2)
+                """, before: now - ages.messages)
+        }
+        await failure.collect { () throws(ChatError) in
+            _ = try await states.apply(before: now - ages.messages, database)
+            try await database.deleteInSteps(
+                """
+                DELETE FROM message_retries WHERE (author, idempotency_key) IN (
+                    SELECT author, idempotency_key FROM message_retries WHERE time_used < at($1) LIMIT $2)
                 """, before: now - ages.messages)
         }
         await failure.collect { () throws(ChatError) in

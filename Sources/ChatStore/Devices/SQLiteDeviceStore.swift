@@ -55,11 +55,12 @@ package struct SQLiteDeviceStore: SQLDeviceStore {
     ///
     /// `bound` is the message at which a later page begins: the newest one with a push at the cursor or shortly after
     /// it. Pushes are queued soon after their message, so pushes before the cursor belong to that message or an earlier
-    /// one.
+    /// one. Silent pushes are about changes of earlier messages, and do not count.
     static let historySQL = """
         WITH bound AS MATERIALIZED (
             SELECT coalesce(max(chat_message), \(Int64.max)) AS newest FROM (
-                SELECT chat_message FROM push_queue WHERE message_id >= :before ORDER BY message_id LIMIT :window))
+                SELECT CASE WHEN NOT silent THEN chat_message END AS chat_message FROM push_queue
+                WHERE message_id >= :before ORDER BY message_id LIMIT :window))
         SELECT \(Delivery.columns) FROM (
             SELECT * FROM (
                 SELECT message_id AS push_id FROM push_queue

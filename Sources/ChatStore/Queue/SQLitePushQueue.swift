@@ -316,6 +316,18 @@ package final class SQLitePushQueue: PushQueue {
         signal(Set(rows.map(\.app)))
     }
 
+    /// Adds pushes about changes of messages, without their content.
+    func inserted(_ updates: QueuedUpdates) {
+        if let time = updates.notBefore {
+            return insertedWaiting(updates.range, until: time, apps: Array(updates.counts.keys))
+        }
+        // Pushes of several apps are interleaved, so each app gets the same range.
+        inserted(
+            updates.counts.map { app, count in
+                DuePushes(range: updates.range, count: count, lane: updates.isBulk ? .bulk : .normal, app: app)
+            })
+    }
+
     /// Adds pushes that wait for a time.
     func insertedWaiting(_ range: ClosedRange<Int64>, until time: Timestamp, apps: [AppName]) {
         memory.index.withLock { index in

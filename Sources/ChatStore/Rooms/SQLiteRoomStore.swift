@@ -344,6 +344,12 @@ package struct SQLiteRoomStore: RoomStore {
             "SELECT \(EarlierPost.columns()) FROM messages WHERE udid = $1 AND idempotency_key = $2",
             [.text(request.member.text), .text(key)])
         guard let row else { return nil }
-        return (try EarlierPost(row).receipt(for: request, to: code), SecretCode(stored: code))
+        let (earlier, room) = (try EarlierPost(row), SecretCode(stored: code))
+        if earlier.mayHaveFirstContent(request, to: code),
+            try MessageRetries.hasFirstContent(request, of: earlier.message, room: room, SQLiteTransaction(db))
+        {
+            return (earlier.receipt, room)
+        }
+        return (try earlier.receipt(for: request, to: code), room)
     }
 }

@@ -67,7 +67,8 @@ package struct PostgresDeviceStore: SQLDeviceStore {
     static let chatHistorySQL = """
         WITH bound AS MATERIALIZED (
             SELECT coalesce(max(chat_message), \(Int64.max)) AS newest FROM (
-                SELECT chat_message FROM push_queue WHERE message_id >= $2::bigint
+                SELECT CASE WHEN NOT silent THEN chat_message END AS chat_message FROM push_queue
+                WHERE message_id >= $2::bigint
                 ORDER BY message_id LIMIT $4::bigint) b)
         SELECT * FROM (
             SELECT h.* FROM devices d

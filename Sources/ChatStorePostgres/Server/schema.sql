@@ -140,7 +140,7 @@ CREATE TABLE message_states (
     time_changed timestamptz(3),
     scheduled_id bigint,  -- its number while it was scheduled
     removes boolean NOT NULL DEFAULT false,  -- true: devices remove the notification
-    ring_after bigint NOT NULL DEFAULT 0,  -- devices ring unless a push with a higher id has rung; 0: only new devices ring
+    ring_after bigint NOT NULL DEFAULT 0,  -- devices ring unless a push with a higher id has rung; negative: only those that had a push; 0: none asked for it
     push_due bigint,  -- when devices get the next pushes, in UNIX milliseconds; NULL: none remain
     push_after bigint NOT NULL DEFAULT 0,  -- the member after which these pushes continue
     push_again bigint,  -- the member before the first one that has to wait; NULL: none waits

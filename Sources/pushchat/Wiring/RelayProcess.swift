@@ -116,7 +116,8 @@ struct RelayProcess: Sendable {
             activities: stores.activities, notifications: stores.notifications, broadcasts: broadcasts,
             format: { live.format(of: $0) },
             logger: logger)
-        let concurrent: [any Service] = [apps, server, upstream, activities]
+        let clock = MessageClock(changes: stores.changes, logger: logger)
+        let concurrent: [any Service] = [apps, server, upstream, activities, clock]
         services.append(
             ConcurrentServices(
                 services: concurrent.map { vital.vital($0) }
