@@ -191,14 +191,8 @@ struct EventHubTests {
 
     @Test("One write to a stream is bounded unless a single event is larger; the remaining events follow")
     func writes() throws {
-        func events(_ length: Int) -> ArraySlice<MessageEvent> {
-            (1...100).map { id in
-                MessageEvent(
-                    Message(
-                        id: id, sender: other, nickname: "n",
-                        content: MessageContent(stored: String(repeating: "x", count: length)), sentAt: Sample.time),
-                    in: .room(room))
-            }[...]
+        func events(_ length: Int) -> ArraySlice<RoomEvent> {
+            (1...100).map { event($0, String(repeating: "x", count: length)) }[...]
         }
         let form = StreamForm(RoomEvents(isWebSocket: false))
         for length in [1, 190, 4000, 20_000] {
@@ -206,8 +200,8 @@ struct EventHubTests {
             while !rest.isEmpty {
                 let write = EventWrite(rest, as: form, for: member)
                 let written = rest.prefix(write.count)
-                #expect(write.last == written.last?.id)
-                let size = written.reduce(0) { $0 + $1.bytes(as: form, for: member).readableBytes }
+                #expect(write.lastMessage == written.last?.id)
+                let size = written.reduce(0) { $0 + ($1.bytes(as: form, for: member)?.readableBytes ?? 0) }
                 #expect(write.bytes.readableBytes == size)
                 #expect(size <= HTTPLimits.streamWrite || written.count == 1)
                 count += written.count
@@ -310,15 +304,7 @@ struct EventHubTests {
     @Test("A room caches only its last messages, in a limited space")
     func window() {
         var room = EventRoom(last: 10)
-        func events(_ ids: ClosedRange<MessageID>, text: String = "x") -> [MessageEvent] {
-            ids.map {
-                MessageEvent(
-                    Message(
-                        id: $0, sender: member, nickname: "n", content: MessageContent(stored: text),
-                        sentAt: Timestamp(seconds: 0)),
-                    in: .room(self.room))
-            }
-        }
+        func events(_ ids: ClosedRange<MessageID>, text: String = "x") -> [RoomEvent] { ids.map { event($0, text) } }
         room.append(events(11...20))
         #expect(room.events(after: 10, limit: 100)?.map(\.id) == Array(11...20))
         #expect(room.events(after: 15, limit: 3)?.map(\.id) == [16, 17, 18])
@@ -332,6 +318,68 @@ struct EventHubTests {
         room.append(events(1001...1100, text: String(repeating: "y", count: 4000)))
         #expect((room.last - room.start) < 40)
         #expect(room.events(after: room.start, limit: 1)?.first?.id == room.start + 1)
+    }
+
+    // MARK: - Changes
+
+    @Test("A changed message has its newest form in memory, and only its last change")
+    func supersedes() {
+        var memory = EventRoom(last: 10)
+        memory.append([event(11, "down"), event(12, "other"), change(13, of: 11, "still down")])
+        func shown() -> [String] {
+            memory.events(after: 10, limit: 100)?.map { "\($0.id) \($0.messageID) \($0.entry.message?.text ?? "-")" }
+                ?? []
+        }
+        #expect(shown() == ["11 11 still down", "12 12 other", "13 11 still down"])
+        memory.append([change(14, of: 11, "up"), change(15, of: 3, "earlier than memory")])
+        #expect(shown() == ["11 11 up", "12 12 other", "14 11 up", "15 3 earlier than memory"])
+        // The store returns entries that were read already again.
+        memory.append([change(14, of: 11, "up")])
+        #expect(memory.last == 15 && shown().count == 4)
+        memory.append([change(16, .deleted, of: 11, nil)])
+        #expect(shown() == ["12 12 other", "15 3 earlier than memory", "16 11 -"])
+        memory.remove([3])
+        #expect(shown() == ["12 12 other", "16 11 -"])
+        #expect(memory.start == 10)
+    }
+
+    @Test("However often messages change, memory holds one change of each")
+    func manyChanges() {
+        var memory = EventRoom(last: 0)
+        for id in 1...30 { memory.append([event(MessageID(id), "new")]) }
+        for id in 31...2000 {
+            memory.append([change(MessageID(id), of: MessageID(id % 30 + 1), String(repeating: "y", count: 4000))])
+        }
+        let events = memory.events(after: memory.start, limit: 1000) ?? []
+        #expect(events.reduce(0) { $0 + $1.size } <= 128 * 1024)
+        #expect(Set(events.map(\.id)).count == events.count && events.last?.id == 2000)
+    }
+
+    @Test("A stream gets a change only of a message that its reader may read")
+    func historyOfChanges() async throws {
+        let hub = hub()
+        feed.setHistoryFrom(5)
+        let stream = try await open(hub, member).stream
+        let form = StreamForm(RoomEvents(isWebSocket: false))
+        let events = [change(11, of: 5, "before"), change(12, of: 6, "after"), change(13, .deleted, of: 4, nil)]
+        let write = EventWrite(events, as: form, for: member, mayRead: stream.mayRead)
+        let text = String(buffer: write.bytes)
+        #expect(text.contains("event: edited\nid: 12\ndata: {\"id\":6,") && !text.contains("before"))
+        #expect(!text.contains("deleted") && write.count == 3)
+        #expect(write.lastMessage == nil, "A change is not a message that a member can have read.")
+    }
+
+    @Test("A change whose message retention has deleted has no event")
+    func changeWithoutMessage() {
+        let form = StreamForm(RoomEvents(isWebSocket: true))
+        let write = EventWrite([change(11, of: 5, nil)], as: form, for: member)
+        #expect(write.bytes.readableBytes == 0 && write.count == 1)
+    }
+
+    @Test("A format without changes passes over them")
+    func withoutChanges() {
+        let write = EventWrite([event(1, "a!"), change(2, of: 1, "b!")], as: StreamForm(Loud()), for: member)
+        #expect(String(buffer: write.bytes) == "a!\n" && write.count == 2 && write.lastMessage == 1)
     }
 
     // MARK: - Programs
@@ -651,30 +699,43 @@ struct EventHubTests {
         let heartbeatInterval = Duration.seconds(45)
         let contentType = "text/plain"
         let dropsConnection = true
-        func includes(_ message: Message, in source: StreamSource) -> Bool { message.text.hasSuffix("!") }
+        func includes(_ entry: RoomEntry, in source: StreamSource) -> Bool {
+            entry.message?.text.hasSuffix("!") ?? true
+        }
         func message(_ message: Message, in source: StreamSource, isOwn: Bool) -> String { message.text + "\n" }
         func opening(from start: MessageID) -> String? { nil }
         func event(_ event: StreamEvent) -> String? { nil }
         func heartbeat() -> String? { nil }
     }
 
-    private func events(_ texts: [String]) -> [MessageEvent] {
-        texts.enumerated().map { index, text in
-            MessageEvent(
-                Message(
-                    id: MessageID(index + 1), sender: other, nickname: "n", content: MessageContent(stored: text),
-                    sentAt: Sample.time),
-                in: .room(room))
-        }
+    private func events(_ texts: [String]) -> [RoomEvent] {
+        texts.enumerated().map { event(MessageID($0 + 1), $1) }
+    }
+
+    private func message(_ id: MessageID, _ text: String) -> Message {
+        Message(id: id, sender: other, nickname: "n", content: MessageContent(stored: text), sentAt: Sample.time)
+    }
+
+    private func event(_ id: MessageID, _ text: String) -> RoomEvent {
+        RoomEvent(.message(message(id, text)), in: .room(room))
+    }
+
+    /// - Parameter text: The newest text. `nil` if the message is gone.
+    private func change(
+        _ id: MessageID, _ kind: MessageChange.Kind = .edited, of message: MessageID, _ text: String?
+    ) -> RoomEvent {
+        let change = MessageChange(
+            id: id, kind: kind, message: message, author: other, revision: 2, time: Sample.time)
+        return RoomEvent(.change(change, text.map { self.message(message, $0) }), in: .room(room))
     }
 
     @Test("A stream passes over the messages that its format leaves out")
     func filter() {
         let form = StreamForm(Loud())
         let write = EventWrite(events(["a", "b!", "c", "d!", "e"]), as: form, for: member)
-        #expect(String(buffer: write.bytes) == "b!\nd!\n" && write.last == 4 && write.count == 5)
+        #expect(String(buffer: write.bytes) == "b!\nd!\n" && write.lastMessage == 4 && write.count == 5)
         let nothing = EventWrite(events(["a", "c"]), as: form, for: member)
-        #expect(nothing.bytes.readableBytes == 0 && nothing.last == nil && nothing.count == 2)
+        #expect(nothing.bytes.readableBytes == 0 && nothing.lastMessage == nil && nothing.count == 2)
         #expect(form.heartbeat() == nil && form.dropsConnection)
     }
 
@@ -683,11 +744,12 @@ struct EventHubTests {
         let event = events(["x"])[0]
         let (plain, frames) = (StreamForm(Loud()), StreamForm(Loud(), isWebSocket: true))
         func address(_ form: StreamForm, _ reader: MemberID) -> Int {
-            event.bytes(as: form, for: reader).withUnsafeReadableBytes { Int(bitPattern: $0.baseAddress) }
+            event.bytes(as: form, for: reader)?.withUnsafeReadableBytes { Int(bitPattern: $0.baseAddress) } ?? 0
         }
         #expect(address(plain, member) == address(StreamForm(Loud()), guest))
         #expect(address(plain, member) != address(plain, other), "The sender's own bytes")
-        #expect(Array(event.bytes(as: frames, for: member).readableBytesView) == [0x81, 2] + Array("x\n".utf8))
+        let frame = try #require(event.bytes(as: frames, for: member))
+        #expect(Array(frame.readableBytesView) == [0x81, 2] + Array("x\n".utf8))
         #expect(event.size == 1 + 2 + 2 + 4)
     }
 }

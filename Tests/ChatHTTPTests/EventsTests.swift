@@ -384,6 +384,113 @@ struct EventsTests {
         }
     }
 
+    private static func changed(_ kind: String, _ id: Int, _ text: String) -> String {
+        Self.event(1, text, isOwn: false).replacing("event: message\nid: 1\n", with: "event: \(kind)\nid: \(id)\n")
+    }
+
+    /// The messages and the position of a client of version 0.5.
+    private static func read(_ text: String) -> (messages: [String], last: String?) {
+        var (messages, last): ([String], String?) = ([], nil)
+        for event in text.split(separator: "\n\n") {
+            let lines = event.split(separator: "\n")
+            last = lines.first { $0.hasPrefix("id: ") }.map { String($0.dropFirst(4)) } ?? last
+            if lines.first == "event: message" { messages.append(event + "\n\n") }
+        }
+        return (messages, last)
+    }
+
+    @Test(
+        "A change is an event with a number of its own; a stream that resumes gets the newest state",
+        arguments: [true, false])
+    func changes(isLocal: Bool) async throws {
+        try await Self.run { feed, _, port in
+            try await Self.follow(port, 2) { stream in
+                func next(_ kind: String) async throws -> String {
+                    try await stream.text(until: "event: \(kind)\n", and: "\n\n")
+                }
+                feed.post("down", by: Self.member(1))
+                _ = try await stream.text(until: "\"down\"", and: "\n\n")
+                feed.change(.edited, 1, to: "still down", in: Self.room, isLocal: isLocal)
+                #expect(try await next("edited").hasSuffix(Self.changed("edited", 2, "still down")))
+                feed.change(.cleared, 1, in: Self.room, isLocal: isLocal)
+                #expect(try await next("cleared").hasSuffix(Self.changed("cleared", 3, "still down")))
+                feed.change(.resolved, 1, to: "up", in: Self.room, isLocal: isLocal)
+                #expect(try await next("resolved").hasSuffix(Self.changed("resolved", 4, "up")))
+                feed.post("tea", by: Self.member(1))
+                _ = try await stream.text(until: "\"tea\"", and: "\n\n")
+                feed.change(.deleted, 5, in: Self.room, isLocal: isLocal)
+                #expect(try await next("deleted").hasSuffix("event: deleted\nid: 6\ndata: {\"id\":5}\n\n"))
+                feed.post("end", by: Self.member(1))
+                for (since, first) in [
+                    (0, Self.event(1, "up", isOwn: false) + Self.changed("resolved", 4, "up")),
+                    (3, Self.changed("resolved", 4, "up")), (5, ""),
+                ] {
+                    try await Self.follow(port, 2, headers: "Last-Event-ID: \(since)\r\n") { resumed in
+                        let text = try await resumed.text(until: "\"end\"", and: "\n\n")
+                        #expect(
+                            text.hasPrefix(
+                                "id: \(since)\n\n\(first)event: deleted\nid: 6\ndata: {\"id\":5}\n\n"
+                                    + Self.event(7, "end", isOwn: false)))
+                        #expect(!text.contains("down") && !text.contains("tea"))
+                    }
+                }
+            }
+            // The numbers of changes are no messages that a member has got.
+            #expect([1, 5, 7].contains(feed.handedOut[Self.member(2)]))
+        }
+    }
+
+    @Test("A client that ignores events that it does not know reads the same messages as without changes")
+    func olderClient() async throws {
+        try await Self.run { feed, _, port in
+            try await Self.follow(port, 2) { stream in
+                feed.post("one", by: Self.member(1))
+                feed.change(.edited, 1, to: "uno", in: Self.room)
+                feed.post("two", by: Self.member(1))
+                feed.change(.resolved, 1, to: "eins", in: Self.room)
+                feed.change(.cleared, 3, in: Self.room)
+                feed.post("three", by: Self.member(1))
+                let (messages, last) = Self.read(try await stream.text(until: "\"three\"", and: "\n\n"))
+                #expect(messages.map { $0.contains("\"id\":1,") } == [true, false, false])
+                #expect(messages.last == Self.event(6, "three", isOwn: false) && last == "6")
+                // It reconnects with the position of the last event of any kind, or of the last message.
+                feed.change(.edited, 6, to: "tres", in: Self.room)
+                feed.post("four", by: Self.member(1))
+                for since in [6, 7] {
+                    try await Self.follow(port, 2, headers: "Last-Event-ID: \(since)\r\n") { resumed in
+                        let (messages, last) = Self.read(try await resumed.text(until: "\"four\"", and: "\n\n"))
+                        #expect(messages == [Self.event(8, "four", isOwn: false)] && last == "8")
+                    }
+                }
+            }
+        }
+    }
+
+    @Test("A member's stream has no change of a message from before its history")
+    func changesBefore() async throws {
+        try await Self.run { feed, _, port in
+            feed.post("old", by: Self.member(1))
+            feed.enterAll()
+            try await Self.follow(port, 2) { live in
+                feed.post("new", by: Self.member(1))
+                feed.change(.edited, 1, to: "secret", in: Self.room)
+                feed.change(.edited, 2, to: "newer", in: Self.room)
+                feed.change(.deleted, 1, in: Self.room)
+                feed.post("end", by: Self.member(1))
+                try await Self.follow(port, 1, query: "&since=0") { resumed in
+                    try await Self.hasOnlyReadableChanges(resumed)
+                }
+                try await Self.hasOnlyReadableChanges(live)
+            }
+        }
+    }
+
+    private static func hasOnlyReadableChanges(_ stream: RawConnection) async throws {
+        let text = try await stream.text(until: "\"end\"", and: "\n\n")
+        #expect(text.contains("event: edited\nid: 4\ndata: {\"id\":2,"))
+        #expect(!text.contains("secret") && !text.contains("deleted"))
+    }
+
     @Test("A message is read from the store once for all streams of the room")
     func readOnce() async throws {
         try await Self.run { feed, _, port in
@@ -472,19 +579,9 @@ struct EventsTests {
 
     // MARK: - Programs
 
-    private static func programs(
-        _ feed: FakeFeed, newest: MessageID? = nil, _ body: @Sendable (Int) async throws -> Void
-    ) async throws {
+    private static func programs(_ feed: FakeFeed, _ body: @Sendable (Int) async throws -> Void) async throws {
         feed.join(member(1), room)
-        let message = newest.map {
-            MessageRecord(
-                message: Message(
-                    id: $0, sender: member(1), nickname: "n", content: MessageContent(stored: "x"), sentAt: Sample.time),
-                room: room)
-        }
-        let store = ScriptedStore(
-            admin: AdminResponses(messages: { Page(items: message.map { [$0] } ?? [], next: nil) }), feed: feed,
-            real: try RealStore(tokens: TokenAccessTests.tokens()))
+        let store = ScriptedStore(feed: feed, real: try RealStore(tokens: TokenAccessTests.tokens()))
         var relay = Relay(store, settings: ChatHTTPSettings(adminTokens: ["geheim"]))
         relay.sessions = OneSession()
         try await relay.listening(body)
@@ -500,8 +597,10 @@ struct EventsTests {
         let feed = FakeFeed()
         feed.join(Self.member(1), Self.room)
         for number in 1...3 { feed.post("m\(number)", by: Self.member(1)) }
-        try await Self.programs(feed, newest: 3) { port in
-            for (since, first) in [("", 3), ("since=1", 1), ("since=9", 3)] {
+        feed.change(.edited, 1, to: "m1!", in: Self.room)
+        try await Self.programs(feed) { port in
+            // The change has the number 4, and each round posts a message.
+            for (since, first) in [("", 4), ("since=1", 1), ("since=9", 6)] {
                 try await RawConnection.open(port: port) { connection in
                     try await connection.write(
                         "GET /events?\(query)&\(since) HTTP/1.1\r\nHost: localhost\r\n"
@@ -511,6 +610,7 @@ struct EventsTests {
                     feed.post("new", by: Self.member(1))
                     text = try await connection.text(until: "\"new\"", and: "\n\n")
                     #expect(text.contains("\"m2\"") == (first == 1) && !text.contains("\"m1\""))
+                    #expect(text.contains("event: edited\nid: 4\n") == (first == 1))
                 }
             }
         }

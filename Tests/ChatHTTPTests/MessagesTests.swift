@@ -157,6 +157,45 @@ struct MessagesTests {
         #expect(statuses == [200, 200, 429])
     }
 
+    @Test("With changes=1 the list also has the changes, and its position counts them")
+    func changes() async throws {
+        func message(_ id: MessageID, _ text: String) -> Message {
+            Message(
+                id: id, sender: .administrator, nickname: "Relay", content: MessageContent(stored: text),
+                sentAt: Timestamp(seconds: 0))
+        }
+        func change(_ id: MessageID, _ kind: MessageChange.Kind, _ message: MessageID) -> MessageChange {
+            MessageChange(
+                id: id, kind: kind, message: message, author: .administrator, revision: 2, time: Timestamp(seconds: 0))
+        }
+        let page = RoomEntryPage(
+            entries: [
+                .message(message(5, "tea")), .change(change(7, .edited, 3), message(3, "up")),
+                .change(change(8, .deleted, 4), nil),
+                // Retention has deleted its message.
+                .change(change(9, .cleared, 2), nil),
+            ], next: 9, room: SecretCode(stored: "tea"))
+        let relay = Relay(ScriptedStore(entries: { page }))
+        func json(_ id: Int, _ text: String) -> String {
+            #"{"id":\#(id),"name":"Relay","text":"\#(text)","sent_at":"1970-01-01T00:00:00.000Z","own":false,"program":true}"#
+        }
+        let answer = try await relay.form("cmd=messages&udid=\(Sample.udid)&since=4&limit=5&peek=1&changes=1")
+        #expect(
+            answer.text == #"{"messages":["# + json(5, "tea") + #"],"changes":[{"id":7,"event":"edited","message":"#
+                + json(3, "up") + #"},{"id":8,"event":"deleted","message":{"id":4}}],"next":9,"code":"tea"}"#)
+        #expect(try relay.store.calls == [.entries(Sample.member, since: 4, limit: 5, isPeek: true)])
+    }
+
+    @Test("changes must be 0 or 1, and 0 is the list without changes", arguments: ["0", "", "2"])
+    func withoutChanges(value: String) async throws {
+        let relay = Relay(
+            ScriptedStore(messages: { MessagePage(messages: [], next: 4, room: SecretCode(stored: "tea")) }))
+        let answer = try await relay.form("cmd=messages&udid=\(Sample.udid)&changes=\(value)")
+        guard value == "2" else { return #expect(answer.text == #"{"messages":[],"next":4,"code":"tea"}"#) }
+        #expect(answer.status == .badRequest && relay.store.calls.isEmpty)
+        #expect(answer.header("X-Error-Description") == "Invalid changes: must be 0 or 1")
+    }
+
     @Test("The list has the room's title, if it has one")
     func title() async throws {
         let page = MessagePage(

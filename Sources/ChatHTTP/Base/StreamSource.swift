@@ -14,6 +14,14 @@ enum StreamSource: Sendable, Hashable {
 }
 
 extension Stores {
+    /// Returns a source's messages and changes with ids above `after`, in order.
+    func entries(in source: StreamSource, after: MessageID, limit: Int) async throws(ChatError) -> [RoomEntry] {
+        switch source {
+        case .room(let code): try await feed.entries(in: code, after: after, limit: limit)
+        case .topic: try await messages(in: source, after: after, limit: limit).map { .message($0) }
+        }
+    }
+
     /// Returns a source's messages with ids above `after`, in order.
     func messages(
         in source: StreamSource, after: MessageID, limit: Int

@@ -181,17 +181,41 @@ struct ChatAPI: Sendable {
     private func messages(_ call: Call) throws(ChatError) -> Action {
         let since = try call.number(.since, 0...Int64.max, "must be a whole number, 0 or more")
         let limit = try call.limit()
-        let peek = try call.number(.peek, 0...1, "must be 0 or 1")
+        let isPeek = try call.number(.peek, 0...1, "must be 0 or 1") == 1
+        let withChanges = try call.number(.changes, 0...1, "must be 0 or 1") == 1
         return { member in
-            let page = try await environment.stores.rooms.messages(
-                for: member.id, since: since, limit: limit, isPeek: peek == 1)
+            let rooms = environment.stores.rooms
             var json = #"{"messages":["#
+            if withChanges {
+                let page = try await rooms.entries(for: member.id, since: since, limit: limit, isPeek: isPeek)
+                let messages = page.entries.compactMap { if case .message(let message) = $0 { message } else { nil } }
+                Self.write(messages, for: member.id, to: &json)
+                json += #"],"changes":["#
+                Self.write(changes: page.entries, for: member.id, to: &json)
+                return Self.end(json, page.next, page.room, page.title)
+            }
+            let page = try await rooms.messages(for: member.id, since: since, limit: limit, isPeek: isPeek)
             Self.write(page.messages, for: member.id, to: &json)
-            json += #"],"next":\#(page.next),"code":"#
-            json += JSONValue.string(page.room.text).description
-            if let title = page.title { json += #","title":"# + JSONValue.string(title.text).description }
+            return Self.end(json, page.next, page.room, page.title)
+        }
+    }
+
+    /// Completes a page of messages.
+    private static func end(
+        _ json: String, _ next: MessageID, _ room: SecretCode, _ title: RoomTitle?
+    ) -> Response {
+        var json = json + #"],"next":\#(next),"code":"# + JSONValue.string(room.text).description
+        if let title { json += #","title":"# + JSONValue.string(title.text).description }
+        return Responses.text(json + "}", type: "application/json")
+    }
+
+    private static func write(changes entries: [RoomEntry], for member: MemberID, to json: inout String) {
+        var separator = ""
+        for case .change(let change, let message) in entries where change.isReadable(with: message) {
+            json += separator + #"{"id":\#(change.id),"event":"\#(change.kind.rawValue)","message":"#
+            change.writeJSON(message, isOwn: message?.sender == member, to: &json)
             json += "}"
-            return Responses.text(json, type: "application/json")
+            separator = ","
         }
     }
 

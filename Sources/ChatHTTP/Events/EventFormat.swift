@@ -3,17 +3,23 @@ import NIOCore
 
 /// The form in which a stream writes its events.
 protocol EventFormat: Sendable {
-    /// Streams whose formats have equal keys share the bytes of a message.
+    /// Streams whose formats have equal keys share the bytes of a message or change.
     var key: String { get }
-    /// Whether a message goes to this stream. By default every message does.
-    func includes(_ message: Message, in source: StreamSource) -> Bool
+    /// Whether a message or change goes to this stream. By default all do.
+    func includes(_ entry: RoomEntry, in source: StreamSource) -> Bool
     /// - Parameter isOwn: Whether the stream's reader has written the message.
     func message(_ message: Message, in source: StreamSource, isOwn: Bool) -> String
+    /// A change of a message. `nil` if the format has no such event, which is the default.
+    ///
+    /// - Parameters:
+    ///   - message: The message in its newest form. `nil` if it is gone.
+    ///   - isOwn: Whether the stream's reader has written the message.
+    func change(_ change: MessageChange, _ message: Message?, in source: StreamSource, isOwn: Bool) -> String?
     /// The first event. `nil` for none.
     ///
     /// - Parameter start: The message after which the stream begins. For several sources, the earliest.
     func opening(from start: MessageID) -> String?
-    /// An event other than a message. `nil` if the format has no such event.
+    /// An event other than a message or a change. `nil` if the format has no such event.
     func event(_ event: StreamEvent) -> String?
     /// The time of silence before a heartbeat of an HTTP stream.
     var heartbeatInterval: Duration { get }
@@ -27,10 +33,12 @@ protocol EventFormat: Sendable {
 }
 
 extension EventFormat {
-    func includes(_ message: Message, in source: StreamSource) -> Bool { true }
+    func includes(_ entry: RoomEntry, in source: StreamSource) -> Bool { true }
+
+    func change(_ change: MessageChange, _ message: Message?, in source: StreamSource, isOwn: Bool) -> String? { nil }
 }
 
-/// An event other than a message.
+/// An event other than a message or a change.
 enum StreamEvent: Sendable {
     /// This message was deleted.
     case deleted(MessageID)
@@ -45,20 +53,25 @@ enum StreamEvent: Sendable {
 /// A source of a stream, and the place where the stream begins in it.
 struct StreamStart: Sendable {
     let source: StreamSource
-    /// The newest message when the stream was opened. Later messages of the source have higher ids.
+    /// The newest message or change when the stream was opened. Later ones of the source have higher ids.
     let last: MessageID
-    /// The message after which the stream begins.
+    /// The message or change after which the stream begins.
     let start: MessageID
+    /// The reader may read only messages after this one, and their changes.
+    let historyFrom: MessageID
 
-    init(_ source: StreamSource, last: MessageID, start: MessageID) {
+    init(_ source: StreamSource, last: MessageID, start: MessageID, historyFrom: MessageID = 0) {
         self.source = source
         self.last = last
         self.start = start
+        self.historyFrom = historyFrom
     }
 
-    /// - Parameter start: The message after which the stream begins. `nil` for the newest.
+    /// - Parameter start: The message or change after which the stream begins. `nil` for the newest.
     init(_ position: RoomPosition, start: MessageID? = nil) {
-        self.init(.room(position.code), last: position.last, start: start ?? position.last)
+        self.init(
+            .room(position.code), last: position.last, start: start ?? position.last,
+            historyFrom: position.historyFrom)
     }
 }
 

@@ -6,8 +6,8 @@ import Synchronization
 
 /// Delivers events in rooms to the streams of their members.
 ///
-/// The hub reads a room's new messages once, however many streams the room has. Each stream then writes the messages at
-/// its own speed. It reads them from memory, or from the store if it is far behind. A slow reader therefore costs no
+/// The hub reads a room's new messages and changes once, however many streams the room has. Each stream then writes them
+/// at its own speed. It reads them from memory, or from the store if it is far behind. A slow reader therefore costs no
 /// memory. The hub closes the connection of a client that accepts nothing.
 final class EventHub: Service {
     /// The maximum number of messages to read or return at a time.
@@ -64,7 +64,7 @@ final class EventHub: Service {
 
         /// The next writes of a stream: messages, and the room's summary. Without messages, the stream is behind, and
         /// `starts` has the message before the first one in memory, for each source.
-        typealias Found = (events: ArraySlice<MessageEvent>?, summary: RoomSummary?, starts: [MessageID])
+        typealias Found = (events: ArraySlice<RoomEvent>?, summary: RoomSummary?, starts: [MessageID])
 
         func events(in source: StreamSource, after cursor: MessageID) -> Found {
             guard let room = rooms[source] else { return ([], nil, []) }
@@ -82,7 +82,7 @@ final class EventHub: Service {
             let found = zip(stream.sources, cursors).map { events(in: $0, after: $1) }
             let pages = found.compactMap(\.events)
             guard pages.count == found.count else { return (nil, nil, found.map { $0.starts.first ?? 0 }) }
-            let merged = MessageEvent.merge(pages, limit: EventHub.page)
+            let merged = RoomEvent.merge(pages, limit: EventHub.page)
             return (merged.prefix { $0.id <= completeTo ?? .max }, nil, [])
         }
 
@@ -147,7 +147,8 @@ final class EventHub: Service {
         let address = address.flatMap { $0.isLoopback ? nil : $0.rateKey }
         let stream = EventStream(
             member: member, admission: admission, address: address, sources: starts.map(\.source),
-            start: starts.map(\.last).min() ?? 0, heartbeat: heartbeat, clock: clocks.monotonic, close: close)
+            histories: starts.map(\.historyFrom), start: starts.map(\.last).min() ?? 0, heartbeat: heartbeat,
+            clock: clocks.monotonic, close: close)
         let rejection = state.withLock { state -> ChatError? in
             guard state.count < maxStreams else {
                 metrics.hit(.streams)
@@ -207,7 +208,7 @@ final class EventHub: Service {
 
     /// The next thing for a stream to write.
     enum Next {
-        case events(ArraySlice<MessageEvent>)
+        case events(ArraySlice<RoomEvent>)
         /// These messages were deleted.
         case deleted([MessageID])
         /// The stream is far behind and must read from the store with ``older(for:after:)``. If the store has nothing,
@@ -242,14 +243,14 @@ final class EventHub: Service {
 
     /// Returns the next messages for a stream that is behind, in the order of their ids. `nil` if all of them must wait,
     /// because another source may have earlier ones.
-    func older(for stream: EventStream, after cursors: [MessageID]) async throws(ChatError) -> [MessageEvent]? {
+    func older(for stream: EventStream, after cursors: [MessageID]) async throws(ChatError) -> [RoomEvent]? {
         let completeTo = state.withLock { state in state.completeTo.map { max($0, stream.start) } } ?? .max
-        var pages: [[MessageEvent]] = []
+        var pages: [[RoomEvent]] = []
         for (source, cursor) in zip(stream.sources, cursors) {
-            pages.append(try await messages(in: source, after: cursor, limit: Self.ownPage))
+            pages.append(try await events(in: source, after: cursor, limit: Self.ownPage))
         }
         if pages.count == 1 { return pages[0] }
-        let merged = MessageEvent.merge(pages, limit: Self.ownPage)
+        let merged = RoomEvent.merge(pages, limit: Self.ownPage)
         let ready = Array(merged.prefix { $0.id <= completeTo })
         return ready.isEmpty && !merged.isEmpty ? nil : ready
     }
@@ -260,10 +261,10 @@ final class EventHub: Service {
         feed.handedOut(last, to: stream.member)
     }
 
-    private func messages(
+    private func events(
         in source: StreamSource, after: MessageID, limit: Int
-    ) async throws(ChatError) -> [MessageEvent] {
-        try await stores.messages(in: source, after: after, limit: limit).map { MessageEvent($0, in: source) }
+    ) async throws(ChatError) -> [RoomEvent] {
+        try await stores.entries(in: source, after: after, limit: limit).map { RoomEvent($0, in: source) }
     }
 
     // MARK: - The service
@@ -342,12 +343,12 @@ final class EventHub: Service {
         var last = last
         do throws(ChatError) {
             while true {
-                let events = try await messages(in: source, after: last, limit: Self.page)
+                let events = try await self.events(in: source, after: last, limit: Self.page)
                 guard let newest = events.last?.id else { return }
                 last = newest
                 let streams = state.withLock { state in
                     state.rooms[source]?.append(events)
-                    if let code = source.room, state.rooms[source] != nil {
+                    if let code = source.room, state.rooms[source] != nil, events.contains(where: \.isMessage) {
                         state.receipts.posted(in: code, at: clocks.monotonic.now())
                     }
                     return state.rooms[source]?.streams ?? []

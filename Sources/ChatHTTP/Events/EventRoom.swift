@@ -1,19 +1,20 @@
 import ChatDomain
 
-/// The latest messages of a room, or of a topic, that has streams. They are read from the store once for all streams.
+/// The latest messages and changes of a room, or of a topic, that has streams. They are read from the store once for
+/// all streams.
 struct EventRoom: Sendable {
-    /// The maximum number of messages, and of their bytes, to keep for streams that are slightly behind. Other streams
-    /// read from the store.
+    /// The maximum number of messages and changes, and of their bytes, to keep for streams that are slightly behind.
+    /// Other streams read from the store.
     private static let maxEvents = 256
     private static let maxBytes = 128 * 1024
 
     var streams: Set<EventStream> = []
     /// `nil` until the members have been counted, and for a topic.
     var summary: RoomSummary?
-    private var events: [MessageEvent] = []
-    /// The message before the first one in memory.
+    private var events: [RoomEvent] = []
+    /// The message or change before the first one in memory.
     private(set) var start: MessageID
-    /// The last message that was read.
+    /// The last message or change that was read.
     private(set) var last: MessageID
     /// The value of ``last`` at the last call of ``forget()``.
     private var forgotten: MessageID
@@ -24,8 +25,8 @@ struct EventRoom: Sendable {
         forgotten = last
     }
 
-    /// Drops the messages that were already in memory at the previous call. Each message thus stays in memory for one
-    /// to two intervals between calls.
+    /// Drops the messages and changes that were already in memory at the previous call. Each thus stays in memory for
+    /// one to two intervals between calls.
     mutating func forget() {
         let old = events.prefix { $0.id <= forgotten }
         // Assign a new array, because emptying the old one would keep its memory.
@@ -40,11 +41,12 @@ struct EventRoom: Sendable {
     }
 
     mutating func remove(_ messages: Set<MessageID>) {
-        events.removeAll { messages.contains($0.id) }
+        events.removeAll { messages.contains($0.messageID) }
     }
 
-    mutating func append(_ new: [MessageEvent]) {
+    mutating func append(_ new: [RoomEvent]) {
         for event in new where event.id > last {
+            if !event.isMessage { apply(event) }
             events.append(event)
             last = event.id
         }
@@ -59,8 +61,19 @@ struct EventRoom: Sendable {
         events.removeFirst(surplus)
     }
 
-    /// Returns up to `limit` messages after `cursor`. `nil` if some of them are no longer in memory.
-    func events(after cursor: MessageID, limit: Int) -> ArraySlice<MessageEvent>? {
+    /// Gives the changed message its newest form, and drops its earlier changes.
+    private mutating func apply(_ change: RoomEvent) {
+        for index in events.indices.reversed() where events[index].messageID == change.messageID {
+            if let message = change.entry.message, events[index].isMessage {
+                events[index] = RoomEvent(.message(message), in: change.source)
+            } else {
+                events.remove(at: index)
+            }
+        }
+    }
+
+    /// Returns up to `limit` messages and changes after `cursor`. `nil` if some of them are no longer in memory.
+    func events(after cursor: MessageID, limit: Int) -> ArraySlice<RoomEvent>? {
         guard cursor >= start else { return nil }
         let first = events.indices.partitioningIndex { events[$0].id > cursor }
         return events[first...].prefix(limit)

@@ -59,7 +59,9 @@ final class EventStream: Sendable, Hashable {
     /// The address that the stream counts for. `nil` for programs on this machine.
     let address: IPAddress?
     let sources: [StreamSource]
-    /// All messages up to this one were stored when the stream was opened.
+    /// For each source, ``StreamStart/historyFrom``.
+    private let histories: [MessageID]
+    /// All messages and changes up to this one were stored when the stream was opened.
     let start: MessageID
     /// The time without an event after which the stream writes a heartbeat.
     let heartbeat: Duration
@@ -69,11 +71,13 @@ final class EventStream: Sendable, Hashable {
 
     init(
         member: MemberID, admission: Admission, address: IPAddress?, sources: [StreamSource],
-        start: MessageID, heartbeat: Duration, clock: MonotonicTime, close: @escaping @Sendable () -> Void
+        histories: [MessageID], start: MessageID, heartbeat: Duration, clock: MonotonicTime,
+        close: @escaping @Sendable () -> Void
     ) {
         self.member = member
         self.address = address
         self.sources = sources
+        self.histories = histories
         self.start = start
         self.heartbeat = heartbeat
         self.admission = admission
@@ -107,6 +111,13 @@ final class EventStream: Sendable, Hashable {
             case .topic(let topic): owned.contains(topic)
             }
         }
+    }
+
+    /// Whether the reader may read an event. Streams begin after the messages that the reader may not read, but these may
+    /// change later.
+    func mayRead(_ event: RoomEvent) -> Bool {
+        guard !event.isMessage, let source = sources.firstIndex(of: event.source) else { return true }
+        return event.messageID > histories[source]
     }
 
     var isOfMember: Bool { if case .member = admission { true } else { false } }

@@ -12,7 +12,8 @@ import NIOCore
 /// - `message`: a new message, as in the response of `messages`. The event's id is the message's id.
 /// - `room`: the number of `members`.
 /// - `receipt`: the number of devices that the member's own last message reached, and its readers.
-/// - `deleted`: the `id` of a message that was deleted.
+/// - `edited`, `cleared`, `resolved`: the message in its newest form. The event's id is the number of the change.
+/// - `deleted`: the `id` of a message that was deleted. The event's id is the number of the change.
 /// - `left`: the stream ends. Has a `reason` if the member was removed.
 /// - `code`: the room's new code. The stream ends, and the client must reconnect.
 struct EventsAPI: Sendable {
@@ -44,7 +45,7 @@ struct EventsAPI: Sendable {
         if holder.member == Self.prober { return probeStream(request, context, settings, address) }
         let since = try Self.since(request)
         let position = try await environment.stores.feed.position(of: holder.member)
-        // An id after the last message comes from another database. The stream then begins with the member's whole
+        // An id after the last one comes from another database. The stream then begins with the member's whole
         // history.
         let start =
             since.map { max($0, position.historyFrom) }.map { $0 > position.last ? position.historyFrom : $0 }
@@ -74,9 +75,7 @@ struct EventsAPI: Sendable {
         if let code = named { named = try await environment.stores.records.room(named: code, field: "room") }
         let (caller, since) = (try context.caller(), try Self.since(request))
         let room = try caller.room(named)
-        let newest = try await environment.stores.records.messages(of: room, .newestFirst(before: nil), limit: 1).items
-            .first
-        let last = newest?.message.id ?? 0
+        let last = try await environment.stores.feed.lastEntry(in: room)
         return try streams.open(
             [StreamStart(.room(room), last: last, start: min(since ?? last, last))], for: caller.writer,
             .program(secret: secret), as: RoomEvents(isWebSocket: request.asksForWebSocket), address, request, context)
@@ -144,8 +143,8 @@ struct EventsAPI: Sendable {
         return .init(member: member, sessionEnd: try await chat.admit(member, request.headers).session?.end)
     }
 
-    /// Returns the message after which the stream begins, from the header that browsers send when they reconnect, or
-    /// from the query.
+    /// Returns the message or change after which the stream begins, from the header that browsers send when they
+    /// reconnect, or from the query.
     private static func since(_ request: Request) throws(ChatError) -> MessageID? {
         var (text, field) = (request.headers[.lastEventID] ?? "", "Last-Event-ID")
         if text.isEmpty { (text, field) = (request.uri.queryParameters["since"].map { String($0) } ?? "", "since") }

@@ -16,10 +16,20 @@ struct RoomEvents: EventFormat {
     func heartbeat() -> String? { ":\n\n" }
 
     func message(_ message: Message, in source: StreamSource, isOwn: Bool) -> String {
+        text("message", message.id) { message.writeJSON(isOwn: isOwn, to: &$0) }
+    }
+
+    /// A change has its own number as id, so that a client that resumes gets the newest state.
+    func change(_ change: MessageChange, _ message: Message?, in source: StreamSource, isOwn: Bool) -> String? {
+        guard change.isReadable(with: message) else { return nil }
+        return text(change.kind.rawValue, change.id) { change.writeJSON(message, isOwn: isOwn, to: &$0) }
+    }
+
+    private func text(_ event: String, _ id: MessageID, data: (inout String) -> Void) -> String {
         var text =
             isWebSocket
-            ? "{\"event\":\"message\",\"id\":\(message.id),\"data\":" : "event: message\nid: \(message.id)\ndata: "
-        message.writeJSON(isOwn: isOwn, to: &text)
+            ? "{\"event\":\"\(event)\",\"id\":\(id),\"data\":" : "event: \(event)\nid: \(id)\ndata: "
+        data(&text)
         return text + (isWebSocket ? "}" : "\n\n")
     }
 

@@ -59,7 +59,7 @@ extension EventHub {
     /// Writes events until the stream ends. If an event does not fit into one write with the others, it begins the next
     /// write.
     ///
-    /// - Parameter starts: For each of the stream's sources, the message after which it begins.
+    /// - Parameter starts: For each of the stream's sources, the message or change after which it begins.
     fileprivate func follow(
         _ stream: EventStream, from starts: [MessageID], as form: StreamForm,
         into writer: inout any ResponseBodyWriter
@@ -108,14 +108,12 @@ extension EventHub {
     }
 
     private func write(
-        _ events: ArraySlice<MessageEvent>, after cursors: inout [MessageID], of stream: EventStream,
+        _ events: ArraySlice<RoomEvent>, after cursors: inout [MessageID], of stream: EventStream,
         as form: StreamForm, into writer: inout any ResponseBodyWriter
     ) async throws {
-        let some = EventWrite(events, as: form, for: stream.member)
-        if let last = some.last {
-            try await write(some.bytes, of: stream, into: &writer)
-            handedOut(last, to: stream)
-        }
+        let some = EventWrite(events, as: form, for: stream.member, mayRead: stream.mayRead)
+        if some.bytes.readableBytes > 0 { try await write(some.bytes, of: stream, into: &writer) }
+        if let last = some.lastMessage { handedOut(last, to: stream) }
         for event in events.prefix(some.count) {
             if let source = stream.sources.firstIndex(of: event.source) { cursors[source] = event.id }
         }

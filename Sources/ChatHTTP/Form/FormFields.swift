@@ -28,6 +28,8 @@ struct FormField: Sendable, Hashable {
     static let action = FormField(key: "action")
     /// With `cmd=messages`: whether the messages stay unread.
     static let peek = FormField(key: "peek")
+    /// With `cmd=messages`: whether to return changes as well.
+    static let changes = FormField(key: "changes")
     /// Fields of `cmd=activity_token`.
     static let tag = FormField(key: "tag")
     static let type = FormField(key: "type")

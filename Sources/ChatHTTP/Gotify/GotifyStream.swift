@@ -87,7 +87,7 @@ struct GotifyEvents: EventFormat {
     var contentType: String { "application/json" }
     var dropsConnection: Bool { true }
 
-    func includes(_ message: Message, in source: StreamSource) -> Bool { applications[source] != nil }
+    func includes(_ entry: RoomEntry, in source: StreamSource) -> Bool { applications[source] != nil }
 
     func message(_ message: Message, in source: StreamSource, isOwn: Bool) -> String {
         JSONValue.object(message.gotify(application: applications[source] ?? 0)).description

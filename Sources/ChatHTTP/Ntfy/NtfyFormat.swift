@@ -41,7 +41,7 @@ struct NtfyFormat: EventFormat {
         message.sender.isProgram ? message.content.title : message.nickname
     }
 
-    func includes(_ message: Message, in source: StreamSource) -> Bool { filter.includes(message) }
+    func includes(_ entry: RoomEntry, in source: StreamSource) -> Bool { entry.message.map(filter.includes) ?? true }
 
     func message(_ message: Message, in source: StreamSource, isOwn: Bool = false) -> String {
         let (push, extras) = (message.pushBody, message.content.extras)

@@ -21,6 +21,17 @@ extension Message {
     }
 }
 
+extension MessageChange {
+    /// Whether there is anything to read. Retention may have deleted the message of an earlier change.
+    func isReadable(with message: Message?) -> Bool { message != nil || kind == .deleted }
+
+    /// Writes the JSON object of the changed message. Only its id if it was deleted.
+    func writeJSON(_ message: Message?, isOwn: Bool, to text: inout String) {
+        guard let message else { return text += #"{"id":\#(self.message)}"# }
+        message.writeJSON(isOwn: isOwn, to: &text)
+    }
+}
+
 extension MessageRecord {
     /// Returns the message as JSON.
     ///

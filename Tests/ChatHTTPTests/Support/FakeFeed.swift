@@ -9,6 +9,8 @@ final class FakeFeed: RoomFeed {
         /// The room of each member. `nil` if the member is in no room.
         var rooms: [MemberID: SecretCode?] = [:]
         var messages: [SecretCode: [Message]] = [:]
+        /// The last change of each changed message.
+        var lastChanges: [SecretCode: [MessageChange]] = [:]
         var handedOut: [MemberID: MessageID] = [:]
         var receipts: [MemberID: Receipt] = [:]
         var next: MessageID = 1
@@ -23,6 +25,10 @@ final class FakeFeed: RoomFeed {
         /// The new codes of rooms, by their old ones.
         var codes: [SecretCode: SecretCode] = [:]
         var titles: [SecretCode: RoomTitle] = [:]
+
+        func last(in code: SecretCode) -> MessageID {
+            max(messages[code]?.last?.id ?? 0, lastChanges[code]?.last?.id ?? 0)
+        }
     }
 
     private let state = Mutex(State())
@@ -141,6 +147,37 @@ final class FakeFeed: RoomFeed {
         }
     }
 
+    /// Changes a message.
+    ///
+    /// - Parameters:
+    ///   - text: The new text. `nil` to keep the text.
+    ///   - isLocal: Whether this process changed the message, rather than another one.
+    func change(
+        _ kind: MessageChange.Kind, _ id: MessageID, to text: String? = nil, in code: SecretCode, isLocal: Bool = true
+    ) {
+        change { state in
+            var messages = state.messages[code] ?? []
+            guard let index = messages.firstIndex(where: { $0.id == id }) else {
+                Issue.record("The room has no message \(id)")
+                return
+            }
+            let old = messages.remove(at: index)
+            if kind != .deleted {
+                let content = text.map { MessageContent(stored: $0) } ?? old.content
+                messages.insert(
+                    Message(id: id, sender: old.sender, nickname: old.nickname, content: content, sentAt: old.sentAt),
+                    at: index)
+            }
+            state.messages[code] = messages
+            let change = MessageChange(
+                id: state.next, kind: kind, message: id, author: old.sender, revision: 2, time: old.sentAt)
+            state.next += 1
+            state.lastChanges[code, default: []].removeAll { $0.message == id }
+            state.lastChanges[code, default: []].append(change)
+            if isLocal { state.changes.messages.insert(code) } else { state.changes.isUnknown = true }
+        }
+    }
+
     /// Deletes all messages, as retention does.
     func deleteAll() {
         state.withLock { state in
@@ -184,7 +221,7 @@ final class FakeFeed: RoomFeed {
             state.positionLookups += 1
             return state.rooms[member].map { code in
                 code.map {
-                    RoomPosition(code: $0, historyFrom: state.historyFrom, last: state.messages[$0]?.last?.id ?? 0)
+                    RoomPosition(code: $0, historyFrom: state.historyFrom, last: state.last(in: $0))
                 }
             }
         }
@@ -201,11 +238,19 @@ final class FakeFeed: RoomFeed {
     }
 
     func entries(in room: SecretCode, after: MessageID, limit: Int) async throws(ChatError) -> [RoomEntry] {
-        try await messages(in: room, after: after, limit: limit).map(RoomEntry.message)
+        try read { state in
+            guard let messages = state.messages[room] else { return nil }
+            let changes = (state.lastChanges[room] ?? []).map { change in
+                RoomEntry.change(change, messages.first { $0.id == change.message })
+            }
+            let entries = (messages.map { .message($0) } + changes).filter { $0.id > after }.sorted { $0.id < $1.id }
+            state.readMessages += min(entries.count, limit)
+            return Array(entries.prefix(limit))
+        }
     }
 
     func lastEntry(in room: SecretCode) async throws(ChatError) -> MessageID {
-        try await messages(in: room, after: 0, limit: .max).last?.id ?? 0
+        try read { state in state.last(in: room) }
     }
 
     /// Sets the receipt of a member's last message.

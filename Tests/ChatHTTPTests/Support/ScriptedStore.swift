@@ -13,6 +13,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         case update(MemberID, DeviceToken, ClientInfo, UserReference?)
         case post(PostRequest)
         case messages(MemberID, since: MessageID?, limit: Int, isPeek: Bool = false)
+        case entries(MemberID, since: MessageID?, limit: Int, isPeek: Bool)
         case shown(MessageID, MemberID)
         case register(RegistrationRequest)
         case keep(Subscription)
@@ -61,6 +62,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     private let onUpdate: Answer<Void>?
     private let onPost: Answer<PostReceipt>?
     private let onMessages: Answer<MessagePage>?
+    private let onEntries: Answer<RoomEntryPage>?
     private let onShown: Answer<Void>?
     private let onRegister: Answer<DeviceRegistration>?
     private let onPing: Answer<Void>?
@@ -73,7 +75,8 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
 
     init(
         join: Answer<Bool>? = nil, leave: Answer<Bool>? = nil, update: Answer<Void>? = nil,
-        post: Answer<PostReceipt>? = nil, messages: Answer<MessagePage>? = nil, shown: Answer<Void>? = nil,
+        post: Answer<PostReceipt>? = nil, messages: Answer<MessagePage>? = nil,
+        entries: Answer<RoomEntryPage>? = nil, shown: Answer<Void>? = nil,
         register: Answer<DeviceRegistration>? = nil, ping: Answer<Void>? = nil,
         admin: AdminResponses = AdminResponses(),
         feed: FakeFeed? = nil, real: RealStore? = nil
@@ -87,6 +90,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         onUpdate = update
         onPost = post
         onMessages = messages
+        onEntries = entries
         onShown = shown
         onRegister = register
         onPing = ping
@@ -120,9 +124,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     func entries(
         for member: MemberID, since: MessageID?, limit: Int, isPeek: Bool
     ) async throws(ChatError) -> RoomEntryPage {
-        let page = try await messages(for: member, since: since, limit: limit, isPeek: isPeek)
-        return RoomEntryPage(
-            entries: page.messages.map(RoomEntry.message), next: page.next, room: page.room, title: page.title)
+        try await run(.entries(member, since: since, limit: limit, isPeek: isPeek), onEntries)
     }
     func shown(_ message: MessageID, to member: MemberID) async throws(ChatError) {
         try await run(.shown(message, member), onShown)
