@@ -245,15 +245,18 @@ async function connect() {
   try {
     for (;;) {
       const since = again.length ? { since: again[0].id - 1 } : room.cursor > 0 ? { since: room.cursor } : {};
-      const page = await call(room, { cmd: "messages", limit: 500, ...since });
+      const page = await call(room, { cmd: "messages", limit: 500, changes: 1, ...since });
       if (stream !== mine) return;
       learn(room, page);
-      vanish(missing(again, page.messages));
+      const changes = page.changes ?? [];
+      const isFull = page.messages.length + changes.length >= 500;
+      vanish(missing(again, page.messages, isFull ? page.next : Infinity));
       again = [];
       takeAll(page.messages);
+      amend(changes);
       // A relay with another database may have lower ids.
       room.cursor = page.messages.length ? room.cursor : Math.max(room.cursor, page.next);
-      if (page.messages.length < 500) break;
+      if (!isFull) break;
     }
     ({ ticket } = await call(room, {}, {}, "/events/ticket"));
     if (stream !== mine) return;
@@ -285,7 +288,9 @@ async function connect() {
     room.receipt = JSON.parse(event.data);
     showReceipt();
   });
-  source.addEventListener("deleted", (event) => vanish(new Set([JSON.parse(event.data).id])));
+  for (const kind of ["edited", "cleared", "resolved", "deleted"]) {
+    source.addEventListener(kind, ({ data, lastEventId }) => amend([{ id: Number(lastEventId), event: kind, message: JSON.parse(data) }]));
+  }
   // This event ends the stream. A random delay keeps the clients from reconnecting all at once.
   source.addEventListener("code", (event) => {
     rename(room, JSON.parse(event.data).code);
@@ -427,7 +432,7 @@ function show(message, before, log = byId("log")) {
   const name = element("span");
   name.append(element("bdi", "", message.own ? words("messages.you") : plain(message.name)));
   if (message.program) name.append(" ", element("span", "program", words("messages.program")));
-  const time = element("time", "time", timeOf.format(date));
+  const time = element("time", "time", timeText(message));
   time.dateTime = message.sent_at;
   const box = element("div", "box");
   box.append(name, element("span", "only-spoken", ": "), bubbleOf(message), time);
@@ -436,6 +441,13 @@ function show(message, before, log = byId("log")) {
   log.append(item);
   if (message.own) box.append(eraser(message));
   showName(item, message, before);
+}
+
+// Returns the time of a message, and its last change.
+function timeText(message) {
+  const marks = { edited_at: words("messages.edited"), cleared_at: words("messages.cleared"), resolved_at: words("messages.resolved") };
+  const changes = Object.entries(marks).filter(([name]) => message[name]).map(([, mark]) => mark);
+  return [timeOf.format(new Date(message.sent_at)), ...changes].join(" · ");
 }
 
 // Whether a message consists of a few emoji.
@@ -538,11 +550,50 @@ function anchor(address, text) {
   return made;
 }
 
-// Returns the ids of known messages that are missing from the relay's list. Those older than the list do not count as deleted,
-// because retention may have removed them.
-function missing(known, list) {
+// Returns the ids of known messages that are missing from the relay's list, up to the id at which it ends. Those older than the
+// list do not count as deleted, because retention may have removed them.
+function missing(known, list, end) {
   const there = new Set(list.map((message) => message.id));
-  return new Set(known.map((message) => message.id).filter((id) => id > list[0]?.id && !there.has(id)));
+  return new Set(known.map((message) => message.id).filter((id) => id > list[0]?.id && id <= end && !there.has(id)));
+}
+
+// Applies changes of messages: each has the newest form of its message. Changes nothing else in the log.
+function amend(changes) {
+  // The messages that are gone, and those without a notification from now on.
+  const [gone, over] = [new Set(), new Set()];
+  const { messages } = current;
+  for (const { id, event, message } of changes) {
+    current.cursor = Math.max(current.cursor, id);
+    const index = messages.findIndex((each) => each.id === message.id);
+    // The notification of a message that was resolved with a last text shows this text.
+    if (event === "cleared" || event === "resolved" && messages[index]?.text === message.text) over.add(message.id);
+    if (event === "deleted") gone.add(message.id);
+    else if (index >= 0) {
+      messages[index] = message;
+      renewItem(message);
+    }
+  }
+  vanish(gone);
+  if (changes.length === 0) return;
+  remember(current);
+  showRooms();
+  closeNotifications(({ tag }) => over.has(messageOf(tag)));
+}
+
+// Shows the newest form of a message in its place.
+function renewItem(message) {
+  const item = byId("log").querySelector(`[data-id="${message.id}"]`);
+  if (!item) return;
+  const bubble = item.querySelector(".bubble");
+  if (bubble.contains(document.activeElement)) byId("scroll").focus();
+  bubble.replaceWith(bubbleOf(message));
+  item.querySelector(".time").textContent = timeText(message);
+  item.classList.toggle("large", isEmoji(message));
+}
+
+// Returns the id of a notification's message. NaN for other notifications.
+function messageOf(tag) {
+  return Number(/^message-(\d+)$/.exec(tag)?.[1]);
 }
 
 // Removes deleted messages. Changes nothing else in the log, so that a screen reader does not read the others again.
@@ -575,7 +626,7 @@ function vanish(ids) {
   placeDivider();
   showReceipt();
   showRooms();
-  closeNotifications((notification) => ids.has(Number(/^message-(\d+)$/.exec(notification.tag)?.[1])));
+  closeNotifications(({ tag }) => ids.has(messageOf(tag)));
   placeTabStop();
   if (nearEnd()) byId("newest").hidden = true;
 }
