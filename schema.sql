@@ -216,7 +216,7 @@ CREATE UNIQUE INDEX message_states_scheduled ON message_states (scheduled_id) WH
 CREATE TABLE message_retries (
     author TEXT NOT NULL,  -- the caller: as udid in messages
     idempotency_key TEXT NOT NULL,
-    message_id INTEGER NOT NULL,  -- in message_states, or in scheduled_messages
+    message_id INTEGER NOT NULL,  -- in message_states, or in scheduled_messages; negative: was cancelled there
     number INTEGER NOT NULL,  -- of the change, or of the message
     digest BLOB NOT NULL CHECK (length(digest) = 32),  -- SHA-256 of the request
     time_used TEXT NOT NULL,

@@ -2,7 +2,7 @@ package import ChatDomain
 package import Logging
 import ServiceLifecycle
 
-/// Performs the work of messages that change when it is due. The store keeps the work and its progress, so a crash loses
+/// Performs the work of changed and scheduled messages when it is due. The store keeps the work and its progress, so a crash loses
 /// nothing, and any relay can perform the next step.
 package final class MessageClock: Service {
     /// The interval of checks for work of other relays.
@@ -34,7 +34,7 @@ package final class MessageClock: Service {
                 } catch {
                     self.logger.log(
                         level: hasFailed ? .debug : .warning,
-                        "pushes of changed messages could not be queued and will be retried",
+                        "a changed or scheduled message has work that failed and will be retried",
                         metadata: ["error": "\(error)"])
                     hasFailed = true
                 }

@@ -24,6 +24,11 @@ extension MessageContent: SQLReadable {
         storedColumns.indices.map { "$\(first + $0)" }.joined(separator: ", ")
     }
 
+    /// Assigns the columns of one message to the parameters from `$first` on.
+    static func assignments(from first: Int) -> String {
+        storedColumns.enumerated().map { "\($0.element.0) = $\(first + $0.offset)" }.joined(separator: ", ")
+    }
+
     /// The columns' values of one message.
     var values: [SQLValue] {
         [

@@ -43,6 +43,15 @@ import Testing
         }
     }
 
+    private func damage() throws {
+        try fixture.connection().writeWithoutTransaction { _ = try $0.checkpoint(.truncate) }
+        let handle = try #require(FileHandle(forWritingAtPath: fixture.path))
+        try handle.seek(toOffset: 4096)
+        try handle.write(contentsOf: Data(repeating: 0xFF, count: 4096 * 100))
+        try handle.close()
+        for name in ["-wal", "-shm"] { unlink(fixture.path + name) }
+    }
+
     @Test("A revoked token stays revoked, a narrowed one stays narrow, and newer tokens are named")
     func tokens() throws {
         try fixture.open().close()
@@ -108,7 +117,7 @@ import Testing
         try await store.rooms.join(StoreFixture.join(2))
         try await create("newer", .member(StoreFixture.member(2)))
         #expect(try await store.clients.revokeCredential(5, of: nil)?.text == "revoked")
-        _ = try await store.tokens.revoke(token.id)
+        _ = try await store.tokens.revoke(token.id, by: .commandLine)
         store.clients.usedCredential(1, from: "192.0.2.1")
         try await store.clients.flush()
         _ = try await store.moderation.ban(
@@ -195,6 +204,45 @@ import Testing
         try await reopened.ports.rooms.join(StoreFixture.join(11))
     }
 
+    @Test(
+        "A restore holds scheduled messages that are due, in whatever state the replaced database is",
+        arguments: ["whole", "damaged", "missing", "without carrying"])
+    func scheduledMessages(database: String) async throws {
+        var store = try fixture.open()
+        let start = fixture.time.now
+        for (text, minutes) in [("posted since", 1), ("due at the restore", 2), ("later", 3)] {
+            let request = PostRequest(
+                member: .administrator,
+                program: PostRequest.Program(nickname: Nickname(stored: "admin"), room: SecretCode(stored: "room")),
+                content: try MessageContent(parsing: text))
+            let due = start + .seconds(60 * Int64(minutes))
+            _ = try await store.changes.post(KeyedPost(request, notBefore: due))
+        }
+        try store.close()
+        try DatabaseCopy.make(of: fixture.path, to: copy)
+        store = try fixture.open()
+        fixture.advance(.seconds(60))
+        while try await store.changes.performDue() {}
+        #expect(try texts("SELECT text FROM messages") == ["posted since"])
+        try store.close()
+        if database == "damaged" { try damage() }
+        if database == "missing" { for suffix in ["", "-wal", "-shm"] { unlink(fixture.path + suffix) } }
+        fixture.advance(.seconds(60))
+        let restored = try DatabaseCopy.restore(
+            copy, to: fixture.path, carrying: database == "whole", now: fixture.time.now)
+        #expect(restored.held == 2)
+        store = try fixture.open()
+        fixture.advance(.seconds(3600))
+        while try await store.changes.performDue() {}
+        #expect(try texts("SELECT text FROM messages") == ["later"])
+        let held = try await store.changes.scheduled(
+            in: SecretCode(stored: "room"), author: nil, after: nil, limit: 9)
+        #expect(held.items.map(\.content.text.text) == ["posted since", "due at the restore"])
+        #expect(held.items.map(\.isHeld) == [true, true])
+        try store.close()
+        #expect(try DatabaseFile(path: fixture.path).inspect().scheduled.held == 2)
+    }
+
     @Test("A missing, damaged or different database has nothing to carry over; restoring needs the option that says so")
     func impossible() throws {
         try fixture.open().close()
@@ -203,12 +251,7 @@ import Testing
         _ = try fixture.query("DELETE FROM api_tokens")
         let suffixes = ["", "-wal", "-shm"]
         // The damaged file stays beside the restored one.
-        try fixture.connection().writeWithoutTransaction { _ = try $0.checkpoint(.truncate) }
-        let handle = try #require(FileHandle(forWritingAtPath: fixture.path))
-        try handle.seek(toOffset: 4096)
-        try handle.write(contentsOf: Data(repeating: 0xFF, count: 4096 * 100))
-        try handle.close()
-        for name in ["-wal", "-shm"] { unlink(fixture.path + name) }
+        try damage()
         #expect(FileManager.default.createFile(atPath: fixture.path + "-wal", contents: Data("log".utf8)))
         try refuses("cannot be read")
         #expect(try names().filter { $0.contains("replaced") || $0.contains("restoring") } == [])

@@ -94,7 +94,7 @@ struct ClientPortTests {
         await #expect { try await clients.createCredential(name("c"), for: .token(short.id)) } throws: {
             ($0 as? ChatError)?.code == .notFound
         }
-        #expect(try await store.stores.tokens.revoke(first.id) == first.name)
+        #expect(try await store.stores.tokens.revoke(first.id, by: .commandLine) == first.name)
         #expect(try await found(secret, in: store) == nil)
         #expect(try await clients.credentials(of: .token(first.id)) == [])
         #expect(try store.value("SELECT count(*) FROM credentials") == 1)

@@ -631,8 +631,8 @@ struct DevicePortTests {
         #expect(try await tokens.token(of: short.secret) == short.token)
         store.advance(.seconds(1))
         #expect(try await tokens.token(of: short.secret) == nil)
-        #expect(try await tokens.revoke(first.id) == first.name)
-        #expect(try await tokens.revoke(first.id) == nil)
+        #expect(try await tokens.revoke(first.id, by: .commandLine) == first.name)
+        #expect(try await tokens.revoke(first.id, by: .commandLine) == nil)
         #expect(try await tokens.token(of: secret) == nil)
         // Token ids are never reused, because messages name their writer by the token id.
         let again = try await tokens.create(first.name, grant, expiresAt: nil)

@@ -194,7 +194,7 @@ struct MigrationTests {
                 expiresAt: base.now + .seconds(9))
             let gone = try await stores.tokens.create(
                 AccessToken.name("gone"), AccessGrant(scopes: [.read]), expiresAt: nil)
-            _ = try await stores.tokens.revoke(gone.token.id)
+            _ = try await stores.tokens.revoke(gone.token.id, by: .commandLine)
             #expect(try await stores.tokens.token(of: kept.secret) == kept.token)
 
             // The clients of the member, of the token and of a revoked credential.

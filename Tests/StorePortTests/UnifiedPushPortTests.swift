@@ -89,7 +89,7 @@ struct UnifiedPushPortTests {
         #expect(try await store.stores.unifiedPush.claim([topic], for: second) == [topic: .owned])
         #expect(try await messages(topic, in: store).isEmpty)
         guard case .token(let id) = second else { return }
-        _ = try await store.stores.tokens.revoke(id)
+        _ = try await store.stores.tokens.revoke(id, by: .commandLine)
         #expect(try store.value("SELECT count(*) FROM unifiedpush_topics") == 0)
     }
 

@@ -46,6 +46,9 @@ package struct AccessGrant: Sendable, Hashable {
     /// Whether the token may read the messages of a room.
     package func reads(_ wanted: SecretCode) -> Bool { includes(.read) && (room == nil || room == wanted) }
 
+    /// Whether the token may post messages to a room.
+    package func posts(to wanted: SecretCode) -> Bool { includes(.post) && (room == nil || room == wanted) }
+
     /// Whether the token may send to everyone in the audience.
     package func allows(_ wanted: Audience) -> Bool {
         guard includes(.send) else { return false }

@@ -123,6 +123,12 @@ package protocol MessageChanges: Sendable {
     ///
     /// - Throws: The errors of ``change(_:)``.
     func find(_ message: MessageReference, for author: ChangeAuthor) async throws(ChatError) -> FoundMessage
+    /// Returns a room's scheduled messages in the order of their numbers.
+    ///
+    /// - Parameter author: The only author. `nil` for all.
+    func scheduled(
+        in room: SecretCode, author: MemberID?, after: MessageID?, limit: Int
+    ) async throws(ChatError) -> Page<ScheduledMessage>
     /// Performs one step of due work: posts a scheduled message, or queues pushes of a changed one.
     ///
     /// - Returns: False if none is due.

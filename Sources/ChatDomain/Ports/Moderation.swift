@@ -11,6 +11,8 @@ package struct Moderator: Sendable, Hashable {
 
     /// A person with access to the database, through a command.
     package static let commandLine = Moderator(name: "command line", address: nil)
+    /// The relay, when a scheduled message is due.
+    package static let schedule = Moderator(name: "schedule", address: nil)
 }
 
 /// A request to ban members, devices or addresses from a room or from all rooms, or to close a room.
@@ -168,6 +170,8 @@ package struct RecodedRoom: Sendable, Hashable {
 package struct ModerationRecord: Sendable, Hashable {
     package enum Action: String, Sendable, CaseIterable {
         case remove, ban, unban, delete, close, open, recode
+        /// Scheduled messages were dropped: the room was closed, or the token was revoked or may no longer post there.
+        case unschedule
         /// Changes of the queue: ``QueueAdministration``.
         case retry, cancel, purge, pause, resume
     }
@@ -176,7 +180,8 @@ package struct ModerationRecord: Sendable, Hashable {
     /// An ``Action``, or any text that another program stored.
     package let action: String
     package let room: SecretCode?
-    /// A member's name, a message's id, the room's previous code, or the pushes of a change of the queue.
+    /// A member's name, a message's id, the room's previous code, a number of scheduled messages, or the pushes of a
+    /// change of the queue.
     package let subject: String?
     package let actor: String
     package let address: String?

@@ -12,10 +12,10 @@ package protocol TokenStore: Sendable {
     func token(of secret: String) async throws(ChatError) -> AccessToken?
     /// Returns tokens in the order of their creation.
     func tokens(after cursor: Int64?, limit: Int) async throws(ChatError) -> Page<AccessToken>
-    /// Revokes a token.
+    /// Revokes a token, and drops its scheduled messages, with a record for each room.
     ///
     /// - Returns: The name of the revoked token. `nil` if there is no such token.
-    func revoke(_ id: Int64) async throws(ChatError) -> Nickname?
+    func revoke(_ id: Int64, by moderator: Moderator) async throws(ChatError) -> Nickname?
     /// Records a use of a token. The record is kept in memory at first, so the call does not wait.
     func used(_ id: Int64, from address: String?)
 }

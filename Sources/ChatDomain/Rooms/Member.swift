@@ -34,6 +34,9 @@ package struct MemberID: Sendable, Hashable, CustomStringConvertible {
     /// The writer of messages that programs post with an access token.
     package static func program(token: Int64) -> MemberID { MemberID(stored: "token:\(token)") }
 
+    /// The id of the access token. `nil` for another writer.
+    package var token: Int64? { text.hasPrefix("token:") ? Int64(text.dropFirst("token:".count)) : nil }
+
     /// Whether the id is the writer of a program's messages. No member has such an id, because members' ids are digits.
     package var isProgram: Bool { self == .administrator || text.hasPrefix("token:") }
 }

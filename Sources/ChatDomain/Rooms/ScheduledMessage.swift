@@ -33,6 +33,18 @@ package struct ScheduledMessage: Sendable, Hashable {
         self.isHeld = isHeld
     }
 
+    /// The scheduled messages that `pushchat check` reports.
+    package struct Backlog: Sendable, Hashable {
+        package var held = 0
+        /// The messages that were due a minute ago or earlier. A relay posts them when it starts.
+        package var overdue = 0
+
+        package init(held: Int = 0, overdue: Int = 0) {
+            self.held = held
+            self.overdue = overdue
+        }
+    }
+
     /// Checks the time at which a message will be posted.
     package static func checkDue(_ due: Timestamp, now: Timestamp, field: String = "not_before") throws(ChatError) {
         guard due > now else { throw .invalid(field, "must be in the future") }

@@ -49,7 +49,9 @@ struct TokensAPI: Sendable {
     func revoke(_ request: Request, _ context: ChatContext) async throws -> Response {
         let id = try context.pathID()
         _ = try AdminQuery(request, names: [])
-        guard let name = try await store.revoke(id) else { throw ChatError.notFound("token") }
+        guard let name = try await store.revoke(id, by: context.moderator(request, environment)) else {
+            throw ChatError.notFound("token")
+        }
         log("token revoked", name, try context.caller(), context)
         return Responses.noContent
     }

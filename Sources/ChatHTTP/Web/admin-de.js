@@ -341,6 +341,7 @@ addTexts("de", {
   "action.close": "Raum geschlossen",
   "action.open": "Raum geöffnet",
   "action.recode": "neuer Code",
+  "action.unschedule": "geplante Nachrichten verworfen",
   "action.retry": "Pushes nochmal gesendet",
   "action.cancel": "Pushes abgebrochen",
   "action.purge": "Pushes gelöscht",

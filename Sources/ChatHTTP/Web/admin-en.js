@@ -341,6 +341,7 @@ addTexts("en", {
   "action.close": "room closed",
   "action.open": "room opened",
   "action.recode": "new code",
+  "action.unschedule": "scheduled messages dropped",
   "action.retry": "pushes retried",
   "action.cancel": "pushes cancelled",
   "action.purge": "pushes deleted",

@@ -55,8 +55,12 @@ package final class SQLTokenStore<Database: SQLDatabase>: TokenStore {
         }
     }
 
-    package func revoke(_ id: Int64) async throws(ChatError) -> Nickname? {
-        try await database.write(as: .answerOnce) { transaction in
+    package func revoke(_ id: Int64, by moderator: Moderator) async throws(ChatError) -> Nickname? {
+        try await database.write(as: .answerOnce) { [database] transaction in
+            // Before the token, as when a room gets a new code.
+            try ScheduledMessage.drop(
+                where: "author = $1", [.text(MemberID.program(token: id).text)], by: moderator, at: database.now(),
+                transaction)
             let row = try transaction.row("DELETE FROM api_tokens WHERE token_id = $1 RETURNING name", [.int(id)])
             if row != nil { transaction.announcement.tokens = true }
             return try row.map { Nickname(stored: try $0.text(0)) }

@@ -26,8 +26,18 @@ package enum MessageRetries {
         """
         (EXISTS (SELECT 1 FROM message_states s WHERE s.message_id = \(row).message_id)
             OR EXISTS (SELECT 1 FROM message_states s WHERE s.scheduled_id = \(row).message_id)
-            OR EXISTS (SELECT 1 FROM scheduled_messages c WHERE c.scheduled_id = \(row).message_id))
+            OR EXISTS (SELECT 1 FROM scheduled_messages c WHERE c.scheduled_id = \(row).message_id)
+            OR \(row).message_id < 0)
         """
+    }
+
+    /// The `message_id` of requests for a scheduled message that was cancelled. A late retry does not schedule it again.
+    static func cancelled(_ scheduled: MessageID) -> MessageID { -scheduled }
+
+    /// Assigns the requests for a scheduled message to the message that it has become, or to ``cancelled(_:)``.
+    static func move(from scheduled: MessageID, to message: MessageID, _ transaction: some SQLTransaction) throws {
+        try transaction.pipeline(
+            "UPDATE message_retries SET message_id = $2 WHERE message_id = $1", [.int(scheduled), .int(message)])
     }
 
     /// Remembers a request. Forgets the oldest one of the message beyond the limit.

@@ -78,5 +78,5 @@ struct MessageState {
     }
 
     /// The maximum number of messages with one key to name in an error.
-    private static let mostAuthors = 20
+    static let mostAuthors = 20
 }

@@ -132,20 +132,20 @@ package enum SQLBans {
 }
 
 extension ModerationRecord {
-    /// Records an action on no room.
+    /// Records an action that concerns no member.
     /// - Returns: The id of the record.
     static func write(
-        _ action: Action, _ subject: String, by moderator: Moderator, at now: Timestamp,
+        _ action: Action, _ subject: String, in room: String? = nil, by moderator: Moderator, at now: Timestamp,
         _ transaction: some SQLTransaction
     ) throws -> Int64 {
         let row = try transaction.row(
             """
-            INSERT INTO moderation (action, subject, actor, ip_address, time_done) VALUES ($1, $2, $3, $4, at($5))
-            RETURNING moderation_id
+            INSERT INTO moderation (action, secret_code, subject, actor, ip_address, time_done)
+            VALUES ($1, $2, $3, $4, $5, at($6)) RETURNING moderation_id
             """,
             [
-                .text(action.rawValue), .text(subject), .text(moderator.name), .optional(moderator.address),
-                .time(now),
+                .text(action.rawValue), .optional(room), .text(subject), .text(moderator.name),
+                .optional(moderator.address), .time(now),
             ])
         return try row?.int(0) ?? 0
     }

@@ -1,7 +1,8 @@
 package import ChatDomain
 import Synchronization
 
-/// Programs' messages that change: the tables `message_states` and `message_retries`.
+/// Programs' messages that change: the tables `message_states` and `message_retries`. `SQLSchedules.swift` has those for
+/// later.
 ///
 /// Each call holds the room's lock (``SQLLock/room``), so that the numbers of changes grow in the order of the commits.
 /// It writes only the message and its state. Devices get the change in rounds (`MessageRound.swift`), and the first
@@ -44,6 +45,10 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
         var queued: [QueuedUpdates] = []
         /// Whether there may be work for ``performDue()``.
         var hasWork = false
+        /// The number of the request among those for the message. `nil` for the change's or the message's.
+        var number: MessageID?
+        /// The message of the request's retries. `nil` for that of the receipt.
+        var retried: MessageID?
     }
 
     func write(_ body: @escaping @Sendable (Attempt) throws -> Done) async throws(ChatError) -> ChangeReceipt {
@@ -61,7 +66,20 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
     }
 
     /// The receipt of a request that was repeated: for the message as it is now.
-    private func repeated(_ message: MessageID, _ attempt: Attempt) throws -> Done? {
+    ///
+    /// - Parameter room: The room of the request. `nil` if it names none.
+    private func repeated(_ message: MessageID, in room: SecretCode?, _ attempt: Attempt) throws -> Done? {
+        if message < 0 {
+            guard let room else { throw ChatError.notFound("message") }
+            let scheduled = MessageRetries.cancelled(message)
+            return Done(receipt: ChangeReceipt(message: scheduled, room: room, time: attempt.now, isRepeat: true))
+        }
+        if let scheduled = try ScheduledMessage.of(message, attempt.transaction) {
+            return Done(
+                receipt: ChangeReceipt(
+                    message: message, room: scheduled.room, time: attempt.now, revision: scheduled.revision,
+                    isRepeat: true, due: scheduled.due))
+        }
         guard let state = try MessageState.of(message, attempt.transaction) else { return nil }
         let posted = try attempt.transaction.row(
             "SELECT ms(time_sent) FROM messages WHERE message_id = $1", [.int(message)])
@@ -77,30 +95,38 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
 
     package func post(_ post: KeyedPost) async throws(ChatError) -> ChangeReceipt {
         guard let program = post.request.program else { throw .notFound("program") }
-        guard post.notBefore == nil else { throw .invalid("not_before", "must be absent") }
         let digest = MessageRetries.digest(
-            ofPost: post.request.content, key: post.key, room: program.room, renotify: post.renotify)
+            ofPost: post.request.content, key: post.key, room: program.room, renotify: post.renotify,
+            notBefore: post.notBefore)
         return try await write { [self] attempt in
             let transaction = attempt.transaction
             try transaction.lock(room: program.room)
             let earlier = try MessageRetries.message(
                 of: post.request.member, post.request.idempotencyKey, digest, transaction)
-            if let done = try earlier.flatMap({ try repeated($0, attempt) }) { return done }
+            if let done = try earlier.flatMap({ try repeated($0, in: program.room, attempt) }) { return done }
             try SQLBans.requireOpen(program.room, now: attempt.now, transaction)
-            let done = try insert(post, program, attempt)
-            try MessageRetries.remember(
-                of: post.request.member, post.request.idempotencyKey, digest, message: done.receipt.message,
-                number: done.receipt.change ?? done.receipt.message, at: attempt.now, transaction)
+            let done: Done
+            if let due = post.notBefore {
+                done = try schedule(post, program, for: due, attempt)
+            } else {
+                try cancelScheduled(post.key, in: program.room, by: post.request.member, transaction)
+                done = try insert(post, program, attempt)
+            }
+            try remember(post.request.idempotencyKey, of: post.request.member, digest, done, attempt)
             return done
         }
     }
 
+    private func remember(
+        _ key: String?, of author: MemberID, _ digest: [UInt8], _ done: Done, _ attempt: Attempt
+    ) throws {
+        try MessageRetries.remember(
+            of: author, key, digest, message: done.retried ?? done.receipt.message,
+            number: done.number ?? done.receipt.change ?? done.receipt.message, at: attempt.now, attempt.transaction)
+    }
+
     /// Replaces the open message with the key, or posts a new one. The room is locked.
-    ///
-    /// - Parameter scheduled: The number of the message while it was scheduled.
-    func insert(
-        _ post: KeyedPost, _ program: PostRequest.Program, scheduled: MessageID? = nil, _ attempt: Attempt
-    ) throws -> Done {
+    func insert(_ post: KeyedPost, _ program: PostRequest.Program, _ attempt: Attempt) throws -> Done {
         let (transaction, author) = (attempt.transaction, post.request.member)
         if let key = post.key,
             let state = try MessageState.open(key, in: program.room, by: author, transaction).first
@@ -114,12 +140,10 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
             try transaction.pipeline(
                 "UPDATE message_states SET is_open = false WHERE message_id = $1", [.int(state.message)])
         }
-        return try insertNew(post, program, scheduled: scheduled, attempt)
+        return try insertNew(post, program, attempt)
     }
 
-    private func insertNew(
-        _ post: KeyedPost, _ program: PostRequest.Program, scheduled: MessageID?, _ attempt: Attempt
-    ) throws -> Done {
+    private func insertNew(_ post: KeyedPost, _ program: PostRequest.Program, _ attempt: Attempt) throws -> Done {
         let (transaction, room, author) = (attempt.transaction, program.room, post.request.member)
         let isApart =
             try post.key.map { key in
@@ -148,12 +172,12 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
         guard let message = try row?.int(0) else { throw UnexpectedColumn(column: 0) }
         try transaction.pipeline(
             """
-            INSERT INTO message_states (message_id, secret_code, author, message_key, is_open, is_apart, scheduled_id)
-            VALUES ($1, $2, $3, $4, $5, $6, $7)
+            INSERT INTO message_states (message_id, secret_code, author, message_key, is_open, is_apart)
+            VALUES ($1, $2, $3, $4, $5, $6)
             """,
             [
                 .int(message), .text(room.text), .text(author.text), .optional(post.key?.text), .bool(post.key != nil),
-                .bool(isApart), .optional(scheduled),
+                .bool(isApart),
             ])
         if post.key != nil {
             try transaction.pipeline(
@@ -178,11 +202,9 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
         return try await write { [self] attempt in
             let earlier = try MessageRetries.message(
                 of: request.author.writer, request.idempotencyKey, digest, attempt.transaction)
-            if let done = try earlier.flatMap({ try repeated($0, attempt) }) { return done }
+            if let done = try earlier.flatMap({ try repeated($0, in: request.author.room, attempt) }) { return done }
             let done = try perform(request, attempt)
-            try MessageRetries.remember(
-                of: request.author.writer, request.idempotencyKey, digest, message: done.receipt.message,
-                number: done.receipt.change ?? done.receipt.message, at: attempt.now, attempt.transaction)
+            try remember(request.idempotencyKey, of: request.author.writer, digest, done, attempt)
             return done
         }
     }
@@ -191,9 +213,15 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
         let transaction = attempt.transaction
         let room = try self.room(of: request.message, for: request.author, transaction)
         try transaction.lock(room: room)
-        let state = try self.state(of: request.message, in: room, for: request.author, transaction)
+        let state: MessageState
+        switch try target(of: request.message, in: room, for: request.author, isForLater: request.setsTime, transaction)
+        {
+        case .message(let found): state = found
+        case .scheduled(let scheduled): return try change(scheduled, request, attempt)
+        }
         guard let found = try lockMessage(state.message, transaction) else { throw ChatError.notFound("message") }
         guard found.record.room == room else { throw transaction.collision(with: "a room's code") }
+        if request.endsKey, state.isOpen { try cancelScheduled(state.key, in: room, by: state.author, transaction) }
         switch request.action {
         case .delete:
             if let moderator = request.author.moderator, request.author.writer != state.author {
@@ -251,10 +279,7 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
             throw ChatError(.forbidden, "Only messages of programs can be changed")
         }
         if change.content != nil { try SQLBans.requireOpen(state.room, now: attempt.now, transaction) }
-        if let revision = change.revision, state.revision > revision {
-            throw ChatError(
-                .conflict, "Invalid revision: the message has revision \(state.revision)", field: "revision")
-        }
+        try requireRevision(change.revision, from: state.revision)
         let time = MessageState.time(ofChangeAt: attempt.now, after: state, of: old)
         let revision = change.removes ? state.revision : max(state.revision + 1, change.revision ?? 0)
         let number = try transaction.nextMessageID()
@@ -270,12 +295,9 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
             (change.content ?? old.content).extras.with(
                 key: state.key, revision: revision, change: change.kind, at: time, isApart: state.isApart,
                 removes: change.removes))
-        let columns = MessageContent.columns().split(separator: ", ").enumerated()
         try transaction.pipeline(
             """
-            UPDATE messages SET \(columns.map { "\($0.element) = $\($0.offset + 3)" }.joined(separator: ", ")),
-                nickname = $2
-            WHERE message_id = $1
+            UPDATE messages SET \(MessageContent.assignments(from: 3)), nickname = $2 WHERE message_id = $1
             """, [.int(message), .text(change.nickname?.text ?? old.nickname)] + content.values)
         let ringAfter = try self.ringAfter(change, state, transaction)
         try store(
@@ -287,6 +309,13 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
         let receipt = ChangeReceipt(
             message: message, room: state.room, change: number, time: time, revision: revision, isApart: state.isApart)
         return Done(receipt: receipt, ended: ended, hasWork: true)
+    }
+
+    /// Refuses a change to a revision that is lower than the message's own.
+    func requireRevision(_ revision: Int?, from stored: Int) throws {
+        if let revision, stored > revision {
+            throw ChatError(.conflict, "Invalid revision: the message has revision \(stored)", field: "revision")
+        }
     }
 
     /// The time at which devices get a change. A silent one waits until the last pushes are old enough, so that the newest
@@ -363,47 +392,104 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
             """
             SELECT secret_code FROM messages
             WHERE message_id = $1 OR message_id = (SELECT message_id FROM message_states WHERE scheduled_id = $1)
+            UNION ALL
+            SELECT secret_code FROM scheduled_messages WHERE scheduled_id = $1
             """, [.int(id)])
         guard let room = try row.map({ SecretCode(stored: try $0.text(0)) }), author.room == nil || author.room == room
         else { throw ChatError.notFound("message") }
         return room
     }
 
-    /// The state of a message in the room that a caller names and may change.
-    private func state(
-        of message: MessageReference, in room: SecretCode, for author: ChangeAuthor, _ transaction: Database.Transaction
-    ) throws -> MessageState {
+    /// A message, or a scheduled one.
+    private enum Target {
+        case message(MessageState)
+        case scheduled(ScheduledMessage)
+
+        var id: MessageID {
+            switch self {
+            case .message(let state): state.message
+            case .scheduled(let scheduled): scheduled.id
+            }
+        }
+
+        var author: MemberID {
+            switch self {
+            case .message(let state): state.author
+            case .scheduled(let scheduled): scheduled.author
+            }
+        }
+
+        var room: SecretCode {
+            switch self {
+            case .message(let state): state.room
+            case .scheduled(let scheduled): scheduled.room
+            }
+        }
+    }
+
+    /// The message in the room that a caller names and may change.
+    ///
+    /// - Parameter isForLater: Whether a key names the scheduled message if there are both. It names the open one otherwise.
+    private func target(
+        of message: MessageReference, in room: SecretCode, for author: ChangeAuthor, isForLater: Bool = false,
+        _ transaction: Database.Transaction
+    ) throws -> Target {
         switch message {
         case .key(let key):
-            if let own = try MessageState.open(key, in: room, by: author.writer, transaction).first { return own }
-            let others = author.isAdmin ? try MessageState.open(key, in: room, by: nil, transaction) : []
+            func targets(by author: MemberID?) throws -> [Target] {
+                try self.targets(of: key, in: room, by: author, isForLater: isForLater, transaction)
+            }
+            if let own = try targets(by: author.writer).first { return own }
+            let others = author.isAdmin ? try targets(by: nil) : []
             guard let other = others.first else { throw ChatError.notFound("message") }
             guard others.count == 1 else {
                 var error = ChatError(
                     .conflict, "Several programs have a message with this key; name one by its id", field: "key")
-                error.ids = others.map(\.message)
+                error.ids = others.map(\.id)
                 throw error
             }
             return other
         case .id(let id):
-            let row = try transaction.row(
-                "SELECT \(MessageRecord.columns("m.")) FROM messages m WHERE m.message_id = $1 AND m.secret_code = $2",
-                [.int(id), .text(room.text)])
-            let state: MessageState? =
-                if let record = try row.map({ try MessageRecord($0) }) {
-                    try MessageState.of(id, transaction) ?? MessageState(unchanged: record)
-                } else {
-                    try transaction.row(
-                        """
-                        SELECT \(MessageState.columns()) FROM message_states WHERE scheduled_id = $1 AND secret_code = $2
-                        """, [.int(id), .text(room.text)]
-                    ).map { try MessageState($0) }
-                }
-            guard let state, author.isAdmin || state.author == author.writer else {
+            let target = try self.target(id, in: room, transaction)
+            guard let target, author.isAdmin || target.author == author.writer else {
                 throw ChatError.notFound("message")
             }
-            return state
+            return target
         }
+    }
+
+    /// - Throws: A collision if the room got a new code while the caller waited for its lock.
+    private func target(
+        _ id: MessageID, in room: SecretCode, _ transaction: Database.Transaction
+    ) throws -> Target? {
+        let row = try transaction.row(
+            "SELECT \(MessageRecord.columns("m.")) FROM messages m WHERE m.message_id = $1", [.int(id)])
+        let target: Target?
+        if let record = try row.map({ try MessageRecord($0) }) {
+            target = .message(try MessageState.of(id, transaction) ?? MessageState(unchanged: record))
+        } else if let scheduled = try ScheduledMessage.of(id, transaction) {
+            target = .scheduled(scheduled)
+        } else {
+            target = try transaction.row(
+                "SELECT \(MessageState.columns()) FROM message_states WHERE scheduled_id = $1", [.int(id)]
+            ).map { .message(try MessageState($0)) }
+        }
+        if let target, target.room != room { throw transaction.collision(with: "a room's code") }
+        return target
+    }
+
+    /// The messages with a key, one for each author.
+    private func targets(
+        of key: MessageKey, in room: SecretCode, by author: MemberID?, isForLater: Bool,
+        _ transaction: Database.Transaction
+    ) throws -> [Target] {
+        let open = try MessageState.open(key, in: room, by: author, transaction).map { Target.message($0) }
+        let scheduled = try ScheduledMessage.all(
+            with: key, in: room, by: author, limit: MessageState.mostAuthors, transaction
+        ).map { Target.scheduled($0) }
+        let (first, second) = isForLater ? (scheduled, open) : (open, scheduled)
+        let authors = Set(first.map(\.author))
+        return first + second.filter { !authors.contains($0.author) }
     }
 
     package func find(
@@ -411,25 +497,53 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
     ) async throws(ChatError) -> FoundMessage {
         try await database.read { [self] transaction in
             let room = try self.room(of: message, for: author, transaction)
-            let state = try self.state(of: message, in: room, for: author, transaction)
-            let row = try transaction.row(
-                "SELECT \(MessageRecord.columns()) FROM messages WHERE message_id = $1", [.int(state.message)])
-            guard let row else { throw ChatError.notFound("message") }
-            return .message(try MessageRecord(row), state.change)
+            switch try target(of: message, in: room, for: author, transaction) {
+            case .scheduled(let scheduled): return .scheduled(scheduled)
+            case .message(let state):
+                let row = try transaction.row(
+                    "SELECT \(MessageRecord.columns()) FROM messages WHERE message_id = $1", [.int(state.message)])
+                guard let row else { throw ChatError.notFound("message") }
+                return .message(try MessageRecord(row), state.change)
+            }
         }
     }
 
     // MARK: - Due work
 
-    package func performDue() async throws(ChatError) -> Bool { try await performRound() }
+    package func performDue() async throws(ChatError) -> Bool {
+        if try await performScheduled() { return true }
+        return try await performRound()
+    }
 
     package func nextDue() async throws(ChatError) -> Timestamp? {
         try await database.read { transaction in
-            try transaction.row("SELECT min(push_due) FROM message_states WHERE push_due IS NOT NULL")?.optionalTime(0)
+            let row = try transaction.row(
+                """
+                SELECT (SELECT min(push_due) FROM message_states WHERE push_due IS NOT NULL),
+                    (SELECT min(due) FROM scheduled_messages WHERE NOT is_held)
+                """)
+            return try row.flatMap { row in
+                [try row.optionalTime(0), try row.optionalTime(1)].compactMap(\.self).min()
+            }
         }
     }
 
     package func announceWork(to signal: AsyncStream<Void>.Continuation) { signals.add(signal, of: .default) }
+}
+
+extension MessageChangeRequest {
+    /// Whether the request sets the time of a scheduled message.
+    fileprivate var setsTime: Bool {
+        if case .edit(_, _, _, .some) = action { true } else { false }
+    }
+
+    /// Whether the next post with the message's key is a new message.
+    fileprivate var endsKey: Bool {
+        switch action {
+        case .resolve, .delete: true
+        case .edit, .clear: false
+        }
+    }
 }
 
 /// The parts of SQLite's queue that changes of messages use. PostgreSQL's relays find everything in the database.

@@ -112,6 +112,7 @@ package struct SQLModeration<Database: SQLDatabase>: Moderation {
             takingBack: isClosed ? .all : (token ?? removed.first?.token).map(Pushes.device), at: now, transaction)
         if isClosed, let room {
             transaction.announcement.closed.insert(room)
+            try ScheduledMessage.drop(where: "secret_code = $1", [.text(room)], by: moderator, at: now, transaction)
         } else {
             // A ban of an address may remove several members.
             for other in removed.dropFirst() where other.token != token {

@@ -13,6 +13,9 @@ extension DatabaseCopy {
         /// Whether ids that were assigned since the copy may be assigned again, because they could not be read from the
         /// replaced file.
         package let mayRepeatNumbers: Bool
+        /// The number of scheduled messages that were due before the restore. The relay may have posted them since the
+        /// copy, so they are held.
+        package var held = 0
     }
 
     /// Replaces a database that no relay serves with a copy. The replaced file stays beside it.
@@ -55,12 +58,14 @@ extension DatabaseCopy {
             let draft = file + ".restoring"
             defer { unlink(draft) }
             try make(of: copy, to: draft, replaces: true, rights: rights, progress: progress)
+            let held = try hold(in: draft, now)
             try giveToOwner(of: file, isMissing: isMissing, draft, lock)
             if hasNothing {
                 guard rename(draft, file) == 0 else { throw DatabaseFile.unusable("\(path) cannot be created") }
             } else {
                 result = try exchange(path, file, for: draft, carries, now)
             }
+            result.held = held
         } catch {
             // The lock has created the file.
             if isMissing { unlink(file) }
@@ -70,6 +75,27 @@ extension DatabaseCopy {
         // Keeps the lock until here.
         _ = consume lock
         return result
+    }
+
+    /// Holds the scheduled messages that are due.
+    /// - Returns: The number of held messages.
+    private static func hold(in draft: String, _ now: Timestamp) throws -> Int {
+        do {
+            let target = try DatabaseQueue(path: draft)
+            let held = try target.write { db in
+                // A copy with an earlier schema version has none.
+                guard try db.tableExists("scheduled_messages") else { return 0 }
+                try db.execute(
+                    sql: "UPDATE scheduled_messages SET is_held = 1 WHERE due <= ? AND NOT is_held",
+                    arguments: [now.milliseconds])
+                return try Int.fetchOne(db, sql: "SELECT count(*) FROM scheduled_messages WHERE is_held") ?? 0
+            }
+            try target.close()
+            try sync(draft)
+            return held
+        } catch let error as DatabaseError {
+            throw DatabaseFile.Unusable(description: "\(draft) cannot be written: \(error.reason)")
+        }
     }
 
     /// Replaces a database with a draft. The draft first takes over ids, revocations and bans.

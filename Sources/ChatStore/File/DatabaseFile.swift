@@ -272,6 +272,7 @@ extension DatabaseFile {
         package var members: [AppName: Int] = [:]
         /// Members' credentials whose user is unknown.
         package var credentialsWithoutUser = 0
+        package var scheduled = ScheduledMessage.Backlog()
     }
 
     /// Inspects the file without changing it.
@@ -302,9 +303,13 @@ extension DatabaseFile {
                     """
                 let pauses = try db.tableExists("queue_pauses") ? SQLiteTransaction(db).queuePauses() : []
                 let unknown: Int? = try found < 11 ? nil : db.value(Credential.countWithoutUserSQL)
-                return Inspection(
+                var inspection = Inspection(
                     text: text, pushesToSend: pushes, pauses: pauses, members: members,
                     credentialsWithoutUser: unknown ?? 0)
+                if found >= 13, let row = try SQLiteTransaction(db).row(ScheduledMessage.Backlog.sql(at: .now())) {
+                    inspection.scheduled = try ScheduledMessage.Backlog(row)
+                }
+                return inspection
             }
         } catch let error as Unusable {
             throw error

@@ -13,6 +13,7 @@ extension PostgresConfiguration {
         package var members: [AppName: Int] = [:]
         /// Members' credentials whose user is unknown.
         package var credentialsWithoutUser = 0
+        package var scheduled = ScheduledMessage.Backlog()
     }
 
     /// The tolerated difference between the server's clock and this machine's. The relays' clocks set the times of
@@ -90,6 +91,9 @@ extension PostgresConfiguration {
         if version >= 4 {
             found.credentialsWithoutUser =
                 try connection.run(Credential.countWithoutUserSQL).first.map { Int(try $0.int(0)) } ?? 0
+        }
+        if version >= 6, let row = try connection.run(ScheduledMessage.Backlog.sql(at: .now())).first {
+            found.scheduled = try ScheduledMessage.Backlog(row)
         }
         let relays = try connection.run("SELECT count(*) FROM relay_starts WHERE time_ended IS NULL").first?.int(0) ?? 0
         found.text += """

@@ -163,7 +163,7 @@ CREATE UNIQUE INDEX message_states_scheduled ON message_states (scheduled_id) WH
 CREATE TABLE message_retries (
     author text COLLATE "C" NOT NULL,  -- the caller: as udid in messages
     idempotency_key text COLLATE "C" NOT NULL,
-    message_id bigint NOT NULL,  -- in message_states, or in scheduled_messages
+    message_id bigint NOT NULL,  -- in message_states, or in scheduled_messages; negative: was cancelled there
     number bigint NOT NULL,  -- of the change, or of the message
     digest bytea NOT NULL CHECK (length(digest) = 32),  -- SHA-256 of the request
     time_used timestamptz(3) NOT NULL,

@@ -57,6 +57,7 @@ struct Storage: Sendable {
         var members: [AppName: Int] = [:]
         /// Members' credentials whose user is unknown.
         var credentialsWithoutUser = 0
+        var scheduled = ScheduledMessage.Backlog()
     }
 
     /// Inspects the database without changing it.
@@ -67,13 +68,14 @@ struct Storage: Sendable {
             let found = try DatabaseFile(path: database.path).inspect()
             return Inspection(
                 text: found.text, pushesToSend: found.pushesToSend, pauses: found.pauses, members: found.members,
-                credentialsWithoutUser: found.credentialsWithoutUser)
+                credentialsWithoutUser: found.credentialsWithoutUser, scheduled: found.scheduled)
         }
         let postgres = PostgresConfiguration(url: url.text, schema: database.schema)
         let found = try await withoutCooperation { try postgres.inspect() }
         return Inspection(
             text: "\(database.description), \(found.text)", problems: found.problems, pushesToSend: found.pushesToSend,
-            pauses: found.pauses, members: found.members, credentialsWithoutUser: found.credentialsWithoutUser)
+            pauses: found.pauses, members: found.members, credentialsWithoutUser: found.credentialsWithoutUser,
+            scheduled: found.scheduled)
     }
 
     /// Copies a SQLite file into a PostgreSQL database, or the reverse. The target must be empty or not exist.

@@ -10,7 +10,8 @@ struct Restore: ParsableCommand {
             FILE is a copy of pushchat backup, or one that an upgrade has left (pushchat.db.version-3). The previous database
             stays beside the new one as pushchat.db.replaced-1. Tokens and credentials that were revoked since the copy stay
             revoked, bans stay in force, and lifted bans stay lifted. Tokens and credentials that are newer than the copy
-            are lost; the command names them.
+            are lost; the command names them. Scheduled messages that were due are held, because the relay may have
+            posted them.
             """)
 
     @Argument(help: "The copy; it does not change.", completion: .file()) var file: String
@@ -36,6 +37,9 @@ struct Restore: ParsableCommand {
         for text in restored.carried?.lines ?? [] { print(text) }
         if withoutCarrying {
             print("Tokens that were revoked since the copy are valid again; newer bans are lost")
+        }
+        if restored.held > 0 {
+            print("Scheduled messages that were due, and are held until their programs or you decide: \(restored.held)")
         }
         if let replaced = restored.replaced {
             print("The previous database is \(replaced)")

@@ -127,12 +127,12 @@ struct Token: AsyncParsableCommand {
                     let page = try await stores.tokens.tokens(after: cursor, limit: 500)
                     // A name may look like a number. Names take precedence over ids.
                     if let named = page.items.first(where: { $0.name.text == token }) {
-                        return try await stores.tokens.revoke(named.id)
+                        return try await stores.tokens.revoke(named.id, by: .commandLine)
                     }
                     cursor = page.next
                 } while cursor != nil
                 guard let id = Int64(token) else { return nil }
-                return try await stores.tokens.revoke(id)
+                return try await stores.tokens.revoke(id, by: .commandLine)
             }
             guard let name else { throw Failure("there is no token \(token)") }
             Output.note("\(name.text) is revoked")

@@ -183,6 +183,16 @@ struct CheckReport {
                         + "at its member's next call, or ends after session.credential_lifetime; `pushchat credential list` "
                         + "shows them")
             }
+            if found.scheduled.held > 0 {
+                add(
+                    .warning, "scheduled messages",
+                    "held: \(found.scheduled.held). They were due before a restore. Change their time, or delete them")
+            }
+            if found.scheduled.overdue > 0 {
+                add(
+                    .warning, "scheduled messages",
+                    "overdue: \(found.scheduled.overdue). The relay posts them when it starts")
+            }
             return found.pushesToSend
         } catch {
             add(.failed, "database", "\(error)")
