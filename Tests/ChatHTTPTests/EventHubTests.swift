@@ -771,7 +771,7 @@ final class FakeTokens: TokenStore {
         throw unasked()
     }
     func tokens(after cursor: Int64?, limit: Int) async throws(ChatError) -> Page<AccessToken> { throw unasked() }
-    func revoke(_ id: Int64) async throws(ChatError) -> Nickname? { throw unasked() }
+    func revoke(_ id: Int64, by moderator: Moderator) async throws(ChatError) -> Nickname? { throw unasked() }
     func used(_ id: Int64, from address: String?) { _ = unasked() }
 
     private func unasked() -> ChatError {
