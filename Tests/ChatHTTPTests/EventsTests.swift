@@ -367,7 +367,7 @@ struct EventsTests {
         }
     }
 
-    @Test("Open streams get a deletion without an id, and later streams do not contain the message")
+    @Test("Streams get a deletion with its number, and later streams do not contain the message")
     func deletion() async throws {
         try await Self.run { feed, _, port in
             try await Self.follow(port, 2) { other in
@@ -375,7 +375,7 @@ struct EventsTests {
                 _ = try await other.text(until: "\"three\"")
                 feed.delete(2, in: Self.room)
                 let told = try await other.text(until: "event: deleted\n", and: "\n\n")
-                #expect(told.hasSuffix("event: deleted\ndata: {\"id\":2}\n\n"))
+                #expect(told.hasSuffix("event: deleted\nid: 4\ndata: {\"id\":2}\n\n"))
                 try await Self.follow(port, 1, query: "&since=0") { connection in
                     let text = try await connection.text(until: "\"three\"")
                     #expect(text.contains("\"one\"") && !text.contains("\"two\"") && !text.contains("deleted"))

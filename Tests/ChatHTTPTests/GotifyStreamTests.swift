@@ -55,7 +55,7 @@ struct GotifyStreamTests {
                 #expect(third.contains(#""message":"three""#))
                 feed.post("four", by: Self.bob)
                 let fourth = try await connection.message()
-                #expect(fourth.contains(#""id":4,"#))
+                #expect(fourth.contains(#""id":5,"#))
                 #expect((feed.handedOut[GotifySample.ann] ?? 0) >= 3)
                 #expect(feed.handedOut[Self.bob] == nil)
             }

@@ -72,8 +72,8 @@ struct WebSocketTests {
                 }
                 feed.delete(1, in: Self.room)
                 feed.delete(2, in: Self.room)
-                #expect(try await connection.message() == #"{"event":"deleted","data":{"id":1}}"#)
-                #expect(try await connection.message() == #"{"event":"deleted","data":{"id":2}}"#)
+                #expect(try await connection.message() == #"{"event":"deleted","id":4,"data":{"id":1}}"#)
+                #expect(try await connection.message() == #"{"event":"deleted","id":5,"data":{"id":2}}"#)
                 feed.remove(Self.member)
                 #expect(try await connection.message() == #"{"event":"left","data":{"reason":"removed"}}"#)
                 try await Self.closes(connection)

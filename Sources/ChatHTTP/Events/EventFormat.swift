@@ -40,8 +40,6 @@ extension EventFormat {
 
 /// An event other than a message or a change.
 enum StreamEvent: Sendable {
-    /// This message was deleted.
-    case deleted(MessageID)
     /// The room's members and title. A stream of several sources has no such event.
     case room(RoomSummary)
     /// The delivery state of the reader's last message.

@@ -209,8 +209,6 @@ final class EventHub: Service {
     /// The next thing for a stream to write.
     enum Next {
         case events(ArraySlice<RoomEvent>)
-        /// These messages were deleted.
-        case deleted([MessageID])
         /// The stream is far behind and must read from the store with ``older(for:after:)``. If the store has nothing,
         /// continue in each source after this message.
         case behind(until: [MessageID])
@@ -228,7 +226,6 @@ final class EventHub: Service {
     ///   - cursors: The last message that was written to the stream, for each of its sources.
     ///   - summary: The last summary of the room that was written to the stream.
     func next(for stream: EventStream, after cursors: [MessageID], summary: RoomSummary?) -> Next {
-        if let deleted = stream.takeDeleted() { return .deleted(deleted) }
         let (events, found, starts) = state.withLock { state in
             stream.hasSeveralSources
                 ? state.events(for: stream, after: cursors)
@@ -288,11 +285,11 @@ final class EventHub: Service {
         }
     }
 
-    /// Reads the new messages of rooms and topics that have streams, and notifies streams of deleted messages. Ends the
-    /// streams of members who have left their room, and of topics whose name a room has taken.
+    /// Reads the new messages and changes of rooms and topics that have streams. Ends the streams of members who have
+    /// left their room, and of topics whose name a room has taken.
     func readChanges() async {
         let changes = await feed.takeRoomChanges()
-        var (left, removed, deleted) = ([EventStream](), [EventStream](), [(Set<EventStream>, [MessageID])]())
+        var (left, removed) = ([EventStream](), [EventStream]())
         var overtaken: Set<EventStream> = []
         let unread = state.withLock { state in
             if changes.isUnknown {
@@ -302,10 +299,7 @@ final class EventHub: Service {
                 // The other process may have deleted messages that are in memory here.
                 for source in state.rooms.keys { state.rooms[source]?.forgetAll() }
             }
-            for (code, messages) in changes.deleted {
-                state.rooms[.room(code)]?.remove(Set(messages))
-                deleted.append((state.rooms[.room(code)]?.streams ?? [], messages))
-            }
+            for (code, messages) in changes.deleted { state.rooms[.room(code)]?.remove(Set(messages)) }
             for member in changes.members {
                 let streams = state.streams[member] ?? []
                 if changes.removed.contains(member) { removed += streams } else { left += streams }
@@ -322,9 +316,6 @@ final class EventHub: Service {
                 .union(changes.topics.map(StreamSource.topic))
             (state.unread, state.reading) = ([], unread)
             return unread.compactMap { source in state.rooms[source].map { (source, $0.last) } }
-        }
-        for (streams, messages) in deleted {
-            for stream in streams { stream.noteDeleted(messages) }
         }
         await checkMembers(of: removed, .removed)
         await checkMembers(of: left, .left)

@@ -36,8 +36,6 @@ final class EventStream: Sendable, Hashable {
         var isWoken = false
         var waiter: CheckedContinuation<Void, Never>?
         var end: End?
-        /// Deleted messages that have not been written, up to ``maxDeleted``.
-        var deleted: [MessageID] = []
         /// The last receipt, and whether it has not been written.
         var receipt: (last: Receipt, isNew: Bool)?
         var lastWrite: (began: Duration, isInProgress: Bool)
@@ -128,17 +126,6 @@ final class EventStream: Sendable, Hashable {
     /// The start of the last write, in ``MonotonicTime``, and whether it is still in progress.
     var lastWrite: (began: Duration, isInProgress: Bool) { state.withLock { $0.lastWrite } }
 
-    /// The maximum number of deleted messages to remember. If the client does not read its stream, only the newest are
-    /// kept.
-    private static let maxDeleted = 256
-
-    func noteDeleted(_ messages: [MessageID]) {
-        state.withLock { state in
-            state.deleted = (state.deleted + messages).suffix(Self.maxDeleted)
-        }
-        wake()
-    }
-
     /// Stores a receipt to write. Ignores an empty receipt and one equal to the last.
     func note(_ receipt: Receipt) {
         let isNew = state.withLock { state in
@@ -154,14 +141,6 @@ final class EventStream: Sendable, Hashable {
             guard let receipt = state.receipt, receipt.isNew else { return nil }
             state.receipt?.isNew = false
             return receipt.last
-        }
-    }
-
-    /// Returns the deleted messages that have not been written, and forgets them. `nil` if there are none.
-    func takeDeleted() -> [MessageID]? {
-        state.withLock { state in
-            defer { state.deleted = [] }
-            return state.deleted.isEmpty ? nil : state.deleted
         }
     }
 

@@ -41,7 +41,6 @@ struct RoomEvents: EventFormat {
     /// These events have no id, because they do not change the stream's position.
     func event(_ event: StreamEvent) -> String? {
         switch event {
-        case .deleted(let message): text("deleted", ["id": .number(message)])
         case .room(let summary): text("room", summary.json)
         case .receipt(let receipt): text("receipt", receipt.json)
         case .ended(.left): text("left", [:])

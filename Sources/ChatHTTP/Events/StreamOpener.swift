@@ -86,12 +86,6 @@ extension EventHub {
                 } else {
                     try await write(events[...], after: &cursors, of: stream, as: form, into: &writer)
                 }
-            case .deleted(let messages):
-                var bytes = ByteBuffer()
-                for text in messages.compactMap({ form.format.event(.deleted($0)) }) {
-                    bytes.writeImmutableBuffer(form.bytes(text))
-                }
-                try await write(bytes, of: stream, into: &writer)
             case .room(let new):
                 summary = new
                 try await write(form.format.event(.room(new)), of: stream, as: form, into: &writer)

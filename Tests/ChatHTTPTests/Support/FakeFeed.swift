@@ -137,14 +137,7 @@ final class FakeFeed: RoomFeed {
 
     /// - Parameter isLocal: Whether this process deleted the message, rather than another one.
     func delete(_ message: MessageID, in code: SecretCode, isLocal: Bool = true) {
-        change { state in
-            state.messages[code]?.removeAll { $0.id == message }
-            if isLocal {
-                state.changes.deleted[code, default: []].append(message)
-            } else {
-                state.changes.isUnknown = true
-            }
-        }
+        change(.deleted, message, in: code, isLocal: isLocal)
     }
 
     /// Changes a message.
@@ -174,7 +167,9 @@ final class FakeFeed: RoomFeed {
             state.next += 1
             state.lastChanges[code, default: []].removeAll { $0.message == id }
             state.lastChanges[code, default: []].append(change)
-            if isLocal { state.changes.messages.insert(code) } else { state.changes.isUnknown = true }
+            guard isLocal else { return state.changes.isUnknown = true }
+            state.changes.messages.insert(code)
+            if kind == .deleted { state.changes.deleted[code, default: []].append(id) }
         }
     }
 
