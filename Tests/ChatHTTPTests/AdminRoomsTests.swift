@@ -154,7 +154,7 @@ struct AdminRoomsTests {
             ("/v1/members", "room"), ("/v1/members?room=", "room"), ("/v1/messages", "room"),
             ("/v1/messages?room=a&search=", "search"), ("/v1/messages?room=a&search=b&since=1", "since"),
             ("/v1/messages?room=a&cursor=x", "cursor"), ("/v1/messages?room=a&reach=1", "reach"),
-            ("/v1/messages?room=a&reach=true&limit=101", "limit"), ("/v1/messages/x", "id"),
+            ("/v1/messages?room=a&reach=true&limit=101", "limit"), ("/v1/messages/x", "room"),
             ("/v1/messages/9?state=sent", "state"),
             ("/v1/rooms?limit=501", "limit"), ("/v1/rooms?cursor=%00", "cursor"),
             ("/v1/rooms?prefix=%FF", "prefix"), ("/v1/rooms?limit", "limit"),

@@ -16,7 +16,8 @@ struct ModerationTests {
         #"{"id":4,"room":"tea","closed":false,"name":"Bob","device":"740f4707…","address":"192.0.2.7","reason":"spam","#
         + #""created_at":"1970-01-01T00:00:01.000Z","ends_at":"1970-01-01T00:00:02.000Z","ended":true}"#
     private static let answers = AdminResponses(
-        moderate: {}, ban: { ban }, bans: { Page(items: [ban], next: 4) },
+        change: { ChangeReceipt(message: 7, room: SecretCode(stored: "tea"), time: Sample.time) }, moderate: {},
+        ban: { ban }, bans: { Page(items: [ban], next: 4) },
         records: {
             Page(
                 items: [
@@ -35,14 +36,18 @@ struct ModerationTests {
 
     @Test("Removing, deleting and ending a ban get a 204, and the store records the actor")
     func deletions() async throws {
+        let author = ChangeAuthor(writer: .administrator, isAdmin: true, moderator: Self.administrator)
         for (path, expected) in [
             ("/v1/members/7", ScriptedStore.Call.remove(7, Self.administrator)),
-            ("/v1/messages/7", .delete(7, Self.administrator)), ("/v1/bans/7", .endBan(7, Self.administrator)),
+            ("/v1/messages/7", .change(MessageChangeRequest(.id(7), by: author, .delete))),
+            ("/v1/bans/7", .endBan(7, Self.administrator)),
         ] {
             let (answer, calls) = try await call(.delete, path)
             #expect(answer.status == .noContent && answer.text.isEmpty)
             #expect(calls == [expected])
-            let missing = AdminResponses(moderate: { () throws(ChatError) in throw .notFound("thing") })
+            let missing = AdminResponses(
+                change: { () throws(ChatError) in throw .notFound("message") },
+                moderate: { () throws(ChatError) in throw .notFound("thing") })
             #expect(try await call(.delete, path, nil, missing).0.status == .notFound)
             for wrong in [path + "x", path + "?a=1"] {
                 let (refused, none) = try await call(.delete, wrong)

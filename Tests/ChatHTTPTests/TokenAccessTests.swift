@@ -49,6 +49,8 @@ struct TokenAccessTests {
                         members: { Page(items: [], next: nil) }, messages: { Page(items: [], next: nil) },
                         progress: { () throws(ChatError) in throw .notFound("message") },
                         messageDeliveries: { Page(items: [], next: nil) },
+                        change: { () throws(ChatError) in throw .notFound("message") },
+                        find: { () throws(ChatError) in throw .notFound("message") },
                         moderate: {}, bans: { Page(items: [], next: nil) }, records: { Page(items: [], next: nil) },
                         depths: { [] }, totals: { StoreTotals() }, usage: { nil }, outcomes: []),
                     real: RealStore(tokens: tokens())),

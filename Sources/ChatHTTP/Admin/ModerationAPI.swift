@@ -3,7 +3,7 @@ import HTTPTypes
 import Hummingbird
 import Logging
 
-/// Moderates rooms: removes members, imposes and ends bans, deletes messages, and changes codes. The store records each
+/// Moderates rooms: removes members, imposes and ends bans, and changes codes. The store records each
 /// action. ``AdminGuard`` authenticates the caller.
 struct ModerationAPI: Sendable {
     let environment: ChatEnvironment
@@ -14,7 +14,6 @@ struct ModerationAPI: Sendable {
         [
             Route(.post, "/v1/rooms:recode", .scope(.admin), recode),
             Route(.delete, "/v1/members/{id}", .scope(.admin), remove),
-            Route(.delete, "/v1/messages/{id}", .scope(.admin), deleteMessage),
             Route(.get, "/v1/bans", .scope(.admin), bans),
             Route(.post, "/v1/bans", .scope(.admin), ban),
             Route(.delete, "/v1/bans/{id}", .scope(.admin), endBan),
@@ -29,15 +28,6 @@ struct ModerationAPI: Sendable {
         let moderator = try context.moderator(request, environment)
         try await store.remove(id, by: moderator)
         return done("member removed", id, moderator, context)
-    }
-
-    /// `DELETE /v1/messages/{id}`
-    func deleteMessage(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let id = try context.pathID()
-        _ = try AdminQuery(request, names: [])
-        let moderator = try context.moderator(request, environment)
-        try await store.delete(id, by: moderator)
-        return done("message deleted", id, moderator, context)
     }
 
     /// `POST /v1/bans`

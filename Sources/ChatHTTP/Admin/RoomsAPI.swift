@@ -15,7 +15,6 @@ struct RoomsAPI: Sendable {
             Route(.patch, "/v1/rooms", .scope(.admin), editRoom),
             Route(.get, "/v1/members", .scope(.admin), members),
             Route(.get, "/v1/messages", .scope(.read), messages),
-            Route(.get, "/v1/messages/{id}", .scope(.admin), message),
         ]
     }
 
@@ -90,10 +89,8 @@ struct RoomsAPI: Sendable {
         return Responses.page("messages", items, next: .optional(page.next))
     }
 
-    /// `GET /v1/messages/{id}`
-    func message(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let id = try context.pathID()
-        let query = try AdminQuery(request, names: ["limit", "cursor"])
+    /// Responds with a message's progress and a page of its pushes.
+    func progress(of id: MessageID, _ query: AdminQuery) async throws(ChatError) -> Response {
         let (limit, cursor) = (try query.limit(), try query.cursor())
         let progress = try await store.progress(of: id)
         let page = try await store.deliveries(ofMessage: id, after: cursor, limit: limit)

@@ -38,6 +38,9 @@ enum Caller: Sendable, Hashable {
         }
     }
 
+    /// Whether the caller may do everything.
+    var isAdmin: Bool { self == .administrator || token?.grant.scopes.contains(.admin) ?? false }
+
     /// The id of the token to which the caller's view of notifications and Live Activities is limited. `nil` for administrators.
     var ownToken: Int64? { token.flatMap { $0.grant.scopes.contains(.admin) ? nil : $0.id } }
 

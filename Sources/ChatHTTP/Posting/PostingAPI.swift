@@ -4,7 +4,7 @@ import Hummingbird
 import Logging
 
 /// The API with which programs post messages in a room: `POST /v1/messages`, and the calls of other servers' clients, each
-/// with an API in a folder. ``AdminGuard`` authenticates the caller.
+/// with an API in a folder. ``ChangesAPI`` changes messages. ``AdminGuard`` authenticates the caller.
 struct PostingAPI: Sendable {
     let environment: ChatEnvironment
     let limiter: RequestLimiter
@@ -20,56 +20,31 @@ struct PostingAPI: Sendable {
         let room: SecretCode
         var name: String?
         let content: MessageContent
+        /// The key under which the caller may change the message, or replaces an earlier one.
+        var key: MessageKey?
+        /// Whether devices ring also if the post replaces a message.
+        var renotify = false
+        /// The time at which to post the message. `nil` for now.
+        var notBefore: Timestamp?
     }
-
-    private var records: any RoomRecords { environment.stores.records }
-
-    private static let fields: Set = ["room", "text", "name", "title", "link", "priority", "sound", "urgent"]
 
     /// `POST /v1/messages`
     func post(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let draft =
-            request.headers.mediaType == "application/json"
-            ? try await json(request, context.caller()) : try await plain(request, context.caller())
+        let caller = try context.caller()
+        let form = try await MessageForm.read(
+            request, names: ["name", "key", "renotify"], environment.stores.records)
+        let (fields, text) = (form.fields, form.text ?? "")
+        let draft = Draft(
+            room: try caller.room(form.room), name: try fields.text("name"), content: try form.content(text),
+            key: try fields.text("key").map { key throws(ChatError) in try MessageKey(parsing: key) },
+            renotify: try fields.isTrue("renotify"))
+        guard draft.key != nil || !draft.renotify else { throw ChatError.invalid("renotify", "needs a key") }
         let receipt = try await post(draft, request, context)
         var headers = Responses.location("/v1/messages/\(receipt.message)", for: request)
         if receipt.isRepeat { headers[.idempotencyReplayed] = "true" }
         return Responses.json(
-            ["id": .number(receipt.message), "room": .string(draft.room.text)], status: .created, headers: headers)
-    }
-
-    private func json(_ request: Request, _ caller: Caller) async throws -> Draft {
-        let query = try AdminQuery(request, names: ["room"])
-        let body = try await AdminBody.read(request, members: Self.fields, hasQuery: true)
-        let (inQuery, room) = (try await query.room(records), try await body.room(records))
-        guard inQuery == nil || room == nil || inQuery == room else {
-            throw ChatError.invalid("room", "differs from the one in the query")
-        }
-        guard let text = try body.text("text") else { throw ChatError.missing("text") }
-        return Draft(
-            room: try caller.room(room ?? inQuery), name: try body.text("name"),
-            content: try content(text, body, of: caller))
-    }
-
-    /// Reads a draft whose text is the body. The query contains everything else. `curl -d` labels such a body as a
-    /// form.
-    private func plain(_ request: Request, _ caller: Caller) async throws -> Draft {
-        let query = try AdminQuery(request, names: Self.fields.subtracting(["text"]))
-        guard ["", "text/plain", "application/x-www-form-urlencoded"].contains(request.headers.mediaType) else {
-            throw ChatError.unsupported("The body must be application/json or text/plain")
-        }
-        let (room, text) = (try await query.room(records), try await Self.text(of: request))
-        return Draft(
-            room: try caller.room(room), name: query.text("name"), content: try content(text, query, of: caller))
-    }
-
-    private func content(
-        _ text: String, _ fields: some MessageFields, of caller: Caller
-    ) throws(ChatError) -> MessageContent {
-        try MessageContent(
-            parsing: text, title: try fields.text("title"), link: try fields.text("link"),
-            priority: try fields.priority(), sound: try fields.text("sound"), isUrgent: try fields.isTrue("urgent"),
-            memberLimit: memberLimit(of: caller))
+            draft.isPlain ? ["id": .number(receipt.message), "room": .string(draft.room.text)] : receipt.json,
+            status: receipt.isNew ? .created : .ok, headers: headers)
     }
 
     /// The limit of a text if the caller is a member. `nil` for a program.
@@ -90,40 +65,124 @@ struct PostingAPI: Sendable {
     /// Posts the draft in its room, in the caller's name.
     func post(
         _ draft: Draft, _ request: Request, _ context: ChatContext
-    ) async throws(ChatError) -> PostReceipt {
+    ) async throws(ChatError) -> ChangeReceipt {
         let (caller, settings) = (try context.caller(), environment.settings)
+        guard draft.isPlain || caller.member == nil else {
+            throw ChatError(
+                .forbidden, "Messages of members have no key and no time: this call needs a token",
+                field: draft.key == nil ? "not_before" : "key")
+        }
         let name =
             if let name = draft.name { try Nickname(parsing: name) } else {
                 caller.token?.name ?? Nickname(stored: Self.administrator)
             }
         let key = try request.headers.idempotencyKey()
-        if caller != .administrator { try limiter.admit(caller.writer, limit: settings.memberRate) }
+        try admit(caller)
         let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
         let post = PostRequest(
             member: caller.writer,
             program: caller.member == nil ? PostRequest.Program(nickname: name, room: draft.room) : nil,
             onlyRoom: caller.member?.room, content: draft.content, idempotencyKey: key,
             client: ClientInfo(address: client?.description))
-        let receipt: PostReceipt
+        let (receipt, queued) = try await store(post, draft)
+        var values: Logger.Metadata = [
+            LogKeys.message: "\(receipt.message)", LogKeys.isRepeat: "\(receipt.isRepeat)",
+            LogKeys.caller: "\(caller.name)",
+        ]
+        values[LogKeys.queued] = queued.map { "\($0)" }
+        environment.logger.info("message accepted", metadata: context.ids.metadata(values))
+        metrics.posts.record(metrics.clock.now() - context.received)
+        return receipt
+    }
+
+    /// - Returns: The receipt, and the number of pushes that are queued. `nil` if they are queued after the response.
+    private func store(
+        _ post: PostRequest, _ draft: Draft
+    ) async throws(ChatError) -> (ChangeReceipt, queued: Int?) {
+        guard draft.isPlain else {
+            let keyed = KeyedPost(post, key: draft.key, renotify: draft.renotify, notBefore: draft.notBefore)
+            return (try await environment.stores.changes.post(keyed), nil)
+        }
         do throws(ChatError) {
-            receipt = try await environment.stores.rooms.post(post)
+            let receipt = try await environment.stores.rooms.post(post)
+            return (
+                ChangeReceipt(
+                    message: receipt.message, room: draft.room, time: receipt.time, isNew: true,
+                    isRepeat: receipt.isRepeat), receipt.queued
+            )
         } catch {
             guard error.code == .notJoined else { throw error }
             throw .unauthorized("The member has left the room to which this credential belongs")
         }
-        environment.logger.info(
-            "message accepted",
-            metadata: context.ids.metadata([
-                LogKeys.message: "\(receipt.message)",
-                LogKeys.queued: "\(receipt.queued)", LogKeys.isRepeat: "\(receipt.isRepeat)",
-                LogKeys.caller: "\(caller.name)",
-            ]))
-        metrics.posts.record(metrics.clock.now() - context.received)
+    }
+
+    /// Counts a post or a change towards the limit of members.
+    private func admit(_ caller: Caller) throws(ChatError) {
+        guard caller != .administrator else { return }
+        try limiter.admit(caller.writer, limit: environment.settings.memberRate)
+    }
+
+    /// Changes a message in the caller's name.
+    ///
+    /// - Parameter room: The room that the request names.
+    func change(
+        _ message: MessageReference, in room: SecretCode?, _ action: MessageChangeRequest.Action, _ request: Request,
+        _ context: ChatContext
+    ) async throws(ChatError) -> ChangeReceipt {
+        let caller = try context.caller()
+        let author = try author(of: message, in: room, request, context)
+        let key = try request.headers.idempotencyKey()
+        try admit(caller)
+        let receipt = try await environment.stores.changes.change(
+            MessageChangeRequest(message, by: author, action, idempotencyKey: key))
+        if action == .delete, let moderator = author.moderator {
+            environment.note("message deleted", ["id": "\(receipt.message)"], by: moderator, context)
+        } else {
+            environment.logger.info(
+                "message changed",
+                metadata: context.ids.metadata([
+                    LogKeys.message: "\(receipt.message)", LogKeys.isRepeat: "\(receipt.isRepeat)",
+                    LogKeys.caller: "\(caller.name)",
+                ]))
+        }
         return receipt
+    }
+
+    /// Returns the caller as the author of changes.
+    ///
+    /// - Parameter room: The room that the request names. A key names a message only within a room.
+    func author(
+        of message: MessageReference, in room: SecretCode?, _ request: Request, _ context: ChatContext
+    ) throws(ChatError) -> ChangeAuthor {
+        let caller = try context.caller()
+        guard caller.member == nil else {
+            throw ChatError(.forbidden, "Only programs change their messages: this call needs a token")
+        }
+        var only = caller.onlyRoom
+        if room != nil { only = try caller.room(room) }
+        if case .key = message { only = try caller.room(room) }
+        return ChangeAuthor(
+            writer: caller.writer, isAdmin: caller.isAdmin, room: only,
+            moderator: caller.isAdmin ? try context.moderator(request, environment) : nil)
+    }
+}
+
+extension ChangeReceipt {
+    /// The response to a post with a key, and to a change.
+    var json: JSONObject {
+        var json: JSONObject = [
+            "id": .number(message), "room": .string(room.text), "revision": .number(revision),
+        ]
+        json["change"] = change.map { .number($0) }
+        json["not_before"] = due.map { .time($0) }
+        return json
     }
 }
 
 extension PostingAPI.Draft {
+    /// Whether the message cannot change later, and is posted now.
+    var isPlain: Bool { key == nil && notBefore == nil }
+
     /// Fits a text from another server's client into the relay's rules: replaces control characters with spaces, and
     /// cuts a text that is too long. A shortened alarm is worth more than none.
     ///
@@ -137,27 +196,5 @@ extension PostingAPI.Draft {
         let text = String(String.UnicodeScalarView(scalars))
         guard text.utf8.count > limit else { return text }
         return JSONString.prefix(of: text, within: limit - "…".utf8.count) + "…"
-    }
-}
-
-/// The fields of a message in a request: the members of its body, or those of its query.
-private protocol MessageFields {
-    func text(_ name: String) throws(ChatError) -> String?
-    func priority() throws(ChatError) -> UInt8?
-    func isTrue(_ name: String) throws(ChatError) -> Bool
-}
-
-extension AdminBody: MessageFields {
-    func isTrue(_ name: String) throws(ChatError) -> Bool { try flag(name) }
-}
-
-extension AdminQuery: MessageFields {
-    func isTrue(_ name: String) throws(ChatError) -> Bool { try flag(name) ?? false }
-
-    func priority() throws(ChatError) -> UInt8? {
-        try value("priority") { text, field throws(ChatError) in
-            guard let number = UInt8(text) else { throw .invalid(field, "must be 10, 5 or 1") }
-            return number
-        }
     }
 }

@@ -10,6 +10,8 @@ struct ErrorResponse: Error, Sendable {
     /// The error text, for people.
     let message: String
     var field: String?
+    /// The messages among which the request must choose. Empty for other errors.
+    var ids: [MessageID] = []
     var retryAfter: Duration?
     /// The cause. It is logged and never sent.
     var cause: String?
@@ -49,6 +51,7 @@ struct ErrorResponse: Error, Sendable {
         // The description of an internal error is logged and never sent.
         message = error.code == .internalError ? Self.internalMessage : error.message
         field = error.field
+        ids = error.ids
         retryAfter = error.retryAfter
         cause = error.code == .internalError ? error.description : error.cause
     }
@@ -106,6 +109,7 @@ struct ErrorResponse: Error, Sendable {
             "detail": .string(message), "code": .string(code),
         ]
         problem["field"] = field.map { .string($0) }
+        if !ids.isEmpty { problem["ids"] = .array(ids.map { .number($0) }) }
         return problem
     }
 

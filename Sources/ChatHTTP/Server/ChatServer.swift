@@ -109,6 +109,7 @@ package struct ChatServer: Service {
         let pages = Pages(environment: environment, health: health, servers: servers)
         routes =
             chat.routes + events.routes + AdminAPI(environment: environment, metrics: admin).routes + posting.routes
+            + ChangesAPI(posting: posting).routes
             + clients + health.routes + pages.routes
         groups = RouteGroups(routes)
         let router = Router(context: ChatContext.self)

@@ -5,13 +5,17 @@ import Testing
 /// A store whose results the test scripts, over a real one. It records the calls of the scripted ports, and fails the
 /// test on a call of these without a scripted result.
 final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, NotificationStore, Moderation, RelayMetrics,
-    SubscriptionStore
+    SubscriptionStore, MessageChanges
 {
     enum Call: Equatable {
         case join(JoinRequest)
         case leave(MemberID)
         case update(MemberID, DeviceToken, ClientInfo, UserReference?)
         case post(PostRequest)
+        case keyed(KeyedPost)
+        case change(MessageChangeRequest)
+        case find(MessageReference, ChangeAuthor)
+        case scheduled(SecretCode, MemberID?, after: MessageID?, limit: Int)
         case messages(MemberID, since: MessageID?, limit: Int, isPeek: Bool = false)
         case entries(MemberID, since: MessageID?, limit: Int, isPeek: Bool)
         case shown(MessageID, MemberID)
@@ -103,6 +107,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         (stores.devices, stores.notifications, stores.moderation, stores.metrics) = (self, self, self, self)
         stores.queueAdministration = queue
         stores.subscriptions = self
+        stores.changes = self
         return stores
     }
 
@@ -126,6 +131,22 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     ) async throws(ChatError) -> RoomEntryPage {
         try await run(.entries(member, since: since, limit: limit, isPeek: isPeek), onEntries)
     }
+    func post(_ post: KeyedPost) async throws(ChatError) -> ChangeReceipt { try await run(.keyed(post), admin.change) }
+    func change(_ request: MessageChangeRequest) async throws(ChatError) -> ChangeReceipt {
+        try await run(.change(request), admin.change)
+    }
+    func find(_ message: MessageReference, for author: ChangeAuthor) async throws(ChatError) -> FoundMessage {
+        try await run(.find(message, author), admin.find)
+    }
+    func scheduled(
+        in room: SecretCode, author: MemberID?, after: MessageID?, limit: Int
+    ) async throws(ChatError) -> Page<ScheduledMessage> {
+        try await run(.scheduled(room, author, after: after, limit: limit), admin.scheduled)
+    }
+    // The server performs no due work.
+    func performDue() async throws(ChatError) -> Bool { try await real.ports.changes.performDue() }
+    func nextDue() async throws(ChatError) -> Timestamp? { try await real.ports.changes.nextDue() }
+    func announceWork(to signal: AsyncStream<Void>.Continuation) { real.ports.changes.announceWork(to: signal) }
     func shown(_ message: MessageID, to member: MemberID) async throws(ChatError) {
         try await run(.shown(message, member), onShown)
     }
@@ -343,6 +364,9 @@ struct AdminResponses: Sendable {
     var roomMembers: ScriptedStore.Answer<RoomMemberPage>?
     var progress: ScriptedStore.Answer<MessageProgress>?
     var messageDeliveries: ScriptedStore.Answer<Page<MessageDelivery>>?
+    var change: ScriptedStore.Answer<ChangeReceipt>?
+    var find: ScriptedStore.Answer<FoundMessage>?
+    var scheduled: ScriptedStore.Answer<Page<ScheduledMessage>>?
     var moderate: ScriptedStore.Answer<Void>?
     var ban: ScriptedStore.Answer<Ban>?
     var bans: ScriptedStore.Answer<Page<Ban>>?
