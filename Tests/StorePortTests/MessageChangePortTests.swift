@@ -270,6 +270,7 @@ struct MessageChangePortTests {
         try await queueFirst([open.message, closed.message, deleted.message], in: store)
         try await change("b", .resolve(nil), in: store)
         try await change("c", .delete, in: store)
+        try await performDue(in: store)
         store.advance(.seconds(100))
         func apply() async throws -> Int {
             try await store.stores.upkeep.applyRetention(messages: .seconds(50), queue: .seconds(50)).messages
@@ -432,6 +433,41 @@ struct MessageChangePortTests {
         try await change("k", .resolve(content("8"), renotify: true), in: store)
         try await performDue(in: store)
         #expect(try await send(in: store) == ["ring: 8", "ring: 8", "ring: 8"])
+    }
+
+    @Test("A device that waits does not void the interval of the others' updates", arguments: StoreKind.allCases)
+    func spacingWhileWaiting(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...3, in: store)
+        let message = try await post("0", key: "k", in: store).message
+        try await queueFirst([message], in: store)
+        let first = try await lease(in: store)
+        // One push stays with its gateway.
+        try await settle(Array(first.prefix(2)), in: store)
+        var updates: [String] = []
+        for number in 1...3 {
+            _ = try await post("\(number)", key: "k", in: store)
+            try await performDue(in: store)
+            updates += try await send(in: store)
+            store.advance(.seconds(4))
+        }
+        #expect(updates == ["replace: 1", "replace: 1"])
+    }
+
+    @Test("A message that was just resolved stays, however old it is", arguments: StoreKind.allCases)
+    func resolvedLate(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        _ = try await post("down", key: "k", in: store)
+        store.advance(.seconds(100))
+        try await change("k", .resolve(content("up")), in: store)
+        func apply() async throws -> Int {
+            try await store.stores.upkeep.applyRetention(messages: .seconds(50), queue: .seconds(50)).messages
+        }
+        try await performDue(in: store)
+        #expect(try await apply() == 0)
+        #expect(try await entries(in: store).last?.message?.text == "up")
+        store.advance(.seconds(60))
+        #expect(try await apply() == 1)
     }
 
     @Test("clear, resolve without a text and delete remove notifications", arguments: StoreKind.allCases)

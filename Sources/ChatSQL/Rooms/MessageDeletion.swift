@@ -28,11 +28,12 @@ enum MessageDeletion {
     ) throws -> Result {
         let (message, room) = (record.message.id, record.room)
         let time = MessageState.time(
-            ofChangeAt: now, after: try MessageState.of(message, transaction), of: record.message)
+            ofChangeAt: now, after: try MessageState.locked(message, transaction), of: record.message)
+        if isRepeated { try PushWithdrawal.makeSettlementsWait(transaction) }
         let number = try transaction.nextMessageID()
         let queued = try queueRemovals(of: record, now: now, settings, isInFlight: isInFlight, transaction)
         let ended = try PushWithdrawal.withdraw(
-            message, isDeletion: true, isRepeated: isRepeated, now: now, transaction)
+            message, isDeletion: true, isRepeated: false, now: now, transaction)
         // The next step of the fan-out no longer finds the message, and ends.
         try transaction.pipeline("DELETE FROM messages WHERE message_id = $1", [.int(message)])
         try transaction.pipeline(

@@ -1,4 +1,5 @@
 import ChatDomain
+import Synchronization
 
 /// A round queues the pushes about a message's last change. It works in steps, as the fan-out does, and any relay performs
 /// the next one: it locks the message's state.
@@ -22,13 +23,27 @@ extension SQLMessageChanges {
             try transaction.row(Self.claimSQL(lock: ""), Self.times(now)) != nil
         }
         guard isDue else { return false }
-        return try await database.write(as: .job) { [self] transaction -> (Bool, QueuedUpdates?) in
-            let sql = Self.claimSQL(lock: transaction.dialect.lockedOrSkipped("s"))
-            guard let message = try transaction.row(sql, Self.times(now))?.int(0) else { return (false, nil) }
-            return (true, try step(of: message, now: now, transaction))
-        } committed: { [queue] _, queued in
-            if let queued { queue.queued(queued) }
-        }.0
+        let claimed = Mutex<MessageID?>(nil)
+        do throws(ChatError) {
+            return try await database.write(as: .job) { [self] transaction -> (Bool, QueuedUpdates?) in
+                let sql = Self.claimSQL(lock: transaction.dialect.lockedOrSkipped("s"))
+                guard let message = try transaction.row(sql, Self.times(now))?.int(0) else { return (false, nil) }
+                claimed.withLock { $0 = message }
+                return (true, try step(of: message, now: now, transaction))
+            } committed: { [queue] _, queued in
+                if let queued { queue.queued(queued) }
+            }.0
+        } catch {
+            // The other messages do not wait for one whose step always fails.
+            if error.code != .unavailable, let message = claimed.withLock({ $0 }) {
+                _ = try await database.write(as: .upkeep) { transaction in
+                    try transaction.run(
+                        "UPDATE message_states SET push_due = $2 WHERE message_id = $1 AND push_due IS NOT NULL",
+                        [.int(message), .int((now + MessageChangeLimits.spacing).milliseconds)])
+                }
+            }
+            throw error
+        }
     }
 
     /// Selects a message that is due, unless another relay works on it. While its fan-out has not ended, which uses the
@@ -74,6 +89,7 @@ extension SQLMessageChanges {
         var (after, again) = (try row.int(0), try row.optionalInt(1))
         let (removes, ringAfter) = (try row.bool(2), try row.int(3))
         let record = try MessageRecord(row, from: 4)
+        if transaction.dialect == .postgres { try cancelReturned(of: message, now: now, transaction) }
         let members = try Member.next(of: record, after: after, transaction)
         let earlier = try EarlierPushes(of: message, members, transaction)
         var composer = UpdateComposer(alert: ChatAlert(of: record), message: message, settings: settings())
@@ -90,6 +106,9 @@ extension SQLMessageChanges {
                 if let push = composer.push(update, for: member, after: known, ids) { pushes.append(push) }
             }
             surplus += known.filter { $0.isSilent && $0.state != .pending }.map(\.id).dropLast(Self.keptSilent)
+            // The first push has the collapse id of the others.
+            let rings = known.dropFirst().filter { !$0.isSilent && $0.state == .sent && !$0.isCurrent }
+            surplus += rings.map(\.id).dropLast(Self.keptSilent)
         }
         if !surplus.isEmpty {
             try transaction.pipeline(
@@ -119,6 +138,24 @@ extension SQLMessageChanges {
                 .optional(queued == nil ? nil : now.milliseconds),
             ])
         return queued
+    }
+}
+
+extension SQLMessageChanges {
+    /// Cancels pushes without a text that a relay of PostgreSQL had leased during a change and has returned since. Their
+    /// devices would wait for the time of a retry otherwise.
+    private func cancelReturned(
+        of message: MessageID, now: Timestamp, _ transaction: Database.Transaction
+    ) throws {
+        try transaction.pipeline("SET LOCAL enable_seqscan = off", [])
+        let counts = try transaction.rows(
+            """
+            WITH cancelled AS (
+                UPDATE push_queue_due SET state = 'cancelled', reason = $2, time_settled = at($3)
+                WHERE chat_message = $1 AND state = 'pending' AND payload = '' AND lease_start IS NULL RETURNING app)
+            SELECT app, count(*) FROM cancelled GROUP BY app
+            """, [.int(message), .text(PushLifeCycle.messageReplaced), .time(now)])
+        transaction.announcement.apps.formUnion(try counts.map { try $0.text(0) })
     }
 }
 
@@ -173,14 +210,26 @@ private struct EarlierPushes {
     struct Push {
         let id: Int64
         let state: PushState
+        let reason: String?
         let isSilent: Bool
         let isCurrent: Bool
         let collapseID: String?
 
+        /// The state without pushes that an operator or a removal has cancelled: their ring is not made up for. That of a
+        /// push that has expired is.
+        private var lostState: PushState {
+            switch state {
+            case .expired: .cancelled
+            case .cancelled where reason != PushLifeCycle.messageReplaced && reason != PushLifeCycle.messageDeleted:
+                .failed
+            case .cancelled, .pending, .sent, .failed: state
+            }
+        }
+
         func row(isInFlight: (Int64) -> Bool) -> DeviceUpdate.Row {
             // A pending push without a text is leased by a relay, or it will be cancelled by its next lease.
             DeviceUpdate.Row(
-                id: id, state: state, isSilent: isSilent, isCurrent: isCurrent,
+                id: id, state: lostState, isSilent: isSilent, isCurrent: isCurrent,
                 isHeldByGateway: !isCurrent && (state == .pending || state == .cancelled && isInFlight(id)))
         }
     }
@@ -195,18 +244,19 @@ private struct EarlierPushes {
         let isOfMember = dialect.isAny("member", of: "$2", "bigint")
         for (condition, ids) in [
             (isOfDevice, members.reachable.compactMap(\.device)),
-            ("device IS NULL AND \(isOfMember)", members.reachable.filter { $0.device == nil }.map(\.id)),
+            // Also those of members whose device has registered since.
+            ("device IS NULL AND \(isOfMember)", members.reachable.map(\.id)),
         ] where !ids.isEmpty {
             let rows = try transaction.rows(
                 """
-                SELECT message_id, state, silent, payload <> '', coalesce(collapse_id, apns_id), device, member
+                SELECT message_id, state, silent, payload <> '', coalesce(collapse_id, apns_id), device, member, reason
                 FROM push_queue WHERE chat_message = $1 AND \(condition) ORDER BY message_id
                 """, [.int(message), .ints(ids)])
             for row in rows {
                 guard let state = PushState(rawValue: try row.text(1)) else { continue }
                 let push = Push(
-                    id: try row.int(0), state: state, isSilent: try row.bool(2), isCurrent: try row.bool(3),
-                    collapseID: row.optionalText(4))
+                    id: try row.int(0), state: state, reason: row.optionalText(7), isSilent: try row.bool(2),
+                    isCurrent: try row.bool(3), collapseID: row.optionalText(4))
                 if let device = try row.optionalInt(5) {
                     ofDevices[device, default: []].append(push)
                 } else if let member = try row.optionalInt(6) {
@@ -218,7 +268,9 @@ private struct EarlierPushes {
 
     /// The pushes of a member's device, the oldest first.
     func rows(of member: Member) -> [Push] {
-        member.device.map { ofDevices[$0] ?? [] } ?? ofMembers[member.id] ?? []
+        let earlier = ofMembers[member.id] ?? []
+        guard let device = member.device.flatMap({ ofDevices[$0] }) else { return earlier }
+        return earlier.isEmpty ? device : (earlier + device).sorted { $0.id < $1.id }
     }
 }
 

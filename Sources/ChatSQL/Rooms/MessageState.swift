@@ -64,6 +64,17 @@ struct MessageState {
             .map { try MessageState($0) }
     }
 
+    /// Locks the state until the end of the transaction, which waits for a step of a round to end. Its pushes are then
+    /// withdrawn as well. The caller holds the locks of the room and of the message's row.
+    static func locked(_ message: MessageID, _ transaction: some SQLTransaction) throws -> MessageState? {
+        try transaction.row(
+            """
+            SELECT \(columns()) FROM message_states
+            WHERE message_id = $1 \(transaction.dialect.lockedToDelete("message_states"))
+            """, [.int(message)]
+        ).map { try MessageState($0) }
+    }
+
     /// The open messages with a key, by one author or by all.
     static func open(
         _ key: MessageKey, in room: SecretCode, by author: MemberID?, _ transaction: some SQLTransaction

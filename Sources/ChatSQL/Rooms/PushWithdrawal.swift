@@ -29,12 +29,7 @@ package enum PushWithdrawal {
             try transaction.run(isDeletion ? cancelAndForget : cancelAndEmpty, values)
             return cancelled
         }
-        // The first attempt conflicted with relays that were settling the message's pushes. Make them wait.
-        if isRepeated {
-            try transaction.pipeline("SET LOCAL lock_timeout = '2s'", [])
-            try transaction.pipeline("LOCK TABLE push_queue_due IN EXCLUSIVE MODE", [])
-            try transaction.pipeline("SET LOCAL lock_timeout = 0", [])
-        }
+        if isRepeated { try makeSettlementsWait(transaction) }
         // Use the index on the message, whatever the server believes about the table's size.
         try transaction.pipeline("SET LOCAL enable_seqscan = off", [])
         let cancelled = try counts(
@@ -50,6 +45,15 @@ package enum PushWithdrawal {
         // retried.
         try transaction.run(empty, [.int(message)])
         return cancelled
+    }
+
+    /// Makes relays of PostgreSQL wait that settle the message's pushes: the first attempt conflicted with them. Must be
+    /// called before the transaction writes to the queue.
+    static func makeSettlementsWait(_ transaction: some SQLTransaction) throws {
+        guard transaction.dialect == .postgres else { return }
+        try transaction.pipeline("SET LOCAL lock_timeout = '2s'", [])
+        try transaction.pipeline("LOCK TABLE push_queue_due IN EXCLUSIVE MODE", [])
+        try transaction.pipeline("SET LOCAL lock_timeout = 0", [])
     }
 
     /// SQLite: the pushes that wait, by app.

@@ -132,6 +132,7 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
             let state = try MessageState.open(key, in: program.room, by: author, transaction).first
         {
             if let found = try lockMessage(state.message, transaction) {
+                let state = try MessageState.locked(state.message, transaction) ?? state
                 let edit = Change(
                     .edited, content: post.request.content, nickname: program.nickname, rings: post.renotify)
                 return try apply(edit, to: state, found, attempt)
@@ -203,23 +204,29 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
             let earlier = try MessageRetries.message(
                 of: request.author.writer, request.idempotencyKey, digest, attempt.transaction)
             if let done = try earlier.flatMap({ try repeated($0, in: request.author.room, attempt) }) { return done }
-            let done = try perform(request, attempt)
+            let done = try perform(request, digest, attempt)
+            if done.receipt.isRepeat { return done }
             try remember(request.idempotencyKey, of: request.author.writer, digest, done, attempt)
             return done
         }
     }
 
-    private func perform(_ request: MessageChangeRequest, _ attempt: Attempt) throws -> Done {
+    private func perform(_ request: MessageChangeRequest, _ digest: [UInt8], _ attempt: Attempt) throws -> Done {
         let transaction = attempt.transaction
         let room = try self.room(of: request.message, for: request.author, transaction)
         try transaction.lock(room: room)
-        let state: MessageState
+        // The same request may have waited for the room as well.
+        let earlier = try MessageRetries.message(
+            of: request.author.writer, request.idempotencyKey, digest, transaction)
+        if let done = try earlier.flatMap({ try repeated($0, in: request.author.room, attempt) }) { return done }
+        let named: MessageState
         switch try target(of: request.message, in: room, for: request.author, isForLater: request.setsTime, transaction)
         {
-        case .message(let found): state = found
+        case .message(let found): named = found
         case .scheduled(let scheduled): return try change(scheduled, request, attempt)
         }
-        guard let found = try lockMessage(state.message, transaction) else { throw ChatError.notFound("message") }
+        guard let found = try lockMessage(named.message, transaction) else { throw ChatError.notFound("message") }
+        let state = try MessageState.locked(named.message, transaction) ?? named
         guard found.record.room == room else { throw transaction.collision(with: "a room's code") }
         if request.endsKey, state.isOpen { try cancelScheduled(state.key, in: room, by: state.author, transaction) }
         switch request.action {
@@ -325,7 +332,8 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
         let next = state.pushBegan.map { $0 + MessageChangeLimits.spacing } ?? now
         // The clock may have been set back.
         let due = min(max(now, next), now + MessageChangeLimits.spacing)
-        return min(state.pushDue ?? due, due)
+        // A ring that devices have not got yet does not wait.
+        return state.ringAfter > 0 ? min(state.pushDue ?? due, due) : due
     }
 
     /// The value of `ring_after`. A later silent change keeps it, because a device may not have got the ring.

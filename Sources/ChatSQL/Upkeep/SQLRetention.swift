@@ -5,7 +5,7 @@ package import ChatDomain
 /// Any relay does it, by its own wall clock, because the relays' wall clocks also set the times. Two relays can do it
 /// at the same time.
 package struct SQLRetention: Sendable {
-    /// Messages with an open key stay.
+    /// Messages with an open key stay, and so do those that were changed lately.
     package let messages: AgedRows
     /// States of messages that are gone. Ids do not follow the times of changes.
     private let states = AgedRows(
@@ -31,7 +31,8 @@ package struct SQLRetention: Sendable {
             "messages", key: "message_id",
             where: """
                 (r.fanout_after IS NULL AND r.time_sent < at($1) AND NOT EXISTS (
-                    SELECT 1 FROM message_states s WHERE s.message_id = r.message_id AND s.is_open))
+                    SELECT 1 FROM message_states s WHERE s.message_id = r.message_id
+                        AND (s.is_open OR s.push_due IS NOT NULL OR s.time_changed >= at($1))))
                 """, isPassed: "(r.fanout_after IS NULL AND r.time_sent < at($1))",
             step: dialect == .sqlite ? 10 : 500)
         addresses = AgedRows(
