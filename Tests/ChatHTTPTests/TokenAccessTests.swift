@@ -78,6 +78,7 @@ struct TokenAccessTests {
     /// Returns an example of a route's path.
     private static func example(_ route: Route) -> String {
         let path = route.path.replacing("{token}", with: "aabb").replacing("{topic}", with: "kitchen")
+            .replacing("{sequence}", with: "door")
             .replacing("{id}", with: route.path.hasPrefix("/v1/tokens") ? "99" : "1")
         if ["/v1/members", "/v1/messages"].contains(path) { return path + "?room=kitchen" }
         return route.group.admitsOtherSites && scope(of: route) == .read ? path + "?poll=1" : path
@@ -90,9 +91,10 @@ struct TokenAccessTests {
         }
     }
 
-    /// Whether a call may refuse a caller that has its scope: posting without a room, and changes of rooms.
+    /// Whether a call may refuse a caller that has its scope: posting without a room, changes of rooms, and members'
+    /// changes of messages.
     private static func mayRefuse(_ method: HTTPRequest.Method, _ path: String) -> Bool {
-        path == "/gotify/message" && method == .post
+        path == "/gotify/message" && method == .post || path.hasPrefix("/ntfy/kitchen/door")
             || ["/gotify/application", "/gotify/application/1"].contains(path) && method != .get
     }
 

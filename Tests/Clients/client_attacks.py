@@ -257,6 +257,61 @@ def logins():
     check("and right ones are not", ask("GET", "/ntfy/kitchen/auth", basic(BOBS)).status == 200)
 
 
+def changes():
+    """Messages of other authors and of other rooms, by their names and by their ids."""
+    calls = [("PUT", "", b"x"), ("POST", "", b"x"), ("DELETE", "", None), ("PUT", "/clear", None), ("PUT", "/read", None)]
+    writer, one = basic(WRITER), basic(ONE)
+    start = len(numbers("kitchen"))
+    check("a program names its message", ask("PUT", "/ntfy/kitchen/door", writer, b"The door is open").status == 200)
+    door = max(numbers("kitchen"))
+    for end in ("", "/clear", "/read"):
+        check(f"another program's call {end} finds nothing of that name",
+              ask("DELETE" if end == "" else "PUT", f"/ntfy/kitchen/door{end}", one).status == 200 and door in numbers("kitchen"))
+    own = ask("PUT", "/ntfy/kitchen/door", one, b"Mine")
+    check("and its own message stays apart", own.status == 200 and "sequence_id" not in own.json and len(numbers("kitchen")) == start + 2, own)
+    ask("DELETE", "/ntfy/kitchen/door", one)
+    before = {room: sorted(numbers(room)) for room in ("kitchen", "garden")}
+    targets = [f"m{number:011d}" for number in (*OWN, *OTHERS, door)] + [str(door), "m99999999999", "m" + "9" * 40]
+    for name, secret in (("a member", BOBS), ("a program of the room", ONE), ("a program without a room", ALL)):
+        for target in targets:
+            # The relay looks at an id that no message can have before it looks at the caller.
+            for method, end, body in calls if secret != BOBS or len(target) < 20 else ():
+                answer = ask(method, f"/ntfy/kitchen/{target}{end}", basic(secret), body)
+                allowed = (200,) if body is None else (403, 404)
+                if target.isdigit() and secret != BOBS:
+                    allowed = (200,)
+                if answer.status not in (allowed if secret != BOBS else (403,)):
+                    raise SystemExit(f"FAILED {name}: {method} {target}{end}: {answer}")
+        for real, unreal in (("garden", "nowhere"), (FOREIGN_ALIAS, "A" * 22)):
+            for method, end, body in calls:
+                first, second = (ask(method, f"/ntfy/{topic}/door{end}", basic(secret), body) for topic in (real, unreal))
+                if secret != ALL and (first.status != 403 or seen(first) != seen(second)):
+                    raise SystemExit(f"FAILED {name}: {method} {real}/door{end}: {first}, {second}")
+        ask("DELETE", f"/ntfy/kitchen/{door}", basic(secret))
+        check(f"{name} changes no message of others", True)
+    check("all messages of others are as they were", set(before["kitchen"]) <= set(numbers("kitchen"))
+          and set(before["garden"]) <= set(numbers("garden")))
+    check("with their texts", "The door is open" in [each["message"] for each in call("GET", "message", ONE).json["messages"]])
+    count = len(numbers("kitchen"))
+    for target in ("a%20b", "%00", "a,b", "..%2fdoor", "%ff", "d%C3%B6r", "x" * 65, "x" * 5000, "door.", "door%0d%0aX:y", "json", "ws",
+                   "publish", "auth"):
+        for base in ("/ntfy/kitchen/", "/kitchen/"):
+            for method, end, body in calls:
+                answer = ask(method, base + target + end, writer, body)
+                if answer.status < 400:
+                    raise SystemExit(f"FAILED {method} {base}{target}{end}: {answer}")
+    for value in ("a b", "x" * 65, "ä", "a,b", "../door", "door.", "%"):
+        for header in ("Sequence-ID", "X-Sequence-ID", "SID"):
+            answer = ask("PUT", "/ntfy/kitchen", [*writer, (header, value)], b"x")
+            if answer.status != 400:
+                raise SystemExit(f"FAILED {header}: {value}: {answer}")
+    check("a wrong name posts nothing", len(numbers("kitchen")) == count)
+    for target in ("metrics/x", "v1/messages", "v1/x", "admin/x", "events/x/clear", "api.php/x", "healthz/door"):
+        for method in ("PUT", "DELETE"):
+            answer = ask(method, f"/{target}", one, b"x")
+            check(f"{method} /{target} is no message", answer.status >= 400, answer)
+
+
 def ends():
     """The end of a membership ends its credentials and their streams, for good."""
     def works(secret):
@@ -294,7 +349,7 @@ def ends():
             check("also when the member comes again", is_gone(works(secret)))
 
 
-for attack in (topics, alias_as_code, histories, applications, credentials, scopes, root, logins, ends):
+for attack in (topics, alias_as_code, histories, applications, credentials, scopes, root, logins, changes, ends):
     attack()
 with open(sys.argv[1]) as log:
     # The relay still writes its last line.

@@ -11,6 +11,9 @@ extension Clients {
         @Test("aiontfy listens over WebSockets through kills; Home Assistant is set up, and receives")
         func aiontfy() async throws { try await play("aiontfy_client.py", of: .newer, checks: 50) }
 
+        @Test("aiontfy updates, clears and deletes messages through kills, and another aiontfy hears it")
+        func updates() async throws { try await play("aiontfy_updates.py", of: .newer, checks: 60) }
+
         @Test("python-gotify posts, reads, deletes, and misses nothing through two kills")
         func gotify() async throws { try await play("gotify_client.py", checks: 50) }
 

@@ -26,6 +26,14 @@ struct NtfyAPI: Sendable {
             Self.route(.get, "/ntfy/{topic}/publish", .client(.post), servesHead: false, publish),
             Self.route(.get, "/ntfy/{topic}/send", .client(.post), servesHead: false, publish),
             Self.route(.get, "/ntfy/{topic}/trigger", .client(.post), servesHead: false, publish),
+            // The name of a message, which may be none of ``ofTopics``.
+            Self.route(.post, "/ntfy/{topic}/{sequence}", .client(.post), publish),
+            Self.route(.put, "/ntfy/{topic}/{sequence}", .client(.post), publish),
+            Self.route(.delete, "/ntfy/{topic}/{sequence}", .client(.post), delete),
+            // Clients of ntfy look for calls that the relay does not have.
+            Self.route(.get, "/ntfy/{topic}/{sequence}", .anyone) { _, _ in throw ErrorResponse.notFound },
+            Self.route(.put, "/ntfy/{topic}/{sequence}/clear", .client(.post), clear),
+            Self.route(.put, "/ntfy/{topic}/{sequence}/read", .client(.post), clear),
             Self.route(.get, "/ntfy/v1/health", .anyone, health),
             Self.route(.get, "/ntfy/v1/account", .anyone, when: Self.isAnonymous, anonymousAccount),
             Self.route(.get, "/ntfy/v1/account", .holder, account),
@@ -61,13 +69,20 @@ struct NtfyAPI: Sendable {
         if rootPaths.contains(String(path)) { return true }
         let parts = path.split(separator: "/", omittingEmptySubsequences: false)
         guard let topics = parts.first, !ownNames.contains(topics), NtfyTopics.areNames(topics) else { return false }
+        let mayChange = [.put, .post, .delete, .options].contains(request.method)
         switch parts.count {
         case 1:
             return [.put, .post, .options].contains(request.method)
                 || (request.method == .get && UnifiedPushAPI.asksForUnifiedPush(request))
-        case 2: return ofTopics.contains(parts[1])
+        case 2: return ofTopics.contains(parts[1]) || (mayChange && isSequence(parts[1]))
+        case 3: return mayChange && isSequence(parts[1]) && ["clear", "read"].contains(parts[2])
         default: return false
         }
+    }
+
+    /// Whether a text names a message in a path.
+    static func isSequence(_ text: Substring) -> Bool {
+        NtfyTopics.isName(text) && !ofTopics.contains(text)
     }
 
     // MARK: - Credentials

@@ -12,12 +12,16 @@ struct NtfyFormat: EventFormat {
     let filter: NtfyFilter
     let now: TimeSource
     let key: String
+    /// Whether the client gets `message_clear` and `message_delete`.
+    private let hasRemovals: Bool
 
-    init(form: Form, topics: NtfyTopics, filter: NtfyFilter, now: @escaping TimeSource) {
+    /// - Parameter isPhone: Whether the client is ntfy's app for iPhones, which stores every event as a message.
+    init(form: Form, topics: NtfyTopics, filter: NtfyFilter, isPhone: Bool = false, now: @escaping TimeSource) {
         self.form = form
         self.topics = topics
         self.filter = filter
         self.now = now
+        hasRemovals = form != .raw && !isPhone
         // The bytes depend on the name of the message's source.
         key =
             "ntfy \(form.rawValue) "
@@ -41,15 +45,77 @@ struct NtfyFormat: EventFormat {
         message.sender.isProgram ? message.content.title : message.nickname
     }
 
-    func includes(_ entry: RoomEntry, in source: StreamSource) -> Bool { entry.message.map(filter.includes) ?? true }
+    /// Each message comes once: a changed one with the id of its change, because clients continue after the last id. A
+    /// message whose notification was removed comes with its own id, and the removal follows.
+    func includes(_ entry: RoomEntry, in source: StreamSource) -> Bool {
+        switch entry {
+        case .message(let message):
+            // A client that asks for one id knows it from an announcement, which came before the change.
+            (filter.id != nil || !Self.isInChange(message))
+                && filter.includes(message, id: message.id, at: message.sentAt)
+        case .change(let change, let message):
+            switch Self.event(of: change, message) {
+            case .message?: message.map { filter.includes($0, id: change.id, at: change.time) } ?? false
+            case .clear?, .delete?: hasRemovals && filter.includes(id: change.id, at: change.time)
+            case nil: false
+            }
+        }
+    }
+
+    /// Whether the last change of a message has its text.
+    private static func isInChange(_ message: Message) -> Bool {
+        message.content.extras.change != nil && !message.content.extras.isRemoved
+    }
+
+    private enum Event: String {
+        case message
+        case clear = "message_clear"
+        case delete = "message_delete"
+    }
+
+    /// Returns the event of a change. `nil` if retention has deleted the message.
+    private static func event(of change: MessageChange, _ message: Message?) -> Event? {
+        switch change.kind {
+        case .deleted: .delete
+        case .cleared: .clear
+        case .edited, .resolved: message.map { $0.content.extras.isRemoved ? .clear : .message }
+        }
+    }
 
     func message(_ message: Message, in source: StreamSource, isOwn: Bool = false) -> String {
+        event(of: message, id: message.id, at: message.sentAt, in: source)
+    }
+
+    func change(_ change: MessageChange, _ message: Message?, in source: StreamSource, isOwn: Bool = false) -> String? {
+        guard let event = Self.event(of: change, message) else { return nil }
+        if event == .message, let message { return self.event(of: message, id: change.id, at: change.time, in: source) }
+        return framed(
+            Self.head(
+                id: change.id, sequence: Self.sequence(change.message, change.key, isApart: change.isApart),
+                time: change.time, event: event.rawValue, topic: topics.name(of: source)) + "}", nil)
+    }
+
+    func text(of entry: RoomEntry, in source: StreamSource) -> String {
+        switch entry {
+        case .message(let message): self.message(message, in: source)
+        case .change(let change, let message): self.change(change, message, in: source) ?? ""
+        }
+    }
+
+    /// Returns the name under which clients replace a message: its key; or its own id if it has none, or if another
+    /// author's message had the key first.
+    static func sequence(_ message: MessageID, _ key: MessageKey?, isApart: Bool) -> String {
+        isApart
+            ? NtfyMessageID.text(message) : key.map { NtfyParameters.sequence(of: $0) } ?? NtfyMessageID.text(message)
+    }
+
+    private func event(of message: Message, id: MessageID, at time: Timestamp, in source: StreamSource) -> String {
         let (push, extras) = (message.pushBody, message.content.extras)
         let text = push?.text ?? message.text
         if form == .raw { return String(text.map { $0.isNewline ? " " : $0 }) + "\n" }
         var json = Self.head(
-            id: NtfyMessageID.text(message.id), time: message.sentAt, event: "message",
-            topic: topics.name(of: source))
+            id: id, sequence: Self.sequence(message.id, extras.key, isApart: extras.isApart), time: time,
+            event: Event.message.rawValue, topic: topics.name(of: source))
         for (name, value) in [
             ("title", Self.title(of: message)), ("message", text), ("click", message.content.link),
             ("encoding", push?.isEncoded == true ? "base64" : nil), ("icon", extras.icon),
@@ -94,7 +160,7 @@ struct NtfyFormat: EventFormat {
 
     func heartbeat() -> String? { event("keepalive") }
 
-    /// ntfy's clients know neither members nor receipts, and show deleted messages until they are removed there.
+    /// ntfy's clients know neither members nor receipts.
     func event(_ event: StreamEvent) -> String? { nil }
 
     private func event(_ name: String) -> String {
@@ -102,9 +168,19 @@ struct NtfyFormat: EventFormat {
         return framed(Self.head(id: NtfyMessageID.random(), time: now(), event: name, topic: topics.text) + "}", name)
     }
 
-    private static func head(id: String, time: Timestamp, event: String, topic: String) -> String {
-        // A topic has only letters, digits, dashes and commas.
-        #"{"id":"\#(id)","time":\#(time.seconds),"event":"\#(event)","topic":"\#(topic)""#
+    private static func head(
+        id: MessageID, sequence: String, time: Timestamp, event: String, topic: String
+    ) -> String {
+        let id = NtfyMessageID.text(id)
+        return head(id: id, sequence: sequence == id ? nil : sequence, time: time, event: event, topic: topic)
+    }
+
+    private static func head(
+        id: String, sequence: String? = nil, time: Timestamp, event: String, topic: String
+    ) -> String {
+        // Topics and keys have only letters, digits, dashes, underscores and commas.
+        let sequence = sequence.map { #","sequence_id":"\#($0)""# } ?? ""
+        return #"{"id":"\#(id)"\#(sequence),"time":\#(time.seconds),"event":"\#(event)","topic":"\#(topic)""#
     }
 
     /// - Parameter event: The name for an event stream. `nil` for a message.

@@ -7,9 +7,11 @@ extension NtfyAPI {
     /// The text with which ntfy replaces an empty message.
     private static let empty = "triggered"
 
-    /// `POST` or `PUT /ntfy/{topic}`, with the text as body; `GET /ntfy/{topic}/publish`.
+    /// `POST` or `PUT /ntfy/{topic}` or `/ntfy/{topic}/{sequence}`, with the text as body; `GET /ntfy/{topic}/publish`.
     func publish(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let (topic, parameters) = (try Self.topic(context), NtfyParameters(request))
+        var parameters = NtfyParameters(request)
+        let topic = try Self.topic(context)
+        if let sequence = try Self.sequence(context) { parameters[.sequence] = sequence }
         guard parameters[.template] == nil else {
             throw ChatError.invalid(
                 "template", "is not supported: send the text itself, or JSON with topic and message")
@@ -36,7 +38,7 @@ extension NtfyAPI {
         guard parameters[.delay] == nil else {
             throw ChatError.invalid("delay", "is not supported: messages are sent at once")
         }
-        let priority = try parameters.priority()
+        let (priority, sequence) = (try parameters.priority(), try parameters.sequence())
         var text = PostingAPI.Draft.fitting(body.text, limit: MessageText.highestLimit)
         if FieldText.isBlank(text) { text = Self.empty }
         let title = parameters[.title].map { title in
@@ -48,19 +50,21 @@ extension NtfyAPI {
             PostingAPI.Draft.fitting(FieldText.trimmed($0), limit: MessageExtras.tagLimit, keepsLines: false)
         }.filter { !FieldText.isBlank($0) }.prefix(MessageExtras.tagCount)
         let isMarkdown = parameters.flag(.markdown) || request.headers.mediaType == "text/markdown"
-        let draft = PostingAPI.Draft(
+        var draft = PostingAPI.Draft(
             room: try await room(of: topic, context),
             content: try MessageContent(
                 parsing: text, title: title.flatMap { FieldText.isBlank($0) ? nil : $0 }, link: link,
                 priority: priority.ofPushes, sound: priority.sound, isUrgent: priority == .max,
                 extras: MessageExtras(tags: Array(tags), markdown: isMarkdown, icon: icon),
                 memberLimit: posting.memberLimit(of: context.caller())))
-        let receipt = try await posting.post(draft, request, context)
-        var response: JSONObject = [
-            "id": .string(NtfyMessageID.text(receipt.message)), "time": .number(receipt.time.seconds),
-            "event": .string("message"), "topic": .string(topic), "message": .string(text),
-            "priority": .number(priority.rawValue),
-        ]
+        if case .key(let key)? = sequence { draft.key = key }
+        let receipt =
+            if case .id(let id)? = sequence {
+                try await posting.change(.id(id), in: draft.room, .edit(draft.content), request, context)
+            } else { try await posting.post(draft, request, context) }
+        var response = Self.event(receipt, "message", topic: topic, sequence: sequence)
+        response["message"] = .string(text)
+        response["priority"] = .number(priority.rawValue)
         if let title { response["title"] = .string(title) }
         if let link { response["click"] = .string(link) }
         if let icon { response["icon"] = .string(icon) }
@@ -72,6 +76,63 @@ extension NtfyAPI {
         if tags.count < parameters.tags.count { leftOut.append("tags") }
         if !leftOut.isEmpty { response["left_out"] = .texts(leftOut) }
         return Responses.json(response)
+    }
+
+    /// Returns the first members of an event. Its id is that of the last change, after which clients continue.
+    private static func event(
+        _ receipt: ChangeReceipt, _ event: String, topic: String, sequence: MessageReference?
+    ) -> JSONObject {
+        let id = NtfyMessageID.text(receipt.change ?? receipt.message)
+        var key: MessageKey?
+        if case .key(let given)? = sequence { key = given }
+        let sequence = NtfyFormat.sequence(receipt.message, key, isApart: receipt.isApart)
+        var response: JSONObject = ["id": .string(id)]
+        if sequence != id { response["sequence_id"] = .string(sequence) }
+        response["time"] = .number((receipt.due ?? receipt.time).seconds)
+        response["event"] = .string(event)
+        response["topic"] = .string(topic)
+        return response
+    }
+
+    // MARK: - Clearing and deleting
+
+    /// `PUT /ntfy/{topic}/{sequence}/clear`, and `read`
+    func clear(_ request: Request, _ context: ChatContext) async throws -> Response {
+        try await remove(.clear, "message_clear", request, context)
+    }
+
+    /// `DELETE /ntfy/{topic}/{sequence}`
+    func delete(_ request: Request, _ context: ChatContext) async throws -> Response {
+        try await remove(.delete, "message_delete", request, context)
+    }
+
+    /// Removes a message's notification, or the message. As on an ntfy server, the call also succeeds without such a message:
+    /// senders that end an alarm need not know whether it was ever posted.
+    private func remove(
+        _ action: MessageChangeRequest.Action, _ event: String, _ request: Request, _ context: ChatContext
+    ) async throws -> Response {
+        guard let sequence = try Self.sequence(context) else { throw ErrorResponse.notFound }
+        let topic = try Self.topic(context)
+        let room = try await room(of: topic, context)
+        do throws(ChatError) {
+            let message = try NtfyParameters.sequence(sequence)
+            let receipt = try await posting.change(message, in: room, action, request, context)
+            return Responses.json(Self.event(receipt, event, topic: topic, sequence: message))
+        } catch  where error.code == .notFound {
+            return Responses.json([
+                "id": .string(NtfyMessageID.random()), "sequence_id": .string(sequence),
+                "time": .number(environment.now().seconds), "event": .string(event), "topic": .string(topic),
+            ])
+        }
+    }
+
+    /// Returns the name of a message in the path. `nil` if the path has none.
+    ///
+    /// - Throws: ``ErrorResponse/notFound``, because an ntfy server has no such path.
+    private static func sequence(_ context: ChatContext) throws -> String? {
+        guard let text = context.parameters.get("sequence") else { return nil }
+        guard isSequence(text[...]), try topic(context) != "v1" else { throw ErrorResponse.notFound }
+        return text
     }
 
     /// Returns the topic in the path.

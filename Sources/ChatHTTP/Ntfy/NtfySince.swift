@@ -9,6 +9,8 @@ enum NtfySince: Sendable, Hashable {
     /// This time, inclusive.
     case time(Timestamp)
 
+    var time: Timestamp? { if case .time(let time) = self { time } else { nil } }
+
     /// Reads the parameter in the order of an ntfy server: words, ids, seconds since 1970, durations before now.
     ///
     /// - Parameter text: `nil` for all messages of a poll, and for none of a stream.
@@ -23,9 +25,9 @@ enum NtfySince: Sendable, Hashable {
                 // An id of another server is after no message here.
                 self = NtfyMessageID.message(text).map { .message($0) } ?? .all
             } else if let seconds = Int64(text) {
-                self = .time(Timestamp(seconds: min(max(seconds, 0), Timestamp.latestSeconds)))
+                self = .time(min(Timestamp(seconds: min(max(seconds, 0), Timestamp.latestSeconds)), now))
             } else if let duration = Self.duration(text) {
-                self = .time(Timestamp(seconds: (now - duration).seconds))
+                self = .time(min(Timestamp(seconds: (now - duration).seconds), now))
             } else {
                 throw .invalid("since", "must be all, none, latest, an id, UNIX seconds, or a duration like 10m")
             }

@@ -58,7 +58,8 @@ extension NtfyAPI {
         let isPoll = parameters.flag(.poll)
         let since = try NtfySince(parameters[.since], isPoll: isPoll, now: environment.now())
         let format = NtfyFormat(
-            form: form, topics: topics, filter: try NtfyFilter(parameters), now: environment.now)
+            form: form, topics: topics, filter: try NtfyFilter(parameters, since: since.time),
+            isPhone: Self.isPhone(request), now: environment.now)
         if caller != .administrator { try limiter.admit(caller.reader, limit: environment.settings.memberRate) }
         if form == .webSocket { try Self.requireUpgrade(request, isPoll: isPoll) }
         // Before the messages are read: those that come in between are in the response, or are announced.
@@ -66,6 +67,11 @@ extension NtfyAPI {
         let subscription = try await NtfySubscription(since, of: topics, format.filter, caller, environment.stores)
         if isPoll { return try await poll(subscription, format, caller) }
         return try stream(subscription, format, caller, address, request, context)
+    }
+
+    /// Whether the client is ntfy's app for iPhones: `ntfy/1.8.0 (build 42; iOS 19.0)`.
+    private static func isPhone(_ request: Request) -> Bool {
+        request.headers.first(.userAgent).map { $0.hasPrefix("ntfy/") && $0.contains("iOS") } ?? false
     }
 
     private static func requireUpgrade(_ request: Request, isPoll: Bool) throws(ChatError) {
@@ -122,9 +128,9 @@ extension NtfyAPI {
             headers: [.contentType: format.contentType, .cacheControl: "no-store", .accelBuffering: "no"],
             body: ResponseBody { [history] writer in
                 var (history, text, last) = (history, "", MessageID(0))
-                while let (message, source) = try await history.next() {
-                    last = message.id
-                    if format.filter.includes(message) { text += format.message(message, in: source) }
+                while let (entry, source) = try await history.next() {
+                    last = entry.id
+                    if format.includes(entry, in: source) { text += format.text(of: entry, in: source) }
                     guard text.utf8.count >= HTTPLimits.streamWrite else { continue }
                     try await writer.write(ByteBuffer(string: text))
                     if let reader { feed.handedOut(last, to: reader) }

@@ -1,6 +1,6 @@
 import ChatDomain
 
-/// The sources of a subscription, and the messages at which it begins and ends.
+/// The sources of a subscription, and the messages or changes at which it begins and ends.
 struct NtfySubscription: Sendable {
     /// The maximum number of messages of a subscription that begins at a time. After an id, it is complete.
     static let most = 1000
@@ -8,18 +8,14 @@ struct NtfySubscription: Sendable {
     private static let page = 50
 
     private(set) var starts: [StreamStart] = []
-    /// The last message of a poll.
+    /// The last message or change of a poll.
     private(set) var end: MessageID
 
     init(
         _ since: NtfySince, of topics: NtfyTopics, _ filter: NtfyFilter, _ caller: Caller, _ stores: Stores
     ) async throws(ChatError) {
-        let clients = stores.clients
-        func newest(of room: SecretCode?) async throws(ChatError) -> MessageID {
-            try await clients.messages(ClientReading(room: room, client: ""), before: nil, limit: 1).first?.message.id
-                ?? 0
-        }
-        // A source's messages appear in the order of their ids. Those of different sources need not.
+        let (clients, feed) = (stores.clients, stores.feed)
+        // A source's messages and changes appear in the order of their ids. Those of different sources need not.
         var positions: [RoomPosition] = []
         var pushes: [UnifiedPushTopic: [UnifiedPushMessage]] = [:]
         for topic in topics.all {
@@ -30,9 +26,9 @@ struct NtfySubscription: Sendable {
             case .room(let code):
                 let position =
                     if let member = caller.member {
-                        try await stores.feed.position(of: member.member)
+                        try await feed.position(of: member.member)
                     } else {
-                        RoomPosition(code: code, historyFrom: 0, last: try await newest(of: code))
+                        RoomPosition(code: code, historyFrom: 0, last: try await feed.lastEntry(in: code))
                     }
                 positions.append(position)
             }
@@ -50,13 +46,13 @@ struct NtfySubscription: Sendable {
             case .none: break
             case .latest:
                 var before: [SecretCode: MessageID] = [:]
-                for position in positions { before[position.code] = try await newest(of: position.code) - 1 }
+                for position in positions { before[position.code] = try await feed.lastEntry(in: position.code) - 1 }
                 start = { [before] in before[$0.code] ?? 0 }
                 pushStart = { (newestPush[$0] ?? 0) - 1 }
             case .message(let id):
                 // An id after the last message comes from another database.
                 var isKnown = id <= end
-                if !isKnown { isKnown = try await id <= max(newest(of: nil), stores.unifiedPush.lastID()) }
+                if !isKnown { isKnown = try await id <= stores.unifiedPush.lastID() }
                 guard isKnown else { fallthrough }
                 (start, pushStart) = ({ _ in id }, { _ in id })
                 // The client has all earlier pushes.
@@ -64,9 +60,9 @@ struct NtfySubscription: Sendable {
                     try await stores.unifiedPush.confirm(id, in: Array(pushes.keys))
                 }
             case .all, .time:
-                let time: Timestamp? = if case .time(let time) = since { time } else { nil }
-                let first = try await Self.first(of: positions, since: time, clients)
-                start = { position in first.map { $0 - 1 } ?? position.last }
+                let time = since.time
+                let last = try await Self.last(of: positions, before: time, clients)
+                start = { _ in last }
                 pushStart = { [pushes] topic in
                     let wanted = pushes[topic]?.first { push in time.map { push.sentAt >= $0 } ?? true }
                     return wanted.map { $0.id - 1 } ?? newestPush[topic] ?? 0
@@ -76,15 +72,18 @@ struct NtfySubscription: Sendable {
         starts =
             positions.map { StreamStart($0, start: max($0.historyFrom, start($0))) }
             + pushes.keys.map { StreamStart(.topic($0), last: newestPush[$0] ?? 0, start: pushStart($0)) }
+        // A message that is changed during a poll is only in its change, which comes after the others. With several
+        // sources, a client would miss messages that are stored before that one and appear later.
+        if starts.count == 1, filter.id == nil, end > 0 { end += MessageID(Self.most) }
     }
 
-    /// Returns the first of the newest ``most`` messages since a time. `nil` if there is none.
-    private static func first(
-        of positions: [RoomPosition], since time: Timestamp?, _ clients: any ClientStore
-    ) async throws(ChatError) -> MessageID? {
+    /// Returns the message after which the newest ``most`` messages since a time come, with the changes of earlier ones.
+    private static func last(
+        of positions: [RoomPosition], before time: Timestamp?, _ clients: any ClientStore
+    ) async throws(ChatError) -> MessageID {
         var unread: [[(id: MessageID, sentAt: Timestamp)]] = positions.map { _ in [] }
         var cursors: [MessageID?] = positions.map { $0.last + 1 }
-        var first: MessageID?
+        var first: MessageID = 1
         for _ in 0..<most {
             for index in positions.indices where unread[index].isEmpty {
                 guard let cursor = cursors[index] else { continue }
@@ -96,11 +95,11 @@ struct NtfySubscription: Sendable {
                 cursors[index] = found.count < page ? nil : found.last?.message.id
             }
             let heads = positions.indices.compactMap { index in unread[index].last.map { ($0, index) } }
-            guard let (newest, index) = heads.max(by: { $0.0.id < $1.0.id }) else { break }
-            if let time, newest.sentAt < time { break }
+            guard let (newest, index) = heads.max(by: { $0.0.id < $1.0.id }) else { return 0 }
+            if let time, newest.sentAt < time { return newest.id }
             first = newest.id
             unread[index].removeLast()
         }
-        return first
+        return first - 1
     }
 }

@@ -27,11 +27,14 @@ struct NtfyTopics: Sendable {
 
     /// Whether a text is one or more names, joined by commas.
     static func areNames(_ text: Substring) -> Bool {
-        text.split(separator: ",", omittingEmptySubsequences: false).allSatisfy { name in
-            (1...64).contains(name.utf8.count)
-                && name.utf8.allSatisfy { byte in
-                    byte.isASCIIDigit || byte.isASCIILetter || byte == UInt8(ascii: "-") || byte == UInt8(ascii: "_")
-                }
-        }
+        text.split(separator: ",", omittingEmptySubsequences: false).allSatisfy(isName)
+    }
+
+    /// Whether a text may name a topic, or a message.
+    static func isName(_ text: Substring) -> Bool {
+        (1...64).contains(text.utf8.count)
+            && text.utf8.allSatisfy { byte in
+                byte.isASCIIDigit || byte.isASCIILetter || byte == UInt8(ascii: "-") || byte == UInt8(ascii: "_")
+            }
     }
 }

@@ -72,23 +72,26 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     private let onPing: Answer<Void>?
     private let admin: AdminResponses
     private let feed: FakeFeed?
+    private let isReal: Bool
     let queue = FakeQueue()
     /// The store behind the ports that no test scripts.
     let real: RealStore
     var clients: any ClientStore { real.ports.clients }
 
+    /// - Parameter isReal: Whether no port is scripted.
     init(
         join: Answer<Bool>? = nil, leave: Answer<Bool>? = nil, update: Answer<Void>? = nil,
         post: Answer<PostReceipt>? = nil, messages: Answer<MessagePage>? = nil,
         entries: Answer<RoomEntryPage>? = nil, shown: Answer<Void>? = nil,
         register: Answer<DeviceRegistration>? = nil, ping: Answer<Void>? = nil,
         admin: AdminResponses = AdminResponses(),
-        feed: FakeFeed? = nil, real: RealStore? = nil
+        feed: FakeFeed? = nil, real: RealStore? = nil, isReal: Bool = false
     ) {
         // Without a folder for the file no test can run.
         self.real = try! real ?? RealStore()
         self.admin = admin
         self.feed = feed
+        self.isReal = isReal
         onJoin = join
         onLeave = leave
         onUpdate = update
@@ -103,6 +106,7 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
     /// All ports.
     var stores: Stores {
         var stores = real.ports
+        if isReal { return stores }
         (stores.rooms, stores.feed, stores.records) = (self, self, self)
         (stores.devices, stores.notifications, stores.moderation, stores.metrics) = (self, self, self, self)
         stores.queueAdministration = queue
@@ -301,7 +305,8 @@ final class ScriptedStore: RoomStore, RoomFeed, RoomRecords, DeviceStore, Notifi
         try await scriptedFeed().entries(in: room, after: after, limit: limit)
     }
     func lastEntry(in room: SecretCode) async throws(ChatError) -> MessageID {
-        try await scriptedFeed().lastEntry(in: room)
+        guard let feed else { return try await real.ports.feed.lastEntry(in: room) }
+        return try await feed.lastEntry(in: room)
     }
     func hasMoved(_ room: SecretCode, to code: SecretCode) async throws(ChatError) -> Bool {
         try await scriptedFeed().hasMoved(room, to: code)
