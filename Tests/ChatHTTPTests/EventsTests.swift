@@ -400,7 +400,7 @@ struct EventsTests {
     }
 
     @Test(
-        "A change is an event with a number of its own; a stream that resumes gets the newest state",
+        "A change is an event with another number; a stream that resumes gets the newest state",
         arguments: [true, false])
     func changes(isLocal: Bool) async throws {
         try await Self.run { feed, _, port in
@@ -435,7 +435,7 @@ struct EventsTests {
                     }
                 }
             }
-            // The numbers of changes are no messages that a member has got.
+            // The number of a change does not count as a message that was read.
             #expect([1, 5, 7].contains(feed.handedOut[Self.member(2)]))
         }
     }

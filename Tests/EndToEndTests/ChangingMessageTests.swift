@@ -75,7 +75,7 @@ extension EndToEnd {
             let before = try await page()
             #expect(before.messages.map(\.text) == ["walrus"] && before.changes.isEmpty)
 
-            // Another program's message with the same key is a message of its own.
+            // Another program's message with the same key is another message.
             let (otherStatus, other) = try await post("heron", two)
             #expect(otherStatus == 201 && other?.id != first)
             let path = "/v1/messages/\(first)"
