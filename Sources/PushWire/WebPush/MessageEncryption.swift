@@ -107,8 +107,11 @@ package enum MessageEncryption {
     /// Creates a key from random bytes. `PrivateKey()` would also sign and verify with each key as a test, and discard
     /// every second key because its public part has no compact form. That costs more than all other steps.
     package static func messageKey() -> P256.KeyAgreement.PrivateKey {
-        // One in 2³² random numbers is not a key of the curve.
-        (try? P256.KeyAgreement.PrivateKey(rawRepresentation: SymmetricKey(size: .bits256))) ?? .init()
+        // One in 2³² random numbers is not a key of the curve. `SymmetricKey(size:)` would draw more bytes than it has, as
+        // many as its allocation, so that the random numbers after it depend on the heap.
+        withUnsafeBytes(of: SIMD4<UInt64>.random(in: .min ... .max)) {
+            try? P256.KeyAgreement.PrivateKey(rawRepresentation: $0)
+        } ?? .init()
     }
 
     /// Checks the parts of a body that are visible without the browser's keys: header, sender's key, one record.
@@ -136,7 +139,7 @@ package enum MessageEncryption {
     }
 
     package static func randomSalt() -> [UInt8] {
-        SymmetricKey(size: .bits128).withUnsafeBytes { Array($0) }
+        withUnsafeBytes(of: SIMD2<UInt64>.random(in: .min ... .max)) { Array($0) }
     }
 
     private static func derive(
