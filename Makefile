@@ -172,7 +172,7 @@ fuzz: need-build ## fuzz the parsers of untrusted input with libFuzzer (SECONDS=
 # The variables are passed on: see docs/architecture.md.
 simulate: need-build ## run the relay in a simulated world (SEEDS=1-2000, SEED=5 LOG=1, HOURS=8)
 	SIMULATE=1 swift build --product simulation
-	SEEDS="$(SEEDS)" SEED="$(SEED)" ONLY="$(ONLY)" LOG="$(LOG)" HOURS="$(HOURS)" .build/debug/simulation
+	SEEDS="$(SEEDS)" SEED="$(SEED)" ONLY="$(ONLY)" LOG="$(LOG)" HOURS="$(HOURS)" TWICE="$(TWICE)" .build/debug/simulation
 
 simulate-planted: need-build ## show in how many simulated seeds each planted fault is found (FAULTS=1-3, SEEDS=1-60)
 	SIMULATE=planted swift build --product simulation --scratch-path .build-planted

@@ -45,11 +45,13 @@ final class Choices {
         }
     }
 
-    /// Performs the choices from now on, each at its moment.
-    func begin(log: @escaping (String) -> Void) {
+    /// Performs the choices from now on, each at its moment, until the faults end.
+    func begin(in world: World) {
         for (number, choice) in all.enumerated() where kept?.contains(number) ?? true {
             let perform = {
-                log("choice \(number): \(choice.text)")
+                // Time may pass beyond both moments at once.
+                guard !world.isCalm else { return }
+                world.log("choice \(number): \(choice.text)")
                 choice.act()
             }
             if choice.moment <= .now { perform() } else { simulation_world.run(at: choice.moment, perform) }
@@ -57,7 +59,7 @@ final class Choices {
     }
 }
 
-/// Numbers, written as `1-3,7`.
+/// Numbers, written as `1-3,7` or `none`.
 struct NumberSet: CustomStringConvertible {
     private(set) var numbers: Set<Int>
 
@@ -66,6 +68,7 @@ struct NumberSet: CustomStringConvertible {
     /// `nil` if the text has another form.
     init?(parsing text: some StringProtocol) {
         numbers = []
+        if text == "none" { return }
         for part in text.split(separator: ",") {
             let ends = part.split(separator: "-").map { Int($0) }
             guard let first = ends.first ?? nil, let last = ends.last ?? nil, ends.count < 3, first <= last else {
@@ -86,7 +89,9 @@ struct NumberSet: CustomStringConvertible {
                 runs.append(number...number)
             }
         }
-        return runs.map { $0.count == 1 ? "\($0.lowerBound)" : "\($0.lowerBound)-\($0.upperBound)" }
-            .joined(separator: ",")
+        return runs.isEmpty
+            ? "none"
+            : runs.map { $0.count == 1 ? "\($0.lowerBound)" : "\($0.lowerBound)-\($0.upperBound)" }
+                .joined(separator: ",")
     }
 }

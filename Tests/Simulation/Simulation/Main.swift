@@ -5,7 +5,7 @@ import Foundation
 @main
 enum Main {
     static func main() {
-        simulation_fix_addresses(CommandLine.unsafeArgv)
+        simulation_fix_surroundings(CommandLine.unsafeArgv)
         setvbuf(stdout, nil, _IOLBF, 0)
         let hours: Double? = variable("HOURS") { Double($0) }
         let listed: NumberSet? =
@@ -17,6 +17,7 @@ enum Main {
             listed.map { $0.numbers.sorted().map(UInt64.init) }.map(AnySequence.init)
             ?? AnySequence(first...(hours == nil ? 60 : .max - 1))
         let options = SeedOptions(kept: variable("ONLY", NumberSet.init(parsing:)), logs: variable("LOG") { $0 } == "1")
+        if let place = variable(Runner.placeVariable, RunPlace.init(parsing:)) { Runner.repeatRun(at: place, options) }
         let runner = Runner(children: variable("JOBS") { Int($0) } ?? ProcessInfo.processInfo.activeProcessorCount)
         #if PLANTED_FAULTS
         let isOK = runner.findPlantedFaults(Array(seeds), variable("FAULTS", NumberSet.init(parsing:)))

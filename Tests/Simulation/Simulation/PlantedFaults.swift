@@ -7,7 +7,7 @@ extension Runner {
     static let lyingDisk = 0
 
     /// Lets the disk report each sync at once, without any effect.
-    func plantLyingDisk() {
+    static func plantLyingDisk() {
         var faults = simulation_disk_get()
         faults.lies = true
         simulation_disk_set(faults)

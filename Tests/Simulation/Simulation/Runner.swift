@@ -9,6 +9,8 @@ struct SeedOptions {
     var stopsEarly = false
     /// The number of the fault that is planted into the relay.
     var plantedFault: Int?
+    /// Whether the executable starts again with other addresses. The run must not depend on them.
+    var movesAddresses = false
 }
 
 /// The result of one run, as a child writes it into shared memory.
@@ -33,8 +35,29 @@ struct RunResult {
     var failure: Failure?
 }
 
+/// A run that its child repeats with other addresses, and where its result belongs.
+struct RunPlace {
+    let seed: UInt64
+    let file: Int32
+    let slot: Int
+
+    init(seed: UInt64, file: Int32, slot: Int) { (self.seed, self.file, self.slot) = (seed, file, slot) }
+
+    init?(parsing text: String) {
+        let parts = text.split(separator: " ")
+        guard parts.count == 3, let seed = UInt64(parts[0]), let file = Int32(parts[1]), let slot = Int(parts[2]) else {
+            return nil
+        }
+        self.init(seed: seed, file: file, slot: slot)
+    }
+
+    var text: String { "\(seed) \(file) \(slot)" }
+}
+
 /// Runs seeds in child processes.
 final class Runner {
+    /// The environment variable of a child that repeats a run.
+    static let placeVariable = "SIMULATION_PLACE"
     /// More than a hundred times as much as a seed takes.
     private static let cpuLimit: UInt32 = 120
     /// The number of failing seeds that are shortened.
@@ -42,16 +65,25 @@ final class Runner {
 
     private let slots: UnsafeMutablePointer<RunResult>
     private let count: Int
+    private let file: Int32
 
     init(children: Int) {
         count = children
-        guard let memory = simulation_shared_memory(count * MemoryLayout<RunResult>.stride) else { fatalError() }
-        slots = memory.bindMemory(to: RunResult.self, capacity: count)
+        // An interruption ends the children. Their folders are then removed.
+        signal(SIGINT, SIG_IGN)
+        file = simulation_shared_file(count * MemoryLayout<RunResult>.stride)
+        slots = Self.slots(file, count)
+    }
+
+    private static func slots(_ file: Int32, _ count: Int) -> UnsafeMutablePointer<RunResult> {
+        let memory = simulation_shared_memory(file, count * MemoryLayout<RunResult>.stride)
+        guard let memory else { fatalError() }
+        return memory.bindMemory(to: RunResult.self, capacity: count)
     }
 
     /// Runs the seeds until a time, and prints failures and totals. Then finds the fewest choices for each kind of
     /// failure.
-    /// - Parameter repeats: Whether to run each seed twice, and compare the runs.
+    /// - Parameter repeats: Whether to run each seed twice, with other addresses, and compare the runs.
     /// - Returns: Whether all properties held.
     func run(_ seeds: some Sequence<UInt64>, _ options: SeedOptions, until end: Date, repeats: Bool) -> Bool {
         var total = RunResult()
@@ -59,8 +91,12 @@ final class Runner {
         var failures: [UInt64: RunResult] = [:]
         var runs = 0
         let begin = Date()
-        let each = seeds.lazy.flatMap { repeatElement($0, count: repeats ? 2 : 1) }.prefix { _ in Date() < end }
-        runAll(each.map { ($0, options) }) { seed, result in
+        var repeated = options
+        repeated.movesAddresses = true
+        let each = seeds.lazy.flatMap { [repeated] seed in
+            repeats ? [(seed, options), (seed, repeated)] : [(seed, options)]
+        }
+        runAll(each.prefix { _ in Date() < end }) { seed, result in
             runs += 1
             if result.failure != nil { failures[seed] = result }
             if repeats, let trace = traces.updateValue(result.trace, forKey: seed), trace != result.trace {
@@ -139,8 +175,15 @@ final class Runner {
         var running: [Int32: (seed: UInt64, number: Int, slot: Int)] = [:]
         func awaitOne() {
             var status: Int32 = 0
-            guard let (seed, number, slot) = running.removeValue(forKey: simulation_wait(&status)) else { return }
+            let child = simulation_wait(&status)
+            guard let (seed, number, slot) = running.removeValue(forKey: child) else { return }
+            // A child that was killed leaves it.
+            try? FileManager.default.removeItem(atPath: Self.folder(ofChild: child))
             let signal = status & 0x7F
+            if signal == SIGINT {
+                while !running.isEmpty { awaitOne() }
+                exit(130)
+            }
             if signal != 0 {
                 slots[slot].failure = .signal(signal)
                 if !isQuiet { print("seed \(seed): ended by signal \(signal)") }
@@ -163,7 +206,23 @@ final class Runner {
 
     private func runSeed(_ seed: UInt64, _ options: SeedOptions, _ isQuiet: Bool, _ slot: Int) -> Never {
         if let fault = options.plantedFault { setenv("PLANTED_FAULT", String(fault), 1) }
-        let folder = "/dev/shm/pushchat-simulation.\(getpid())"
+        if options.movesAddresses {
+            setenv(Self.placeVariable, RunPlace(seed: seed, file: file, slot: slot).text, 1)
+            simulation_move(CommandLine.unsafeArgv)
+        }
+        Self.runSeed(seed, options, isQuiet, slots + slot)
+    }
+
+    /// Repeats a run in the executable that its child has started.
+    static func repeatRun(at place: RunPlace, _ options: SeedOptions) -> Never {
+        simulation_scatter()
+        runSeed(place.seed, options, false, slots(place.file, place.slot + 1) + place.slot)
+    }
+
+    private static func runSeed(
+        _ seed: UInt64, _ options: SeedOptions, _ isQuiet: Bool, _ result: UnsafeMutablePointer<RunResult>
+    ) -> Never {
+        let folder = folder(ofChild: getpid())
         // An earlier process with this id may have been killed.
         try? FileManager.default.removeItem(atPath: folder)
         mkdir(folder, 0o700)
@@ -173,8 +232,8 @@ final class Runner {
         if options.plantedFault == Self.lyingDisk { plantLyingDisk() }
         #endif
         SimulatedExecutors.install()
-        let world = World(folder: folder, options) { [slots] world in
-            slots[slot] = world.result
+        let world = World(folder: folder, options) { world in
+            result.pointee = world.result
             if !isQuiet {
                 for (property, text) in world.problems.prefix(3) { print("seed \(seed): \(property): \(text)") }
             }
@@ -183,9 +242,11 @@ final class Runner {
         }
         // A run that ends by a signal has as many choices as the script.
         world.begin()
-        slots[slot].choices = world.choices.all.count
+        result.pointee.choices = world.choices.all.count
         world.run()
     }
+
+    private static func folder(ofChild process: Int32) -> String { "/dev/shm/pushchat-simulation.\(process)" }
 }
 
 extension RunResult {

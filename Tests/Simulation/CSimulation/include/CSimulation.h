@@ -66,10 +66,16 @@ void simulation_forget_queues(void);
 
 // ---- children.c
 
-// Starts the executable again, so that its addresses and the order of Swift's dictionaries are the same in each run.
-void simulation_fix_addresses(char *const arguments[]);
-// Memory that a child shares with its parent.
-void *simulation_shared_memory(size_t size);
+// Starts the executable again, so that its addresses, the order of Swift's dictionaries and the random numbers of BoringSSL are the
+// same in each run.
+void simulation_fix_surroundings(char *const arguments[]);
+// Starts the executable again with other addresses. To show that a run does not depend on them.
+void simulation_move(char *const arguments[]);
+// Lets later allocations have other places relative to each other.
+void simulation_scatter(void);
+// A file in memory that a child shares with its parent, also if it starts the executable again.
+int simulation_shared_file(size_t size);
+void *simulation_shared_memory(int file, size_t size);
 // Returns 0 in the child, which a signal ends after `cpu_seconds`.
 int simulation_fork(unsigned cpu_seconds);
 // Waits for the end of any child, and returns its id.
