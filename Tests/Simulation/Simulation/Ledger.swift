@@ -1,3 +1,5 @@
+import ChatDomain
+
 /// The world's knowledge of each push: how often the relay wrote it, and how its service decided.
 final class Ledger: @unchecked Sendable {
     struct Fate {
@@ -16,10 +18,13 @@ final class Ledger: @unchecked Sendable {
     private(set) var fates: [Int64: Fate] = [:]
     /// The tokens that a service has reported as gone.
     var unregistered: Set<String> = []
-    /// Whether an operator has sent pushes again.
-    var wasRetried = false
 
     func fate(of push: Int64) -> Fate { fates[push] ?? Fate() }
+
+    /// Whether a push has failed without a request because its device is gone.
+    func isGone(_ push: StoredRows.Push) -> Bool {
+        push.state == "failed" && push.reason == PushLifeCycle.deviceInactive && unregistered.contains(push.token)
+    }
 
     func wrote(_ push: Int64) { change(push) { ($0.written, $0.isOpen) = ($0.written + 1, true) } }
     func accepted(_ push: Int64) { change(push) { $0.accepted += 1 } }

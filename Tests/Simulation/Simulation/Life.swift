@@ -17,6 +17,7 @@ final class Life: @unchecked Sendable {
     private(set) var queue: WatchedQueue?
     private var services: ServiceGroup?
     private var openCalls = 0
+    private(set) var isStopping = false
     /// Whether the relay serves calls.
     var isReady: Bool { services != nil }
 
@@ -64,6 +65,7 @@ final class Life: @unchecked Sendable {
     /// Stops the relay as a supervisor does.
     func stop() {
         guard let services else { return }
+        isStopping = true
         task { _ in await services.triggerGracefulShutdown() }
     }
 
@@ -110,7 +112,7 @@ private struct WorldLog: LogHandler {
         let all = metadata.merging(event.metadata ?? [:]) { $1 }
         let pairs = all.sorted { $0.key < $1.key }.map { "\($0.key)=\($0.value)" }.joined(separator: " ")
         world.log("\(event.level): \(event.message) \(pairs)")
-        if event.level >= .error, !world.hadFault {
+        if event.level >= .error, !world.expectsErrors {
             world.violate(.noErrorWithoutAFault, "\(event.message) \(pairs)")
         }
     }

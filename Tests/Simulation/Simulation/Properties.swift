@@ -44,12 +44,16 @@ enum Property: Int, CaseIterable {
     case aThrowingCallChangesNothing
     /// Q2
     case leasedOnce
+    /// Q2
+    case onlyLeasedPushesAreWritten
     /// Q6
     case orderOfALease
     /// D2, R1
     case recipientsAreTheMembersAtThatTime
     /// A4
     case errorsAreChatErrors
+    /// A call fails only for a fault, or by a rule.
+    case callsSucceed
     /// M2
     case noWaitingPushToARemovedMember
     /// M1
@@ -85,6 +89,8 @@ enum Property: Int, CaseIterable {
     case noErrorWithoutAFault
     /// U1: after any crash or fault, the relay serves calls again.
     case theRelayComesBack
+    /// The relay ends only if it is stopped, or for a fault.
+    case theRelayRunsOn
 }
 
 /// The properties that can be checked only at the end: every push has its outcome, and the relay runs.
@@ -100,12 +106,13 @@ struct FinalCheck {
                 world.violate(.everyPushGetsAResponse, "push \(push.id) is sent, and its service has never accepted it")
             case "sent": break
             case "failed" where fate.rejections.contains(push.reason ?? ""): break
+            case "cancelled" where fate.accepted > fate.doubts:
+                world.violate(.everyPushGetsAResponse, "push \(push.id) is cancelled, and was accepted: \(fate)")
             case _ where world.parts.contains { $0.permits(push) }: break
             default:
-                let end = "\(push.state) (\(push.reason ?? ""))"
                 world.violate(
                     push.state == "failed" ? .oneBadPushFailsAlone : .pendingUntilTheOutcomeIsKnown,
-                    "push \(push.id) is \(end): \(fate)")
+                    "push \(push.id) is \(push.state) (\(push.reason ?? "")): \(fate)")
             }
         }
         for (push, fate) in world.ledger.fates.sorted(by: { $0.key < $1.key }) where fate.accepted > 1 + fate.doubts {

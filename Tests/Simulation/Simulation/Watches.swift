@@ -93,6 +93,9 @@ struct WatchedGateway: PushGateway {
 
     func write(_ lease: Lease) {
         for push in lease.pushes {
+            if !queue.isLeased(push.id) {
+                world.violate(.onlyLeasedPushesAreWritten, "push \(push.id) is written, and is not leased")
+            }
             world.ledger.wrote(push.id)
             guard let (row, asked) = queue.rows[push.id] else { continue }
             for part in world.parts { part.sending(row, leased: asked) }

@@ -14,6 +14,8 @@ final class World: @unchecked Sendable {
         ScriptedService.self, ScriptedService.self, ScriptedService.self, ScriptedService.self, AppleHTTP2.self,
         AppleBinary.self, Firebase.self, Browsers.self,
     ]
+    /// The time after a fault in which the relay may still log its consequences as errors.
+    private static let recovery = Duration.seconds(20)
     /// The time after the last fault in which every push ends.
     private static let patience = Duration.seconds(1800)
 
@@ -36,8 +38,8 @@ final class World: @unchecked Sendable {
     private(set) var problems: [(property: Property, text: String)] = []
     private(set) var crashes = 0
     private(set) var powerCuts = 0
-    /// Whether there was a fault that the relay may log as an error.
-    var hadFault = false
+    /// The time until which the relay may log errors, and end by itself.
+    private var errorsEnd: Moment?
     private(set) var isCalm = false
     private var isOver = false
 
@@ -67,6 +69,14 @@ final class World: @unchecked Sendable {
         if options.stopsEarly { end(self) }
     }
 
+    /// The relay may log errors from now on, because a fault begins that lasts for a time.
+    func expectErrors(for length: Duration) {
+        let end = Moment.now + length + Self.recovery
+        errorsEnd = max(errorsEnd ?? end, end)
+    }
+
+    var expectsErrors: Bool { errorsEnd.map { .now <= $0 } ?? false }
+
     /// Ends the relay's process at once, and starts another one on the files that it leaves.
     func crash(powerCut: Bool) {
         crashes += 1
@@ -87,8 +97,9 @@ final class World: @unchecked Sendable {
     /// The relay has stopped, or could not start.
     func stopped(_ life: Life) {
         guard life === self.life else { return }
+        if !life.isStopping, !expectsErrors { violate(.theRelayRunsOn, "life \(life.number) ends by itself") }
         // With a disk that fails, the last outcomes cannot be recorded.
-        if hadFault { ledger.relayDied() }
+        if expectsErrors { ledger.relayDied() }
         for part in parts { part.relayDied() }
         self.life = nil
         start(after: dice.within(.milliseconds(50)...(.seconds(2))))
@@ -106,7 +117,7 @@ final class World: @unchecked Sendable {
             life.run()
         } catch {
             log("the store does not open: \(error)")
-            if !hadFault { violate(.theRelayComesBack, "the store does not open: \(error)") }
+            if !expectsErrors { violate(.theRelayComesBack, "the store does not open: \(error)") }
             start(after: .milliseconds(200))
         }
     }
@@ -129,7 +140,7 @@ final class World: @unchecked Sendable {
 
     func begin() {
         for part in parts { part.plan(choices) }
-        choices.begin { text in self.log(text) }
+        choices.begin(in: self)
         start()
         for part in parts { part.begin() }
         simulation_world.run(at: choices.end) { self.calmDown() }
@@ -161,7 +172,7 @@ final class World: @unchecked Sendable {
             isOver = true
             return
         }
-        guard let relay, calls.areSettled, parts.allSatisfy(\.isSettled) else { return again() }
+        guard let relay, !relay.isStopping, calls.areSettled, parts.allSatisfy(\.isSettled) else { return again() }
         relay.call { stores in
             try await stores.read { db in try StoredRows.areSettled(db) ? StoredRows(db) : nil }
         } then: { result in

@@ -36,6 +36,7 @@ final class Network {
     private var severalAddresses = 0
     /// The names of servers that refuse connections now.
     var refusing: Set<String> = []
+    private var downUntil = Moment.now
     /// The time of the slowest handshakes.
     private var handshake = Duration.milliseconds(60)
 
@@ -61,6 +62,17 @@ final class Network {
                 return (text, { self.loseOne(isSilent) })
             }
         }
+        if dice.chance(15) {
+            choices.add(dice.within(1...2)) { dice in
+                let length = dice.within(.seconds(1)...(.seconds(60)))
+                return ("the network is down for \(length)", { self.goDown(for: length) })
+            }
+        }
+    }
+
+    private func goDown(for length: Duration) {
+        downUntil = .now + length
+        for link in links where link.isOpen { link.lose(isSilent: world.dice.chance(20)) }
     }
 
     private func loseOne(_ isSilent: Bool) {
@@ -76,7 +88,9 @@ final class Network {
         links = []
     }
 
-    func calmDown() { (refusals, timeouts, silentHandshakes, handshake) = (0, 0, 0, .milliseconds(60)) }
+    func calmDown() {
+        (refusals, timeouts, silentHandshakes, handshake, downUntil) = (0, 0, 0, .milliseconds(60), .now)
+    }
 
     // MARK: - Connecting
 
@@ -134,7 +148,7 @@ final class Network {
                 channel.close(promise: nil)
             }
         }
-        if dice.chance(refusals) || refusing.contains(link.host) {
+        if dice.chance(refusals) || refusing.contains(link.host) || .now < downUntil {
             fail(after: dice.within(.zero...latency), IOError(errnoCode: ECONNREFUSED, reason: "connect"))
         } else if dice.chance(timeouts) {
             fail(after: .nanoseconds(timeout.nanoseconds), ChannelError.connectTimeout(timeout))

@@ -37,6 +37,8 @@ final class Clients: Part {
     private var busy: Set<Int> = []
     private var posts: [Post] = []
     private var postsByMessage: [MessageID: Int] = [:]
+    /// The messages of pushes that were leased.
+    private var messagesByPush: [Int64: MessageID] = [:]
     private var homes: [Int] = []
     /// The codes of each room, the current one last.
     private var codes: [[SecretCode]] = []
@@ -205,7 +207,13 @@ final class Clients: Part {
             try await stores.rooms.post(request)
         } then: { [self] result in
             posts[number].end = .now
-            guard case .success(let receipt) = result else { return }
+            guard case .success(let receipt) = result else {
+                let stay = stays[member].last { $0.joining <= posts[number].begin }
+                if let stay, let joined = stay.joined, joined < posts[number].begin, stay.leaving == nil {
+                    world.violate(.callsSucceed, "'\(posts[number].text)' by member \(member): \(result)")
+                }
+                return
+            }
             posts[number].message = receipt.message
             postsByMessage[receipt.message] = number
         }
@@ -248,11 +256,30 @@ final class Clients: Part {
         }
     }
 
+    func leased(_ pushes: [QueuedPush], asked: Moment) {
+        for push in pushes { if let message = push.message { messagesByPush[push.id] = message } }
+    }
+
     func permits(_ push: StoredRows.Push) -> Bool {
-        guard push.state == "cancelled" else { return false }
-        // A deleted message's pushes no longer name it.
-        let isDeleted = push.isEmpty && push.message == nil && posts.contains { $0.deleting != nil }
-        return isDeleted || membersByToken[push.token].map { stays[$0].contains(where: \.isRemoved) } ?? false
+        guard push.state == "cancelled", push.notification == nil else { return false }
+        switch push.reason {
+        case PushLifeCycle.messageDeleted:
+            // A deleted message's pushes no longer name it. A lease may have known it.
+            let message = messagesByPush[push.id]
+            return push.isEmpty && push.message == nil
+                && posts.contains { $0.deleting != nil && (message == nil || $0.message == message) }
+        case PushLifeCycle.memberRemoved:
+            // Retention may have removed the message.
+            guard let member = membersByToken[push.token], let message = push.message ?? messagesByPush[push.id] else {
+                return false
+            }
+            let post = postsByMessage[message].map { posts[$0] }
+            return stays[member].contains { stay in
+                guard stay.isRemoved, let post else { return stay.isRemoved }
+                return stay.left.map { post.begin <= $0 } ?? true
+            }
+        default: return false
+        }
     }
 
     func check(_ rows: StoredRows) {
@@ -281,7 +308,8 @@ final class Clients: Part {
 
     private func checkRecipients(of post: Post, _ message: StoredRows.Message, _ pushes: [StoredRows.Push]) {
         let end = post.end ?? .now
-        let isSmall = homes.count < 10
+        // No more have ever been in the room.
+        let isSmall = stays.count { $0.contains { codes[$0.room].contains { $0.text == message.room } } } < 10
         var certain: Set<String> = []
         var possible: Set<String> = []
         for member in homes.indices where member != post.member {

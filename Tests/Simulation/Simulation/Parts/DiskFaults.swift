@@ -24,17 +24,15 @@ final class DiskFaults: Part {
             var faults = none
             change(dice, &faults)
             let length = dice.within(.milliseconds(1)...(.seconds(5)))
-            return (
-                "a disk \(name) for \(length)",
-                { [world, none] in
-                    guard !world.isCalm else { return }
-                    world.hadFault = true
-                    self.lastFault = .now + length
-                    simulation_disk_set(faults)
-                    simulation_world.run(after: length) { simulation_disk_set(none) }
-                }
-            )
+            return ("a disk \(name) for \(length)", { self.begin(faults, for: length) })
         }
+    }
+
+    private func begin(_ faults: simulation_faults, for length: Duration) {
+        world.expectErrors(for: length)
+        lastFault = .now + length
+        simulation_disk_set(faults)
+        simulation_world.run(after: length) { [none] in simulation_disk_set(none) }
     }
 
     func calmDown() { simulation_disk_set(none) }

@@ -45,7 +45,7 @@ final class Notifications: Part {
             try await stores.notifications.send(request)
         } then: { [self] result in
             guard case .success(let receipt) = result else {
-                return world.violate(.durable, "notification \(number): \(result)")
+                return world.violate(.callsSucceed, "notification \(number): \(result)")
             }
             all[number].end = .now
             all[number].id = receipt.id
@@ -70,7 +70,8 @@ final class Notifications: Part {
             world.violate(.cancelledNotificationsAreNotSent, "push \(push.id) of notification \(number) is sent")
         }
         // A retry makes pushes due at once.
-        if let time = all[number].notBefore, Timestamp.now() < time, !world.ledger.wasRetried,
+        if let time = all[number].notBefore, Timestamp.now() < time,
+            !world.queueOperator.mayHaveRetried(since: all[number].begin),
             !world.retention.hasStepped(since: leased)
         {
             world.violate(.notBeforeItsTime, "push \(push.id) of notification \(number) is sent before \(time)")
@@ -79,7 +80,7 @@ final class Notifications: Part {
 
     func permits(_ push: StoredRows.Push) -> Bool {
         guard let number = push.notification.flatMap({ numbers[$0] }) else { return false }
-        return push.state == "cancelled" && all[number].cancelling != nil
+        return push.state == "cancelled" && push.reason == PushLifeCycle.cancelled && all[number].cancelling != nil
     }
 
     func check(_ rows: StoredRows) {

@@ -8,6 +8,8 @@ final class Operator: Part {
     private var paused: Moment?
     private var isBusy = false
     private var hasCancelled = false
+    private var retriesUnderWay = 0
+    private var lastRetry: Moment?
 
     init(_ world: World) { self.world = world }
 
@@ -26,7 +28,8 @@ final class Operator: Part {
         isBusy = true
         world.calls.insist("pause") { stores in
             try await stores.queueAdministration.pause(.default, reason: nil, by: .commandLine)
-        } then: { [self] _ in
+        } then: { [self] result in
+            expectSuccess("pause", result)
             paused = .now
             simulation_world.run(after: length) { self.resume() }
         }
@@ -36,7 +39,8 @@ final class Operator: Part {
         paused = nil
         world.calls.insist("resumption") { stores in
             try await stores.queueAdministration.resume(.default, by: .commandLine)
-        } then: { [self] _ in
+        } then: { [self] result in
+            expectSuccess("resumption", result)
             isBusy = false
         }
     }
@@ -46,15 +50,26 @@ final class Operator: Part {
         // A push that a gateway has may be accepted, and sent again all the same.
         if change == .retry {
             world.ledger.doubtAllOpen()
-            world.ledger.wasRetried = true
+            retriesUnderWay += 1
         }
         world.calls.insist("\(change)") { stores in
             try await stores.queueAdministration.perform(
                 change, .matching(QueueFilter(app: .default)), by: .commandLine)
-        } then: { [self] _ in
-            if change == .retry { world.ledger.doubtAllOpen() }
+        } then: { [self] result in
+            expectSuccess("\(change)", result)
+            guard change == .retry else { return }
+            world.ledger.doubtAllOpen()
+            retriesUnderWay -= 1
+            lastRetry = .now
         }
     }
+
+    private func expectSuccess<Value>(_ name: String, _ result: Result<Value, ChatError>) {
+        if case .failure(let error) = result { world.violate(.callsSucceed, "\(name): \(error)") }
+    }
+
+    /// Whether pushes that were queued at a moment or later may have been due at once.
+    func mayHaveRetried(since moment: Moment) -> Bool { retriesUnderWay > 0 || lastRetry.map { $0 >= moment } ?? false }
 
     func leased(_ pushes: [QueuedPush], asked: Moment) {
         guard let paused, paused < asked, !pushes.isEmpty else { return }
@@ -63,7 +78,8 @@ final class Operator: Part {
 
     func permits(_ push: StoredRows.Push) -> Bool {
         let fate = world.ledger.fate(of: push.id)
-        return push.state == "cancelled" && hasCancelled && fate.accepted <= fate.doubts
+        return push.state == "cancelled" && push.reason == PushLifeCycle.cancelled && hasCancelled
+            && fate.accepted <= fate.doubts
     }
 
     var isSettled: Bool { !isBusy }

@@ -47,8 +47,12 @@ final class Retention: Part {
             return pending.subtracting(try await ids("true"))
         } then: { [self] result in
             deletedBefore = max(deletedBefore ?? Timestamp.now() - age, Timestamp.now() - age)
-            guard case .success(let missing) = result, !missing.isEmpty else { return }
-            world.violate(.retentionKeepsUnsettledPushes, "\(missing.sorted()) are gone")
+            switch result {
+            case .success(let missing) where missing.isEmpty: break
+            case .success(let missing):
+                world.violate(.retentionKeepsUnsettledPushes, "\(missing.sorted()) are gone")
+            case .failure(let error): world.violate(.callsSucceed, "deletion of old rows: \(error)")
+            }
         }
     }
 

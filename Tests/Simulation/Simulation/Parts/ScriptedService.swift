@@ -188,8 +188,5 @@ final class ScriptedService: PushService {
 
     func calmDown() { (refusals, returns, rejections, unregistrations) = (0, 0, 0, 0) }
 
-    /// Pushes to devices that are gone fail or are cancelled at once.
-    func permits(_ push: StoredRows.Push) -> Bool {
-        world.ledger.unregistered.contains(push.token) && (push.state == "failed" || push.state == "cancelled")
-    }
+    func permits(_ push: StoredRows.Push) -> Bool { world.ledger.isGone(push) }
 }

@@ -165,7 +165,7 @@ class HTTP2PushService: PushService, HTTP2PeerOwner {
         let dice = world.dice
         if sick.contains(ObjectIdentifier(peer)) { return refuse(dialect.temporary[0]) }
         if let refusal = refusal(of: request) {
-            world.hadFault = true
+            world.expectErrors(for: .zero)
             return refuse(refusal)
         }
         if dice.chance(resets) {
@@ -179,7 +179,7 @@ class HTTP2PushService: PushService, HTTP2PeerOwner {
                 dice.among(dialect.temporary), dice.chance(20) ? [("retry-after", "\(dice.below(100))")] : [])
         }
         if dice.chance(refusedCredentials) {
-            world.hadFault = true
+            world.expectErrors(for: .zero)
             return refuse(dice.among(dialect.credentials))
         }
         if isGone(request.token) {

@@ -7,9 +7,17 @@ final class WrittenPushes: @unchecked Sendable {
     private var apnsIDs: [Int64: String] = [:]
     /// The pushes of each connection, by their identifiers.
     private var places: [ConnectionID: [UInt32: Int64]] = [:]
-    /// The number of attempts of each push that ended without a response, and of those in which it was sent back.
-    private var losses: [Int64: Int] = [:]
-    private var returns: [Int64: Int] = [:]
+    /// What happened to a push that may not be the cause.
+    private struct Mishaps {
+        /// The number of attempts that ended without a response, and of those in which the service sent the push back
+        /// or refused the credentials.
+        var losses = 0
+        var returns = 0
+        /// The last outcome of these.
+        var last: Outcome?
+    }
+
+    private var mishaps: [Int64: Mishaps] = [:]
     /// The pushes without an outcome, and the times at which the gateway got them.
     private(set) var underWay: [Int64: Moment] = [:]
     /// Whether the gateway takes pushes.
@@ -41,10 +49,11 @@ final class WrittenPushes: @unchecked Sendable {
             guard let push = places[report.connection]?[identifier] else { continue }
             underWay[push] = nil
             switch report.outcome {
-            case .unanswered: losses[push, default: 0] += 1
-            case .sentBack, .notAuthorized: returns[push, default: 0] += 1
-            default: break
+            case .unanswered: mishaps[push, default: Mishaps()].losses += 1
+            case .sentBack, .notAuthorized: mishaps[push, default: Mishaps()].returns += 1
+            default: continue
             }
+            mishaps[push]?.last = report.outcome
         }
     }
 
@@ -60,9 +69,14 @@ final class WrittenPushes: @unchecked Sendable {
     /// Whether a push may have failed for what happened to it often enough, although it is not the cause
     /// (``PushLifeCycle``).
     func permits(_ push: StoredRows.Push) -> Bool {
-        let isGone = world.ledger.unregistered.contains(push.token) && ["failed", "cancelled"].contains(push.state)
-        let isUnlucky = losses[push.id] ?? 0 >= PushLifeCycle.aloneFrom + 5 || returns[push.id] ?? 0 >= 10
-        return isGone || isUnlucky && push.state == "failed"
+        if world.ledger.isGone(push) { return true }
+        guard push.state == "failed", let mishaps = mishaps[push.id] else { return false }
+        return switch mishaps.last {
+        case .unanswered(let reason): mishaps.losses >= PushLifeCycle.aloneFrom + 5 && push.reason == reason
+        case .notAuthorized(let reason, _): mishaps.returns >= 10 && push.reason == reason
+        case .sentBack(let reason): mishaps.returns >= 30 && push.reason == reason
+        default: false
+        }
     }
 }
 
