@@ -1,5 +1,5 @@
 """Lives of a relay in a recorded folder, with the sandbox as its gateway."""
-import atexit, collections, concurrent.futures, copy, datetime, glob, json, os, re, sqlite3, subprocess, sys, time, urllib.request
+import atexit, collections, concurrent.futures, copy, datetime, fcntl, glob, json, os, re, sqlite3, subprocess, sys, time, urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../Clients"))
@@ -44,8 +44,10 @@ class Gateway:
     def __init__(self, life):
         ready = f"{life.folder}/ready.json"
         with open(f"{life.folder}/sandbox.log", "w") as log:
+            # The sandbox creates the folder.
             self.process = subprocess.Popen(
-                [*life.recorded, "sandbox", "--free-ports", "--ready-file", ready, "--end-with-parent", "--directory", life.data],
+                [*life.recorded, "sandbox", "--free-ports", "--ready-file", ready, "--end-with-parent",
+                 "--directory", f"{life.data}/new/sandbox"],
                 stdout=log, stderr=log)
         until("the sandbox listens", lambda: os.path.exists(ready))
         with open(ready) as file:
@@ -126,6 +128,13 @@ class Life:
     def has_arrived(self, push, moment):
         return any(time < moment + PRECISION for time in self.arrivals.get(push, ()))
 
+    def kill(self, relay):
+        # The recorder's lock, so that no thread dies between a change and its record.
+        with open(self.record) as record:
+            fcntl.flock(record, fcntl.LOCK_EX)
+            relay.kill()
+        self.compare()
+
     def compare(self):
         """Compares the files with the record, while no program changes them."""
         disk = self.disk()
@@ -184,14 +193,12 @@ class Life:
         self.confirm("key", None)
         self.post_all(relay, posts, "first", lambda: None if is_brief else self.maintain(relay, configuration))
         settle(self.database)
-        relay.kill()
-        self.compare()
+        self.kill(relay)
         if not is_brief:
             started(relay)
             self.post_all(relay, posts // 4, "second")
             # The log of the database remains.
-            relay.kill()
-            self.compare()
+            self.kill(relay)
             self.run("restore", "--config", configuration, "--database", self.database, f"{self.data}/copy.db")
             self.confirm("restored", None)
             started(relay)

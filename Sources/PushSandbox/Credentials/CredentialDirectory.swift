@@ -67,22 +67,34 @@ struct CredentialDirectory: Sendable {
         for file in written {
             guard rename(self.file(file.temporary), self.file(file.name)) == 0 else { throw failure(file.name) }
         }
-        let directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        guard directory >= 0 else { throw failure("") }
-        defer { close(directory) }
+        try sync(path)
+    }
+
+    /// Makes the names in a folder durable.
+    private func sync(_ folder: String) throws {
+        let descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard descriptor >= 0 else {
+            // A folder that can only be written.
+            if errno == EACCES { return }
+            throw failure("")
+        }
+        defer { close(descriptor) }
         // Some shared folders of virtual machines cannot sync a folder.
-        guard fsync(directory) == 0 || [EINVAL, ENOTSUP].contains(errno) else { throw failure("") }
+        guard fsync(descriptor) == 0 || [EINVAL, ENOTSUP].contains(errno) else { throw failure("") }
     }
 
     /// Creates the directory with mode 0700. An existing directory keeps its mode, because the files are private in any
     /// case.
     private func make() throws {
+        let parents = sequence(first: URL(filePath: path)) { $0.deletingLastPathComponent() }
+        let missing = Array(parents.prefix { access($0.path, F_OK) != 0 })
         do {
             try FileManager.default.createDirectory(
                 atPath: path, withIntermediateDirectories: true, attributes: [.posixPermissions: 0o700])
         } catch {
             throw SandboxError.directory(path: path, reason: error.localizedDescription)
         }
+        for folder in missing { try sync(folder.deletingLastPathComponent().path) }
     }
 
     private func failure(_ name: String) -> SandboxError {
