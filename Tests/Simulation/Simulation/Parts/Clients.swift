@@ -52,12 +52,16 @@ final class Clients: Part {
         let rooms = dice.within(1...3)
         codes = (0..<rooms).map { [try! SecretCode(parsing: "room \($0)")] }
         for room in 0..<rooms {
-            // From ten members on, the pushes follow in steps after the response. A step has at most 500.
-            let sizes = [2...9, 2...9, 2...9, 2...9, 2...9, 2...9, 10...40, 10...40, 10...40, 100...300, 500...520]
-            homes += Array(repeating: room, count: dice.within(dice.among(sizes)))
+            // From ten members on, the pushes follow in steps after the response.
+            homes += Array(repeating: room, count: dice.within(dice.among([2...9, 2...9, 2...9, 10...30])))
+        }
+        // A step has at most 500 pushes. They take most of the time, mostly in a service with bytes.
+        let hasBytes = !(world.service is ScriptedService)
+        if dice.chance(hasBytes ? 5 : 20) {
+            homes += Array(repeating: 0, count: hasBytes ? dice.within(100...300) : 500)
         }
         stays = Array(repeating: [], count: homes.count)
-        choices.add(homes.count > 100 ? dice.within(1...5) : dice.among([3, 20, 80, 150])) { dice in
+        choices.add(isLarge ? dice.within(1...2) : dice.among([3, 10, 30, 60])) { dice in
             let member = dice.below(homes.count)
             return ("member \(member) posts", { self.post(member) })
         }
@@ -86,6 +90,9 @@ final class Clients: Part {
             }
         }
     }
+
+    /// Whether a message may have more than a hundred pushes.
+    var isLarge: Bool { homes.count > 100 }
 
     func begin() { for (member, room) in homes.enumerated() { join(member, room) } }
 

@@ -22,7 +22,7 @@ final class Notifications: Part {
 
     func plan(_ choices: Choices) {
         guard choices.dice.chance(40) else { return }
-        choices.add(choices.dice.among([1, 5, 20])) { dice in
+        choices.add(world.clients.isLarge ? 1 : choices.dice.among([1, 5, 20])) { dice in
             let tokens = dice.chance(50) ? nil : (0..<dice.within(1...20)).map { _ in Clients.token(dice.below(30)) }
             let delay: Duration? = dice.chance(30) ? dice.within(.zero...(.seconds(60))) : nil
             let cancellation: Duration? = dice.chance(30) ? dice.within(.zero...(.seconds(10))) : nil
