@@ -291,6 +291,68 @@ struct ChangesTests {
         #expect(statuses == [200, 200, 429])
     }
 
+    // MARK: - Messages for later
+
+    @Test(
+        "A post may name a time, as text or in seconds; the response has it",
+        arguments: [#""2026-05-28T20:26:41Z""#, #""2026-05-28T22:26:41+02:00""#, "1780000001"])
+    func later(time: String) async throws {
+        let due = Sample.time + .seconds(1)
+        let receipt = ChangeReceipt(message: 42, room: Self.room, time: Sample.time, isNew: true, due: due)
+        let (answer, calls) = try await Self.call(
+            .post, "/v1/messages", #"{"text":"x","not_before":\#(time)}"#, answers: AdminResponses(change: { receipt }))
+        #expect(answer.status == .created)
+        #expect(
+            answer.text == #"{"id":42,"room":"kitchen","revision":1,"not_before":"2026-05-28T20:26:41.000Z"}"#)
+        guard case .keyed(let post) = calls.first else {
+            Issue.record("\(calls)")
+            return
+        }
+        #expect(post.notBefore == due && post.key == nil)
+        let (_, plain) = try await Self.call(
+            .post, "/v1/messages?not_before=1780000001&key=a", "x", type: "text/plain",
+            answers: AdminResponses(change: { receipt }))
+        guard case .keyed(let post) = plain.first else {
+            Issue.record("\(plain)")
+            return
+        }
+        #expect(post.notBefore == due && post.key?.text == "a")
+        let (_, put) = try await Self.call(.put, "/v1/messages/a", #"{"text":"x","not_before":\#(time)}"#)
+        let edit = MessageChangeRequest.Action.edit(try Self.content("x"), notBefore: due)
+        #expect(put == [.change(MessageChangeRequest(Self.key("a"), by: Self.author(), edit))])
+    }
+
+    @Test("A time that is none is refused", arguments: [#""soon""#, "1.5", "-1", "true", #""""#, "99999999999999"])
+    func wrongTime(time: String) async throws {
+        let (answer, calls) = try await Self.call(
+            .post, "/v1/messages", #"{"text":"x","not_before":\#(time)}"#)
+        #expect(answer.status == .badRequest && calls.isEmpty)
+        #expect(answer.text.contains(#""field":"not_before""#), "\(answer.text)")
+    }
+
+    @Test(
+        "A program lists its own scheduled messages, an administrator those of the room",
+        arguments: [("pct_post_kitchen", MemberID.program(token: 11)), ("geheim", nil)] as [(String, MemberID?)])
+    func schedules(token: String, author: MemberID?) async throws {
+        let message = ScheduledMessage(
+            id: 42, room: Self.room, author: .administrator, nickname: "Relay", key: nil,
+            content: MessageContent(stored: "x"), due: Sample.time)
+        let answers = AdminResponses(scheduled: { Page(items: [message], next: 42) })
+        let (answer, calls) = try await Self.call(
+            .get, "/v1/messages?scheduled=true&room=kitchen&limit=5&cursor=3", token: token, answers: answers)
+        #expect(answer.text.hasPrefix(#"{"scheduled":[{"id":42,"#) && answer.text.hasSuffix(#"],"next":42}"#))
+        #expect(calls == [.scheduled(Self.room, author, after: 3, limit: 5)])
+        for (wrong, status) in [
+            ("scheduled=false", 400), ("scheduled=true&since=1", 400),
+            ("scheduled=true&room=hall", token == "geheim" ? 200 : 403),
+        ] {
+            let (answer, _) = try await Self.call(
+                .get, "/v1/messages?\(wrong)" + (wrong.contains("room") ? "" : "&room=kitchen"), token: token,
+                answers: answers)
+            #expect(answer.status.code == status, "\(wrong)")
+        }
+    }
+
     // MARK: - Reading
 
     @Test("An author reads its own message")

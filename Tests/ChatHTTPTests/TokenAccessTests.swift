@@ -51,6 +51,7 @@ struct TokenAccessTests {
                         messageDeliveries: { Page(items: [], next: nil) },
                         change: { () throws(ChatError) in throw .notFound("message") },
                         find: { () throws(ChatError) in throw .notFound("message") },
+                        scheduled: { Page(items: [], next: nil) },
                         moderate: {}, bans: { Page(items: [], next: nil) }, records: { Page(items: [], next: nil) },
                         depths: { [] }, totals: { StoreTotals() }, usage: { nil }, outcomes: []),
                     real: RealStore(tokens: tokens())),
@@ -80,7 +81,10 @@ struct TokenAccessTests {
         let path = route.path.replacing("{token}", with: "aabb").replacing("{topic}", with: "kitchen")
             .replacing("{sequence}", with: "door")
             .replacing("{id}", with: route.path.hasPrefix("/v1/tokens") ? "99" : "1")
-        if ["/v1/members", "/v1/messages"].contains(path) { return path + "?room=kitchen" }
+        if ["/v1/members", "/v1/messages"].contains(path) {
+            let isOfSchedules = route.method == .get && scope(of: route) == .post
+            return path + "?room=kitchen" + (isOfSchedules ? "&scheduled=true" : "")
+        }
         return route.group.admitsOtherSites && scope(of: route) == .read ? path + "?poll=1" : path
     }
 

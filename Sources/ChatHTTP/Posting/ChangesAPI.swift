@@ -11,6 +11,7 @@ struct ChangesAPI: Sendable {
 
     var routes: [Route] {
         [
+            Route(.get, "/v1/messages", .scope(.post), in: .admin, when: Self.isOfSchedules, scheduled),
             Route(.get, "/v1/messages/{id}", .scope(.post), message),
             Route(.put, "/v1/messages/{id}", .scope(.post), replace),
             Route(.delete, "/v1/messages/{id}", .scope(.post), delete),
@@ -21,10 +22,11 @@ struct ChangesAPI: Sendable {
 
     /// `PUT /v1/messages/{id}`: replaces the content.
     func replace(_ request: Request, _ context: ChatContext) async throws -> Response {
-        let form = try await MessageForm.read(request, names: ["revision", "renotify"], environment.stores.records)
+        let form = try await MessageForm.read(
+            request, names: ["revision", "renotify", "not_before"], environment.stores.records)
         let edit = MessageChangeRequest.Action.edit(
             try form.content(form.text ?? ""), revision: try form.fields.count("revision"),
-            renotify: try form.fields.isTrue("renotify"), notBefore: nil)
+            renotify: try form.fields.isTrue("renotify"), notBefore: try form.fields.time("not_before"))
         return try await change(edit, in: form.room, request, context)
     }
 
@@ -70,6 +72,20 @@ struct ChangesAPI: Sendable {
             if author.isAdmin { return try await rooms.progress(of: record.message.id, query) }
             return Responses.json(record.json(withText: true))
         }
+    }
+
+    /// Whether a request lists scheduled messages, rather than those of the room's history.
+    @Sendable static func isOfSchedules(_ request: Request) -> Bool { request.uri.queryParameters["scheduled"] != nil }
+
+    /// `GET /v1/messages?scheduled=true`: lists scheduled messages, those of a program for itself.
+    func scheduled(_ request: Request, _ context: ChatContext) async throws -> Response {
+        let caller = try context.caller()
+        let query = try AdminQuery(request, names: ["room", "scheduled", "limit", "cursor"])
+        guard try query.flag("scheduled") == true else { throw ChatError.invalid("scheduled", "must be true") }
+        let room = try caller.room(await query.room(environment.stores.records))
+        let page = try await environment.stores.changes.scheduled(
+            in: room, author: caller.isAdmin ? nil : caller.writer, after: query.cursor(), limit: query.limit())
+        return Responses.page("scheduled", page.items.map(\.json), next: .optional(page.next))
     }
 
     private func room(_ request: Request) async throws(ChatError) -> SecretCode? {

@@ -70,9 +70,20 @@ protocol MessageFields: Sendable {
     func tagList() throws(ChatError) -> [String]
     /// Returns a whole number from 1.
     func count(_ name: String) throws(ChatError) -> Int?
+    /// Returns a time as JSON. The query has it as text.
+    func timeValue(_ name: String) -> JSONValue?
 }
 
 extension MessageFields {
+    /// Returns a time. The store checks whether a message may be posted then.
+    func time(_ name: String) throws(ChatError) -> Timestamp? {
+        guard has(name), let value = timeValue(name) else { return nil }
+        let seconds = value.integer ?? value.text.flatMap { Int64(digits: $0) }
+        if let seconds, (0...Timestamp.latestSeconds).contains(seconds) { return Timestamp(seconds: seconds) }
+        if let time = value.text.flatMap({ Timestamp(rfc3339: $0) }) { return time }
+        throw .invalid(name, "must be UNIX seconds, or a time like 2026-05-07T21:57:29Z")
+    }
+
     fileprivate func checkedCount(_ number: Int64?, _ name: String) throws(ChatError) -> Int {
         guard let number, number >= 1, let count = Int(exactly: number) else {
             throw .invalid(name, "must be a whole number from 1")
@@ -95,6 +106,8 @@ extension AdminBody: MessageFields {
         guard has(name) else { return nil }
         return try checkedCount(object[name]?.integer, name)
     }
+
+    func timeValue(_ name: String) -> JSONValue? { object[name] }
 }
 
 extension AdminQuery: MessageFields {
@@ -115,4 +128,6 @@ extension AdminQuery: MessageFields {
     func count(_ name: String) throws(ChatError) -> Int? {
         try value(name) { text, field throws(ChatError) in try checkedCount(Int64(digits: text), field) }
     }
+
+    func timeValue(_ name: String) -> JSONValue? { text(name).map { .string($0) } }
 }

@@ -32,12 +32,12 @@ struct PostingAPI: Sendable {
     func post(_ request: Request, _ context: ChatContext) async throws -> Response {
         let caller = try context.caller()
         let form = try await MessageForm.read(
-            request, names: ["name", "key", "renotify"], environment.stores.records)
+            request, names: ["name", "key", "renotify", "not_before"], environment.stores.records)
         let (fields, text) = (form.fields, form.text ?? "")
         let draft = Draft(
             room: try caller.room(form.room), name: try fields.text("name"), content: try form.content(text),
             key: try fields.text("key").map { key throws(ChatError) in try MessageKey(parsing: key) },
-            renotify: try fields.isTrue("renotify"))
+            renotify: try fields.isTrue("renotify"), notBefore: try fields.time("not_before"))
         guard draft.key != nil || !draft.renotify else { throw ChatError.invalid("renotify", "needs a key") }
         let receipt = try await post(draft, request, context)
         var headers = Responses.location("/v1/messages/\(receipt.message)", for: request)

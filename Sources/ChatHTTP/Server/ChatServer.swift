@@ -108,8 +108,8 @@ package struct ChatServer: Service {
             environment: environment, streams: streams, chat: chat, tickets: EventTickets(clock: clock))
         let pages = Pages(environment: environment, health: health, servers: servers)
         routes =
-            chat.routes + events.routes + AdminAPI(environment: environment, metrics: admin).routes + posting.routes
-            + ChangesAPI(posting: posting).routes
+            chat.routes + events.routes + ChangesAPI(posting: posting).routes
+            + AdminAPI(environment: environment, metrics: admin).routes + posting.routes
             + clients + health.routes + pages.routes
         groups = RouteGroups(routes)
         let router = Router(context: ChatContext.self)
