@@ -23,6 +23,10 @@ import Testing
                 #"{"room":"tea","text":"x","title":"-T-","name":"cron","link":"https://a.example/","priority":5,"sound":"beep.caf"}"#
             ),
             (["tea", "Fire", "--urgent"], #"{"room":"tea","text":"Fire","urgent":true}"#),
+            (
+                ["tea", "95 %", "--update", "disk", "--renotify"],
+                #"{"room":"tea","text":"95 %","key":"disk","renotify":true}"#
+            ),
             (["tea", "--", "-5 °C"], #"{"room":"tea","text":"-5 °C"}"#),
             (["tea", "4.0K\t/srv\n8.0K\t/home"], #"{"room":"tea","text":"4.0K\t/srv\n8.0K\t/home"}"#),
             (
@@ -38,6 +42,28 @@ import Testing
         #expect(request.headers["content-type"] == "application/json")
         #expect(request.headers["idempotency-key"]?.isEmpty == false)
         #expect(request.headers["authorization"] == nil)
+    }
+
+    @Test("A message ends with a last text, or without one; then nothing reads the input")
+    func resolve() async throws {
+        let relay = try ScriptedRelay([.init(200, #"{"id":7}"#), .init(200, #"{"id":7}"#)])
+        _ = try await Self.post(["tea", "--resolve", "disk"], to: relay)
+        _ = try await Self.post(["tea", "50 %", "--resolve", "7", "--renotify"], to: relay)
+        #expect(
+            relay.requests.map(\.line) == [
+                "POST /v1/messages/disk:resolve HTTP/1.1", "POST /v1/messages/7:resolve HTTP/1.1",
+            ])
+        #expect(relay.requests.map(\.body) == [#"{"room":"tea"}"#, #"{"room":"tea","text":"50 %","renotify":true}"#])
+    }
+
+    @Test(
+        "Flags that do not belong together are refused",
+        arguments: [
+            ["--renotify"], ["--resolve", "a", "--update", "a"], ["--resolve", "a", "--name", "b"],
+            ["--resolve", "../x"], ["--resolve", ""],
+        ])
+    func wrongFlags(flags: [String]) {
+        #expect(throws: (any Error).self) { try Post.parse(["tea", "x"] + flags) }
     }
 
     @Test("A retry uses the same key, whether it was given or generated")

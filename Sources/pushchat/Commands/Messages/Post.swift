@@ -29,7 +29,11 @@ struct Post: AsyncParsableCommand {
             pushchat post ops 'Backup done' --name backup
             uptime | pushchat post ops --title "$(hostname)"
 
-            The message is part of the room's history and reaches its members like any other.
+            pushchat post ops 'Disk: 95 %' --update disk
+            pushchat post ops --resolve disk
+
+            The message is part of the room's history and reaches its members like any other. The next post with the
+            same --update replaces its text, without a ring unless --renotify asks for one.
             Put -- before a text that begins with a hyphen: pushchat post ops -- '-5 °C'
             """)
 
@@ -37,7 +41,9 @@ struct Post: AsyncParsableCommand {
     private static let maxInput = 64 * 1024
 
     @Argument(help: .value("code", "The room's secret code.")) var code: String
-    @Argument(help: .value("text", "The text. With - or without a text, all of standard input is one message."))
+    @Argument(
+        help: .value(
+            "text", "The text. With - or without a text, all of standard input is one message. --resolve needs none."))
     var text: String?
 
     @Option(parsing: .unconditional, help: .value("text", "A title above the text.")) var title: String?
@@ -48,8 +54,25 @@ struct Post: AsyncParsableCommand {
     @Flag(help: "Break through Focus and the summary; the priority is then 10.") var urgent = false
     @Option(help: .value("key", "A second call with the same key posts nothing; random by default."))
     var key: String?
+    @Option(help: .value("key", "A name for the message. The text of an open message with this name is replaced."))
+    var update: String?
+    @Option(help: .value("key", "The message to end, with a last text, or so that devices remove it."))
+    var resolve: String?
+    @Flag(help: "A replaced text rings again.") var renotify = false
     @Flag(help: "The result as JSON.") var json = false
     @OptionGroup(title: "The relay") var caller: CallerOptions
+
+    func validate() throws {
+        guard let resolve else {
+            guard !renotify || update != nil else { throw ValidationError("--renotify needs --update or --resolve") }
+            return
+        }
+        for (isGiven, flag) in [(update != nil, "--update"), (name != nil, "--name")] where isGiven {
+            throw ValidationError("\(flag) has no meaning with --resolve")
+        }
+        // A valid name has no characters that a path would have to escape.
+        _ = try validated { () throws(ChatError) in try MessageReference(parsing: resolve, field: "--resolve") }
+    }
 
     func run() async throws {
         let response = try await post()
@@ -63,22 +86,31 @@ struct Post: AsyncParsableCommand {
     ///
     /// - Returns: The relay's response.
     func post() async throws -> JSONValue {
-        let body = try body(try text.flatMap { $0 == "-" ? nil : $0 } ?? Self.input())
+        var path = "/v1/messages"
+        if let resolve { path += "/\(resolve):resolve" }
+        let hasText = resolve == nil || text != nil
+        let body = try body(hasText ? try text.flatMap { $0 == "-" ? nil : $0 } ?? Self.input() : nil)
         return try await caller.client().call(
-            .POST, "/v1/messages", body, headers: ["Idempotency-Key": key ?? UUID().uuidString])
+            .POST, path, body, headers: ["Idempotency-Key": key ?? UUID().uuidString])
     }
 
     /// The request body that the flags describe, without the colours of a program's output. The relay checks it.
-    func body(_ text: String) throws -> JSONObject {
-        let text = text.withoutEscapeSequences
-        guard !FieldText.trimmed(text).isEmpty else { throw Failure("there is no text to post") }
-        var body: JSONObject = ["room": .string(code), "text": .string(text)]
+    ///
+    /// - Parameter text: `nil` for a message that ends without a last text.
+    func body(_ text: String?) throws -> JSONObject {
+        var body: JSONObject = ["room": .string(code)]
+        if let text = text?.withoutEscapeSequences {
+            guard !FieldText.trimmed(text).isEmpty else { throw Failure("there is no text to post") }
+            body["text"] = .string(text)
+        }
         if let title { body["title"] = .string(title.withoutEscapeSequences) }
         if let name { body["name"] = .string(name) }
         if let link { body["link"] = .string(link) }
         if let priority { body["priority"] = .number(priority) }
         if let sound { body["sound"] = .string(sound) }
         if urgent { body["urgent"] = .bool(true) }
+        if let update { body["key"] = .string(update) }
+        if renotify { body["renotify"] = .bool(true) }
         return body
     }
 
