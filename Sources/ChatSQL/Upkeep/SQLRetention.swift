@@ -5,7 +5,7 @@ package import ChatDomain
 /// Any relay does it, by its own wall clock, because the relays' wall clocks also set the times. Two relays can do it
 /// at the same time.
 package struct SQLRetention: Sendable {
-    /// Messages with an open key stay, and so do those that were changed lately.
+    /// Messages with an open key stay, and so do recently changed ones.
     package let messages: AgedRows
     /// States of messages that are gone. Ids do not follow the times of changes.
     private let states = AgedRows(

@@ -38,7 +38,7 @@ final class World: @unchecked Sendable {
     private(set) var problems: [(property: Property, text: String)] = []
     private(set) var crashes = 0
     private(set) var powerCuts = 0
-    /// The time until which the relay may log errors, and end by itself.
+    /// The time until which the relay may log errors, and end unasked.
     private var errorsEnd: Moment?
     private(set) var isCalm = false
     private var isOver = false
@@ -97,7 +97,7 @@ final class World: @unchecked Sendable {
     /// The relay has stopped, or could not start.
     func stopped(_ life: Life) {
         guard life === self.life else { return }
-        if !life.isStopping, !expectsErrors { violate(.theRelayRunsOn, "life \(life.number) ends by itself") }
+        if !life.isStopping, !expectsErrors { violate(.theRelayRunsOn, "life \(life.number) ends unasked") }
         // With a disk that fails, the last outcomes cannot be recorded.
         if expectsErrors { ledger.relayDied() }
         for part in parts { part.relayDied() }

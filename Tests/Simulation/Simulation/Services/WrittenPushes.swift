@@ -7,7 +7,7 @@ final class WrittenPushes: @unchecked Sendable {
     private var apnsIDs: [Int64: String] = [:]
     /// The pushes of each connection, by their identifiers.
     private var places: [ConnectionID: [UInt32: Int64]] = [:]
-    /// What happened to a push that may not be the cause.
+    /// The attempts of a push that failed, perhaps for another cause.
     private struct Mishaps {
         /// The number of attempts that ended without a response, and of those in which the service sent the push back
         /// or refused the credentials.
