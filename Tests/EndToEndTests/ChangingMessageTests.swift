@@ -41,7 +41,7 @@ extension EndToEnd {
         private static func token(_ relay: RelayProcess, _ name: String, _ scopes: String) async throws -> String {
             let (_, text) = try await relay.admin(
                 "POST", "/v1/tokens", #"{"name":"\#(name)","scopes":["\#(scopes)"]}"#,
-                headers: [("Authorization", "Bearer operators-token")])
+                headers: [("Authorization", "Bearer token-of-the-operator")])
             return String(try #require(text.firstMatch(of: /"token":"([^"]+)"/)?.1))
         }
 
@@ -53,7 +53,7 @@ extension EndToEnd {
             let sandbox = try await SandboxProcess.start(folder)
             let configuration = try await sandbox.relayConfiguration()
             let port = try ReservedPort()
-            let options = ["--set", "admin.token=operators-token"]
+            let options = ["--set", "admin.token=token-of-the-operator"]
             var relay = try await RelayProcess.start(folder, configuration: configuration, port: port, options)
             try await relay.join()
             let (one, two) = (try await Self.token(relay, "one", "post"), try await Self.token(relay, "two", "post"))
@@ -82,7 +82,7 @@ extension EndToEnd {
             #expect(try await Self.call(relay, "PUT", path, #"{"text":"no"}"#, two).0 == 404)
             #expect(try await Self.call(relay, "DELETE", path, nil, two).0 == 404)
             let (ambiguous, choice) = try await Self.call(
-                relay, "DELETE", "/v1/messages/db1?room=c", nil, "operators-token")
+                relay, "DELETE", "/v1/messages/db1?room=c", nil, "token-of-the-operator")
             let second = try #require(other?.id)
             #expect(ambiguous == 409 && choice?.ids?.sorted() == [first, second].sorted())
 
@@ -107,7 +107,7 @@ extension EndToEnd {
             #expect(try await Self.call(relay, "DELETE", "/v1/messages/db1?room=c", nil, one).0 == 404)
             #expect(try relay.count("SELECT count(*) FROM moderation") == 0)
             #expect(
-                try await Self.call(relay, "DELETE", "/v1/messages/\(other?.id ?? 0)", nil, "operators-token").0 == 204)
+                try await Self.call(relay, "DELETE", "/v1/messages/\(other?.id ?? 0)", nil, "token-of-the-operator").0 == 204)
             #expect(try relay.count("SELECT count(*) FROM moderation WHERE action = 'delete'") == 1)
 
             let all = try await page()
