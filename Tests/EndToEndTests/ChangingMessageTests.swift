@@ -107,7 +107,8 @@ extension EndToEnd {
             #expect(try await Self.call(relay, "DELETE", "/v1/messages/db1?room=c", nil, one).0 == 404)
             #expect(try relay.count("SELECT count(*) FROM moderation") == 0)
             #expect(
-                try await Self.call(relay, "DELETE", "/v1/messages/\(other?.id ?? 0)", nil, "token-of-the-operator").0 == 204)
+                try await Self.call(relay, "DELETE", "/v1/messages/\(other?.id ?? 0)", nil, "token-of-the-operator").0
+                    == 204)
             #expect(try relay.count("SELECT count(*) FROM moderation WHERE action = 'delete'") == 1)
 
             let all = try await page()
