@@ -59,7 +59,7 @@ struct App {
         case .disconnected: say("disconnected")
         case .connected: say("connected")
         case .databaseReplaced: say("database replaced")
-        case .members, .receipt, .deleted, .code: break
+        default: break
         }
     }
 
