@@ -57,7 +57,7 @@ struct FolderTests {
             "Notifications": ".",
             "Queue": ".",
             "Records": ".",
-            "Rooms": ". Devices",
+            "Rooms": ". Devices Records",
             "Upkeep": ". Devices Records Rooms",
         ],
         "ChatStore": [
