@@ -6,7 +6,7 @@ extension EndToEnd {
     @Suite("Messages that change")
     struct ChangingMessageTests {
         private struct Receipt: Decodable {
-            let id: Int
+            let id: Int?
             let revision: Int?
             let change: Int?
             let ids: [Int]?
