@@ -65,9 +65,7 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
         return done.receipt
     }
 
-    /// The receipt of a request that was repeated: for the message as it is now.
-    ///
-    /// - Parameter room: The room of the request. `nil` if it names none.
+    /// The receipt of a request that was repeated, with the message's present state.
     private func repeated(_ message: MessageID, in room: SecretCode?, _ attempt: Attempt) throws -> Done? {
         if message < 0 {
             guard let room else { throw ChatError.notFound("message") }
@@ -91,6 +89,21 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
                 isApart: state.isApart))
     }
 
+    /// The receipt of an earlier request with the same idempotency key. `nil` if there was none.
+    ///
+    /// - Parameter room: The room of the request. `nil` if it names none.
+    private func replay(
+        _ key: String?, of author: MemberID, _ digest: [UInt8], in room: SecretCode?, _ attempt: Attempt
+    ) throws -> Done? {
+        let earlier = try MessageRetries.message(of: author, key, digest, attempt.transaction)
+        return try earlier.flatMap { try repeated($0, in: room, attempt) }
+    }
+
+    private func replay(_ request: MessageChangeRequest, _ digest: [UInt8], _ attempt: Attempt) throws -> Done? {
+        try replay(
+            request.idempotencyKey, of: request.author.writer, digest, in: request.author.room, attempt)
+    }
+
     // MARK: - Posting
 
     package func post(_ post: KeyedPost) async throws(ChatError) -> ChangeReceipt {
@@ -101,9 +114,11 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
         return try await write { [self] attempt in
             let transaction = attempt.transaction
             try transaction.lock(room: program.room)
-            let earlier = try MessageRetries.message(
-                of: post.request.member, post.request.idempotencyKey, digest, transaction)
-            if let done = try earlier.flatMap({ try repeated($0, in: program.room, attempt) }) { return done }
+            if let done = try replay(
+                post.request.idempotencyKey, of: post.request.member, digest, in: program.room, attempt)
+            {
+                return done
+            }
             try SQLBans.requireOpen(program.room, now: attempt.now, transaction)
             let done: Done
             if let due = post.notBefore {
@@ -201,9 +216,7 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
     package func change(_ request: MessageChangeRequest) async throws(ChatError) -> ChangeReceipt {
         let digest = MessageRetries.digest(of: request)
         return try await write { [self] attempt in
-            let earlier = try MessageRetries.message(
-                of: request.author.writer, request.idempotencyKey, digest, attempt.transaction)
-            if let done = try earlier.flatMap({ try repeated($0, in: request.author.room, attempt) }) { return done }
+            if let done = try replay(request, digest, attempt) { return done }
             let done = try perform(request, digest, attempt)
             if done.receipt.isRepeat { return done }
             try remember(request.idempotencyKey, of: request.author.writer, digest, done, attempt)
@@ -216,9 +229,7 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
         let room = try self.room(of: request.message, for: request.author, transaction)
         try transaction.lock(room: room)
         // The same request may have waited for the room as well.
-        let earlier = try MessageRetries.message(
-            of: request.author.writer, request.idempotencyKey, digest, transaction)
-        if let done = try earlier.flatMap({ try repeated($0, in: request.author.room, attempt) }) { return done }
+        if let done = try replay(request, digest, attempt) { return done }
         let named: MessageState
         switch try target(of: request.message, in: room, for: request.author, isForLater: request.setsTime, transaction)
         {
