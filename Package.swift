@@ -89,13 +89,15 @@ let package = Package(
         // neither SQLite nor Apple. ContentCoding uses NIOEmbedded to decompress a body that was already read.
         .target(
             name: "ChatHTTP",
-            dependencies: ["ChatDomain", "WebAssets"]
+            dependencies: ["ChatDomain", "ChatHooks", "WebAssets"]
                 + products(
                     "Crypto", "HTTPTypes", "Hummingbird", "HummingbirdCore", "HummingbirdTLS", "Logging", "NIOCore",
                     "NIOEmbedded", "NIOHTTP1", "NIOHTTPCompression", "NIOHTTPTypes", "NIOHTTPTypesHTTP1", "NIOSSL",
                     "NIOWebSocket", "ServiceLifecycle"
                 ),
             exclude: ["Admin/openapi.json", "Web"]),
+        // The formats in which other programs post: pure functions from a request to messages.
+        .target(name: "ChatHooks", dependencies: ["ChatDomain"] + products("Crypto")),
         // The rules: valid input, recipients, pushes and their outcomes. Declares the ports to all other targets.
         .target(name: "ChatDomain"),
         // The statements that both databases share, and the stores that consist of them.
@@ -173,8 +175,8 @@ let package = Package(
         .executableTarget(
             name: "pushchat",
             dependencies: [
-                "ChatHTTP", "ChatDomain", "ChatStore", "ChatStorePostgres", "ChatDispatch", "APNSGateway", "FCMGateway",
-                "GatewayPool", "PushChatCore", "PushSandbox", "PushWire", "WebPushGateway", "BuildInfo",
+                "ChatHTTP", "ChatDomain", "ChatHooks", "ChatStore", "ChatStorePostgres", "ChatDispatch", "APNSGateway",
+                "FCMGateway", "GatewayPool", "PushChatCore", "PushSandbox", "PushWire", "WebPushGateway", "BuildInfo",
             ]
                 + products(
                     "ArgumentParser", "AsyncHTTPClient", "Crypto", "JWTKit", "Logging", "NIOCore",
@@ -191,6 +193,7 @@ let package = Package(
                     "NIOEmbedded",
                     "NIOHTTP1", "NIOHTTPTypes", "NIOHTTPTypesHTTP1", "NIOPosix", "NIOSSL", "ServiceLifecycle", "X509")),
         .testTarget(name: "ChatDomainTests", dependencies: ["ChatDomain"]),
+        .testTarget(name: "ChatHooksTests", dependencies: ["ChatHooks", "ChatDomain"] + products("Crypto")),
         // Tests that run over every store, mostly through the ports alone.
         .testTarget(
             name: "StorePortTests",
@@ -269,7 +272,8 @@ for target in package.targets where !["BuildInfo", "CLinux", "CPostgreSQL", "Emb
 // `make fuzz` builds only these tests. The parsers' targets report to libFuzzer which code an input reaches.
 if let fuzzer = Context.environment["FUZZ_RUNTIME"] {
     let parsers: Set = [
-        "APNSGateway", "ChatDomain", "ChatHTTP", "HTTP2Wire", "PushChatCore", "PushWire", "WebPushGateway", "pushchat",
+        "APNSGateway", "ChatDomain", "ChatHTTP", "ChatHooks", "HTTP2Wire", "PushChatCore", "PushWire", "WebPushGateway",
+        "pushchat",
     ]
     let runtime: [LinkerSetting] = [.unsafeFlags([fuzzer, "-lstdc++"])]
     package.targets.removeAll { $0.isTest }

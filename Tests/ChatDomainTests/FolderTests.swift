@@ -51,6 +51,12 @@ struct FolderTests {
             "Ntfy": "Base Form Responses Address Admin Posting Events Routing",
             "Server": "Base Responses Address Monitoring Admin Chat Pages Events Posting Gotify Ntfy Routing",
         ],
+        "ChatHooks": [
+            "Base": "",
+            "Shared": "Base",
+            "Formats": "Base Shared",
+            ".": "Base Formats",
+        ],
         "ChatSQL": [
             ".": "",
             "Devices": ".",

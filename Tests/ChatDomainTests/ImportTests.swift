@@ -9,7 +9,8 @@ struct ImportTests {
         "ChatDomain": [],
         "PushWire": [],
         "WebAssets": ["EmbeddedFiles"],
-        "ChatHTTP": ["ChatDomain", "WebAssets"],
+        "ChatHTTP": ["ChatDomain", "ChatHooks", "WebAssets"],
+        "ChatHooks": ["ChatDomain"],
         "ChatSQL": ["ChatDomain"],
         "ChatStore": ["CLinux", "ChatDomain", "ChatSQL", "EmbeddedFiles"],
         "ChatStorePostgres": ["ChatDomain", "ChatSQL", "EmbeddedFiles", "CPostgreSQL"],
@@ -25,7 +26,8 @@ struct ImportTests {
         "CLinux": [],
         "CPostgreSQL": [],
         "pushchat": gateways.union([
-            "BuildInfo", "ChatDomain", "ChatHTTP", "ChatStore", "ChatStorePostgres", "ChatDispatch", "GatewayPool",
+            "BuildInfo", "ChatDomain", "ChatHTTP", "ChatHooks", "ChatStore", "ChatStorePostgres", "ChatDispatch",
+            "GatewayPool",
             "PushChatCore", "PushSandbox", "PushWire",
         ]),
     ].merging(gateways.map { ($0, ["ChatDomain", "GatewayPool", "HTTP2Wire", "PushWire"]) }) { $1 }

@@ -76,6 +76,31 @@ package enum FieldText {
         text.utf8.allSatisfy { $0 < 128 } ? text : text.precomposedStringWithCanonicalMapping
     }
 
+    /// Fits a text of another program into the relay's rules: replaces control characters with spaces, and cuts a text
+    /// that is too long. A shortened alarm is worth more than none.
+    ///
+    /// - Parameter keepsLines: Whether tabs and line breaks stay, as in a message's text.
+    package static func fitting(_ text: String, limit: Int, keepsLines: Bool = true) -> String {
+        let isWhole = text.utf8.count <= limit
+        let kept = isWhole ? text[...] : characters(of: text, within: limit - "…".utf8.count)
+        let scalars = kept.unicodeScalars.map { scalar -> Unicode.Scalar in
+            let isLine = scalar == "\t" || scalar == "\n" || scalar == "\r"
+            let isControl = scalar.value < 32 || (0x7F...0x9F).contains(scalar.value)
+            return isControl && !(isLine && keepsLines) ? " " : scalar
+        }
+        return String(String.UnicodeScalarView(scalars)) + (isWhole ? "" : "…")
+    }
+
+    /// Returns the characters at the start of a longer text that have at most `size` bytes together. If not even one
+    /// fits, returns the Unicode scalars of the first that fit.
+    private static func characters(of text: String, within size: Int) -> Substring {
+        let end = text.utf8.index(text.startIndex, offsetBy: size)
+        // A slice ends after a whole scalar.
+        let slice = text[..<end]
+        guard let last = slice.indices.last, last > text.startIndex, text.index(after: last) > end else { return slice }
+        return text[..<last]
+    }
+
     /// The factor by which a text may exceed its limit in bytes before it is rejected without being composed. Composing
     /// leaves at least a third of a text's bytes, so such a text cannot fit, and composing it may cost the square of
     /// its length.

@@ -1,0 +1,112 @@
+package import ChatDomain
+
+/// A message that a request asks for. Every text fits the relay's limits.
+package struct HookDraft: Sendable, Hashable {
+    package enum Urgency: String, Sendable, Hashable, CaseIterable {
+        /// No sound, and the push may wait until the device wakes up.
+        case quiet
+        case usual
+        /// Devices show the message at once, even while the user wants few interruptions.
+        case urgent
+    }
+
+    package enum State: String, Sendable, Hashable, CaseIterable {
+        /// Something is wrong. The message stays open until it is resolved.
+        case firing
+        case resolved
+        /// Something happened, and nothing will end it.
+        case event
+    }
+
+    /// The maximum number of drafts of one request.
+    package static let countLimit = 20
+    /// The maximum number of alerts that ``firing`` tells apart.
+    private static let firingLimit = 1000
+
+    /// The name under which later requests change the message. `nil` for a message that stays as it is.
+    package let key: MessageKey?
+    package let title: String?
+    package let text: String
+    package let link: String?
+    package let tags: [String]
+    package let isMarkdown: Bool
+    package let urgency: Urgency
+    package let state: State
+    /// The severity, from 0 to 4, of each alert that is firing, by a short id. An update of the message rings if an id
+    /// is new or a severity rose, and if nothing changed, because then the sender repeats the alarm.
+    package let firing: [String: Int]
+    /// Whether a draft that is resolved becomes a message if none with its key is open. A success after a success is no
+    /// news.
+    package let standsAlone: Bool
+
+    /// Fits all values into the limits. A link that browsers cannot open is left out.
+    init(
+        key: MessageKey? = nil, title: String? = nil, text: String, link: String? = nil, tags: [String] = [],
+        isMarkdown: Bool = false, urgency: Urgency = .usual, state: State = .event, firing: [String: Int] = [:],
+        standsAlone: Bool = true
+    ) {
+        let title = title.map { FieldText.fitting($0, limit: MessageContent.longestTitle, keepsLines: false) }
+        let text = FieldText.trimmed(FieldText.fitting(text, limit: MessageText.highestLimit))
+        let isEmpty = FieldText.isBlank(text)
+        self.key = key
+        self.title = isEmpty ? nil : title.map(FieldText.trimmed).flatMap { FieldText.isBlank($0) ? nil : $0 }
+        self.text =
+            isEmpty ? title.flatMap { FieldText.isBlank($0) ? nil : FieldText.trimmed($0) } ?? "(no text)" : text
+        self.link = link.flatMap { MessageContent.isLink($0) ? $0 : nil }
+        self.tags = Array(
+            tags.map { FieldText.trimmed(FieldText.fitting($0, limit: MessageExtras.tagLimit, keepsLines: false)) }
+                .filter { !FieldText.isBlank($0) }.prefix(MessageExtras.tagCount))
+        self.isMarkdown = isMarkdown
+        self.urgency = state == .resolved ? .quiet : urgency
+        self.state = key == nil && state == .resolved ? .event : state
+        self.firing = Self.fitting(firing)
+        self.standsAlone = standsAlone
+    }
+
+    /// Replaces the alerts above the limit with one, whose id changes with the number of them.
+    private static func fitting(_ firing: [String: Int]) -> [String: Int] {
+        guard firing.count > firingLimit else { return firing }
+        let sorted = firing.sorted { $0.key < $1.key }
+        var fitting = Dictionary(uniqueKeysWithValues: sorted.prefix(firingLimit - 1).map { ($0.key, $0.value) })
+        let rest = sorted.dropFirst(firingLimit - 1)
+        fitting[HookKey.id(rest.map(\.key))] = rest.map(\.value).max()
+        return fitting
+    }
+
+    /// The content of the message.
+    package func content() throws(ChatError) -> MessageContent {
+        try MessageContent(
+            parsing: text, title: title, link: link, priority: urgency == .quiet ? 5 : nil,
+            sound: urgency == .quiet ? "" : nil, isUrgent: urgency == .urgent,
+            extras: MessageExtras(tags: tags, markdown: isMarkdown))
+    }
+}
+
+/// How bad an alert is, in words that programs use.
+enum HookSeverity {
+    /// Returns the rank of a word, from 0 to 4: 4 wakes people, 1 and 0 make no sound. An unknown word is a warning.
+    static func rank(_ word: String?) -> Int {
+        switch HookText.word(word) {
+        case "critical", "page", "emergency", "fatal", "disaster", "urgent", "alert", "crit", "emerg", "max": 4
+        case "error", "major", "high", "failure", "err": 3
+        case "info", "information", "notice", "success", "low", "quiet", "min": 1
+        case "debug", "none", "ok", "clear", "trace": 0
+        default: 2
+        }
+    }
+
+    static func urgency(_ rank: Int) -> HookDraft.Urgency { rank >= 4 ? .urgent : rank <= 1 ? .quiet : .usual }
+}
+
+extension HookDraft.State {
+    /// Reads a state from a word that programs use. `nil` for any other word.
+    init?(word: String?) {
+        switch HookText.word(word) {
+        case "firing", "alerting", "down", "triggered", "open", "problem", "fail", "failed", "failing", "critical":
+            self = .firing
+        case "resolved", "ok", "up", "recovered", "closed", "clear", "cleared", "normal", "success": self = .resolved
+        case "event": self = .event
+        default: return nil
+        }
+    }
+}

@@ -1,0 +1,44 @@
+import ChatDomain
+
+/// Any program that posts a JSON object. A ``HookTemplate`` says which members the message has. Without one, the usual
+/// names count, among them those of Grafana OnCall's formatted webhooks and of Apprise.
+enum JSONFormat: HookFormat {
+    static let name = "json"
+    static let title = "JSON"
+    static let isSigned = true
+
+    static func verify(_ request: HookRequest, secret: String, now: Timestamp) -> Bool {
+        HookSignature.isStandard(request, secret: secret, now: now)
+    }
+
+    static func deliveryID(_ request: HookRequest) -> String? {
+        request.deliveryID("webhook-id", "idempotency-key")
+    }
+
+    static func drafts(
+        _ request: HookRequest, _ settings: HookSettings
+    ) throws(HookRefusal) -> [HookDraft] {
+        let body = try request.object()
+        guard let template = settings.template else { return [draft(body)] }
+        return [try template.draft(body)]
+    }
+
+    /// Returns the message of an object with members of the usual names.
+    static func draft(_ body: JSONObject) -> HookDraft {
+        func first(_ names: String...) -> String? {
+            for name in names { if let text = body.text(name) { return text } }
+            return nil
+        }
+        let title = first("title", "summary", "subject")
+        let text = first("message", "text", "body", "description", "content")
+        let severity = first("urgency", "severity", "level", "priority", "type")
+        let state = HookDraft.State(word: first("state", "status")) ?? .event
+        let key = first("key", "alert_uid", "fingerprint", "id")
+        let rank = HookSeverity.rank(severity)
+        return HookDraft(
+            key: key.map { HookKey.make("js", $0) }, title: title,
+            text: text ?? (title == nil ? FieldText.fitting(JSONValue.object(body).indented, limit: 1000) : ""),
+            link: first("link", "url", "link_to_upstream_details"), urgency: HookSeverity.urgency(rank), state: state,
+            firing: state == .firing ? key.map { [HookKey.id([$0]): rank] } ?? [:] : [:])
+    }
+}

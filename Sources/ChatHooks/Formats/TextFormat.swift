@@ -1,0 +1,22 @@
+import ChatDomain
+
+/// Any program that posts a text. The query may have `title`, `link`, `key`, `state` and `urgency`.
+enum TextFormat: HookFormat {
+    static let name = "text"
+    static let title = "Text"
+
+    static func drafts(
+        _ request: HookRequest, _ settings: HookSettings
+    ) throws(HookRefusal) -> [HookDraft] {
+        guard !request.body.isEmpty else { throw .unreadable("the body is empty") }
+        guard let text = String(validating: request.body, as: UTF8.self), !request.body.contains(0) else {
+            throw .unreadable("the body is not a text in UTF-8")
+        }
+        var members: JSONObject = [:]
+        for name in ["title", "link", "key", "state", "urgency"] {
+            members[name] = request.query[name].map { .string($0) }
+        }
+        members["text"] = .string(text)
+        return [JSONFormat.draft(members)]
+    }
+}

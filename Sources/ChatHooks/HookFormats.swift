@@ -1,0 +1,37 @@
+package import ChatDomain
+
+/// The list of all formats.
+package enum HookFormats {
+    package static let all: [any HookFormat.Type] = [
+        AlertmanagerFormat.self,
+        TextFormat.self,
+        JSONFormat.self,
+    ]
+
+    /// Returns the format with the name. `nil` if there is none.
+    package static func named(_ name: String) -> (any HookFormat.Type)? {
+        all.first { $0.name == name || $0.aliases.contains(name) }
+    }
+
+    /// Checks the settings of a new hook.
+    package static func settings(
+        format name: String, secret: String? = nil, template: HookTemplate? = nil
+    ) throws(ChatError) -> HookSettings {
+        guard let format = named(name) else {
+            throw .invalid("format", "must be one of \(all.map { $0.name }.joined(separator: ", "))")
+        }
+        if let secret {
+            guard format.isSigned else {
+                let signed = all.filter { $0.isSigned }.map { $0.name }.joined(separator: ", ")
+                throw .invalid("secret", "is not possible for \(format.name), which does not sign; \(signed) do")
+            }
+            guard (8...256).contains(secret.utf8.count), secret.isVisibleASCII else {
+                throw .invalid("secret", "must have 8 to 256 visible ASCII characters")
+            }
+        }
+        guard template == nil || format.name == JSONFormat.name else {
+            throw .invalid("template", "is only possible for \(JSONFormat.name)")
+        }
+        return HookSettings(format: format.name, secret: secret, template: template)
+    }
+}

@@ -1,0 +1,113 @@
+import ChatDomain
+
+/// The alerts of one notification, as Alertmanager and Grafana send them.
+struct AlertGroup {
+    /// The maximum number of alerts whose texts are shown.
+    private static let shownLimit = 10
+
+    private struct Alert {
+        let isFiring: Bool
+        let labels: JSONObject
+        let annotations: JSONObject
+        let json: JSONObject
+
+        init(_ json: JSONObject, groupState: HookDraft.State) {
+            self.json = json
+            labels = json.object("labels") ?? [:]
+            annotations = json.object("annotations") ?? [:]
+            isFiring = (HookDraft.State(word: json.text("status")) ?? groupState) == .firing
+        }
+
+        var name: String { labels.text("alertname") ?? "Alert" }
+
+        /// The sentences about the alert: a summary and a description, if they differ.
+        var sentences: [String] {
+            let texts = [annotations.text("summary"), annotations.text("description") ?? annotations.text("message")]
+                .compactMap(\.self)
+            return texts.count == 2 && texts[0].utf8.elementsEqual(texts[1].utf8) ? [texts[0]] : texts
+        }
+
+        var id: String {
+            HookKey.id([json.text("fingerprint") ?? "\(JSONValue.object(labels).sorted)"])
+        }
+
+        /// The page about the alert.
+        var link: String? {
+            for name in ["panelURL", "dashboardURL", "generatorURL"] {
+                if let link = json.text(name), MessageContent.isLink(link) { return link }
+            }
+            return nil
+        }
+    }
+
+    private let body: JSONObject
+    private let alerts: [Alert]
+    let state: HookDraft.State
+
+    init(_ body: JSONObject) throws(HookRefusal) {
+        guard body.value(["alerts"])?.array != nil else {
+            throw .unreadable("the JSON has no list alerts")
+        }
+        let alerts = body.objects("alerts")
+        let stated = HookDraft.State(word: body.text("status") ?? body.text("state"))
+        let state = stated ?? (alerts.contains { $0.text("status") == "firing" } ? .firing : .resolved)
+        self.body = body
+        self.state = state
+        // Alerts that are firing come first: they are shown if there are too many.
+        let all = alerts.map { Alert($0, groupState: state) }
+        self.alerts = all.filter(\.isFiring) + all.filter { !$0.isFiring }
+    }
+
+    private var firing: ArraySlice<Alert> { alerts.prefix(while: \.isFiring) }
+
+    /// The name of the alerts, how many there are, and whether they ended.
+    private var title: String {
+        let name =
+            body.text("groupLabels", "alertname") ?? body.text("commonLabels", "alertname")
+            ?? (alerts.count == 1 ? alerts[0].name : "Alerts")
+        if state == .resolved { return "Resolved: \(name)" }
+        return firing.count > 1 ? "\(name) (\(firing.count))" : name
+    }
+
+    /// The labels that tell an alert from the others of its group.
+    private func place(of alert: Alert) -> String {
+        guard alerts.count > 1 else { return alert.labels.text("instance") ?? "" }
+        let values = alert.labels.members.filter {
+            !["alertname", "severity"].contains($0.name) && body.value(["commonLabels", $0.name]) == nil
+        }
+        return values.prefix(3).compactMap { JSONObject.text($0.value) }.joined(separator: ", ")
+    }
+
+    private var text: String {
+        var lines = alerts.prefix(Self.shownLimit).map { alert in
+            let place = place(of: alert)
+            let sentences = alert.sentences
+            let text =
+                alerts.count == 1
+                ? sentences.joined(separator: "\n") : sentences.first.map(HookText.firstLine) ?? alert.name
+            let isNamed = place.isEmpty || text.contains(place)
+            let mark = alerts.count == 1 ? "" : alert.isFiring ? "• " : "✓ "
+            return mark + (text.isEmpty ? place : isNamed ? text : "\(text) (\(place))")
+        }
+        let hidden = alerts.count - lines.count + Int(clamping: body.value(["truncatedAlerts"])?.integer ?? 0)
+        if hidden > 0 { lines.append("… and \(hidden) more") }
+        return lines.joined(separator: "\n")
+    }
+
+    /// Returns the message about the group.
+    ///
+    /// - Parameters:
+    ///   - prefix: The prefix of the key.
+    ///   - written: The title and the text that the sender made. `nil` for those of the alerts.
+    func draft(prefix: String, title written: String? = nil, text: String? = nil) -> HookDraft {
+        let ranks = firing.map { ($0.id, HookSeverity.rank($0.labels.text("severity"))) }
+        let rank = ranks.map(\.1).max() ?? 2
+        let group = body.text("groupKey") ?? body.text("ruleId") ?? "\(body.value(["groupLabels"])?.sorted ?? .null)"
+        let pages = Set(alerts.compactMap(\.link))
+        return HookDraft(
+            key: HookKey.make(prefix, group), title: written ?? title, text: text ?? self.text,
+            link: pages.count == 1 ? pages.first : body.text("externalURL"),
+            tags: [body.text("commonLabels", "severity")].compactMap(\.self), urgency: HookSeverity.urgency(rank),
+            state: state, firing: state == .firing ? Dictionary(ranks, uniquingKeysWith: max) : [:])
+    }
+}

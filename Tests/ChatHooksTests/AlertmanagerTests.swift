@@ -1,0 +1,61 @@
+import ChatDomain
+import Testing
+
+@testable import ChatHooks
+
+@Suite("Alertmanager's notifications")
+struct AlertmanagerTests {
+    /// A notification about alerts, each with its instance, its status and its severity.
+    private static func body(
+        _ alerts: [(instance: String, status: String, severity: String)], status: String, extra: String = ""
+    ) -> String {
+        let alerts = alerts.map { instance, status, severity in
+            #"{"status":"\#(status)","labels":{"alertname":"DiskFull","instance":"\#(instance)","severity":"\#(severity)"},"#
+                + #""annotations":{"summary":"/srv is full"},"startsAt":"2026-12-02T00:00:00Z","endsAt":"0001-01-01T00:00:00Z","#
+                + #""generatorURL":"http://prom.example/graph?\#(instance)","fingerprint":"id-\#(instance)"}"#
+        }
+        return #"{"version":"4","groupKey":"{}:{alertname=\"DiskFull\"}","truncatedAlerts":0,"status":"\#(status)","#
+            + #""receiver":"kitchen","groupLabels":{"alertname":"DiskFull"},"commonLabels":{"alertname":"DiskFull"},"#
+            + #""commonAnnotations":{},"externalURL":"http://am.example:9093",\#(extra)"alerts":[\#(alerts.joined(separator: ","))]}"#
+    }
+
+    @Test("An alert that fires, changes and ends is one message")
+    func life() throws {
+        let one = try #require(draft("alertmanager", Self.body([("nas", "firing", "page")], status: "firing")))
+        #expect(one.title == "DiskFull" && one.text == "/srv is full (nas)")
+        #expect(one.state == .firing && one.urgency == .urgent)
+        #expect(one.link == "http://prom.example/graph?nas")
+
+        let two = try #require(
+            draft(
+                "alertmanager", Self.body([("nas", "resolved", "page"), ("pi", "firing", "warning")], status: "firing"))
+        )
+        #expect(two.title == "DiskFull" && two.urgency == .usual)
+        #expect(two.text == "• /srv is full (pi)\n✓ /srv is full (nas)")
+        #expect(two.link == "http://am.example:9093")
+
+        let end = try #require(draft("alertmanager", Self.body([("pi", "resolved", "warning")], status: "resolved")))
+        #expect(end.title == "Resolved: DiskFull" && end.state == .resolved && end.urgency == .quiet)
+        #expect(Set([one, two, end].map(\.key)).count == 1 && one.key != nil)
+        #expect(one.firing.values.sorted() == [4] && two.firing.values.sorted() == [2] && end.firing.isEmpty)
+        #expect(Set(one.firing.keys).isDisjoint(with: two.firing.keys))
+    }
+
+    @Test("Of many alerts ten are shown and the rest is counted")
+    func many() throws {
+        let alerts = (1...1500).map { ("host\($0)", "firing", "info") }
+        let many = try #require(
+            draft(
+                "alertmanager",
+                Self.body(alerts, status: "firing").replacing(#""truncatedAlerts":0"#, with: #""truncatedAlerts":7"#)))
+        #expect(many.title == "DiskFull (1500)")
+        #expect(many.text.hasSuffix("• /srv is full (host10)\n… and 1497 more"))
+        #expect(many.firing.count == 1000 && many.urgency == .quiet)
+    }
+
+    @Test("A body without alerts is unreadable")
+    func other() {
+        #expect(read("alertmanager", #"{"status":"firing"}"#) == .unreadable("the JSON has no list alerts"))
+        #expect(draft("alertmanager", #"{"alerts":[]}"#)?.text == "Resolved: Alerts")
+    }
+}
