@@ -134,7 +134,9 @@ final class Link: CustomStringConvertible {
     /// The relay's process dies. Its system may send what the process had written.
     func relayDies() {
         guard !hasRelayClosed else { return }
-        isRelayDead = true
+        // A relay that closes has given up the responses already.
+        isRelayDead = !isIgnored
+        if isIgnored { for parcel in input { parcel.fate?(false) } }
         (parcels, input) = ([], [])
         endRelaySide(loses: dice.chance(50))
     }
