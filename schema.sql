@@ -1,4 +1,4 @@
--- PushChat Relay: the SQLite database, version 13.
+-- PushChat Relay: the SQLite database, version 14.
 --
 -- Times are UTC text that SQLite's date functions read (2026-05-07 21:57:29.123), unless a column's comment says
 -- otherwise. PRAGMA user_version is the schema version. The relay upgrades an older file and refuses a newer one.
@@ -262,8 +262,20 @@ CREATE TABLE api_tokens (
     time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
     time_expires TEXT,
     time_used TEXT,  -- the last use; some seconds behind
-    used_from TEXT  -- the address of the last use
+    used_from TEXT,  -- the address of the last use
+    hook TEXT CHECK (hook IS NULL OR json_valid(hook)),  -- the webhook that the token is for: {"format":…,"secret":…,"template":…}; NULL: a token for the APIs
+    unreadable TEXT CHECK (unreadable IS NULL OR json_valid(unreadable))  -- deliveries to the webhook that could not be read: {"count":…,"at":…,"reason":…}
 ) STRICT;
+
+-- The alerts that the senders of webhooks last reported as firing.
+CREATE TABLE hook_memory (
+    token_id INTEGER NOT NULL REFERENCES api_tokens (token_id) ON DELETE CASCADE,
+    hook_key TEXT NOT NULL,  -- the key of the message
+    firing TEXT NOT NULL CHECK (json_valid(firing)),  -- {"id of an alert":severity,…}
+    time_used TEXT NOT NULL,  -- the time of the last delivery
+    PRIMARY KEY (token_id, hook_key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX hook_memory_used ON hook_memory (token_id, time_used);
 
 -- Secrets with which other apps, clients of ntfy and Gotify, read and post as a member or with a token's rights.
 CREATE TABLE credentials (

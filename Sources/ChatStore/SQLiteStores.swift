@@ -16,6 +16,7 @@ package struct SQLiteStores: Sendable {
     package let providerTokens: SQLProviderTokenStore<SQLiteDatabase>
     package let subscriptions: SQLSubscriptionStore<SQLiteDatabase>
     package let tokens: SQLTokenStore<SQLiteDatabase>
+    package let hooks: SQLHookStore<SQLiteDatabase>
     package let clients: SQLClientStore<SQLiteDatabase>
     package let pollRequests: SQLPollRequestStore<SQLiteDatabase>
     package let unifiedPush: SQLUnifiedPushStore<SQLiteDatabase>
@@ -62,6 +63,7 @@ package struct SQLiteStores: Sendable {
         providerTokens = SQLProviderTokenStore(database: database)
         subscriptions = SQLSubscriptionStore(database: database)
         tokens = SQLTokenStore(database: database)
+        hooks = SQLHookStore(database: database)
         clients = SQLClientStore(database: database, settings: settings)
         pollRequests = SQLPollRequestStore(database: database)
         unifiedPush = SQLUnifiedPushStore(database: database)
@@ -79,7 +81,8 @@ package struct SQLiteStores: Sendable {
             database: database, queue: queue, repair: repair, metrics: metrics, feed: feed, jobs: jobs,
             probe: .writing(database.writer),
             shared: SQLUpkeep(
-                database: database, activity: activity, tokens: tokens, clients: clients, pollRequests: pollRequests,
+                database: database, activity: activity, tokens: tokens, hooks: hooks, clients: clients,
+                pollRequests: pollRequests,
                 unifiedPush: unifiedPush, activities: activities, settings: settings, logger: logger))
         imports = SQLiteImport(database: database, settings: settings)
     }
@@ -92,7 +95,7 @@ package struct SQLiteStores: Sendable {
         Stores(
             rooms: rooms, feed: feed, records: records, devices: devices, notifications: notifications, queue: queue,
             queueAdministration: queueAdministration, feedback: feedback, providerTokens: providerTokens,
-            subscriptions: subscriptions, tokens: tokens,
+            subscriptions: subscriptions, tokens: tokens, hooks: hooks,
             clients: clients, pollRequests: pollRequests, unifiedPush: unifiedPush, activities: activities,
             changes: changes, moderation: moderation, metrics: metrics, upkeep: upkeep)
     }

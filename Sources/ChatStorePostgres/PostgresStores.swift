@@ -16,6 +16,7 @@ package struct PostgresStores: Sendable {
     package let providerTokens: SQLProviderTokenStore<PostgresDatabase>
     package let subscriptions: SQLSubscriptionStore<PostgresDatabase>
     package let tokens: SQLTokenStore<PostgresDatabase>
+    package let hooks: SQLHookStore<PostgresDatabase>
     package let clients: SQLClientStore<PostgresDatabase>
     package let pollRequests: SQLPollRequestStore<PostgresDatabase>
     package let unifiedPush: SQLUnifiedPushStore<PostgresDatabase>
@@ -49,6 +50,7 @@ package struct PostgresStores: Sendable {
         providerTokens = SQLProviderTokenStore(database: database)
         subscriptions = SQLSubscriptionStore(database: database)
         tokens = SQLTokenStore(database: database)
+        hooks = SQLHookStore(database: database)
         clients = SQLClientStore(database: database, settings: settings)
         pollRequests = SQLPollRequestStore(database: database)
         unifiedPush = SQLUnifiedPushStore(database: database)
@@ -63,7 +65,8 @@ package struct PostgresStores: Sendable {
             database: database, queue: QueueUpkeep(database: database, queue: queue, settings: settings),
             jobs: jobs,
             shared: SQLUpkeep(
-                database: database, activity: activity, tokens: tokens, clients: clients, pollRequests: pollRequests,
+                database: database, activity: activity, tokens: tokens, hooks: hooks, clients: clients,
+                pollRequests: pollRequests,
                 unifiedPush: unifiedPush, activities: activities, settings: settings, logger: logger))
         imports = PostgresImport(database: database, settings: settings)
     }
@@ -77,7 +80,7 @@ package struct PostgresStores: Sendable {
         Stores(
             rooms: rooms, feed: feed, records: records, devices: devices, notifications: notifications, queue: queue,
             queueAdministration: queueAdministration, feedback: feedback, providerTokens: providerTokens,
-            subscriptions: subscriptions, tokens: tokens,
+            subscriptions: subscriptions, tokens: tokens, hooks: hooks,
             clients: clients, pollRequests: pollRequests, unifiedPush: unifiedPush, activities: activities,
             changes: changes, moderation: moderation, metrics: metrics, upkeep: upkeep)
     }

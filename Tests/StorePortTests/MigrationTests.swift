@@ -237,6 +237,15 @@ struct MigrationTests {
             try await stores.moderation.delete(last.message, by: moderator)
             let member = try await stores.records.members(of: SecretCode(stored: "room"), after: nil, limit: 9).items[2]
             try await stores.moderation.remove(member.id, by: moderator)
+            let hook = try await stores.tokens.create(
+                AccessToken.name("hook"),
+                AccessGrant(
+                    scopes: [.post], room: SecretCode(stored: "room"),
+                    hook: HookGrant(stored: #"{"format":"json","secret":"é"}"#)),
+                expiresAt: nil)
+            try await stores.hooks.remember(
+                HookMemory(firing: ["é": 4, "b": 0], time: base.now), of: hook.token.id, MessageKey(stored: "disk"))
+            try await stores.hooks.countUnreadable(hook.token.id, reason: "no JSON")
             _ = try await stores.queueAdministration.pause(AppName("held"), reason: "é", by: moderator)
 
             try await stores.subscriptions.keep(
@@ -310,7 +319,9 @@ struct MigrationTests {
             add([try await stores.notifications.notification(id)])
             add(try await stores.notifications.deliveries(of: id, in: nil, after: nil, limit: 99).items)
         }
-        add(try await stores.tokens.tokens(after: nil, limit: 99).items)
+        let tokens = try await stores.tokens.tokens(after: nil, limit: 99).items
+        add(tokens)
+        for token in tokens { add([try await stores.hooks.memory(of: token.id, MessageKey(stored: "disk"))]) }
         add(try await stores.clients.credentials(ofMembersOf: nil, after: nil, limit: 99).items)
         add(try await stores.clients.rooms(after: nil, limit: 99).items)
         for number in 1...2 {

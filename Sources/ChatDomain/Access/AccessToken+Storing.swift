@@ -43,17 +43,21 @@ extension AccessToken {
 
     /// Reads a row of `api_tokens`. `nil` if another program has changed the row so that it grants nothing.
     package init?(
-        id: Int64, name: String, scopes: String, room: String?, audience: String?, createdAt: Timestamp,
-        expiresAt: Timestamp?, lastUsedAt: Timestamp?, lastUsedFrom: String?
+        id: Int64, name: String, scopes: String, room: String?, audience: String?, hook: String?,
+        createdAt: Timestamp, expiresAt: Timestamp?, lastUsedAt: Timestamp?, lastUsedFrom: String?, unreadable: String?
     ) {
+        let hookGrant = hook.flatMap { HookGrant(stored: $0) }
+        // A token for a webhook must never become valid elsewhere.
+        guard (hook == nil) == (hookGrant == nil) else { return nil }
         let scopes = (try? JSONValue(parsing: scopes))?.array?.compactMap { $0.text.flatMap(Scope.init) }
         let grant = try? AccessGrant(
             scopes: Set(scopes ?? []), room: room.map(SecretCode.init(stored:)),
-            audience: audience.map(Audience.init(stored:)))
+            audience: audience.map(Audience.init(stored:)), hook: hookGrant)
         guard let grant else { return nil }
         self.init(
             id: id, name: Nickname(stored: name), grant: grant, createdAt: createdAt, expiresAt: expiresAt,
-            lastUsedAt: lastUsedAt, lastUsedFrom: lastUsedFrom)
+            lastUsedAt: lastUsedAt, lastUsedFrom: lastUsedFrom,
+            unreadable: unreadable.flatMap { UnreadableDeliveries(stored: $0) })
     }
 }
 

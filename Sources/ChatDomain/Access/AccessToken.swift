@@ -19,10 +19,20 @@ package struct AccessGrant: Sendable, Hashable {
     package let room: SecretCode?
     /// The only users or tags that the token may send notifications to. `nil` for any audience.
     package let audience: Audience?
+    /// The only webhook that the token is for. `nil` for a token that programs send to the relay's APIs.
+    package let hook: HookGrant?
 
     /// Rejects meaningless combinations: a limit without a scope to which it applies.
-    package init(scopes: Set<Scope>, room: SecretCode? = nil, audience: Audience? = nil) throws(ChatError) {
+    package init(
+        scopes: Set<Scope>, room: SecretCode? = nil, audience: Audience? = nil, hook: HookGrant? = nil
+    ) throws(ChatError) {
         guard !scopes.isEmpty else { throw .missing("scopes") }
+        if hook != nil {
+            guard scopes == [.post] else { throw .invalid("scopes", "must be post alone for a webhook") }
+            guard room != nil else {
+                throw ChatError(.missingField, "Missing room: a webhook posts in one", field: "room")
+            }
+        }
         if scopes.contains(.admin) || scopes.contains(.figures) {
             guard room == nil, audience == nil else {
                 throw .invalid("scopes", "admin and figures concern the whole relay: leave out room and to")
@@ -38,6 +48,7 @@ package struct AccessGrant: Sendable, Hashable {
         self.scopes = scopes
         self.room = room
         self.audience = audience
+        self.hook = hook
     }
 
     /// Whether the token permits an action that needs the scope. `admin` includes all scopes.
@@ -73,10 +84,12 @@ package struct AccessToken: Sendable, Hashable {
     /// The time of the last use, a few seconds behind.
     package let lastUsedAt: Timestamp?
     package let lastUsedFrom: String?
+    /// The deliveries to the token's webhook that could not be read. `nil` if there were none.
+    package let unreadable: UnreadableDeliveries?
 
     package init(
         id: Int64, name: Nickname, grant: AccessGrant, createdAt: Timestamp, expiresAt: Timestamp? = nil,
-        lastUsedAt: Timestamp? = nil, lastUsedFrom: String? = nil
+        lastUsedAt: Timestamp? = nil, lastUsedFrom: String? = nil, unreadable: UnreadableDeliveries? = nil
     ) {
         self.id = id
         self.name = name
@@ -85,6 +98,7 @@ package struct AccessToken: Sendable, Hashable {
         self.expiresAt = expiresAt
         self.lastUsedAt = lastUsedAt
         self.lastUsedFrom = lastUsedFrom
+        self.unreadable = unreadable
     }
 
     package func isValid(at now: Timestamp) -> Bool { expiresAt.map { now < $0 } ?? true }
@@ -116,12 +130,15 @@ extension Scope {
 extension AccessToken {
     /// The token as JSON, without its secret.
     package var json: JSONObject {
-        [
+        var json: JSONObject = [
             "id": .number(id), "name": .string(name.text),
             "scopes": .texts(Scope.allCases.filter(grant.scopes.contains).map(\.rawValue)),
             "room": .optional(grant.room?.text), "to": grant.audience?.json ?? .null, "created_at": .time(createdAt),
             "expires_at": .optional(expiresAt), "last_used_at": .optional(lastUsedAt),
             "last_used_from": .optional(lastUsedFrom),
         ]
+        json["hook"] = grant.hook.map { .object($0.json) }
+        json["unreadable"] = unreadable.map { .object($0.json) }
+        return json
     }
 }

@@ -359,6 +359,7 @@ extension RoomRecords {
     package func grant(_ grant: AccessGrant, field: String = "room") async throws(ChatError) -> AccessGrant {
         guard let code = grant.room else { return grant }
         return try AccessGrant(
-            scopes: grant.scopes, room: await room(named: code, field: field), audience: grant.audience)
+            scopes: grant.scopes, room: await room(named: code, field: field), audience: grant.audience,
+            hook: grant.hook)
     }
 }

@@ -11,6 +11,7 @@ package struct Stores: Sendable {
     package var providerTokens: any ProviderTokenStore
     package var subscriptions: any SubscriptionStore
     package var tokens: any TokenStore
+    package var hooks: any HookStore
     package var clients: any ClientStore
     package var pollRequests: any PollRequestStore
     package var unifiedPush: any UnifiedPushStore
@@ -25,7 +26,7 @@ package struct Stores: Sendable {
         notifications: any NotificationStore, queue: any PushQueue,
         queueAdministration: any QueueAdministration, feedback: any FeedbackStore,
         providerTokens: any ProviderTokenStore, subscriptions: any SubscriptionStore,
-        tokens: any TokenStore, clients: any ClientStore, pollRequests: any PollRequestStore,
+        tokens: any TokenStore, hooks: any HookStore, clients: any ClientStore, pollRequests: any PollRequestStore,
         unifiedPush: any UnifiedPushStore, activities: any ActivityStore, changes: any MessageChanges,
         moderation: any Moderation,
         metrics: any RelayMetrics, upkeep: any StoreUpkeep
@@ -41,6 +42,7 @@ package struct Stores: Sendable {
         self.providerTokens = providerTokens
         self.subscriptions = subscriptions
         self.tokens = tokens
+        self.hooks = hooks
         self.clients = clients
         self.pollRequests = pollRequests
         self.unifiedPush = unifiedPush
@@ -75,6 +77,7 @@ package protocol StoreUpkeep: Sendable {
     /// - messages that are hidden from clients that no longer exist
     /// - Live Activities without a call for that time, and push-to-start tokens that no app reports any more
     /// - rooms that ntfy's app no longer polls, old pushes of UnifiedPush, and its unused topics
+    /// - the memory of webhooks that were not used for ``HookMemory/lifetime``
     /// - device counts of days before ``DeviceDay/kept``, and unused subscriptions
     ///
     /// Unsettled pushes stay, however old they are.

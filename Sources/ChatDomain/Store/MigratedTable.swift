@@ -115,7 +115,11 @@ package struct MigratedTable: Sendable {
             flags: "urgent renotify is_held", times: "time_created"),
         MigratedTable(
             "api_tokens", key: "token_id", isNumbered: true, numbers: "token_id",
-            texts: "name scopes room audience used_from", bytes: "hash", times: "time_created time_expires time_used"),
+            texts: "name scopes room audience used_from hook unreadable", bytes: "hash",
+            times: "time_created time_expires time_used"),
+        MigratedTable(
+            "hook_memory", key: "token_id hook_key", numbers: "token_id", texts: "hook_key firing", times: "time_used",
+            condition: "token_id IN (SELECT token_id FROM api_tokens)"),
         MigratedTable(
             "credentials", key: "credential_id", isNumbered: true, numbers: "credential_id member token",
             texts: "name used_from user_reference", bytes: "hash", times: "time_created time_used time_session",

@@ -19,12 +19,13 @@ package final class SQLTokenStore<Database: SQLDatabase>: TokenStore {
             let now = database.now()
             let row = try transaction.row(
                 """
-                INSERT INTO api_tokens (name, hash, scopes, room, audience, time_created, time_expires)
-                VALUES ($1, $2, $3, $4, $5, at($6), at($7)) ON CONFLICT (name) DO NOTHING RETURNING token_id
+                INSERT INTO api_tokens (name, hash, scopes, room, audience, hook, time_created, time_expires)
+                VALUES ($1, $2, $3, $4, $5, $6, at($7), at($8)) ON CONFLICT (name) DO NOTHING RETURNING token_id
                 """,
                 [
                     .text(name.text), .bytes(Self.hash(secret)), .text(grant.storedScopes), .optional(grant.room?.text),
-                    .optional(grant.audience?.json.description), .time(now), .optional(expiresAt),
+                    .optional(grant.audience?.json.description), .optional(grant.hook?.stored), .time(now),
+                    .optional(expiresAt),
                 ])
             guard let row else {
                 throw ChatError(.conflict, "Invalid name: a token with this name exists", field: "name")
@@ -71,7 +72,7 @@ package final class SQLTokenStore<Database: SQLDatabase>: TokenStore {
     static var columns: String {
         """
         t.token_id, t.name, t.scopes, t.room, t.audience, ms(t.time_created), ms(t.time_expires), ms(t.time_used),
-            t.used_from
+            t.used_from, t.hook, t.unreadable
         """
     }
 
@@ -80,8 +81,10 @@ package final class SQLTokenStore<Database: SQLDatabase>: TokenStore {
         AccessToken(
             id: try row.int(first), name: try row.text(first + 1), scopes: try row.text(first + 2),
             room: row.optionalText(first + 3), audience: row.optionalText(first + 4),
+            hook: row.optionalText(first + 9),
             createdAt: try row.time(first + 5), expiresAt: try row.optionalTime(first + 6),
-            lastUsedAt: try row.optionalTime(first + 7), lastUsedFrom: row.optionalText(first + 8))
+            lastUsedAt: try row.optionalTime(first + 7), lastUsedFrom: row.optionalText(first + 8),
+            unreadable: row.optionalText(first + 10))
     }
 
     // MARK: - Use

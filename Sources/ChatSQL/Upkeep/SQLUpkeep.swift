@@ -9,6 +9,7 @@ package struct SQLUpkeep<Database: SQLDatabase>: Sendable {
     private let database: Database
     private let activity: MemberActivity<Database>
     private let tokens: SQLTokenStore<Database>
+    private let hooks: SQLHookStore<Database>
     private let clients: SQLClientStore<Database>
     private let pollRequests: SQLPollRequestStore<Database>
     private let unifiedPush: SQLUnifiedPushStore<Database>
@@ -20,13 +21,14 @@ package struct SQLUpkeep<Database: SQLDatabase>: Sendable {
 
     package init(
         database: Database, activity: MemberActivity<Database>, tokens: SQLTokenStore<Database>,
-        clients: SQLClientStore<Database>, pollRequests: SQLPollRequestStore<Database>,
+        hooks: SQLHookStore<Database>, clients: SQLClientStore<Database>, pollRequests: SQLPollRequestStore<Database>,
         unifiedPush: SQLUnifiedPushStore<Database>, activities: SQLActivityStore<Database>,
         settings: @escaping @Sendable () -> StoreSettings, logger: Logger
     ) {
         self.database = database
         self.activity = activity
         self.tokens = tokens
+        self.hooks = hooks
         self.clients = clients
         self.pollRequests = pollRequests
         self.unifiedPush = unifiedPush
@@ -62,6 +64,7 @@ package struct SQLUpkeep<Database: SQLDatabase>: Sendable {
         await failure.collect { () throws(ChatError) in
             result = try await retention.apply(ages, database, pushes: pushes)
         }
+        await failure.collect(hooks.applyRetention)
         await failure.collect(clients.applyRetention)
         await failure.collect(pollRequests.applyRetention)
         await failure.collect(unifiedPush.applyRetention)

@@ -133,7 +133,7 @@ package struct CarriedOver: Sendable, Equatable {
         _ secrets: Source.Table, _ table: String, key: String, into copy: Database
     ) throws -> (ended: [Item], changed: [Item], gone: [Item]) {
         /// Written when the secret is used; not worth reporting.
-        let ofUse: Set = ["time_used", "used_from"]
+        let ofUse: Set = ["time_used", "used_from", "unreadable"]
         /// The owners of credentials, which never change.
         let fixed = [key, "hash", "name", "member", "token"]
         let columns = try columns(of: table, copy)

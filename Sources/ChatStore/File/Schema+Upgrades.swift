@@ -5,6 +5,7 @@ extension Schema {
     /// Tables are changed in place and never rebuilt, so that the operator's own views, triggers, indexes and columns stay.
     static let releasedUpgrades: [Int: String] = [
         1: version2, 2: version3, 3: version8, 8: version9, 9: version10, 10: version11, 11: version12, 12: version13,
+        13: version14,
     ]
 
     /// Apple's HTTP/2 API: `apns_id` and other columns, priority 1, and the provider tokens.
@@ -457,5 +458,19 @@ extension Schema {
             WHERE message_key IS NOT NULL;
         CREATE INDEX scheduled_messages_room ON scheduled_messages (secret_code, author, scheduled_id);
         CREATE INDEX scheduled_messages_due ON scheduled_messages (due) WHERE NOT is_held;
+        """
+
+    /// Tokens for webhooks, and the memory of webhooks.
+    private static let version14 = """
+        ALTER TABLE api_tokens ADD COLUMN hook TEXT CHECK (hook IS NULL OR json_valid(hook));
+        ALTER TABLE api_tokens ADD COLUMN unreadable TEXT CHECK (unreadable IS NULL OR json_valid(unreadable));
+        CREATE TABLE hook_memory (
+            token_id INTEGER NOT NULL REFERENCES api_tokens (token_id) ON DELETE CASCADE,
+            hook_key TEXT NOT NULL,
+            firing TEXT NOT NULL CHECK (json_valid(firing)),
+            time_used TEXT NOT NULL,
+            PRIMARY KEY (token_id, hook_key)
+        ) STRICT, WITHOUT ROWID;
+        CREATE INDEX hook_memory_used ON hook_memory (token_id, time_used);
         """
 }

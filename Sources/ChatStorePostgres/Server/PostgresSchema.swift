@@ -11,8 +11,8 @@ struct PostgresSchema: Sendable {
     let upgrades: [Int64: String]
 
     static let current = PostgresSchema(
-        version: 6, sql: embedded,
-        upgrades: [1: version2, 2: version3, 3: version4, 4: version5, 5: version6])
+        version: 7, sql: embedded,
+        upgrades: [1: version2, 2: version3, 3: version4, 4: version5, 5: version6, 6: version7])
 
     /// Adds rooms, bans of addresses, and the key that encrypts announcements between relays.
     ///
@@ -39,6 +39,20 @@ struct PostgresSchema: Sendable {
         DROP INDEX bans_room;
         CREATE INDEX bans_address ON bans (address) WHERE address IS NOT NULL;
         CREATE INDEX bans_room ON bans (secret_code) WHERE udid IS NULL AND device_token IS NULL AND address IS NULL;
+        """
+
+    /// Adds tokens for webhooks, and the memory of webhooks.
+    private static let version7 = """
+        ALTER TABLE api_tokens ADD COLUMN hook text CHECK (hook IS NULL OR hook::json IS NOT NULL);
+        ALTER TABLE api_tokens ADD COLUMN unreadable text CHECK (unreadable IS NULL OR unreadable::json IS NOT NULL);
+        CREATE TABLE hook_memory (
+            token_id bigint NOT NULL REFERENCES api_tokens (token_id) ON DELETE CASCADE,
+            hook_key text COLLATE "C" NOT NULL,
+            firing text NOT NULL CHECK (firing::json IS NOT NULL),
+            time_used timestamptz(3) NOT NULL,
+            PRIMARY KEY (token_id, hook_key)
+        );
+        CREATE INDEX hook_memory_used ON hook_memory (token_id, time_used);
         """
 
     /// Adds messages that change, and messages for later.

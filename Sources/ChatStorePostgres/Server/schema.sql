@@ -1,4 +1,4 @@
--- PushChat Relay: the PostgreSQL database, version 6. Several relays can share it.
+-- PushChat Relay: the PostgreSQL database, version 7. Several relays can share it.
 --
 -- Tables and columns are those of SQLite's schema.sql, with PostgreSQL's types. Times are timestamptz. relay_schema has
 -- the schema version. The first relay to start upgrades an older schema, and refuses a newer one.
@@ -341,8 +341,20 @@ CREATE TABLE api_tokens (
     time_created timestamptz(3) NOT NULL DEFAULT now(),
     time_expires timestamptz(3),
     time_used timestamptz(3),  -- the last use; some seconds behind
-    used_from text  -- the address of the last use
+    used_from text,  -- the address of the last use
+    hook text CHECK (hook IS NULL OR hook::json IS NOT NULL),  -- the webhook that the token is for: {"format":…,"secret":…,"template":…}; NULL: a token for the APIs
+    unreadable text CHECK (unreadable IS NULL OR unreadable::json IS NOT NULL)  -- deliveries to the webhook that could not be read: {"count":…,"at":…,"reason":…}
 );
+
+-- The alerts that the senders of webhooks last reported as firing.
+CREATE TABLE hook_memory (
+    token_id bigint NOT NULL REFERENCES api_tokens (token_id) ON DELETE CASCADE,
+    hook_key text COLLATE "C" NOT NULL,  -- the key of the message
+    firing text NOT NULL CHECK (firing::json IS NOT NULL),  -- {"id of an alert":severity,…}
+    time_used timestamptz(3) NOT NULL,  -- the time of the last delivery
+    PRIMARY KEY (token_id, hook_key)
+);
+CREATE INDEX hook_memory_used ON hook_memory (token_id, time_used);
 
 -- Secrets with which other apps, clients of ntfy and Gotify, read and post as a member or with a token's rights.
 CREATE TABLE credentials (
