@@ -189,13 +189,13 @@ final class Link: CustomStringConvertible {
     func lose(isSilent: Bool) {
         guard isOpen else { return }
         world.log("\(self): lost\(isSilent ? " without notice" : "")")
-        unread.clear()
         output.clear()
         (hasVanished, hasPeerClosed) = (isSilent, true)
         dropParcels()
         if !isSilent { add(.end(.reset)) }
         hasEnded = true
         peer?.ended()
+        unread.clear()
     }
 
     // MARK: - The way of the bytes
