@@ -356,6 +356,142 @@ struct NtfyChangesTests {
         }
     }
 
+    // MARK: - Messages for later
+
+    @Test("A delay has ntfy's spellings, and the response has the time at which the message is due")
+    func delays() async throws {
+        let kitchen = try Kitchen()
+        let due = Sample.time.seconds + 3600
+        var calls: [(HTTPRequest.Method, String, String, HTTPFields)] = []
+        for name in ["X-Delay", "delay", "X-At", "At", "X-In", "in"] {
+            calls.append((.put, "/ntfy/kitchen/door", "x", try Self.header(name, "1h")))
+        }
+        for name in ["x-delay", "delay", "x-at", "at", "x-in", "in"] {
+            calls.append((.put, "/ntfy/kitchen/door?\(name)=60min", "x", [:]))
+        }
+        calls += [
+            (.get, "/ntfy/kitchen/publish?message=x&sid=door&in=3600s", "", [:]),
+            (.post, "/ntfy", #"{"topic":"kitchen","message":"x","sequence_id":"door","delay":"1 hour"}"#, [:]),
+            (.post, "/", #"{"topic":"kitchen","message":"x","sequence_id":"door","delay":\#(due)}"#, [:]),
+            (.post, "/ntfy", #"{"topic":"kitchen","message":"x","sequence_id":"door","delay":"\#(due)"}"#, [:]),
+        ]
+        for (method, path, body, headers) in calls {
+            let event = try await kitchen.event(
+                method, path, method == .get ? nil : body, headers: headers)
+            #expect(event.description == "message x door" && event.time == due, "\(path) \(body) \(headers)")
+            #expect(event.id == "m00000000001", "the message for later keeps its number")
+        }
+        #expect(try await kitchen.poll() == [])
+        #expect(try kitchen.real.query("SELECT revision FROM scheduled_messages") == ["\(calls.count)"])
+    }
+
+    @Test("A message for later is on no stream and in no poll until it is due, and gets a new id then")
+    func due() async throws {
+        let kitchen = try Kitchen()
+        let named = try await kitchen.event(.put, "/ntfy/kitchen/door?in=1h", "open")
+        let plain = try await kitchen.event(.put, "/ntfy/kitchen?in=2h", "plain")
+        #expect(plain.sequence == nil)
+        #expect(try await kitchen.real.ports.changes.performDue() == false)
+        #expect(try await kitchen.poll() == [])
+        kitchen.real.advance(.seconds(7200))
+        for _ in 0..<2 { #expect(try await kitchen.real.ports.changes.performDue()) }
+        let rows = try await kitchen.poll()
+        #expect(rows.map(\.description) == ["message open door", "message plain"])
+        #expect(rows[0].id > plain.id && rows[1].id > rows[0].id && rows[0].time >= named.time)
+        // The first id still names the message.
+        let update = try await kitchen.event(.put, "/ntfy/kitchen/\(plain.id)", "changed")
+        #expect(update.id > rows[1].id)
+        #expect(try await kitchen.event(.delete, "/ntfy/kitchen/door").name == "message_delete")
+        #expect(
+            try await kitchen.poll().map(\.description) == ["message changed \(rows[1].id)", "message_delete door"])
+    }
+
+    @Test("A poll for scheduled messages has those for later after the others, the earliest first")
+    func scheduled() async throws {
+        let kitchen = try Kitchen()
+        let late = try await kitchen.event(.put, "/ntfy/kitchen/door?in=2h&tags=a", "late")
+        let early = try await kitchen.event(.put, "/ntfy/kitchen?in=1h&title=T", "early", token: "pct_post")
+        let now = try await kitchen.event(.put, "/ntfy/kitchen", "now")
+        for query in ["&sched=1", "&scheduled=yes", "&x-scheduled=true", "&sched=1&since=all", "&sched=1&since=1h"] {
+            let rows = try await kitchen.poll(query)
+            #expect(rows.map(\.id) == [now.id, early.id, late.id], "\(query)")
+            #expect(rows.map(\.time) == [now.time, early.time, late.time])
+            #expect(rows.map(\.description) == ["message now", "message early", "message late door"])
+        }
+        #expect(try await kitchen.poll("&sched=1", token: "pcc_ann").count == 3)
+        for (query, expected) in [
+            ("&sched=1&tags=a", [late.id]), ("&sched=1&title=T", [early.id]), ("&sched=1&id=\(late.id)", [late.id]),
+            ("&sched=1&since=\(now.id)", [early.id, late.id]), ("&sched=1&since=none", []),
+            ("&sched=1&since=latest", [now.id]), ("&sched=0", [now.id]), ("", [now.id]),
+        ] {
+            #expect(try await kitchen.poll(query).map(\.id) == expected, "\(query)")
+        }
+        // A held message waits for its author.
+        try kitchen.real.query("UPDATE scheduled_messages SET is_held = 1 WHERE message_key IS NULL")
+        #expect(try await kitchen.poll("&sched=1").map(\.id) == [now.id, late.id])
+    }
+
+    @Test(
+        "A message for later is cancelled by its name or id, also by a post without a delay; clearing it changes nothing"
+    )
+    func cancelled() async throws {
+        let kitchen = try Kitchen()
+        let named = try await kitchen.event(.put, "/ntfy/kitchen/door?in=1h", "silent")
+        for call in ["clear", "read"] {
+            let cleared = try await kitchen.event(.put, "/ntfy/kitchen/door/\(call)")
+            #expect(cleared.description == "message_clear door" && NtfyMessageID.message(cleared.id) == nil)
+        }
+        let plain = try await kitchen.event(.put, "/ntfy/kitchen?in=1h", "silent")
+        #expect(try await kitchen.poll("&sched=1").map(\.id) == [named.id, plain.id])
+        #expect(try await kitchen.event(.delete, "/ntfy/kitchen/door").description == "message_delete door")
+        #expect(try await kitchen.event(.delete, "/ntfy/kitchen/\(plain.id)").id == plain.id)
+        #expect(try await kitchen.poll("&sched=1") == [])
+
+        _ = try await kitchen.event(.put, "/ntfy/kitchen/door?in=1h", "silent")
+        let posted = try await kitchen.event(.put, "/ntfy/kitchen/door", "over")
+        #expect(try await kitchen.poll("&sched=1").map(\.id) == [posted.id])
+
+        let waiting = try await kitchen.event(.put, "/ntfy/kitchen?in=1h", "silent")
+        let again = try await kitchen.event(.put, "/ntfy/kitchen/\(waiting.id)", "over")
+        #expect(again.id == waiting.id && again.time <= posted.time + 2 && again.text == "over")
+        kitchen.real.advance(.seconds(2))
+        #expect(try await kitchen.real.ports.changes.performDue())
+        #expect(try await kitchen.poll("&sched=1").map(\.text) == ["over", "over"])
+        kitchen.real.advance(.seconds(7200))
+        #expect(try await !kitchen.real.ports.changes.performDue())
+    }
+
+    @Test("An open message can be replaced later by its name, not by its id")
+    func laterUpdate() async throws {
+        let kitchen = try Kitchen()
+        let door = try await kitchen.event(.put, "/ntfy/kitchen/door", "open")
+        let later = try await kitchen.event(.put, "/ntfy/kitchen/door?in=10s", "still open")
+        let plain = try await kitchen.event(.put, "/ntfy/kitchen", "plain")
+        let answer = try await kitchen.ask(.put, "/ntfy/kitchen/\(plain.id)?in=10s", "x")
+        let error = try JSONValue(parsing: answer.text).object
+        #expect(answer.status == .badRequest && error?["code"]?.integer == 40004)
+        #expect(error?["error"]?.text?.hasPrefix("Invalid delay: the message is posted already") == true)
+        kitchen.real.advance(.seconds(10))
+        #expect(try await kitchen.real.ports.changes.performDue())
+        let rows = try await kitchen.poll()
+        #expect(rows.map(\.description) == ["message plain", "message still open door"])
+        #expect(rows[1].id > later.id && rows[1].time > door.time)
+    }
+
+    @Test("A member posts nothing for later, and other programs cannot cancel a message")
+    func foreignSchedules() async throws {
+        let kitchen = try Kitchen()
+        #expect(try await kitchen.ask(.put, "/ntfy/kitchen?in=1h", "x", token: "pcc_ann").status == .forbidden)
+        let mine = try await kitchen.event(.put, "/ntfy/kitchen/door?in=1h", "mine")
+        for name in ["door", mine.id] {
+            _ = try await kitchen.event(.delete, "/ntfy/kitchen/\(name)", token: "pct_post")
+            #expect(try await kitchen.ask(.delete, "/ntfy/kitchen/\(name)", token: "pcc_ann").status == .forbidden)
+        }
+        let theirs = try await kitchen.event(.put, "/ntfy/kitchen/door?in=2h", "theirs", token: "pct_post")
+        #expect(try await kitchen.poll("&sched=1").map(\.id) == [mine.id, theirs.id])
+        #expect(try await kitchen.ask(.put, "/ntfy/kitchen/\(mine.id)", "x", token: "pct_post").status == .notFound)
+    }
+
     // MARK: - At the root, and Gotify
 
     @Test("http.ntfy_at_root serves the calls at the root, and no other paths of two or three names")

@@ -209,7 +209,7 @@ struct NtfyTests {
             ("id=m00000000002", [2]), ("X-ID=m00000000009", []), ("message=two", [2]), ("m=tw", []),
             ("title=Bob", [1]), ("t=Backup", [2]), ("priority=3", [1]), ("p=high,DEFAULT", [1, 2]), ("prio=4", [2]),
             ("prio=5", []),
-            ("tags=", [1, 2]), ("ta=skull", [2]), ("tags=b,skull", [2]), ("tags=skull,c", []), ("scheduled=1", [1, 2]),
+            ("tags=", [1, 2]), ("ta=skull", [2]), ("tags=b,skull", [2]), ("tags=skull,c", []), ("scheduled=0", [1, 2]),
             ("id=m00000000002&t=Bob", []),
         ] as [(String, [Int64])])
     func filters(query: String, expected: [Int64]) async throws {
@@ -286,7 +286,9 @@ struct NtfyTests {
             ("/ntfy/k%C3%BCche/json", "pct_read", 404, 40401), ("/ntfy/kitchen/xml", "pct_read", 404, 40401),
             ("/ntfy/\(String(repeating: "t", count: 65))/auth", "pct_read", 404, 40401),
             ("/ntfy/kitchen/json/x", "pct_read", 404, 40401), ("/ntfy/kitchen/json", "geheim", 403, 40301),
-            ("/ntfy/kitchen/publish?delay=1h", "pct_post", 400, 40004),
+            ("/ntfy/kitchen/publish?delay=tomorrow,%203pm", "pct_post", 400, 40004),
+            ("/ntfy/kitchen/publish?at=1780000009", "pct_post", 400, 40005),
+            ("/ntfy/kitchen/publish?in=31d", "pct_post", 400, 40006),
             ("/ntfy/kitchen/publish?priority=x", "pct_post", 400, 40007),
             ("/ntfy/v1/publish", "pct_post", 400, 40010), ("/ntfy/kitchen/publish", nil, 403, 40301),
         ] as [(String, String?, Int, Int64)])

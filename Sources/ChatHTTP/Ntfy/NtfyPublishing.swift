@@ -35,10 +35,8 @@ extension NtfyAPI {
     private func publish(
         _ parameters: NtfyParameters, topic: String, _ body: NtfyBody, _ request: Request, _ context: ChatContext
     ) async throws -> Response {
-        guard parameters[.delay] == nil else {
-            throw ChatError.invalid("delay", "is not supported: messages are sent at once")
-        }
         let (priority, sequence) = (try parameters.priority(), try parameters.sequence())
+        let due = try parameters[.delay].map { try NtfyDelay.due($0, now: environment.now()) }
         var text = PostingAPI.Draft.fitting(body.text, limit: MessageText.highestLimit)
         if FieldText.isBlank(text) { text = Self.empty }
         let title = parameters[.title].map { title in
@@ -57,10 +55,11 @@ extension NtfyAPI {
                 priority: priority.ofPushes, sound: priority.sound, isUrgent: priority == .max,
                 extras: MessageExtras(tags: Array(tags), markdown: isMarkdown, icon: icon),
                 memberLimit: posting.memberLimit(of: context.caller())))
+        draft.notBefore = due
         if case .key(let key)? = sequence { draft.key = key }
         let receipt =
             if case .id(let id)? = sequence {
-                try await posting.change(.id(id), in: draft.room, .edit(draft.content), request, context)
+                try await replace(id, with: draft, request, context)
             } else { try await posting.post(draft, request, context) }
         var response = Self.event(receipt, "message", topic: topic, sequence: sequence)
         response["message"] = .string(text)
@@ -76,6 +75,51 @@ extension NtfyAPI {
         if tags.count < parameters.tags.count { leftOut.append("tags") }
         if !leftOut.isEmpty { response["left_out"] = .texts(leftOut) }
         return Responses.json(response)
+    }
+
+    /// The time in which a message for later is posted if it is published again for now.
+    private static let soon = Duration.seconds(2)
+
+    /// Replaces a message that its id names. As on an ntfy server, a message for later that is published again without a
+    /// delay does not wait any longer.
+    private func replace(
+        _ id: MessageID, with draft: PostingAPI.Draft, _ request: Request, _ context: ChatContext
+    ) async throws(ChatError) -> ChangeReceipt {
+        var due = draft.notBefore
+        if due == nil, try await isForLater(id, draft, request, context) { due = environment.now() + Self.soon }
+        do throws(ChatError) {
+            return try await edit(id, draft, notBefore: due, request, context)
+        } catch {
+            guard error.field == "not_before" else { throw error }
+            guard draft.notBefore == nil else {
+                throw .invalid("delay", "the message is posted already: only one with a name can change later")
+            }
+            // It was posted since the read.
+            guard try await !isForLater(id, draft, request, context) else { throw error }
+            return try await edit(id, draft, notBefore: nil, request, context)
+        }
+    }
+
+    private func edit(
+        _ id: MessageID, _ draft: PostingAPI.Draft, notBefore due: Timestamp?, _ request: Request,
+        _ context: ChatContext
+    ) async throws(ChatError) -> ChangeReceipt {
+        try await posting.change(.id(id), in: draft.room, .edit(draft.content, notBefore: due), request, context)
+    }
+
+    private func isForLater(
+        _ id: MessageID, _ draft: PostingAPI.Draft, _ request: Request, _ context: ChatContext
+    ) async throws(ChatError) -> Bool {
+        let author = try posting.author(of: .id(id), in: draft.room, request, context)
+        let found: FoundMessage
+        do throws(ChatError) {
+            found = try await environment.stores.changes.find(.id(id), for: author)
+        } catch {
+            // The edit decides: the request may be a repeated one.
+            guard error.code == .notFound else { throw error }
+            return false
+        }
+        if case .scheduled = found { return true } else { return false }
     }
 
     /// Returns the first members of an event. Its id is that of the last change, after which clients continue.
@@ -107,7 +151,8 @@ extension NtfyAPI {
     }
 
     /// Removes a message's notification, or the message. As on an ntfy server, the call also succeeds without such a message:
-    /// senders that end an alarm need not know whether it was ever posted.
+    /// senders that end an alarm need not know whether it was ever posted. A message for later has no notification, so
+    /// clearing it changes nothing.
     private func remove(
         _ action: MessageChangeRequest.Action, _ event: String, _ request: Request, _ context: ChatContext
     ) async throws -> Response {
@@ -118,7 +163,9 @@ extension NtfyAPI {
             let message = try NtfyParameters.sequence(sequence)
             let receipt = try await posting.change(message, in: room, action, request, context)
             return Responses.json(Self.event(receipt, event, topic: topic, sequence: message))
-        } catch  where error.code == .notFound {
+        } catch {
+            let waits = action == .clear && error.code == .conflict && error.ids.isEmpty
+            guard error.code == .notFound || waits else { throw error }
             return Responses.json([
                 "id": .string(NtfyMessageID.random()), "sequence_id": .string(sequence),
                 "time": .number(environment.now().seconds), "event": .string(event), "topic": .string(topic),

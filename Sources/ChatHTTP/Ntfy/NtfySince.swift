@@ -11,6 +11,9 @@ enum NtfySince: Sendable, Hashable {
 
     var time: Timestamp? { if case .time(let time) = self { time } else { nil } }
 
+    /// Whether there may be several messages from before the call.
+    var includesEarlier: Bool { self != .none && self != .latest }
+
     /// Reads the parameter in the order of an ntfy server: words, ids, seconds since 1970, durations before now.
     ///
     /// - Parameter text: `nil` for all messages of a poll, and for none of a stream.

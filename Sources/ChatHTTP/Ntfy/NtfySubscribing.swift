@@ -65,7 +65,11 @@ extension NtfyAPI {
         // Before the messages are read: those that come in between are in the response, or are announced.
         if isPoll { await recordPoll(of: topics) }
         let subscription = try await NtfySubscription(since, of: topics, format.filter, caller, environment.stores)
-        if isPoll { return try await poll(subscription, format, caller) }
+        if isPoll {
+            let waiting =
+                parameters.flag(.scheduled) && since.includesEarlier ? try await messagesForLater(in: topics) : []
+            return try await poll(subscription, then: waiting, format, caller)
+        }
         return try stream(subscription, format, caller, address, request, context)
     }
 
@@ -112,9 +116,28 @@ extension NtfyAPI {
         }
     }
 
+    /// Returns the messages that will be posted, with the times at which they are due, the earliest first.
+    private func messagesForLater(in topics: NtfyTopics) async throws(ChatError) -> [(Message, StreamSource)] {
+        var found: [(Message, StreamSource)] = []
+        for topic in topics.all {
+            guard let room = topic.source.room else { continue }
+            var last: MessageID?
+            repeat {
+                let page = try await environment.stores.changes.scheduled(
+                    in: room, author: nil, after: last, limit: NtfySubscription.most - found.count)
+                for message in page.items where !message.isHeld { found.append((message.asPosted, topic.source)) }
+                last = page.next
+            } while last != nil && found.count < NtfySubscription.most
+        }
+        return found.sorted { ($0.0.sentAt, $0.0.id) < ($1.0.sentAt, $1.0.id) }
+    }
+
     /// Returns the stored messages, without `open` and `keepalive`, which ntfy's app on iPhones would show.
+    ///
+    /// - Parameter waiting: Messages that are not posted yet.
     private func poll(
-        _ subscription: NtfySubscription, _ format: NtfyFormat, _ caller: Caller
+        _ subscription: NtfySubscription, then waiting: [(Message, StreamSource)], _ format: NtfyFormat,
+        _ caller: Caller
     ) async throws -> Response {
         let feed = environment.stores.feed
         var history = NtfyHistory(subscription.starts, upTo: subscription.end, environment.stores)
@@ -136,11 +159,23 @@ extension NtfyAPI {
                     if let reader { feed.handedOut(last, to: reader) }
                     text = ""
                 }
+                for (message, source) in waiting where format.includes(.message(message), in: source) {
+                    text += format.message(message, in: source)
+                }
                 if !text.isEmpty {
                     try await writer.write(ByteBuffer(string: text))
                     if let reader { feed.handedOut(last, to: reader) }
                 }
                 try await writer.finish(nil)
             })
+    }
+}
+
+extension ScheduledMessage {
+    /// The message as its room will have it, but for its id.
+    fileprivate var asPosted: Message {
+        Message(
+            id: id, sender: author, nickname: nickname,
+            content: content.with(content.extras.with(key: key, at: due, isApart: false)), sentAt: due)
     }
 }
