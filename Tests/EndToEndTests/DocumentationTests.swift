@@ -154,7 +154,8 @@ extension Clients {
         func examples(page: String, mark: String) async throws {
             let folder = try Folder()
             let dev = try await Dev(in: folder)
-            try await run(try Page(page).blocks(of: mark), least: 2, in: folder, dev.ports, after: dev.variables)
+            let surroundings = dev.variables + "export PUSHCHAT_HTTP_PORT=\(dev.ports.relay)\n"
+            try await run(try Page(page).blocks(of: mark), least: 2, in: folder, dev.ports, after: surroundings)
             #expect(try await dev.ended() == 0)
         }
 

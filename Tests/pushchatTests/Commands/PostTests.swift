@@ -56,10 +56,90 @@ import Testing
         #expect(relay.requests.map(\.body) == [#"{"room":"tea"}"#, #"{"room":"tea","text":"50 %","renotify":true}"#])
     }
 
+    @Test("A message for later has a time, or a duration from now")
+    func at() async throws {
+        let relay = try ScriptedRelay(Array(repeating: .init(201, #"{"id":7}"#), count: 3))
+        let start = Timestamp.now()
+        let time = Timestamp(seconds: start.seconds + 3600)
+        for at in [time.rfc3339, "+1h", "1h"] { _ = try await Self.post(["tea", "x", "--at", at], to: relay) }
+        let sent = try relay.requests.map { request in
+            try #require(Timestamp(rfc3339: JSONValue(parsing: request.body).object?["not_before"]?.text ?? ""))
+        }
+        #expect(sent[0] == time)
+        for due in sent.dropFirst() {
+            #expect(due >= start + .seconds(3600) && due <= Timestamp.now() + .seconds(3600))
+        }
+    }
+
+    @Test(
+        "The time of --at, in every form",
+        arguments: [
+            ("2026-05-28T22:27:00+02:00", 20), ("2026-05-28T20:26:40.5Z", 0.5), ("+30m", 1800), ("30m", 1800),
+            ("+1h 30m", 5400), ("2 days", 172_800), ("30d", 2_592_000), ("+500ms", 0.5),
+        ] as [(String, Double)])
+    func moments(at: String, seconds: Double) throws {
+        let now = Timestamp(seconds: 1_780_000_000)
+        var post = Post()
+        post.at = at
+        #expect(try post.due(now: now) == now + .milliseconds(Int64(seconds * 1000)))
+    }
+
+    @Test(
+        "Another time of --at is an error that names the rule",
+        arguments: [
+            ("tomorrow", "must be a time with its zone"), ("30", "must be a time with its zone"),
+            ("", "must be a time with its zone"), ("++30m", "must be a time with its zone"),
+            ("2026-05-28T22:27:00", "must be a time with its zone"), ("2026-05-29", "must be a time with its zone"),
+            ("2026-05-28T20:26:40Z", "Invalid --at: must be in the future"),
+            ("0s", "Invalid --at: must be in the future"),
+            ("1970-01-01T00:00:00Z", "Invalid --at: must be in the future"),
+            ("31d", "Invalid --at: must be within 30 days"), ("2592000001ms", "Invalid --at: must be within 30 days"),
+            ("9223372036854775807ms", "Invalid --at: must be within 30 days"),
+            ("9999-12-31T23:59:59Z", "Invalid --at: must be within 30 days"),
+        ])
+    func wrongMoments(at: String, rule: String) throws {
+        var post = Post()
+        post.at = at
+        let error = #expect(throws: ValidationError.self) { try post.due(now: Timestamp(seconds: 1_780_000_000)) }
+        #expect(error?.message.contains(rule) == true, "\(error?.message ?? "")")
+    }
+
+    @Test("Messages for later are listed without their texts, and deleted by id or name")
+    func scheduled() async throws {
+        let relay = try ScriptedRelay([
+            .init(
+                200, #"{"scheduled":[{"id":4,"key":"a","name":"n","text":"x","not_before":"t","held":false}],"next":4}"#
+            ),
+            .init(200, #"{"scheduled":[],"next":null}"#), .init(204, ""), .init(204, ""), .init(204, ""),
+        ])
+        let place = ["--relay", relay.base, "--environment", "development"]
+        for arguments in [
+            ["tea", "--scheduled", "--limit", "0"], ["delete", "4"], ["delete", "m00000000004", "--room", "tea"],
+            ["delete", "a_b", "--room", "a b"],
+        ] {
+            var command = try #require(try Messages.parseAsRoot(arguments + place) as? any AsyncParsableCommand)
+            try await command.run()
+        }
+        #expect(
+            relay.requests.map(\.line) == [
+                "GET /v1/messages?scheduled=true&room=tea&limit=500 HTTP/1.1",
+                "GET /v1/messages?scheduled=true&room=tea&limit=500&cursor=4 HTTP/1.1",
+                "DELETE /v1/messages/4 HTTP/1.1", "DELETE /v1/messages/m00000000004?room=tea HTTP/1.1",
+                "DELETE /v1/messages/a_b?room=a%20b HTTP/1.1",
+            ])
+        for wrong in [
+            ["tea", "--scheduled", "--search", "x"], ["delete", "a_b"], ["delete", "../x", "--room", "tea"],
+            ["delete", "", "--room", "tea"],
+        ] {
+            #expect(throws: (any Error).self) { try Messages.parseAsRoot(wrong) }
+        }
+    }
+
     @Test(
         "Flags that do not belong together are refused",
         arguments: [
-            ["--renotify"], ["--resolve", "a", "--update", "a"], ["--resolve", "a", "--name", "b"],
+            ["--at", "+1h", "--key", "k"], ["--resolve", "a", "--at", "+1h"], ["--at", "tomorrow"], ["--renotify"],
+            ["--resolve", "a", "--update", "a"], ["--resolve", "a", "--name", "b"],
             ["--resolve", "../x"], ["--resolve", ""],
         ])
     func wrongFlags(flags: [String]) {

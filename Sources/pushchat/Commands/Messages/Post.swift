@@ -32,8 +32,18 @@ struct Post: AsyncParsableCommand {
             pushchat post ops 'Disk: 95 %' --update disk
             pushchat post ops --resolve disk
 
-            The message is part of the room's history and reaches its members like any other. The next post with the
-            same --update replaces its text, without a ring unless --renotify asks for one.
+            pushchat post ops 'No sign of the backup' --update backup --at +10m
+            pushchat messages ops --scheduled
+
+            The message is part of the room's history and reaches its members like any
+            other. The next post with the same --update replaces its text, without a ring
+            unless --renotify asks for one.
+
+            With --at, the relay posts it later: at a time with its zone, such as
+            2026-12-24T18:00:00+01:00, or after a duration, such as +30m or 2d; at most 30
+            days ahead. Until then, the next post with the same --update replaces text and
+            time, or posts at once without --at.
+
             Put -- before a text that begins with a hyphen: pushchat post ops -- '-5 °C'
             """)
 
@@ -59,15 +69,23 @@ struct Post: AsyncParsableCommand {
     @Option(help: .value("key", "The message to end, with a last text, or so that devices remove it."))
     var resolve: String?
     @Flag(help: "A replaced text rings again.") var renotify = false
+    @Option(
+        help: .value("when", "When to post it: a time with its zone, or a duration like +30m; at most 30 days ahead."))
+    var at: String?
     @Flag(help: "The result as JSON.") var json = false
     @OptionGroup(title: "The relay") var caller: CallerOptions
 
     func validate() throws {
+        if let at, key != nil, Self.duration(at) != nil {
+            throw ValidationError("--key: a second call must be the same, so give --at as a time, not as a duration.")
+        }
+        _ = try due(now: .now())
         guard let resolve else {
             guard !renotify || update != nil else { throw ValidationError("--renotify needs --update or --resolve") }
             return
         }
-        for (isGiven, flag) in [(update != nil, "--update"), (name != nil, "--name")] where isGiven {
+        for (isGiven, flag) in [(update != nil, "--update"), (name != nil, "--name"), (at != nil, "--at")]
+        where isGiven {
             throw ValidationError("\(flag) has no meaning with --resolve")
         }
         // A valid name has no characters that a path would have to escape.
@@ -80,6 +98,30 @@ struct Post: AsyncParsableCommand {
             throw Failure("unexpected response from the relay: \(response)")
         }
         if json { Output.print(json: response) } else { print("message \(id)") }
+        if let due = response.object?["not_before"]?.text { Output.note("it will be posted at \(due.oneLine)") }
+    }
+
+    /// The duration of `--at`. `nil` for other texts.
+    private static func duration(_ text: String) -> Duration? {
+        DurationText.duration(String(text.trimmingPrefix("+")))
+    }
+
+    /// The time at which to post the message. `nil` for now.
+    ///
+    /// - Throws: A ``ValidationError``.
+    func due(now: Timestamp) throws -> Timestamp? {
+        guard let at else { return nil }
+        // A duration that is too long must not overflow the time.
+        let due =
+            Self.duration(at).map { now + min($0, ScheduledMessage.horizon + .seconds(1)) } ?? Timestamp(rfc3339: at)
+        guard let due else {
+            throw ValidationError(
+                "--at \(at): must be a time with its zone like 2026-12-24T18:00:00+01:00, or a duration like +30m")
+        }
+        try validated { () throws(ChatError) in
+            try ScheduledMessage.checkDue(due, now: now, field: "--at")
+        }
+        return due
     }
 
     /// Posts the message.
@@ -89,7 +131,8 @@ struct Post: AsyncParsableCommand {
         var path = "/v1/messages"
         if let resolve { path += "/\(resolve):resolve" }
         let hasText = resolve == nil || text != nil
-        let body = try body(hasText ? try text.flatMap { $0 == "-" ? nil : $0 } ?? Self.input() : nil)
+        var body = try body(hasText ? try text.flatMap { $0 == "-" ? nil : $0 } ?? Self.input() : nil)
+        body["not_before"] = try due(now: .now()).map { .time($0) }
         return try await caller.client().call(
             .POST, path, body, headers: ["Idempotency-Key": key ?? UUID().uuidString])
     }

@@ -210,9 +210,10 @@ struct Members: AsyncParsableCommand, ListingCommands {
 /// `pushchat messages`
 struct Messages: AsyncParsableCommand, ListingCommands {
     static let configuration = CommandConfiguration(
-        abstract: "The messages of a room; delete one.",
+        abstract: "The messages of a room, and those for later; delete one.",
         discussion: """
-            pushchat messages tea lists the messages of the room tea. If a code is the name of a
+            pushchat messages tea lists the messages of the room tea, and with --scheduled those
+            that the relay will post later. If a code is the name of a
             command, put list before it: pushchat messages list delete
             """, subcommands: [List.self, Delete.self], defaultSubcommand: List.self)
 
@@ -220,17 +221,29 @@ struct Messages: AsyncParsableCommand, ListingCommands {
     struct List: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "List the messages of a room, the newest first, without their texts.",
-            discussion:
-                "Shows texts, which are meant for the members, only with --text. With --json, one object per line.")
+            discussion: """
+                Shows texts, which are meant for the members, only with --text. With --json,
+                one object per line.
+
+                With --scheduled, lists the messages of post --at that are not posted yet:
+                those of the token, or for the operator all. DUE is empty for one that was due
+                before a restore; it waits until a post gives it another time.
+                """)
 
         @Argument(help: .value("code", "The room's secret code.")) var code: String
         @OptionGroup var list: ListOptions
+        @Flag(help: "Only the messages for later, in the order in which they were given.") var scheduled = false
         @Option(help: .value("text", "Only messages that contain this, in upper or lower case.")) var search: String?
         @Flag(help: "Show the texts, as the last column.") var text = false
         @Flag(help: "As JSON, one object per line.") var json = false
         @OptionGroup(title: "The relay") var caller: CallerOptions
 
+        func validate() throws {
+            guard !scheduled || search == nil else { throw ValidationError("--search has no meaning with --scheduled") }
+        }
+
         func run() async throws {
+            if scheduled { return try await printScheduled() }
             try await list.print(
                 ["ID", "NAME", "BYTES", "SENT"] + (text ? ["TEXT"] : []), json: json, of: caller, "/v1/messages",
                 "messages", [("room", code), ("search", search), ("text", text ? "true" : nil)]
@@ -238,18 +251,45 @@ struct Messages: AsyncParsableCommand, ListingCommands {
                 (["id", "name", "bytes", "sent_at"] + (text ? ["text"] : [])).map { message.cell($0) }
             }
         }
+
+        /// The fields of a message for later that are for its readers.
+        private static let content = ["text", "title", "link", "tags", "markdown", "icon"]
+
+        private func printScheduled() async throws {
+            try await list.print(
+                ["ID", "KEY", "NAME", "DUE"] + (text ? ["TEXT"] : []), json: json, of: caller, "/v1/messages",
+                "scheduled", [("scheduled", "true"), ("room", code)], without: text ? [] : Self.content
+            ) { message in
+                let due = message["held"] == .bool(true) ? "" : message.cell("not_before")
+                return ["id", "key", "name"].map { message.cell($0) } + [due] + (text ? [message.cell("text")] : [])
+            }
+        }
     }
 
     /// `pushchat messages delete`
     struct Delete: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Delete a message from the history, the streams and all pushes that are not sent yet.")
+            abstract: "Delete a message from the history, the streams and all pushes that are not sent yet.",
+            discussion: "Cancels a message that post --at has given for later.")
 
-        @Argument(help: "The message's id.") var id: Int64
+        @Argument(help: .value("id", "The message's id; with --room also the name that post --update gave it."))
+        var message: String
+        @Option(help: .value("code", "The secret code of the message's room.")) var room: String?
         @OptionGroup(title: "The relay") var caller: CallerOptions
 
+        func validate() throws {
+            let reference = try validated { () throws(ChatError) in
+                try MessageReference(parsing: message, field: "<id>")
+            }
+            if case .key = reference, room == nil {
+                throw ValidationError("\(message) is a name, not an id: a name needs --room")
+            }
+        }
+
         func run() async throws {
-            _ = try await caller.client().call(.DELETE, "/v1/messages/\(id)", isRepeatable: false)
+            // A valid name has no characters that a path would have to escape.
+            let path = "/v1/messages/\(message)".adding([("room", room)])
+            _ = try await caller.client().call(.DELETE, path, isRepeatable: false)
             Output.note("the message is deleted")
         }
     }
@@ -328,15 +368,19 @@ struct BanOptions: ParsableArguments {
 extension ListOptions {
     /// Prints a list of the admin API.
     ///
-    /// - Parameter member: The member of the response that contains the items.
+    /// - Parameters:
+    ///   - member: The member of the response that contains the items.
+    ///   - hidden: The members of the items that are not printed.
     fileprivate func print(
         _ header: [String], json: Bool, of caller: CallerOptions, _ path: String, _ member: String,
-        _ query: [(String, String?)], row: (JSONObject) -> [String]
+        _ query: [(String, String?)], without hidden: [String] = [], row: (JSONObject) -> [String]
     ) async throws {
         let client = try caller.client()
         try await print(header, json: json, row: row) { cursor, size in
             let path = path.adding(query + [("limit", "\(size)"), ("cursor", cursor)])
-            return try await client.call(.GET, path).page(of: member)
+            var page = try await client.call(.GET, path).page(of: member)
+            for index in page.items.indices { for name in hidden { page.items[index][name] = nil } }
+            return page
         }
     }
 }
