@@ -4,6 +4,16 @@ package import ChatDomain
 package enum HookFormats {
     package static let all: [any HookFormat.Type] = [
         AlertmanagerFormat.self,
+        GrafanaFormat.self,
+        GitHubFormat.self,
+        GitLabFormat.self,
+        GiteaFormat.self,
+        UptimeKumaFormat.self,
+        HealthchecksFormat.self,
+        SentryFormat.self,
+        SlackFormat.self,
+        MattermostFormat.self,
+        DiscordFormat.self,
         TextFormat.self,
         JSONFormat.self,
     ]

@@ -23,7 +23,7 @@ package struct HookDraft: Sendable, Hashable {
     /// The maximum number of alerts that ``firing`` tells apart.
     private static let firingLimit = 1000
 
-    /// The name under which later requests change the message. `nil` for a message that stays as it is.
+    /// The name under which later requests change the message. `nil` for a message that never changes.
     package let key: MessageKey?
     package let title: String?
     package let text: String
@@ -35,8 +35,8 @@ package struct HookDraft: Sendable, Hashable {
     /// The severity, from 0 to 4, of each alert that is firing, by a short id. An update of the message rings if an id
     /// is new or a severity rose, and if nothing changed, because then the sender repeats the alarm.
     package let firing: [String: Int]
-    /// Whether a draft that is resolved becomes a message if none with its key is open. A success after a success is no
-    /// news.
+    /// Whether a resolved draft becomes a message if none with its key is open. A success after a success is not worth
+    /// one.
     package let standsAlone: Bool
 
     /// Fits all values into the limits. A link that browsers cannot open is left out.
@@ -82,7 +82,7 @@ package struct HookDraft: Sendable, Hashable {
     }
 }
 
-/// How bad an alert is, in words that programs use.
+/// The severities of alerts, in the words of other programs.
 enum HookSeverity {
     /// Returns the rank of a word, from 0 to 4: 4 wakes people, 1 and 0 make no sound. An unknown word is a warning.
     static func rank(_ word: String?) -> Int {

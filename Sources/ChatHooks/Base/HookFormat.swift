@@ -14,6 +14,9 @@ package protocol HookFormat: Sendable {
     /// after 429.
     static var rateStatus: Int { get }
 
+    /// Whether a GET with a query posts. Other formats reject it: programs that show previews of links send it.
+    static var postsByGET: Bool { get }
+
     /// Returns the messages for which a request asks. A pure function: at most ``HookDraft/countLimit`` count.
     static func drafts(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> [HookDraft]
 
@@ -28,6 +31,11 @@ package protocol HookFormat: Sendable {
     /// - Parameter message: The id of the first message. `nil` if the request became none.
     static func accepted(_ request: HookRequest, message: MessageID?) -> HookAnswer
 
+    /// The response to a GET from programs that look at the hook before they post. `nil` if there is none.
+    ///
+    /// - Parameter name: The name of the hook's token.
+    static func described(_ name: String) -> HookAnswer?
+
     /// The response to a request that the relay rejects. `nil` for the relay's usual form of errors.
     static func refused(_ error: ChatError, status: Int) -> HookAnswer?
 }
@@ -36,8 +44,10 @@ extension HookFormat {
     package static var aliases: [String] { [] }
     package static var isSigned: Bool { false }
     package static var rateStatus: Int { 503 }
+    package static var postsByGET: Bool { false }
     package static func verify(_ request: HookRequest, secret: String, now: Timestamp) -> Bool { false }
     package static func deliveryID(_ request: HookRequest) -> String? { nil }
+    package static func described(_ name: String) -> HookAnswer? { nil }
     package static func refused(_ error: ChatError, status: Int) -> HookAnswer? { nil }
 
     package static func accepted(_ request: HookRequest, message: MessageID?) -> HookAnswer {

@@ -68,6 +68,12 @@ extension JSONObject {
     /// The maximum number of items of a list that formats look at.
     private static let itemLimit = 2000
 
+    /// The members of a query or a form.
+    init(texts: [String: String]) {
+        self.init()
+        for (name, text) in texts.sorted(by: { $0.key < $1.key }) { append(name, .string(text)) }
+    }
+
     func value(_ path: [String]) -> JSONValue? {
         var value: JSONValue? = .object(self)
         for name in path { value = value?.object?[name] }

@@ -10,6 +10,12 @@ enum HookSignature {
         return HMAC<SHA256>.isValidAuthenticationCode(code, authenticating: bytes, using: key(secret))
     }
 
+    /// Whether the request has GitHub's signature of the body.
+    static func isHub(_ request: HookRequest, secret: String) -> Bool {
+        guard let value = request.headers["x-hub-signature-256"], value.hasPrefix("sha256=") else { return false }
+        return isHMAC(String(value.dropFirst("sha256=".count)), of: request.body, secret: secret)
+    }
+
     /// Whether a header has the secret itself.
     static func isSecret(_ value: String?, _ secret: String) -> Bool {
         guard let value else { return false }

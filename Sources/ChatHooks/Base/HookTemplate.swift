@@ -187,7 +187,7 @@ private struct Text: Sendable {
                 continue
             }
             guard character == "{", let end = rest.firstIndex(of: "}") else {
-                throw .invalid(field, "has a single brace; write {{ or }} for a brace that is no placeholder")
+                throw .invalid(field, "has a single brace; write {{ or }} for a brace")
             }
             budget -= 1
             guard budget >= 0 else {

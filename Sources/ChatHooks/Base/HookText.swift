@@ -14,14 +14,18 @@ enum HookText {
     }
 
     /// Escapes a text, so that a reader of Markdown shows exactly its characters.
-    static func escaped(_ text: String) -> String {
+    ///
+    /// - Parameter isLineStart: Whether the text begins a line.
+    static func escaped(_ text: String, isLineStart: Bool = true) -> String {
         var result = String.UnicodeScalarView()
-        var previous: Unicode.Scalar = "\n"
+        var previous: Unicode.Scalar = isLineStart ? "\n" : " "
         for scalar in text.unicodeScalars {
             let isMarkup =
                 switch scalar {
-                case "\\", "`", "*", "_", "[", "]", "<", "~", "|": true
-                // Headings, quotes and lists, at the start of a line.
+                case "\\", "`", "*", "[", "]", "<", "~", "|": true
+                // Within a word, an underscore has no meaning in Markdown. Many addresses contain some.
+                case "_": !previous.properties.isAlphabetic && !("0"..."9").contains(previous)
+                // Headings, quotes and lists.
                 case "#", ">", "-", "+": previous == "\n"
                 default: false
                 }
@@ -30,5 +34,21 @@ enum HookText {
             previous = scalar
         }
         return String(result)
+    }
+
+    /// Replaces each part of a line that `<` and `>` enclose.
+    ///
+    /// - Parameter replacement: Returns the text in place of the part. `nil` if it stays.
+    static func replacingTags(in text: String, _ replacement: (String) -> String?) -> String {
+        let pieces = text.unicodeScalars.split(separator: "<", omittingEmptySubsequences: false)
+        var result = pieces.first.map { String($0) } ?? ""
+        for piece in pieces.dropFirst() {
+            if let end = piece.firstIndex(of: ">"), let new = replacement(String(piece[..<end])) {
+                result += new + String(piece[piece.index(after: end)...])
+            } else {
+                result += "<" + String(piece)
+            }
+        }
+        return result
     }
 }

@@ -6,6 +6,7 @@ enum JSONFormat: HookFormat {
     static let name = "json"
     static let title = "JSON"
     static let isSigned = true
+    static let postsByGET = true
 
     static func verify(_ request: HookRequest, secret: String, now: Timestamp) -> Bool {
         HookSignature.isStandard(request, secret: secret, now: now)
@@ -18,7 +19,11 @@ enum JSONFormat: HookFormat {
     static func drafts(
         _ request: HookRequest, _ settings: HookSettings
     ) throws(HookRefusal) -> [HookDraft] {
-        let body = try request.object()
+        // Some programs send the members as a form or in the query.
+        let isForm = !request.form.isEmpty
+        let body =
+            isForm || request.body.isEmpty && !request.query.isEmpty
+            ? JSONObject(texts: isForm ? request.form : request.query) : try request.object()
         guard let template = settings.template else { return [draft(body)] }
         return [try template.draft(body)]
     }

@@ -1,0 +1,81 @@
+import ChatDomain
+
+/// Messages about the events of a project, in the same words for all forges.
+struct ForgeProject {
+    /// The prefix of keys.
+    let prefix: String
+    /// The name of the project, such as `owner/project`.
+    let name: String
+
+    /// The maximum number of commits whose subjects are shown.
+    private static let commitLimit = 5
+    /// The maximum number of bytes of a comment or a description.
+    private static let quoteLimit = 1000
+
+    /// - Parameters:
+    ///   - ref: The branch or the tag, such as `refs/heads/main`.
+    ///   - commits: The messages of the commits.
+    ///   - count: The number of commits.
+    func push(
+        by person: String, to ref: String, _ commits: [String], count: Int, isDeleted: Bool, isForced: Bool,
+        link: String?
+    ) -> HookDraft {
+        let isTag = ref.hasPrefix("refs/tags/")
+        let place = ref.replacing("refs/heads/", with: "").replacing("refs/tags/", with: "")
+        let commitsText = count == 1 ? "1 commit" : "\(count) commits"
+        let verb = isForced ? "force-pushed" : "pushed"
+        let line =
+            isDeleted
+            ? "\(person) deleted \(isTag ? "tag" : "branch") \(place)"
+            : isTag
+                ? "\(person) pushed tag \(place)"
+                : count == 0 ? "\(person) \(verb) to \(place)" : "\(person) \(verb) \(commitsText) to \(place)"
+        let shown = isDeleted || isTag ? [] : commits.prefix(Self.commitLimit).map { "• \(HookText.firstLine($0))" }
+        let more = shown.isEmpty || count <= shown.count ? [] : ["… and \(count - shown.count) more"]
+        return HookDraft(title: name, text: ([line] + shown + more).joined(separator: "\n"), link: link)
+    }
+
+    /// Returns the message about an issue or a request to merge, which later events change.
+    ///
+    /// - Parameters:
+    ///   - kind: The words for the thing, such as `pull request`.
+    ///   - verb: The words for the change, such as `opened`.
+    func change(
+        of kind: String, _ number: String, _ title: String?, _ verb: String, by person: String, link: String?,
+        hasEnded: Bool
+    ) -> HookDraft {
+        HookDraft(
+            key: HookKey.make(prefix, name, kind, number), title: "\(title ?? kind) (#\(number))",
+            text: "\(person) \(verb) \(kind) #\(number) in \(name)", link: link, state: hasEnded ? .resolved : .event)
+    }
+
+    func comment(on thing: String, _ text: String?, by person: String, link: String?) -> HookDraft {
+        HookDraft(title: "\(person) \(thing) in \(name)", text: Self.quote(text), link: link)
+    }
+
+    /// Returns the message about a build that ended. The next success of the same branch resolves a failure.
+    ///
+    /// - Parameters:
+    ///   - isMain: Whether the branch is the one that must always build.
+    ///   - run: The id of the run.
+    func build(
+        _ build: String, of branch: String, isMain: Bool, hasPassed: Bool, run: String, text: String?, link: String?
+    ) -> HookDraft {
+        let urgency: HookDraft.Urgency = isMain ? .urgent : .usual
+        return HookDraft(
+            key: HookKey.make(prefix, name, "build", build, branch),
+            title: "\(build) \(hasPassed ? "passed" : "failed") on \(branch)",
+            text: [text.map(HookText.firstLine), name].compactMap(\.self).joined(separator: "\n"), link: link,
+            urgency: urgency, state: hasPassed ? .resolved : .firing,
+            firing: hasPassed ? [:] : [HookKey.id([run]): isMain ? 4 : 2], standsAlone: false)
+    }
+
+    func release(_ tag: String, _ text: String?, link: String?) -> HookDraft {
+        HookDraft(title: "\(name) released \(tag)", text: Self.quote(text), link: link)
+    }
+
+    private static func quote(_ text: String?) -> String { FieldText.fitting(text ?? "", limit: quoteLimit) }
+
+    /// Whether a commit's name says that a branch does not exist.
+    static func isNothing(_ commit: String?) -> Bool { commit?.utf8.allSatisfy { $0 == UInt8(ascii: "0") } ?? false }
+}

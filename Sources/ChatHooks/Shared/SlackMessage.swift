@@ -1,0 +1,150 @@
+import ChatDomain
+
+/// A message in the shape of Slack's incoming webhooks.
+struct SlackMessage {
+    /// The maximum number of blocks, attachments, fields or elements that are shown.
+    private static let partLimit = 50
+
+    /// Reads the markup of a text.
+    private let read: (String) -> MarkupText
+    private var title: String?
+    private var text = MarkupText()
+    private var links: Set<String> = []
+
+    /// - Parameter read: Reads the markup of a text.
+    init(_ body: JSONObject, read: @escaping (String) -> MarkupText) {
+        self.read = read
+        let blocks = self.blocks(body)
+        // As in Slack, the text beside blocks is only for places that show none.
+        if blocks.isEmpty, let text = body.text("text") { self.text = read(text) } else { self.text = blocks }
+        if let first = body.objects("blocks").first, first.text("type") == "header" {
+            title = first.text("text", "text")
+        }
+        let attachments = body.objects("attachments").prefix(Self.partLimit)
+        for attachment in attachments {
+            add(attachment, isWhole: attachments.count == 1 && self.text.isEmpty && title == nil)
+        }
+    }
+
+    /// Returns the message.
+    func draft() throws(HookRefusal) -> HookDraft {
+        guard !text.isEmpty || title != nil else {
+            throw .unreadable("the JSON has no text, no blocks and no attachments with a text")
+        }
+        let (text, isMarkdown) = text.result
+        return HookDraft(
+            title: title.map(Mrkdwn.decoded), text: text, link: links.count == 1 ? links.first : nil,
+            isMarkdown: isMarkdown)
+    }
+
+    /// - Parameter isWhole: Whether the message is only this attachment, so that its title is the message's.
+    private mutating func add(_ attachment: JSONObject, isWhole: Bool) {
+        var part = MarkupText()
+        let link = attachment.text("title_link")
+        if let link { links.insert(link) }
+        if let text = attachment.text("pretext") { part.add(line: read(text)) }
+        if let name = attachment.text("author_name") { part.add(line: Self.plain(name)) }
+        if isWhole {
+            title = attachment.text("title")
+        } else if let title = attachment.text("title") {
+            var line = MarkupText()
+            if let link {
+                line.add(link: link, text: Mrkdwn.decoded(title))
+            } else {
+                line.add(heading: Mrkdwn.decoded(title))
+            }
+            part.add(line: line)
+        }
+        if let text = attachment.text("text") { part.add(line: read(text)) }
+        part.add(line: blocks(attachment))
+        for field in attachment.objects("fields").prefix(Self.partLimit) {
+            part.add(field: field.text("title"), field.text("value").map(read) ?? MarkupText())
+        }
+        if let image = attachment.text("image_url") { part.add(line: Self.link(image)) }
+        if let text = attachment.text("footer") { part.add(line: Self.plain(text)) }
+        if part.isEmpty, title == nil, let text = attachment.text("fallback") { part = Self.plain(text) }
+        text.add(line: part)
+    }
+
+    private static func plain(_ text: String) -> MarkupText {
+        var result = MarkupText()
+        result.add(Mrkdwn.decoded(text))
+        return result
+    }
+
+    private static func link(_ address: String, _ text: String? = nil) -> MarkupText {
+        var result = MarkupText()
+        result.add(link: address, text: text)
+        return result
+    }
+
+    // MARK: - Blocks
+
+    private func blocks(_ parent: JSONObject) -> MarkupText {
+        var result = MarkupText()
+        for (index, block) in parent.objects("blocks").prefix(Self.partLimit).enumerated() {
+            switch block.text("type") {
+            // The first one is the message's title.
+            case "header" where index == 0: break
+            case "markdown":
+                var line = MarkupText()
+                line.add(markdown: block.text("text") ?? "")
+                result.add(line: line)
+            case "image":
+                if let image = block.text("image_url") { result.add(line: Self.link(image, block.text("alt_text"))) }
+            case "rich_text":
+                for element in block.objects("elements").prefix(Self.partLimit) { result.add(line: rich(element)) }
+            default:
+                // Sections, headers, contexts and buttons.
+                if let text = block.object("text") { result.add(line: self.text(text)) }
+                for field in block.objects("fields").prefix(Self.partLimit) { result.add(line: text(field)) }
+                let elements = block.objects("elements").prefix(Self.partLimit)
+                for element in elements + [block.object("accessory")].compactMap(\.self) {
+                    if let url = element.text("url") {
+                        result.add(line: Self.link(url, element.text("text", "text").map(Mrkdwn.decoded)))
+                    } else if ["mrkdwn", "plain_text"].contains(element.text("type")) {
+                        result.add(line: text(element))
+                    }
+                }
+            }
+        }
+        return result
+    }
+
+    /// Reads a text object.
+    private func text(_ object: JSONObject) -> MarkupText {
+        guard let text = object.text("text") else { return MarkupText() }
+        return object.text("type") == "plain_text" ? Self.plain(text) : read(text)
+    }
+
+    /// Reads a section, a list, a quote or a block of code of a rich text. The JSON parser limits the depth.
+    private func rich(_ element: JSONObject) -> MarkupText {
+        let isList = element.text("type") == "rich_text_list"
+        var result = MarkupText()
+        for part in element.objects("elements").prefix(Self.partLimit) {
+            if isList {
+                var item = MarkupText()
+                item.add("• ")
+                item.add(after: rich(part))
+                result.add(line: item)
+                continue
+            }
+            let text = part.value(["text"])?.text.map { FieldText.fitting($0, limit: 4000) }
+            switch part.text("type") {
+            case "link": result.add(link: part.text("url") ?? "", text: text)
+            case "emoji": result.add(":\(part.text("name") ?? ""):")
+            case "user": result.add("@\(part.text("user_id") ?? "")")
+            case "channel": result.add("#\(part.text("channel_id") ?? "")")
+            case "broadcast": result.add("@\(part.text("range") ?? "")")
+            default:
+                let style = part.object("style")
+                if element.text("type") == "rich_text_preformatted" || style?["code"] == .bool(true) {
+                    result.add(code: (text ?? "").replacing("`", with: "'"), isBlock: style == nil)
+                } else {
+                    result.add(text ?? "", bold: style?["bold"] == .bool(true), italic: style?["italic"] == .bool(true))
+                }
+            }
+        }
+        return result
+    }
+}

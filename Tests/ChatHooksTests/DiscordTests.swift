@@ -1,0 +1,58 @@
+import ChatDomain
+import Testing
+
+@testable import ChatHooks
+
+@Suite("Messages in the shape of Discord")
+struct DiscordTests {
+    @Test("An embed alone gives the title and the link, and its fields stay")
+    func embed() throws {
+        let body =
+            #"{"content":null,"embeds":[{"title":"Episode grabbed","url":"https://sonarr.example/s","description":"**Show** - 1x02","color":5814783,"author":{"name":"Sonarr"},"#
+            + #""fields":[{"name":"Quality","value":"HD","inline":true},{"name":"Links","value":"[a](https://example.com)"}],"footer":{"text":"1.0"},"image":{"url":"https://example.com/i.png"}}],"username":"x"}"#
+        let message = try #require(draft("discord", body))
+        #expect(message.title == "Episode grabbed" && message.link == "https://sonarr.example/s" && message.isMarkdown)
+        #expect(
+            message.text
+                == "Sonarr  \n**Show** - 1x02  \n**Quality:** HD  \n**Links:** [a](https://example.com)  \n<https://example.com/i.png>  \n1.0"
+        )
+        #expect(draft("discord", "--b", form: ["payload_json": body]) == message)
+    }
+
+    @Test("Several embeds follow the text")
+    func embeds() {
+        let body =
+            #"{"content":"Two","embeds":[{"title":"One","url":"https://example.com/1"},{"title":"Next","description":"x"}]}"#
+        #expect(draft("discord", body)?.text == "Two  \n[One](https://example.com/1)  \n**Next**  \nx")
+    }
+
+    @Test("Times, mentions and emoji become words, and a text without markup stays plain")
+    func words() throws {
+        let message = try #require(
+            draft(
+                "discord",
+                #"{"content":"<@1> <@!2> <@&3> <#4> <:tea:5> <a:cup:6> <t:1796169600:R> <t:99999999999999:R> <x> a_b","flags":4096}"#
+            ))
+        #expect(message.text == "@1 @2 @3 #4 :tea: :cup: 2026-12-02 00:00 UTC <t:99999999999999:R> <x> a_b")
+        #expect(message.urgency == .quiet)
+        let plain = try #require(draft("discord", #"{"content":"just a text: 5 - 3"}"#))
+        #expect(plain.text == "just a text: 5 - 3" && !plain.isMarkdown && plain.urgency == .usual)
+        #expect(read("discord", #"{"embeds":[]}"#) == .unreadable("the JSON has no content and no embeds with a text"))
+    }
+
+    @Test("Programs get the responses that Discord gives")
+    func responses() throws {
+        let request = HookRequest(query: ["wait": "true"], body: [])
+        #expect(DiscordFormat.accepted(HookRequest(body: []), message: 7) == HookAnswer(status: 204))
+        let message = DiscordFormat.accepted(request, message: 7)
+        #expect(message.status == 200)
+        #expect(try JSONValue(parsing: message.body).object?["id"] == .string("7"))
+        let hook = try #require(DiscordFormat.described("Sonarr"))
+        #expect(try JSONValue(parsing: hook.body).object?["name"] == .string("Sonarr"))
+        let late = ChatError(.tooManyRequests, "Slow down", retryAfter: .seconds(3))
+        #expect(
+            DiscordFormat.refused(late, status: 429)?.body
+                == #"{"message":"Slow down","code":0,"retry_after":3,"global":false}"#)
+        #expect(DiscordFormat.refused(.notFound("hook"), status: 404)?.body.contains("10015") == true)
+    }
+}

@@ -1,0 +1,31 @@
+import ChatDomain
+import Testing
+
+@testable import ChatHooks
+
+@Suite("Grafana's notifications")
+struct GrafanaTests {
+    private static func body(status: String, message: String, severity: String = "critical") -> String {
+        #"{"receiver":"kitchen","status":"\#(status)","orgId":1,"alerts":[{"status":"\#(status)","labels":{"alertname":"Hot","severity":"\#(severity)","#
+            + #""instance":"oven"},"annotations":{"summary":"The oven is hot","description":"240 °C"},"fingerprint":"c1","#
+            + #""panelURL":"https://grafana.example/d/1?viewPanel=2","dashboardURL":"https://grafana.example/d/1","silenceURL":"https://grafana.example/s","valueString":"[ A=240 ]"}],"#
+            + #""groupLabels":{"alertname":"Hot"},"commonLabels":{"alertname":"Hot","severity":"\#(severity)"},"commonAnnotations":{},"externalURL":"https://grafana.example/","#
+            + #""version":"1","groupKey":"{}/{x=\"y\"}:{alertname=\"Hot\"}","truncatedAlerts":0,"title":"[\#(status.uppercased()):1] Hot","state":"alerting","message":"\#(message)"}"#
+    }
+
+    @Test("An alert that fires and ends is one message, with the title of Grafana's template")
+    func life() throws {
+        let one = try #require(
+            draft(
+                "grafana",
+                Self.body(status: "firing", message: #"**Firing**\n\nValue: A=240\nLabels:\n - alertname = Hot"#)))
+        #expect(one.title == "[FIRING:1] Hot" && one.text == "The oven is hot\n240 °C")
+        #expect(one.link == "https://grafana.example/d/1?viewPanel=2" && one.tags == ["critical"])
+        #expect(one.state == .firing && one.urgency == .urgent && one.firing.values.sorted() == [4])
+
+        let end = try #require(draft("grafana", Self.body(status: "resolved", message: "Cool again")))
+        #expect(end.title == "[RESOLVED:1] Hot" && end.text == "Cool again")
+        #expect(end.state == .resolved && end.key == one.key)
+        #expect(one.key != draft("alertmanager", Self.body(status: "firing", message: ""))?.key)
+    }
+}
