@@ -25,7 +25,9 @@ final class Notifications: Part {
         choices.add(world.clients.isLarge ? 1 : choices.dice.among([1, 5, 20])) { dice in
             let tokens = dice.chance(50) ? nil : (0..<dice.within(1...20)).map { _ in Clients.token(dice.below(30)) }
             let delay: Duration? = dice.chance(30) ? dice.within(.zero...(.seconds(60))) : nil
-            let cancellation: Duration? = dice.chance(30) ? dice.within(.zero...(.seconds(10))) : nil
+            // Often while its first pushes are under way.
+            let soon: Duration = dice.chance(50) ? .milliseconds(300) : .seconds(10)
+            let cancellation: Duration? = dice.chance(30) ? dice.within(.zero...soon) : nil
             return (
                 "a notification to \(tokens.map { "\($0.count)" } ?? "all") devices",
                 { self.send(tokens, delay, cancelledAfter: cancellation) }
