@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""aiontfy, unmodified, publishes messages that change, and clears and deletes them. Another aiontfy hears each change. The relay
-is killed in the middle.
+"""aiontfy, unmodified, publishes messages that change, messages for later, and clears and deletes them. Another aiontfy hears
+each change. The relay is killed in the middle.
 
 Usage: aiontfy_updates.py RELAY-COMMAND…
 Prints a line for each check that passed. Ends with status 1 at the first that failed.
 """
-import asyncio, contextlib, json, sys
+import asyncio, contextlib, datetime, json, sys, time
 
 from aiontfy import Event, Message, Ntfy
 from aiontfy import exceptions as errors
@@ -129,6 +129,51 @@ async def names(nas, listener):
         told=lambda: listener.events[before:])
 
 
+async def later(nas, listener, phone):
+    """Messages for later: a dead man's switch, and some that are due while the relay is killed again and again."""
+    for _ in range(3):
+        alive = await nas.publish(Message(topic="kitchen", message="no sign of life", delay="1h", sequence_id="alive"))
+        check("a message for later has the time at which it is due", alive.sequence_id == "alive" and 3500 < (
+            alive.time - datetime.datetime.now(datetime.UTC)).total_seconds() <= 3600, alive)
+    check("a poll for scheduled messages has it once", [row["id"] for row in poll(phone, "&sched=1")
+                                                        if row.get("sequence_id") == "alive"] == [alive.id])
+    gone = await nas.delete("kitchen", "alive")
+    check("it can be cancelled", (gone.event, gone.sequence_id, gone.id) == (Event.MESSAGE_DELETE, "alive", alive.id), gone)
+    for delay in ("tomorrow, 10am", "5s", "31d"):
+        try:
+            await nas.publish(Message(topic="kitchen", message="x", delay=delay))
+        except errors.NtfyException as got:
+            check(f"a delay of {delay} is refused", isinstance(got, errors.NtfyBadRequestError), repr(got))
+        else:
+            check(f"a delay of {delay} is refused", False, "no error")
+
+    given = [await nas.publish(Message(topic="kitchen", message=f"due {number}", delay=f"{10 + number}s")) for number in range(4)]
+    named = await nas.publish(Message(topic="kitchen", message="due with a name", delay="12s", sequence_id="soon"))
+
+    def due():
+        return [row for row in poll(phone) if row.get("message", "").startswith("due")]
+
+    end = time.time() + 120
+    while len(due()) < len(given) + 1:
+        check("messages for later are posted although the relay is killed", time.time() < end, due())
+        await asyncio.to_thread(relay.restart)
+    rows = {row["message"]: row for row in due()}
+    check("each once", len(due()) == len(rows) == len(given) + 1, due())
+    check("none is early", all(rows[message.message]["time"] >= message.time.timestamp() for message in (*given, named)), (rows, given))
+    check("nothing is left", [row for row in poll(phone, "&sched=1") if row["time"] > time.time() + 60] == [])
+    last = await nas.publish(Message(topic="kitchen", message="changed", sequence_id=given[0].id))
+    check("the id from the first response names the message", [row["sequence_id"] for row in poll(phone) if row["id"] == last.id]
+          == [rows["due 0"]["id"]], last)
+
+    opened = listener.opened
+    await asyncio.to_thread(relay.restart)
+    await reached("it listens again", lambda: listener.opened > opened)
+    soon = await nas.publish(Message(topic="kitchen", message="heard", delay="10s", sequence_id="soon"))
+    await reached("a message that is due is heard, as a change of the open one of its name", lambda: [
+        event.message for event in listener.events if event.sequence_id == "soon"][-1:] == ["heard"], told=lambda: listener.events[-3:])
+    check("not early", listener.events[-1].time >= soon.time and listener.events[-1].id > soon.id, (soon, listener.events[-1]))
+
+
 async def storm(nas, listener, phone):
     """Updates without a pause while the relay is killed. Each is repeated until it is answered: the same name makes that safe."""
     over = asyncio.Event()
@@ -176,6 +221,7 @@ async def main():
             else:
                 await sequence(nas, other, listener, phone)
                 await names(nas, listener)
+                await later(nas, listener, phone)
                 await storm(nas, listener, phone)
             listener.task.cancel()
 

@@ -11,8 +11,12 @@ extension Clients {
         @Test("aiontfy listens over WebSockets through kills; Home Assistant is set up, and receives")
         func aiontfy() async throws { try await play("aiontfy_client.py", of: .newer, checks: 50) }
 
-        @Test("aiontfy updates, clears and deletes messages through kills, and another aiontfy hears it")
-        func updates() async throws { try await play("aiontfy_updates.py", of: .newer, checks: 60) }
+        @Test(
+            "aiontfy updates, delays, clears and deletes messages through kills, and another aiontfy hears it",
+            .onlySQLite("it runs over both databases"), arguments: [StoreKind.sqlite, .postgres])
+        func updates(kind: StoreKind) async throws {
+            try await play("aiontfy_updates.py", of: .newer, over: kind, checks: 80)
+        }
 
         @Test("python-gotify posts, reads, deletes, and misses nothing through two kills")
         func gotify() async throws { try await play("gotify_client.py", checks: 50) }
@@ -25,12 +29,13 @@ extension Clients {
 
         /// - Parameter checks: The minimum number of checks that the script must have made.
         private func play(
-            _ script: String, _ arguments: [String] = [], of environment: Python.Environment = .usual, checks: Int
+            _ script: String, _ arguments: [String] = [], of environment: Python.Environment = .usual,
+            over kind: StoreKind = .ofThisRun, checks: Int
         ) async throws {
             let folder = try Folder()
             let sandbox = try await SandboxProcess.start(folder)
             let configuration = try await sandbox.relayConfiguration()
-            let store = try folder.store()
+            let store = try kind.makeStore(path: folder.file("pushchat.db").path)
             let played = try await Python.run(
                 script,
                 arguments + [
