@@ -23,7 +23,7 @@ final class Choices {
 
     init(kept: NumberSet?) {
         self.kept = kept
-        let length = Duration.seconds(dice.among([5, 20, 60, 120]))
+        let length = Duration.seconds(dice.among([5, 20, 45, 90]))
         end = .now + length
         busy = (0..<dice.within(1...5)).map { [dice] _ in .now + dice.within(.zero...length) }
     }

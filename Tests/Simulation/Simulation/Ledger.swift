@@ -16,6 +16,8 @@ final class Ledger: @unchecked Sendable {
     }
 
     private(set) var fates: [Int64: Fate] = [:]
+    /// Called for each push that a service accepts.
+    var onAcceptance: (Int64) -> Void = { _ in }
     /// The tokens that a service has reported as gone.
     var unregistered: Set<String> = []
 
@@ -27,7 +29,10 @@ final class Ledger: @unchecked Sendable {
     }
 
     func wrote(_ push: Int64) { change(push) { ($0.written, $0.isOpen) = ($0.written + 1, true) } }
-    func accepted(_ push: Int64) { change(push) { $0.accepted += 1 } }
+    func accepted(_ push: Int64) {
+        change(push) { $0.accepted += 1 }
+        onAcceptance(push)
+    }
     func rejected(_ push: Int64, _ reason: String) { change(push) { $0.rejections.insert(reason) } }
     /// A connection ended before the relay had read a response.
     func doubted(_ push: Int64) { change(push) { $0.doubts += 1 } }

@@ -46,8 +46,10 @@ final class Life: @unchecked Sendable {
                 let dispatcher = Dispatcher(
                     app: .default, queue: queue, gateway: WatchedGateway(gateway, queue, world),
                     startsInDoubt: !backlog.apps.isEmpty, logger: Self.logger(world))
+                let clock = MessageClock(changes: life.stores.changes, logger: Self.logger(world))
+                let clocks = world.parts.contains(where: \.needsMessageClock) ? [clock] : []
                 let services = ServiceGroup(
-                    services: [dispatcher] + world.service.readers(for: life), logger: Self.logger(world))
+                    services: [dispatcher] + clocks + world.service.readers(for: life), logger: Self.logger(world))
                 life.services = services
                 async let _ = life.stores.upkeep.watch()
                 world.log("life \(life.number) is ready")
@@ -135,6 +137,8 @@ struct StoredRows: Sendable {
         let reason: String?
         /// Whether the payload was removed.
         let isEmpty: Bool
+        /// The text of a program's message (``Marker``). `nil` if the payload has none.
+        let marker: Marker?
     }
 
     let messages: [Message]
@@ -151,6 +155,8 @@ struct StoredRows: Sendable {
             EXISTS (SELECT 1 FROM push_queue WHERE state = 'pending')
                 OR EXISTS (SELECT 1 FROM messages WHERE fanout_after IS NOT NULL)
                 OR EXISTS (SELECT 1 FROM notifications WHERE work IS NOT NULL)
+                OR EXISTS (SELECT 1 FROM message_states WHERE push_due IS NOT NULL)
+                OR EXISTS (SELECT 1 FROM scheduled_messages)
             """
         return try Bool.fetchOne(db, sql: "SELECT NOT (\(waiting))") ?? false
     }
@@ -158,11 +164,14 @@ struct StoredRows: Sendable {
     init(_ db: Database) throws {
         messages = try Row.fetchAll(db, sql: "SELECT message_id, secret_code, text FROM messages ORDER BY message_id")
             .map { Message(id: $0[0], room: $0[1], text: $0[2]) }
-        let columns = "message_id, chat_message, notification, device_token, state, reason, payload = ''"
+        let columns = """
+            message_id, chat_message, notification, device_token, state, reason, payload = '',
+            iif(instr(payload, '\(Marker.prefix)'), payload, NULL)
+            """
         pushes = try Row.fetchAll(db, sql: "SELECT \(columns) FROM push_queue ORDER BY message_id").map {
             Push(
                 id: $0[0], message: $0[1], notification: $0[2], token: $0[3], state: $0[4], reason: $0[5],
-                isEmpty: $0[6] ?? false)
+                isEmpty: $0[6] ?? false, marker: ($0[7] as String?).flatMap { Marker(in: $0.utf8) })
         }
         let devices = try Row.fetchAll(db, sql: "SELECT device_token, time_deactivated IS NULL FROM devices")
         activeDevices = Dictionary(uniqueKeysWithValues: devices.map { ($0[0], $0[1]) })

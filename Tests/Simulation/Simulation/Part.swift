@@ -15,12 +15,16 @@ protocol Part: AnyObject {
     /// The relay sends a push to its service.
     /// - Parameter leased: The time at which it asked the store for pushes, and got this one.
     func sending(_ push: QueuedPush, leased: Moment)
+    /// The service has accepted a push.
+    func accepted(_ push: Int64)
     /// The relay's process is gone, or has stopped.
     func relayDied()
     /// Ends all faults. From now on the part only finishes what it has begun.
     func calmDown()
     /// Whether the part has finished.
     var isSettled: Bool { get }
+    /// Whether the relay must run its clock of changed and scheduled messages.
+    var needsMessageClock: Bool { get }
     /// Whether a push may have ended as it did, although it was neither sent nor rejected.
     func permits(_ push: StoredRows.Push) -> Bool
     /// Checks the part's properties at the end.
@@ -31,9 +35,11 @@ extension Part {
     func begin() {}
     func leased(_ pushes: [QueuedPush], asked: Moment) {}
     func sending(_ push: QueuedPush, leased: Moment) {}
+    func accepted(_ push: Int64) {}
     func relayDied() {}
     func calmDown() {}
     var isSettled: Bool { true }
+    var needsMessageClock: Bool { false }
     func permits(_ push: StoredRows.Push) -> Bool { false }
     func check(_ rows: StoredRows) {}
 }
@@ -49,10 +55,16 @@ protocol PushService: Part {
     var reload: (() -> Void)? { get }
     /// Whether the relay can send any push at once. `false` if that is not known.
     var hasRoom: Bool { get }
+    /// The updates of a notification that devices can do without a ring.
+    var silentUpdates: Set<AlertUpdate> { get }
+    /// The subscription that a browser stores before it registers. `nil` for other devices.
+    func subscription(_ token: DeviceToken) -> Subscription?
 }
 
 extension PushService {
     func readers(for life: Life) -> [any Service] { [] }
     var reload: (() -> Void)? { nil }
     var hasRoom: Bool { false }
+    var silentUpdates: Set<AlertUpdate> { [.replace, .remove] }
+    func subscription(_ token: DeviceToken) -> Subscription? { nil }
 }

@@ -60,6 +60,36 @@ enum Property: Int, CaseIterable {
     case bansHold
     /// M3, M4
     case deletedMessagesAreNotSent
+    /// K1
+    case nothingOlderIsLeased
+    /// K2
+    case onePushOfAMessageAtATime
+    /// K3
+    case numbersGrow
+    /// K4: also in pushes, and a row never gets another text.
+    case theReplacedTextIsGone
+    /// K5
+    case keysBelongToTheirAuthor
+    /// A key ends with its message, and not before.
+    case keysEndWithTheirMessage
+    /// A change that names a revision fails if the message has a higher one.
+    case revisionsHold
+    /// K6
+    case aRepetitionChangesNothing
+    /// K7: docs/updates.md
+    case devicesShowTheNewest
+    /// K7: a device rings at most as often as asked, apart from pushes in doubt.
+    case noRingTooMany
+    /// K3, K8, A1
+    case aChangeIsNotLost
+    /// K9
+    case scheduledMessagesArePostedOnce
+    /// K9
+    case scheduledMessagesWait
+    /// K10
+    case schedulesEndWithTheirRoom
+    /// K10
+    case schedulesEndWithTheirToken
     /// N1
     case oneNotificationForEachDevice
     /// N2

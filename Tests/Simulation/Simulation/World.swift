@@ -6,8 +6,8 @@ import Foundation
 /// This class and the parts need no locks, because there is one thread.
 final class World: @unchecked Sendable {
     private static let parts: [any Part.Type] = [
-        Clients.self, Notifications.self, Operator.self, OtherProgram.self, Retention.self, Reloads.self, Stops.self,
-        Crashes.self, DiskFaults.self, Promptness.self,
+        Clients.self, Programs.self, Keys.self, Schedules.self, Notifications.self, Operator.self, OtherProgram.self,
+        Retention.self, Reloads.self, Stops.self, Crashes.self, DiskFaults.self, Promptness.self,
     ]
     /// Half of the seeds have no bytes, which take most of the time.
     private static let services: [any PushService.Type] = [
@@ -48,6 +48,7 @@ final class World: @unchecked Sendable {
         choices = Choices(kept: options.kept)
         service = choices.dice.among(Self.services).init(self)
         parts = Self.parts.map { $0.init(self) } + [service]
+        ledger.onAcceptance = { [unowned self] push in for part in parts { part.accepted(push) } }
     }
 
     // MARK: - What parts use
@@ -55,6 +56,8 @@ final class World: @unchecked Sendable {
     /// The relay while it serves calls.
     var relay: Life? { life.flatMap { $0.isReady ? $0 : nil } }
     var clients: Clients { part() }
+    var programs: Programs { part() }
+    var schedules: Schedules { part() }
     var retention: Retention { part() }
     var queueOperator: Operator { part() }
     var diskFaults: DiskFaults { part() }

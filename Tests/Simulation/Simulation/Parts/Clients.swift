@@ -40,10 +40,13 @@ final class Clients: Part {
     /// The messages of pushes that were leased.
     private var messagesByPush: [Int64: MessageID] = [:]
     private var homes: [Int] = []
+    var rooms: Int { codes.count }
     /// The codes of each room, the current one last.
     private var codes: [[SecretCode]] = []
     /// Rooms that are getting another code.
     private var moving: Set<Int> = []
+    /// The ends of the last moves to another code.
+    private var lastMoves: [Int: Moment] = [:]
 
     init(_ world: World) { self.world = world }
 
@@ -136,6 +139,27 @@ final class Clients: Part {
         Timestamp.now() - .nanoseconds(Moment.now.nanoseconds - moment.nanoseconds)
     }
 
+    // MARK: - Rooms
+
+    /// The current code of a room.
+    func code(of room: Int) -> SecretCode { codes[room][codes[room].count - 1] }
+
+    /// Whether a room may have got another code since a moment.
+    func mayHaveMoved(_ room: Int, since moment: Moment) -> Bool {
+        moving.contains(room) || lastMoves[room].map { $0 >= moment } ?? false
+    }
+
+    /// The devices whose members have been in a room since a moment, and are still.
+    func devices(in room: Int, since moment: Moment) -> [String] {
+        homes.indices.compactMap { member in
+            guard let stay = stays[member].last, let joined = stay.joined, stay.room == room, joined <= moment,
+                stay.leaving == nil
+            else { return nil }
+            let token = Self.token(member).description
+            return world.ledger.unregistered.contains(token) ? nil : token
+        }
+    }
+
     // MARK: - Events
 
     private func join(_ member: Int, _ room: Int) {
@@ -144,8 +168,10 @@ final class Clients: Part {
         let request = JoinRequest(
             member: Self.id(member), token: Self.token(member), nickname: try! Nickname(parsing: "name \(member)"),
             code: codes[room][codes[room].count - 1], client: ClientInfo(address: "192.0.2.1"))
+        let subscription = world.service.subscription(Self.token(member))
         world.calls.insist("join of \(member)") { stores in
-            try await stores.rooms.join(request)
+            if let subscription { try await stores.subscriptions.keep(subscription) }
+            return try await stores.rooms.join(request)
         } then: { [self] result in
             busy.remove(member)
             let last = stays[member].count - 1
@@ -200,6 +226,7 @@ final class Clients: Part {
             }
         } then: { [self] result in
             moving.remove(room)
+            lastMoves[room] = .now
             codes[room].removeFirst()
             if case .success(true) = result { codes[room].append(new) }
         }

@@ -25,6 +25,7 @@ final class AppleBinary: PushService {
     private var network: Network!
     private lazy var feedback = AppleFeedback(world) { [unowned self] token in !rejected.contains(token) }
     private(set) var reload: (() -> Void)?
+    let silentUpdates: Set<AlertUpdate> = []
     private let ids = ConnectionIDs()
     private var connections: [Connection] = []
 

@@ -25,7 +25,7 @@ final class Browsers: HTTP2PushService {
             Dictionary(addresses.map { ($0, subscription($0)) }) { first, _ in first }
         }
 
-        private func subscription(_ address: DeviceToken) -> Subscription {
+        func subscription(_ address: DeviceToken) -> Subscription {
             Subscription(
                 address: address,
                 endpoint: "https://\(Browsers.host(of: address.description, among: origins))/\(address)",
@@ -110,6 +110,12 @@ final class Browsers: HTTP2PushService {
         reload = { [sender] in gateway.reconfigure(sender: sender, format: format) }
         return gateway
     }
+
+    override func subscription(_ token: DeviceToken) -> Subscription? {
+        Subscriptions(origins: origins, key: key).subscription(token)
+    }
+    /// Browsers show each push.
+    override var silentUpdates: Set<AlertUpdate> { [.replace] }
 
     override func calmDown() {
         super.calmDown()

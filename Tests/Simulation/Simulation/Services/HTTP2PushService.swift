@@ -109,6 +109,8 @@ class HTTP2PushService: PushService, HTTP2PeerOwner {
     /// Whether a server responds to no request now.
     func isSilent(_ peer: HTTP2Peer) -> Bool { false }
     var hasRoom: Bool { false }
+    func subscription(_ token: DeviceToken) -> Subscription? { nil }
+    var silentUpdates: Set<AlertUpdate> { [.replace, .remove] }
     var reload: (() -> Void)?
 
     // MARK: - Connections

@@ -98,6 +98,12 @@ struct MarkedFormat: PushFormat {
     func payload(of alert: ChatAlert) throws(ChatError) -> String { try format.payload(of: alert) }
     func warning(pushType: String) -> String? { format.warning(pushType: pushType) }
 
+    func update(
+        _ update: AlertUpdate, of alert: ChatAlert, endpoint: String?
+    ) throws(ChatError) -> PushUpdate? {
+        try format.update(update, of: alert, endpoint: endpoint)
+    }
+
     func compose(_ content: NotificationContent, for app: AppName) throws(ChatError) -> ComposedNotification {
         try format.compose(content, for: app)
     }
