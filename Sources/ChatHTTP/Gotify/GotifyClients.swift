@@ -39,7 +39,7 @@ extension GotifyAPI {
                 .forbidden, "The administrator's token has no clients: create a token (pushchat token create)")
         }
         // Apps name themselves after their device. A name that breaks our rules must not prevent a login.
-        let fitting = PostingAPI.Draft.fitting(given, limit: AccessToken.longestName, keepsLines: false)
+        let fitting = FieldText.fitting(given, limit: AccessToken.longestName, keepsLines: false)
         let name = try Credential.name(fitting.replacing(": ", with: " "))
         let (credential, secret) = try await clients.createCredential(
             name, for: owner, by: caller.credentialMaker)

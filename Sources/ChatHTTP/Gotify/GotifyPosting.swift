@@ -19,9 +19,9 @@ extension GotifyAPI {
         let message = try await Message(request)
         // Find the room first, because a client that sees an error posts again.
         let room = try await room(message.application, for: caller)
-        let text = PostingAPI.Draft.fitting(message.text, limit: MessageText.highestLimit)
+        let text = FieldText.fitting(message.text, limit: MessageText.highestLimit)
         let title = message.title.map { title in
-            PostingAPI.Draft.fitting(title, limit: MessageContent.longestTitle, keepsLines: false)
+            FieldText.fitting(title, limit: MessageContent.longestTitle, keepsLines: false)
         }
         let priority = message.priority ?? Self.usualPriority
         let draft = PostingAPI.Draft(

@@ -73,6 +73,6 @@ extension NtfyAPI {
         }
         guard let text = value.object?["label"]?.text else { return nil }
         return try? Credential.name(
-            PostingAPI.Draft.fitting(text, limit: AccessToken.longestName, keepsLines: false))
+            FieldText.fitting(text, limit: AccessToken.longestName, keepsLines: false))
     }
 }

@@ -37,15 +37,15 @@ extension NtfyAPI {
     ) async throws -> Response {
         let (priority, sequence) = (try parameters.priority(), try parameters.sequence())
         let due = try parameters[.delay].map { try NtfyDelay.due($0, now: environment.now()) }
-        var text = PostingAPI.Draft.fitting(body.text, limit: MessageText.highestLimit)
+        var text = FieldText.fitting(body.text, limit: MessageText.highestLimit)
         if FieldText.isBlank(text) { text = Self.empty }
         let title = parameters[.title].map { title in
-            PostingAPI.Draft.fitting(title, limit: MessageContent.longestTitle, keepsLines: false)
+            FieldText.fitting(title, limit: MessageContent.longestTitle, keepsLines: false)
         }
         let link = parameters[.click].flatMap { MessageContent.isLink($0) ? $0 : nil }
         let icon = parameters[.icon].flatMap { NotificationContent.isLink($0) ? $0 : nil }
         let tags = parameters.tags.map {
-            PostingAPI.Draft.fitting(FieldText.trimmed($0), limit: MessageExtras.tagLimit, keepsLines: false)
+            FieldText.fitting(FieldText.trimmed($0), limit: MessageExtras.tagLimit, keepsLines: false)
         }.filter { !FieldText.isBlank($0) }.prefix(MessageExtras.tagCount)
         let isMarkdown = parameters.flag(.markdown) || request.headers.mediaType == "text/markdown"
         var draft = PostingAPI.Draft(

@@ -182,19 +182,4 @@ extension ChangeReceipt {
 extension PostingAPI.Draft {
     /// Whether the message cannot change later, and is posted now.
     var isPlain: Bool { key == nil && notBefore == nil }
-
-    /// Fits a text from another server's client into the relay's rules: replaces control characters with spaces, and
-    /// cuts a text that is too long. A shortened alarm is worth more than none.
-    ///
-    /// - Parameter keepsLines: Whether tabs and line breaks stay, as in a message's text.
-    static func fitting(_ text: String, limit: Int, keepsLines: Bool = true) -> String {
-        let scalars = text.unicodeScalars.map { scalar -> Unicode.Scalar in
-            let isLine = scalar == "\t" || scalar == "\n" || scalar == "\r"
-            let isControl = scalar.value < 32 || (0x7F...0x9F).contains(scalar.value)
-            return isControl && !(isLine && keepsLines) ? " " : scalar
-        }
-        let text = String(String.UnicodeScalarView(scalars))
-        guard text.utf8.count > limit else { return text }
-        return JSONString.prefix(of: text, within: limit - "…".utf8.count) + "…"
-    }
 }
