@@ -53,6 +53,18 @@ struct AlertmanagerTests {
         #expect(many.firing.count == 1000 && many.urgency == .quiet)
     }
 
+    @Test("Numbers that are too large, and long labels, do no harm")
+    func extremes() throws {
+        let many = Self.body([("a", "firing", "info"), ("b", "firing", "info")], status: "firing")
+        for number in ["9223372036854775807", "-9223372036854775808", "1e99"] {
+            let body = many.replacing(#""truncatedAlerts":0"#, with: #""truncatedAlerts":\#(number)"#)
+            #expect(draft("alertmanager", body)?.text == "• /srv is full (a)\n• /srv is full (b)")
+        }
+        let long = String(repeating: "x", count: 200)
+        let wide = try #require(draft("alertmanager", Self.body([(long, "firing", "info")], status: "firing")))
+        #expect(wide.text.hasSuffix("x…)") && wide.text.utf8.count < 130)
+    }
+
     @Test("A body without alerts is unreadable")
     func other() {
         #expect(read("alertmanager", #"{"status":"firing"}"#) == .unreadable("the JSON has no list alerts"))

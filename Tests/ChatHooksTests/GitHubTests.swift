@@ -118,6 +118,15 @@ struct GitHubTests {
     func ignored() {
         #expect(Self.event("ping", #""zen":"Keep it simple.","hook_id":1"#) == .ignored("a test of the connection"))
         #expect(Self.event("star", #""action":"created""#) == .ignored("created of the event star is not shown"))
+        #expect(
+            Self.event("pull_request_review_comment", #""action":"created""#)
+                == .ignored("created of the event pull_request_review_comment is not shown"))
+        let rejected = Self.only(
+            Self.event(
+                "pull_request_rejected",
+                #""action":"reviewed","pull_request":{"number":5},"review":{"type":"pull_request_review_rejected","content":"No"}"#,
+                forge: "gitea"))
+        #expect(rejected?.title == "ann asked for changes of #5 in o/r" && rejected?.text == "No")
         #expect(read("github", "{}") == .unreadable("the request has no header with the event's name"))
     }
 

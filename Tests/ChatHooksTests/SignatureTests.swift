@@ -93,7 +93,10 @@ struct SignatureTests {
         #expect(throws: ChatError.self) { try HookFormats.settings(format: "telegram") }
         let template = try HookTemplate(parsing: #"{"text":"{a}"}"#)
         #expect(throws: ChatError.self) { try HookFormats.settings(format: "github", template: template) }
-        let settings = try HookFormats.settings(format: "json", secret: Self.secret, template: template)
+        #expect(throws: ChatError.self) { try HookFormats.settings(format: "json", secret: Self.secret) }
+        #expect(throws: ChatError.self) { try HookFormats.settings(format: "gitlab", secret: "whsec_x-y-z") }
+        let secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+        let settings = try HookFormats.settings(format: "json", secret: secret, template: template)
         #expect(try HookSettings(stored: settings.stored) == settings)
         #expect(try HookFormats.settings(format: "forgejo").format == "gitea")
         for type in HookFormats.all where !type.isSigned {

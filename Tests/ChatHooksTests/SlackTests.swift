@@ -16,6 +16,8 @@ struct SlackTests {
             ("x```\na &lt; b\nc\n```y", "x  \n```\na < b\nc\n```\ny"),
             ("*a _b* c_", "**a _b** c_"),
             ("*one*\n*two*", "**one**  \n**two**"),
+            ("*a <https://example.com/*|b>", "**a [b](https://example.com/*)**"),
+            ("*a `b* c`", "**a `b* c`**"),
             ("*<https://example.com|x>*", "**[x](https://example.com)**"),
             ("<https://example.com/a(b)|[x]> *y*", "[\\[x\\]](https://example.com/a%28b%29) **y**"),
         ])
@@ -74,7 +76,7 @@ struct SlackTests {
         #expect(message.title == "Deploy & test")
         #expect(
             message.text
-                == "**web** is live  \n**By**  \nann  \nv\\*1\\*  \ntook 5 s  \n[Open](https://example.com/d)  \na **b**[c](https://example.com):tea:  \n• item"
+                == "**web** is live  \n**By**  \nann  \nv\\*1\\*  \ntook 5 s  \n[Open](https://example.com/d)  \na b[c](https://example.com):tea:  \nitem"
         )
     }
 

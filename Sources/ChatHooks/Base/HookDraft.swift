@@ -45,22 +45,25 @@ package struct HookDraft: Sendable, Hashable {
         isMarkdown: Bool = false, urgency: Urgency = .usual, state: State = .event, firing: [String: Int] = [:],
         standsAlone: Bool = true
     ) {
-        let title = title.map { FieldText.fitting($0, limit: MessageContent.longestTitle, keepsLines: false) }
-        let text = FieldText.trimmed(FieldText.fitting(text, limit: MessageText.highestLimit))
-        let isEmpty = FieldText.isBlank(text)
+        let title = title.flatMap { Self.fitting($0, limit: MessageContent.longestTitle, keepsLines: false) }
+        let text = Self.fitting(text, limit: MessageText.highestLimit)
         self.key = key
-        self.title = isEmpty ? nil : title.map(FieldText.trimmed).flatMap { FieldText.isBlank($0) ? nil : $0 }
-        self.text =
-            isEmpty ? title.flatMap { FieldText.isBlank($0) ? nil : FieldText.trimmed($0) } ?? "(no text)" : text
+        self.title = text == nil ? nil : title
+        self.text = text ?? title ?? "(no text)"
         self.link = link.flatMap { MessageContent.isLink($0) ? $0 : nil }
-        self.tags = Array(
-            tags.map { FieldText.trimmed(FieldText.fitting($0, limit: MessageExtras.tagLimit, keepsLines: false)) }
-                .filter { !FieldText.isBlank($0) }.prefix(MessageExtras.tagCount))
+        let fitting = tags.compactMap { Self.fitting($0, limit: MessageExtras.tagLimit, keepsLines: false) }
+        self.tags = Array(fitting.prefix(MessageExtras.tagCount))
         self.isMarkdown = isMarkdown
         self.urgency = state == .resolved ? .quiet : urgency
         self.state = key == nil && state == .resolved ? .event : state
         self.firing = Self.fitting(firing)
         self.standsAlone = standsAlone
+    }
+
+    /// Returns the text without blanks at its ends. `nil` if people see nothing of it.
+    private static func fitting(_ text: String, limit: Int, keepsLines: Bool = true) -> String? {
+        let text = FieldText.trimmed(FieldText.fitting(text, limit: limit, keepsLines: keepsLines))
+        return FieldText.isBlank(text) ? nil : text
     }
 
     /// Replaces the alerts above the limit with one, whose id changes with the number of them.

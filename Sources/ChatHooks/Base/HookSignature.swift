@@ -36,19 +36,23 @@ enum HookSignature {
     /// The secrets of Standard Webhooks begin with this.
     static let standardPrefix = "whsec_"
 
+    /// Returns the key of Standard Webhooks that a secret contains. `nil` if it is not Base64.
+    static func standardKey(_ secret: String) -> SymmetricKey? {
+        let encoded = secret.hasPrefix(standardPrefix) ? String(secret.dropFirst(standardPrefix.count)) : secret
+        return Data(base64Encoded: encoded).flatMap { $0.isEmpty ? nil : SymmetricKey(data: $0) }
+    }
+
     /// Whether the request has a signature of Standard Webhooks 1.0.0 that the secret confirms.
     static func isStandard(_ request: HookRequest, secret: String, now: Timestamp) -> Bool {
-        let encoded = secret.hasPrefix(standardPrefix) ? secret.dropFirst(standardPrefix.count) : secret[...]
-        guard let id = request.headers["webhook-id"], let time = request.headers["webhook-timestamp"],
-            let list = request.headers["webhook-signature"], isRecent(time, now: now),
-            let secret = Data(base64Encoded: String(encoded)), !secret.isEmpty
+        guard let key = standardKey(secret), let id = request.headers["webhook-id"],
+            let time = request.headers["webhook-timestamp"],
+            let list = request.headers["webhook-signature"], isRecent(time, now: now)
         else { return false }
         let signed = Array("\(id).\(time).".utf8) + request.body
         // A sender that changes its secret sends two. Blanks separate them.
         return list.split(separator: " ").prefix(8).contains { item in
             guard item.hasPrefix("v1,"), let code = Data(base64Encoded: String(item.dropFirst(3))) else { return false }
-            return HMAC<SHA256>.isValidAuthenticationCode(
-                code, authenticating: signed, using: SymmetricKey(data: secret))
+            return HMAC<SHA256>.isValidAuthenticationCode(code, authenticating: signed, using: key)
         }
     }
 }

@@ -4,7 +4,7 @@ import ChatDomain
 enum HookText {
     /// The word in lower case, if it is short and ASCII. Comparing other texts may be costly.
     static func word(_ text: String?) -> String? {
-        guard let text, text.utf8.count <= 20, text.utf8.allSatisfy({ $0 < 128 }) else { return nil }
+        guard let text, text.utf8.count <= 64, text.utf8.allSatisfy({ $0 < 128 }) else { return nil }
         return text.lowercased()
     }
 

@@ -8,10 +8,10 @@ enum TextFormat: HookFormat {
     static func drafts(
         _ request: HookRequest, _ settings: HookSettings
     ) throws(HookRefusal) -> [HookDraft] {
-        guard !request.body.isEmpty else { throw .unreadable("the body is empty") }
         guard let text = String(validating: request.body, as: UTF8.self), !request.body.contains(0) else {
             throw .unreadable("the body is not a text in UTF-8")
         }
+        guard !FieldText.isBlank(text) || request.query["title"] != nil else { throw .unreadable("the body is empty") }
         var members: JSONObject = [:]
         for name in ["title", "link", "key", "state", "urgency"] {
             members[name] = request.query[name].map { .string($0) }

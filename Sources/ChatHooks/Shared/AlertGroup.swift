@@ -4,6 +4,8 @@ import ChatDomain
 struct AlertGroup {
     /// The maximum number of alerts whose texts are shown.
     private static let shownLimit = 10
+    /// The maximum number of bytes of the text that tells an alert from the others.
+    private static let placeLimit = 100
 
     private struct Alert {
         let isFiring: Bool
@@ -28,7 +30,7 @@ struct AlertGroup {
         }
 
         var id: String {
-            HookKey.id([json.text("fingerprint") ?? "\(JSONValue.object(labels).sorted)"])
+            HookKey.id([json.text("fingerprint") ?? "\(JSONValue.object(labels))"])
         }
 
         /// The page about the alert.
@@ -42,7 +44,7 @@ struct AlertGroup {
 
     private let body: JSONObject
     private let alerts: [Alert]
-    let state: HookDraft.State
+    private let state: HookDraft.State
 
     init(_ body: JSONObject) throws(HookRefusal) {
         guard body.value(["alerts"])?.array != nil else {
@@ -71,11 +73,16 @@ struct AlertGroup {
 
     /// The labels that tell an alert from the others of its group.
     private func place(of alert: Alert) -> String {
-        guard alerts.count > 1 else { return alert.labels.text("instance") ?? "" }
-        let values = alert.labels.members.filter {
-            !["alertname", "severity"].contains($0.name) && body.value(["commonLabels", $0.name]) == nil
+        var place = alert.labels.text("instance") ?? ""
+        if alerts.count > 1 {
+            // Comparing long names is costly.
+            let labels = alert.labels.members.prefix(50).filter { $0.name.utf8.count <= Self.placeLimit }
+            let values = labels.filter {
+                !["alertname", "severity"].contains($0.name) && body.value(["commonLabels", $0.name]) == nil
+            }
+            place = values.prefix(3).compactMap { JSONObject.text($0.value) }.joined(separator: ", ")
         }
-        return values.prefix(3).compactMap { JSONObject.text($0.value) }.joined(separator: ", ")
+        return FieldText.fitting(place, limit: Self.placeLimit, keepsLines: false)
     }
 
     private var text: String {
@@ -89,7 +96,8 @@ struct AlertGroup {
             let mark = alerts.count == 1 ? "" : alert.isFiring ? "• " : "✓ "
             return mark + (text.isEmpty ? place : isNamed ? text : "\(text) (\(place))")
         }
-        let hidden = alerts.count - lines.count + Int(clamping: body.value(["truncatedAlerts"])?.integer ?? 0)
+        let truncated = body.value(["truncatedAlerts"])?.integer.flatMap { Int32(exactly: $0) } ?? 0
+        let hidden = (body.value(["alerts"])?.array?.count ?? 0) - lines.count + max(0, Int(truncated))
         if hidden > 0 { lines.append("… and \(hidden) more") }
         return lines.joined(separator: "\n")
     }
@@ -102,7 +110,7 @@ struct AlertGroup {
     func draft(prefix: String, title written: String? = nil, text: String? = nil) -> HookDraft {
         let ranks = firing.map { ($0.id, HookSeverity.rank($0.labels.text("severity"))) }
         let rank = ranks.map(\.1).max() ?? 2
-        let group = body.text("groupKey") ?? body.text("ruleId") ?? "\(body.value(["groupLabels"])?.sorted ?? .null)"
+        let group = body.text("groupKey") ?? body.text("ruleId") ?? "\(body.value(["groupLabels"]) ?? .null)"
         let pages = Set(alerts.compactMap(\.link))
         return HookDraft(
             key: HookKey.make(prefix, group), title: written ?? title, text: text ?? self.text,

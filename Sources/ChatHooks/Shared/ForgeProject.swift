@@ -21,18 +21,21 @@ struct ForgeProject {
         link: String?
     ) -> HookDraft {
         let isTag = ref.hasPrefix("refs/tags/")
-        let place = ref.replacing("refs/heads/", with: "").replacing("refs/tags/", with: "")
-        let commitsText = count == 1 ? "1 commit" : "\(count) commits"
-        let verb = isForced ? "force-pushed" : "pushed"
-        let line =
-            isDeleted
-            ? "\(person) deleted \(isTag ? "tag" : "branch") \(place)"
-            : isTag
-                ? "\(person) pushed tag \(place)"
-                : count == 0 ? "\(person) \(verb) to \(place)" : "\(person) \(verb) \(commitsText) to \(place)"
-        let shown = isDeleted || isTag ? [] : commits.prefix(Self.commitLimit).map { "• \(HookText.firstLine($0))" }
-        let more = shown.isEmpty || count <= shown.count ? [] : ["… and \(count - shown.count) more"]
-        return HookDraft(title: name, text: ([line] + shown + more).joined(separator: "\n"), link: link)
+        let place = String(
+            ref.dropFirst(isTag ? "refs/tags/".count : ref.hasPrefix("refs/heads/") ? "refs/heads/".count : 0))
+        var lines: [String] = []
+        if isDeleted {
+            lines = ["\(person) deleted \(isTag ? "tag" : "branch") \(place)"]
+        } else if isTag {
+            lines = ["\(person) pushed tag \(place)"]
+        } else {
+            let what = count == 0 ? "" : count == 1 ? "1 commit " : "\(count) commits "
+            lines = ["\(person) \(isForced ? "force-pushed" : "pushed") \(what)to \(place)"]
+            let shown = commits.prefix(Self.commitLimit).map { "• \(HookText.firstLine($0))" }
+            lines += shown
+            if !shown.isEmpty, count > shown.count { lines.append("… and \(count - shown.count) more") }
+        }
+        return HookDraft(title: name, text: lines.joined(separator: "\n"), link: link)
     }
 
     /// Returns the message about an issue or a request to merge, which later events change.

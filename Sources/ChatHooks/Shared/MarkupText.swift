@@ -65,15 +65,6 @@ struct MarkupText {
         }
     }
 
-    mutating func add(_ text: String, bold: Bool, italic: Bool) {
-        let mark = (bold ? "**" : "") + (italic ? "_" : "")
-        guard !mark.isEmpty, !FieldText.isBlank(text) else { return add(text) }
-        let inner = FieldText.trimmed(text)
-        let marked = mark + HookText.escaped(inner, isLineStart: false) + String(mark.reversed())
-        // Marks beside blanks are characters.
-        add(markdown: text.replacing(inner, with: marked, maxReplacements: 1), plain: text, isMarkup: true)
-    }
-
     /// Adds another text behind this one.
     mutating func add(after other: MarkupText) {
         add(markdown: other.markdown, plain: other.plain, isMarkup: other.isMarked)

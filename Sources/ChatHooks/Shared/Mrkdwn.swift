@@ -31,10 +31,11 @@ struct Mrkdwn {
     private mutating func read() {
         while position < scalars.count {
             let scalar = scalars[position]
-            if let mark = ends.removeValue(forKey: position) {
+            // An end within a tag or code that has been read counts as well.
+            if let end = ends.keys.filter({ $0 <= position }).min(), let mark = ends.removeValue(forKey: end) {
                 flush()
                 text.add(mark: mark)
-                position += 1
+                if end == position { position += 1 }
                 continue
             }
             switch scalar {
@@ -56,6 +57,7 @@ struct Mrkdwn {
             }
         }
         flush()
+        for mark in ends.values { text.add(mark: mark) }
     }
 
     private static func isWord(_ scalar: Unicode.Scalar) -> Bool {

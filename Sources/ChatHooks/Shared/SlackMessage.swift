@@ -14,12 +14,14 @@ struct SlackMessage {
     /// - Parameter read: Reads the markup of a text.
     init(_ body: JSONObject, read: @escaping (String) -> MarkupText) {
         self.read = read
-        let blocks = self.blocks(body)
-        // As in Slack, the text beside blocks is only for places that show none.
-        if blocks.isEmpty, let text = body.text("text") { self.text = read(text) } else { self.text = blocks }
-        if let first = body.objects("blocks").first, first.text("type") == "header" {
+        var blocks = body.objects("blocks")
+        if let first = blocks.first, first.text("type") == "header" {
             title = first.text("text", "text")
+            blocks.removeFirst()
         }
+        text = self.blocks(blocks)
+        // As in Slack, the text beside blocks is only for places that show none.
+        if text.isEmpty, let written = body.text("text") { text = read(written) }
         let attachments = body.objects("attachments").prefix(Self.partLimit)
         for attachment in attachments {
             add(attachment, isWhole: attachments.count == 1 && self.text.isEmpty && title == nil)
@@ -56,7 +58,7 @@ struct SlackMessage {
             part.add(line: line)
         }
         if let text = attachment.text("text") { part.add(line: read(text)) }
-        part.add(line: blocks(attachment))
+        part.add(line: blocks(attachment.objects("blocks")))
         for field in attachment.objects("fields").prefix(Self.partLimit) {
             part.add(field: field.text("title"), field.text("value").map(read) ?? MarkupText())
         }
@@ -80,20 +82,17 @@ struct SlackMessage {
 
     // MARK: - Blocks
 
-    private func blocks(_ parent: JSONObject) -> MarkupText {
+    private func blocks(_ blocks: [JSONObject]) -> MarkupText {
         var result = MarkupText()
-        for (index, block) in parent.objects("blocks").prefix(Self.partLimit).enumerated() {
+        for block in blocks.prefix(Self.partLimit) {
             switch block.text("type") {
-            // The first one is the message's title.
-            case "header" where index == 0: break
             case "markdown":
                 var line = MarkupText()
                 line.add(markdown: block.text("text") ?? "")
                 result.add(line: line)
             case "image":
                 if let image = block.text("image_url") { result.add(line: Self.link(image, block.text("alt_text"))) }
-            case "rich_text":
-                for element in block.objects("elements").prefix(Self.partLimit) { result.add(line: rich(element)) }
+            case "rich_text": result.add(line: rich(block))
             default:
                 // Sections, headers, contexts and buttons.
                 if let text = block.object("text") { result.add(line: self.text(text)) }
@@ -117,32 +116,17 @@ struct SlackMessage {
         return object.text("type") == "plain_text" ? Self.plain(text) : read(text)
     }
 
-    /// Reads a section, a list, a quote or a block of code of a rich text. The JSON parser limits the depth.
-    private func rich(_ element: JSONObject) -> MarkupText {
-        let isList = element.text("type") == "rich_text_list"
+    /// Reads the texts and links of a rich text, without its emphasis. The JSON parser limits the depth.
+    private func rich(_ parent: JSONObject) -> MarkupText {
         var result = MarkupText()
-        for part in element.objects("elements").prefix(Self.partLimit) {
-            if isList {
-                var item = MarkupText()
-                item.add("• ")
-                item.add(after: rich(part))
-                result.add(line: item)
-                continue
-            }
-            let text = part.value(["text"])?.text.map { FieldText.fitting($0, limit: 4000) }
-            switch part.text("type") {
-            case "link": result.add(link: part.text("url") ?? "", text: text)
-            case "emoji": result.add(":\(part.text("name") ?? ""):")
-            case "user": result.add("@\(part.text("user_id") ?? "")")
-            case "channel": result.add("#\(part.text("channel_id") ?? "")")
-            case "broadcast": result.add("@\(part.text("range") ?? "")")
-            default:
-                let style = part.object("style")
-                if element.text("type") == "rich_text_preformatted" || style?["code"] == .bool(true) {
-                    result.add(code: (text ?? "").replacing("`", with: "'"), isBlock: style == nil)
-                } else {
-                    result.add(text ?? "", bold: style?["bold"] == .bool(true), italic: style?["italic"] == .bool(true))
-                }
+        for part in parent.objects("elements").prefix(Self.partLimit) {
+            let text = part["text"]?.text.map { FieldText.fitting($0, limit: MessageText.highestLimit) }
+            if part["elements"] != nil {
+                result.add(line: rich(part))
+            } else if let link = part.text("url") {
+                result.add(link: link, text: text)
+            } else {
+                result.add(text ?? part.text("name").map { ":\($0):" } ?? part.text("user_id").map { "@\($0)" } ?? "")
             }
         }
         return result
