@@ -14,7 +14,7 @@ struct HostileBodyTests {
         read(format, HookRequest(headers: headers, body: body))
     }
 
-    @Test("A body that is no JSON object is unreadable, with a reason that people understand", arguments: names)
+    @Test("A body without a JSON object is unreadable, with a reason that people understand", arguments: names)
     func wrong(format: String) {
         for body in ["", " ", "{", "[]", "null", "\"x\"", "{\"a\":1,}", "<html>", "a=b", "\u{FEFF}{"]
         where format != "text" {
@@ -81,7 +81,7 @@ struct HostileBodyTests {
     @Test("A costly body is read within the limits", arguments: names)
     func cost(format: String) throws { try check(format, size: 1 << 16) }
 
-    @Test("So is one of the full size", arguments: ["alertmanager", "slack"])
+    @Test("A costly body of the full size is read within the limits", arguments: ["alertmanager", "slack"])
     func fullCost(format: String) throws { try check(format, size: HookRequest.bodyLimit) }
 
     private func check(_ format: String, size: Int) throws {

@@ -63,8 +63,6 @@ package enum HookRefusal: Error, Sendable, Hashable {
 
 /// Members of foreign JSON. Each path is a list of names, from the outer object to the inner one.
 extension JSONObject {
-    /// The maximum number of bytes of a text that formats look at. Four messages fit into it.
-    private static let textLimit = 16_384
     /// The maximum number of items of a list that formats look at.
     private static let itemLimit = 2000
 
@@ -80,26 +78,30 @@ extension JSONObject {
         return value
     }
 
-    /// Returns the text of a string, a number or a truth value, without blanks at both ends. `nil` if it is empty.
-    func text(_ path: String...) -> String? {
-        value(path).flatMap(Self.text)
-    }
-
-    static func text(_ value: JSONValue) -> String? {
-        let text: String? =
-            switch value {
-            case .string(let text): FieldText.fitting(text, limit: textLimit)
-            case .number(let digits): FieldText.fitting(digits, limit: 64)
-            case .bool(let value): value ? "true" : "false"
-            case .null, .array, .object: nil
-            }
-        return text.map(FieldText.visible).flatMap { $0.isEmpty ? nil : $0 }
-    }
+    /// Returns the ``JSONValue/scalarText`` of a member.
+    func text(_ path: String...) -> String? { value(path)?.scalarText }
 
     func object(_ path: String...) -> JSONObject? { value(path)?.object }
 
     /// Returns the objects of an array. Empty if there is no array.
     func objects(_ path: String...) -> [JSONObject] {
         value(path)?.array?.prefix(Self.itemLimit).compactMap(\.object) ?? []
+    }
+}
+
+extension JSONValue {
+    /// The maximum number of bytes of a text that formats look at. Four messages fit into it.
+    private static let textLimit = 16_384
+
+    /// The text of a string, a number or a truth value, without blanks at both ends. `nil` if it is empty.
+    var scalarText: String? {
+        let text: String
+        switch self {
+        case .string(let string): text = FieldText.visible(FieldText.fitting(string, limit: Self.textLimit))
+        case .number(let digits): text = FieldText.fitting(digits, limit: 64)
+        case .bool(let value): text = value ? "true" : "false"
+        case .null, .array, .object: return nil
+        }
+        return text.isEmpty ? nil : text
     }
 }

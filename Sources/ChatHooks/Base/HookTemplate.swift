@@ -17,7 +17,7 @@ package struct HookTemplate: Sendable, Hashable {
 
     private static let members = ["title", "text", "key", "link", "urgency", "state", "tags", "markdown"]
 
-    /// The template as it was written.
+    /// The template, unchanged.
     package let json: JSONValue
 
     private let title: Text?
@@ -160,7 +160,7 @@ private struct Path: Sendable {
         guard let value, value != .null else { return nil }
         switch value {
         case .array, .object: return FieldText.fitting("\(value)", limit: limit)
-        default: return JSONObject.text(value).map { FieldText.fitting($0, limit: limit) }
+        default: return value.scalarText.map { FieldText.fitting($0, limit: limit) }
         }
     }
 }

@@ -33,19 +33,13 @@ enum DiscordFormat: HookFormat {
         var result = MarkupText()
         result.add(line: markup(embed.text("author", "name")))
         if hasTitle, let title = embed.text("title") {
-            var line = MarkupText()
-            if let link = embed.text("url") { line.add(link: link, text: title) } else { line.add(heading: title) }
-            result.add(line: line)
+            result.add(line: .heading(title, link: embed.text("url")))
         }
         result.add(line: markup(embed.text("description")))
         for field in embed.objects("fields").prefix(25) {
             result.add(field: field.text("name"), markup(field.text("value")))
         }
-        if let image = embed.text("image", "url") {
-            var line = MarkupText()
-            line.add(link: image, text: nil)
-            result.add(line: line)
-        }
+        if let image = embed.text("image", "url") { result.add(line: .link(image)) }
         result.add(line: markup(embed.text("footer", "text")))
         return result
     }
@@ -57,13 +51,14 @@ enum DiscordFormat: HookFormat {
             let parts = tag.unicodeScalars.split(separator: ":").map { String($0) }
             switch tag.unicodeScalars.first {
             case "@", "#": return tag.replacing("!", with: "").replacing("&", with: "")
-            case ":",
-                "a" where parts.count >= 2 && Int64(parts[parts.count - 1]) != nil:
-                return ":\(parts[parts.count - 2]):"
-            case "t" where parts.count >= 2 && parts[0] == "t":
+            case ":", "a", "t":
+                guard parts.count >= 2, let number = Int64(parts[parts[0] == "t" ? 1 : parts.count - 1]) else {
+                    return nil
+                }
+                guard parts[0] == "t" else { return ":\(parts[parts.count - 2]):" }
                 // Until the year 9999.
-                guard let seconds = Int64(parts[1]), (0...253_402_300_799).contains(seconds) else { return nil }
-                return "\(Timestamp(seconds: seconds).sqlText.prefix(16)) UTC"
+                guard (0...253_402_300_799).contains(number) else { return nil }
+                return "\(Timestamp(seconds: number).sqlText.prefix(16)) UTC"
             default: return nil
             }
         }
@@ -77,8 +72,8 @@ enum DiscordFormat: HookFormat {
         let (none, id) = (JSONValue.array([]), JSONValue.string("\(message ?? 0)"))
         return HookAnswer(json: [
             "id": id, "type": .number(0), "content": .string(""), "channel_id": id, "webhook_id": id,
-            "tts": .bool(false),
-            "pinned": .bool(false), "mention_everyone": .bool(false), "flags": .number(0), "edited_timestamp": .null,
+            "flags": .number(0),
+            "tts": .bool(false), "pinned": .bool(false), "mention_everyone": .bool(false), "edited_timestamp": .null,
             "embeds": none, "attachments": none, "mentions": none, "mention_roles": none,
         ])
     }

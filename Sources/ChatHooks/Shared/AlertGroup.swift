@@ -80,7 +80,7 @@ struct AlertGroup {
             let values = labels.filter {
                 !["alertname", "severity"].contains($0.name) && body.value(["commonLabels", $0.name]) == nil
             }
-            place = values.prefix(3).compactMap { JSONObject.text($0.value) }.joined(separator: ", ")
+            place = values.prefix(3).compactMap(\.value.scalarText).joined(separator: ", ")
         }
         return FieldText.fitting(place, limit: Self.placeLimit, keepsLines: false)
     }

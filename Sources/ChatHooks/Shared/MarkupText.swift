@@ -9,6 +9,23 @@ struct MarkupText {
 
     init() {}
 
+    /// A link.
+    ///
+    /// - Parameter text: The text of the link. `nil` for the address itself.
+    static func link(_ address: String, _ text: String? = nil) -> MarkupText {
+        var result = MarkupText()
+        result.add(link: address, text: text)
+        return result
+    }
+
+    /// The name of a part of the message, which may be a link.
+    static func heading(_ title: String, link: String?) -> MarkupText {
+        if let link { return .link(link, title) }
+        var result = MarkupText()
+        result.add(heading: title)
+        return result
+    }
+
     /// The text, and whether it is Markdown.
     var result: (text: String, isMarkdown: Bool) { isMarked ? (markdown, true) : (plain, false) }
 
@@ -70,14 +87,14 @@ struct MarkupText {
         add(markdown: other.markdown, plain: other.plain, isMarkup: other.isMarked)
     }
 
-    /// Adds another text on a line of its own.
+    /// Adds another text on a new line.
     mutating func add(line other: MarkupText) {
         guard !other.isEmpty else { return }
         if !isLineStart { add("\n") }
         add(after: other)
     }
 
-    /// Adds a field on a line of its own: its name and its value.
+    /// Adds a field on a new line: its name and its value.
     mutating func add(field name: String?, _ value: MarkupText) {
         var line = MarkupText()
         if let name {

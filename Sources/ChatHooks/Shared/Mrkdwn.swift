@@ -138,7 +138,7 @@ struct Mrkdwn {
         return (parts[0], parts.count > 1 ? parts[1] : nil)
     }
 
-    /// Returns the text of a tag that is no link. `nil` for a link.
+    /// Returns the text of a mention or a command. `nil` for a link.
     private static func mention(_ target: String, _ label: String?) -> String? {
         switch target.utf8.first {
         case UInt8(ascii: "@"), UInt8(ascii: "#"):

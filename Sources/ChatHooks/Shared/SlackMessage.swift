@@ -49,20 +49,14 @@ struct SlackMessage {
         if isWhole {
             title = attachment.text("title")
         } else if let title = attachment.text("title") {
-            var line = MarkupText()
-            if let link {
-                line.add(link: link, text: Mrkdwn.decoded(title))
-            } else {
-                line.add(heading: Mrkdwn.decoded(title))
-            }
-            part.add(line: line)
+            part.add(line: .heading(Mrkdwn.decoded(title), link: link))
         }
         if let text = attachment.text("text") { part.add(line: read(text)) }
         part.add(line: blocks(attachment.objects("blocks")))
         for field in attachment.objects("fields").prefix(Self.partLimit) {
             part.add(field: field.text("title"), field.text("value").map(read) ?? MarkupText())
         }
-        if let image = attachment.text("image_url") { part.add(line: Self.link(image)) }
+        if let image = attachment.text("image_url") { part.add(line: .link(image)) }
         if let text = attachment.text("footer") { part.add(line: Self.plain(text)) }
         if part.isEmpty, title == nil, let text = attachment.text("fallback") { part = Self.plain(text) }
         text.add(line: part)
@@ -71,12 +65,6 @@ struct SlackMessage {
     private static func plain(_ text: String) -> MarkupText {
         var result = MarkupText()
         result.add(Mrkdwn.decoded(text))
-        return result
-    }
-
-    private static func link(_ address: String, _ text: String? = nil) -> MarkupText {
-        var result = MarkupText()
-        result.add(link: address, text: text)
         return result
     }
 
@@ -91,7 +79,7 @@ struct SlackMessage {
                 line.add(markdown: block.text("text") ?? "")
                 result.add(line: line)
             case "image":
-                if let image = block.text("image_url") { result.add(line: Self.link(image, block.text("alt_text"))) }
+                if let image = block.text("image_url") { result.add(line: .link(image, block.text("alt_text"))) }
             case "rich_text": result.add(line: rich(block))
             default:
                 // Sections, headers, contexts and buttons.
@@ -100,7 +88,7 @@ struct SlackMessage {
                 let elements = block.objects("elements").prefix(Self.partLimit)
                 for element in elements + [block.object("accessory")].compactMap(\.self) {
                     if let url = element.text("url") {
-                        result.add(line: Self.link(url, element.text("text", "text").map(Mrkdwn.decoded)))
+                        result.add(line: .link(url, element.text("text", "text").map(Mrkdwn.decoded)))
                     } else if ["mrkdwn", "plain_text"].contains(element.text("type")) {
                         result.add(line: text(element))
                     }
