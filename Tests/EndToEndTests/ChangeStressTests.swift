@@ -32,6 +32,9 @@ extension Surroundings {
                 ])
                 #expect(status == 200, "\(text)")
             }
+            let follower = NtfyFollower(
+                room: "c", port: relay.port,
+                token: try await relay.pushchat(["token", "create", "--name", "reader", "--may", "read"]))
             let seed = Stress.seed
             print("change test: seed \(seed)")
             let updates = Stress.scaled(1000)
@@ -48,6 +51,7 @@ extension Surroundings {
                         states.clientEnded()
                     }
                 }
+                group.addTask { await follower.follow() }
                 for kill in 1...Self.kills {
                     try await eventually("it answers", within: .seconds(120)) {
                         states.count >= updates * kill / (Self.kills + 2) || states.ended == Self.clients
@@ -63,7 +67,11 @@ extension Surroundings {
                     try relay.count(remaining) == 0
                 }
                 try await relay.drained()
+                try? await eventually("ntfy's stream has the newest states") { follower.shown == states.shown }
+                follower.end()
                 try await group.waitForAll()
+                #expect(follower.shown == states.shown && follower.disordered == [])
+                print("change test: ntfy has \(follower.events) events of \(follower.streams) streams")
             }
             let arrivals = try await sandbox.notifications().filter { $0.answer == "accepted" }
             let rings = states.rings
@@ -159,6 +167,8 @@ private struct Version {
 /// The states that the clients of the test have given to the keys. Each key has one client.
 private final class States: Sendable {
     private struct All {
+        /// The texts on screens, by their keys.
+        var shown: [String: String] = [:]
         /// The open message of each key.
         var open: [Int: Int] = [:]
         /// The messages of the texts.
@@ -179,6 +189,7 @@ private final class States: Sendable {
     var messages: [Int: Int] { all.withLock(\.messages) }
     var versions: [Int: Int] { all.withLock(\.versions) }
     func clientEnded() { all.withLock { $0.ended += 1 } }
+    var shown: [String: String] { all.withLock(\.shown) }
 
     /// Changes a key at random, and repeats the call until the relay responds.
     func change(
@@ -224,6 +235,7 @@ private final class States: Sendable {
             all.open[key] = (2...4).contains(action) ? nil : message
             all.messages[number] = message
             all.versions[message] = (1...3).contains(action) ? nil : number
+            all.shown["key\(key)"] = (1...3).contains(action) ? nil : text
         }
     }
 }
