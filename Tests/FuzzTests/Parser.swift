@@ -8,6 +8,7 @@ import NIOCore
 
 @testable import APNSGateway
 @testable import ChatHTTP
+@testable import ChatHooks
 @testable import HTTP2Wire
 @testable import PushChatCore
 @testable import PushWire
@@ -22,7 +23,7 @@ private func require(_ holds: Bool, _ message: @autoclosure () -> String) {
 /// Parsers of bytes that strangers send, or that an operator or another program has written.
 enum Parser: String, CaseIterable {
     case form, multipart, json, binary, feedback, http2, providerToken, sessionToken, configuration, subscription,
-        webPush, headers, dump, csv, metrics, events
+        webPush, headers, dump, csv, metrics, events, hooks, hookTemplate
 
     /// Valid inputs from which libFuzzer derives others.
     var seeds: [[UInt8]] {
@@ -113,6 +114,17 @@ enum Parser: String, CaseIterable {
             ].map { Array($0.utf8) }
         case .events:
             [": hi\n\nid: 7\r\nevent: message\ndata: {\ndata: }\n\n", "retry: 1\ndata\n\n"].map { Array($0.utf8) }
+        case .hooks:
+            // The number of a format, and a body.
+            Self.hookBodies.flatMap { body in
+                HookFormats.all.indices.map { [UInt8($0)] + Array(body.utf8) }
+            }
+        case .hookTemplate:
+            [
+                #"{"title":"{a.b|x} {{}}","text":"{c[0][\"d.e\"]}","key":"{k}","urgency":{"path":"u","cases":{"1":"urgent"},"default":"usual"},"#
+                    + #""state":{"path":"s","cases":{"up":"resolved"},"default":"firing"},"tags":["{t}"],"markdown":true}"#
+                    + "\n" + #"{"a":{"b":"*"},"c":[{"d.e":1}],"k":7,"u":1,"s":"up","t":null}"#
+            ].map { Array($0.utf8) }
         case .configuration:
             [
                 """
@@ -149,6 +161,8 @@ enum Parser: String, CaseIterable {
         case .csv: Self.csv
         case .metrics: Self.metrics()
         case .events: Self.events
+        case .hooks: Self.hooks
+        case .hookTemplate: Self.hookTemplate
         }
     }
 
@@ -171,6 +185,54 @@ enum Parser: String, CaseIterable {
     }
 
     private static let charsets = [Charset.utf8, .latin1, .windows1252]
+
+    /// Bodies in the shape of several formats.
+    private static let hookBodies = [
+        #"{"groupKey":"g","status":"firing","title":"t","message":"m","truncatedAlerts":1,"groupLabels":{"alertname":"a"},"alerts":"#
+            + #"[{"status":"firing","labels":{"severity":"page","instance":"i"},"annotations":{"summary":"s"},"fingerprint":"f"}]}"#,
+        #"{"action":"closed","number":5,"pull_request":{"title":"t","merged":true},"ref":"refs/heads/x","after":"000","commits":"#
+            + #"[{"message":"m"}],"workflow_run":{"conclusion":"failure","id":7},"object_kind":"pipeline","object_attributes":{"status":"failed"}}"#,
+        #"{"heartbeat":{"monitorID":3,"status":0},"monitor":{"name":"n"},"msg":"m","code":"c","status":"up","data":{"event":{"issue_id":"1"}}}"#,
+        #"{"text":"*b* _i_ ~s~ `c` <https://x.example|y> &amp; ```z```","content":"<t:1:F> <:a:1>","embeds":[{"title":"t","fields":[{"name":"n","value":"v"}]}],"#
+            + #""blocks":[{"type":"section","text":{"type":"mrkdwn","text":"x"}},{"type":"rich_text","elements":[{"elements":[{"text":"t"}]}]}],"attachments":[{"title":"a"}]}"#,
+    ]
+
+    /// The first byte chooses the format. Every message that a body asks for fits the limits.
+    private static func hooks(_ bytes: [UInt8]) {
+        guard let first = bytes.first else { return }
+        let format = HookFormats.all[Int(first) % HookFormats.all.count]
+        let body = Array(bytes.dropFirst())
+        let events = [
+            "push", "pull_request", "issues", "issue_comment", "pull_request_review", "workflow_run", "release",
+        ]
+        let event = events[body.count % events.count]
+        let request = HookRequest(
+            headers: ["x-github-event": event, "x-gitea-event": event, "x-hub-signature-256": "sha256=00"],
+            form: ["payload": String(decoding: body, as: UTF8.self)], body: body)
+        check(format.read(request, HookSettings(format: format.name)))
+        require(
+            !format.verify(request, secret: "a secret", now: Timestamp(seconds: 0)), "a forged signature is accepted")
+    }
+
+    private static func check(_ outcome: HookOutcome) {
+        guard case .drafts(let drafts) = outcome else { return }
+        require((1...HookDraft.countLimit).contains(drafts.count), "a number of drafts")
+        for draft in drafts {
+            require((try? draft.content()) != nil, "a draft that does not fit")
+            require((draft.key?.text.utf8.count ?? 1) <= MessageKey.limit && draft.firing.count <= 1000, "a long key")
+        }
+    }
+
+    /// The first line is a template, the rest a body.
+    private static func hookTemplate(_ bytes: [UInt8]) {
+        let parts = bytes.split(separator: UInt8(ascii: "\n"), maxSplits: 1).map { Array($0) }
+        guard parts.count == 2, let template = try? HookTemplate(parsing: String(decoding: parts[0], as: UTF8.self)),
+            let format = HookFormats.named("json")
+        else { return }
+        let settings = HookSettings(format: "json", template: template)
+        require((try? HookSettings(stored: settings.stored)) == settings, "the settings read back differently")
+        check(format.read(HookRequest(body: parts[1]), settings))
+    }
 
     private static func form(_ bytes: [UInt8]) {
         for charset in charsets {

@@ -76,7 +76,7 @@ struct AlertGroup {
         var place = alert.labels.text("instance") ?? ""
         if alerts.count > 1 {
             // Comparing long names is costly.
-            let labels = alert.labels.members.prefix(50).filter { $0.name.utf8.count <= Self.placeLimit }
+            let labels = alert.labels.members.prefix(50).lazy.filter { $0.name.utf8.count <= Self.placeLimit }
             let values = labels.filter {
                 !["alertname", "severity"].contains($0.name) && body.value(["commonLabels", $0.name]) == nil
             }

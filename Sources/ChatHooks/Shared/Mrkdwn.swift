@@ -32,7 +32,9 @@ struct Mrkdwn {
         while position < scalars.count {
             let scalar = scalars[position]
             // An end within a tag or code that has been read counts as well.
-            if let end = ends.keys.filter({ $0 <= position }).min(), let mark = ends.removeValue(forKey: end) {
+            if !ends.isEmpty, let end = ends.keys.filter({ $0 <= position }).min(),
+                let mark = ends.removeValue(forKey: end)
+            {
                 flush()
                 text.add(mark: mark)
                 if end == position { position += 1 }
