@@ -94,11 +94,12 @@ package enum FieldText {
     /// Returns the characters at the start of a longer text that have at most `size` bytes together. If not even one
     /// fits, returns the Unicode scalars of the first that fit.
     private static func characters(of text: String, within size: Int) -> Substring {
-        let end = text.utf8.index(text.startIndex, offsetBy: size)
         // A slice ends after a whole scalar.
-        let slice = text[..<end]
-        guard let last = slice.indices.last, last > text.startIndex, text.index(after: last) > end else { return slice }
-        return text[..<last]
+        let slice = text[..<text.utf8.index(text.startIndex, offsetBy: size)]
+        // An index of the slice remembers the size of its character there, so make a new one for the whole text.
+        let lastSize = slice.last?.utf8.count ?? 0
+        let last = text.utf8.index(text.startIndex, offsetBy: slice.utf8.count - lastSize)
+        return last > text.startIndex && text.index(after: last) > slice.endIndex ? text[..<last] : slice
     }
 
     /// The factor by which a text may exceed its limit in bytes before it is rejected without being composed. Composing
