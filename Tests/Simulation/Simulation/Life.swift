@@ -41,6 +41,7 @@ final class Life: @unchecked Sendable {
             do {
                 let gateway = try world.service.gateway(for: life)
                 let backlog = try await life.stores.upkeep.prepare()
+                try await life.check(backlog)
                 let queue = WatchedQueue(life)
                 life.queue = queue
                 let dispatcher = Dispatcher(
@@ -61,6 +62,18 @@ final class Life: @unchecked Sendable {
             await life.finishCalls()
             try? life.stores.close()
             simulation_world.run { world.stopped(life) }
+        }
+    }
+
+    /// Checks that the relay knows of the pushes that an earlier process left. The sweep of the whole queue would find
+    /// them, too, but in a large file much later.
+    private func check(_ backlog: StoreBacklog) async throws {
+        let count = try await stores.read { db in
+            let sql = "SELECT count(*) FROM push_queue WHERE state = 'pending' AND not_before IS NULL"
+            return try Int.fetchOne(db, sql: sql) ?? 0
+        }
+        if count > 0, backlog.apps.isEmpty {
+            world.violate(.theBacklogIsFound, "the start finds none of \(count) due pushes")
         }
     }
 

@@ -46,6 +46,8 @@ enum Property: Int, CaseIterable {
     case leasedOnce
     /// Q2
     case onlyLeasedPushesAreWritten
+    /// Q3: at once, not by a search of the whole queue.
+    case theBacklogIsFound
     /// Q6
     case orderOfALease
     /// D2, R1

@@ -72,12 +72,20 @@ final class Keys: Part {
         }
         let used = (0..<dice.within(1...4)).map { _ in dice.below(chains.count) }
         let kinds: [Kind] =
-            [.post, .post, .post, .post, .ring, .ring]
-            + dice.among([[], [.edit, .clear], [.edit, .clear, .resolve, .lastWord, .delete]])
+            [.post, .post, .post, .ring, .edit]
+            + dice.among([[], [.edit, .clear, .clear], [.clear, .resolve, .lastWord, .delete, .delete]])
         choices.add(world.clients.isLarge ? 3 : dice.among([5, 15, 40])) { dice in
             let (chain, kind) = (dice.among(used), dice.among(kinds))
-            let revision = dice.chance(30) ? dice.within(-1...3) : nil
-            return ("\(kind) of key \(chain)", { self.add(kind, kind == .edit ? revision : nil, chain) })
+            let revision = dice.chance(60) ? dice.within(-2...2) : nil
+            // Pushes of one request are under way when the next one commits.
+            let rings = dice.chance(20) ? dice.within(1...5) : 0
+            return (
+                "\(kind) of key \(chain), then \(rings) rings",
+                {
+                    self.add(kind, kind == .edit ? revision : nil, chain)
+                    for _ in 0..<rings { self.add(.ring, nil, chain) }
+                }
+            )
         }
         if dice.chance(40) {
             choices.add(dice.below(10)) { dice in

@@ -35,7 +35,7 @@ final class Programs: Part {
     func use() { isUsed = true }
 
     func plan(_ choices: Choices) {
-        guard choices.dice.chance(30) else { return }
+        guard choices.dice.chance(50) else { return }
         choices.add(1) { _ in ("a token is revoked", { self.revoke() }) }
     }
 
@@ -72,7 +72,7 @@ final class Programs: Part {
             }
         } then: { [self] result in
             busy -= 1
-            // A message may have been scheduled meanwhile.
+            // A message may have been scheduled since.
             if isIdle, case .success(let count) = result, count > 0 {
                 world.violate(.schedulesEndWithTheirToken, "\(count) messages of a revoked token are scheduled")
             }

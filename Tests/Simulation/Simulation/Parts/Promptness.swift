@@ -16,7 +16,10 @@ final class Promptness: Part {
     init(_ world: World) { self.world = world }
 
     func plan(_ choices: Choices) {
-        if choices.dice.chance(50) { choices.add("pushes are sent at once") { self.look() } }
+        // Browsers' services must not delay each other.
+        if choices.dice.chance(world.service is Browsers ? 100 : 50) {
+            choices.add("pushes are sent at once") { self.look() }
+        }
     }
 
     private var isHindered: Bool {

@@ -65,7 +65,7 @@ final class Schedules: Part {
         let hasKeys = dice.among([0, 50, 100])
         choices.add(dice.among([1, 5, 20])) { dice in
             let (program, hasKey) = (dice.among(Array(Programs.all)), dice.chance(hasKeys))
-            let room = dice.chance(15) ? nil : dice.below(world.clients.rooms)
+            let room = dice.chance(25) ? nil : dice.below(world.clients.rooms)
             let first = dice.within(.milliseconds(1)...(dice.among([.seconds(2), .seconds(30), .seconds(3600)])))
             let steps: [(Duration, Step)] = (0..<dice.among([0, 0, 1, 3, 6])).map { _ in
                 let delay = dice.within(.zero...dice.among([.milliseconds(50), .seconds(10)]))
@@ -81,7 +81,7 @@ final class Schedules: Part {
                 "program \(program) schedules a message in \(first)", { self.add(program, room, hasKey, first, steps) }
             )
         }
-        if dice.chance(20) { choices.add(1) { _ in ("the attic is closed", { self.close() }) } }
+        if dice.chance(50) { choices.add(1) { _ in ("the attic is closed", { self.close() }) } }
     }
 
     // MARK: - Requests
@@ -326,7 +326,7 @@ final class Schedules: Part {
     /// Checks that a text is not sent before its time.
     private func checkTime(_ push: Int64, _ request: Int, _ asked: Moment) {
         let sent = requests[request]
-        // The text without a time of its own is sent at the time of an earlier request.
+        // A text without a time is sent at the time of an earlier request.
         guard let due = sent.due, due > Timestamp.now(), !world.retention.hasStepped(since: sent.begin) else { return }
         world.violate(.scheduledMessagesWait, "push \(push) of plan \(request) is leased before \(due)")
     }
@@ -352,7 +352,9 @@ final class Schedules: Part {
                 switch found.count {
                 case 0: !item.isPosted && (item.cancelled != nil || item.number == nil || isLost(item)) || item.isOver
                 case 1:
-                    (item.cancelled == nil || item.isPosted) && item.requests.contains(found[0].request) || item.isOver
+                    // What was planned last may have been dropped after an earlier text was posted.
+                    (item.cancelled == nil || item.isPosted)
+                        && (item.requests.contains(found[0].request) || isLost(item)) || item.isOver
                 default: false
                 }
             if !isExpected {

@@ -78,8 +78,8 @@ final class Browsers: HTTP2PushService {
 
     override func plan(_ choices: Choices) {
         super.plan(choices)
-        choices.maybe(60, 2...5, { "\($0) services" }, { self.origins = $0 })
-        if choices.dice.chance(60) {
+        choices.maybe(80, 2...5, { "\($0) services" }, { self.origins = $0 })
+        if choices.dice.chance(80) {
             choices.add(choices.dice.within(1...4)) { dice in
                 let (service, outage) = (dice.below(5), dice.chance(50) ? Outage.refuses : .isSilent)
                 let length = dice.within(.seconds(1)...(.seconds(60)))
