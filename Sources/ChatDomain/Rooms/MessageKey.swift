@@ -7,16 +7,21 @@ package struct MessageKey: Sendable, Hashable, CustomStringConvertible {
     package let text: String
 
     package init(parsing text: String, field: String = "key") throws(ChatError) {
-        let isValid = text.utf8.allSatisfy {
-            $0.isASCIIDigit || $0.isASCIILetter || $0 == UInt8(ascii: "_") || $0 == UInt8(ascii: "-")
-        }
-        guard isValid, (1...Self.limit).contains(text.utf8.count) else {
+        guard Self.areAllowed(text.utf8) else {
             throw .invalid(field, "must have 1 to \(Self.limit) of A-Z, a-z, 0-9, _ and -")
         }
         guard !MessageReference.isID(text) else {
             throw .invalid(field, "must not be digits only, or m with 11 digits: those are ids")
         }
         self.text = text
+    }
+
+    /// Whether a text has the length and the characters of a key. It may also be an id.
+    package static func areAllowed(_ bytes: some Collection<UInt8>) -> Bool {
+        (1...limit).contains(bytes.count)
+            && bytes.allSatisfy {
+                $0.isASCIIDigit || $0.isASCIILetter || $0 == UInt8(ascii: "_") || $0 == UInt8(ascii: "-")
+            }
     }
 
     /// Wraps a key that was checked before it was stored.

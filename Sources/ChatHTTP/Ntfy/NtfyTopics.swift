@@ -30,11 +30,6 @@ struct NtfyTopics: Sendable {
         text.split(separator: ",", omittingEmptySubsequences: false).allSatisfy(isName)
     }
 
-    /// Whether a text may name a topic, or a message.
-    static func isName(_ text: Substring) -> Bool {
-        (1...64).contains(text.utf8.count)
-            && text.utf8.allSatisfy { byte in
-                byte.isASCIIDigit || byte.isASCIILetter || byte == UInt8(ascii: "-") || byte == UInt8(ascii: "_")
-            }
-    }
+    /// Whether a text may name a topic, or a message: ntfy has the same rule for both, and that of keys.
+    static func isName(_ text: Substring) -> Bool { MessageKey.areAllowed(text.utf8) }
 }
