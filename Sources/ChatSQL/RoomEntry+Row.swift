@@ -77,6 +77,9 @@ extension RoomEntry {
 }
 
 extension RoomEntryPage {
+    /// The newest message on the page. Numbers of changes do not count.
+    package var newestMessage: MessageID? { entries.compactMap(\.message?.id).max() }
+
     /// A member's page. Only entries that the member may read.
     package init(
         for member: MemberID, since: MessageID?, limit: Int, _ transaction: some SQLTransaction

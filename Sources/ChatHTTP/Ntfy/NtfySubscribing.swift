@@ -152,11 +152,11 @@ extension NtfyAPI {
             body: ResponseBody { [history] writer in
                 var (history, text, last) = (history, "", MessageID(0))
                 while let (entry, source) = try await history.next() {
-                    last = entry.id
+                    if let message = entry.message { last = max(last, message.id) }
                     if format.includes(entry, in: source) { text += format.text(of: entry, in: source) }
                     guard text.utf8.count >= HTTPLimits.streamWrite else { continue }
                     try await writer.write(ByteBuffer(string: text))
-                    if let reader { feed.handedOut(last, to: reader) }
+                    if let reader, last > 0 { feed.handedOut(last, to: reader) }
                     text = ""
                 }
                 for (message, source) in waiting where format.includes(.message(message), in: source) {
@@ -164,7 +164,7 @@ extension NtfyAPI {
                 }
                 if !text.isEmpty {
                     try await writer.write(ByteBuffer(string: text))
-                    if let reader { feed.handedOut(last, to: reader) }
+                    if let reader, last > 0 { feed.handedOut(last, to: reader) }
                 }
                 try await writer.finish(nil)
             })

@@ -170,7 +170,7 @@ package struct SQLiteRoomStore: RoomStore {
         let page = try await database.read { (transaction: SQLiteTransaction) in
             try RoomEntryPage(for: member, since: since, limit: limit, transaction)
         }
-        if !isPeek, let last = page.entries.last { activity.fetched(last.id, by: member) }
+        if !isPeek, let newest = page.newestMessage { activity.fetched(newest, by: member) }
         return page
     }
 

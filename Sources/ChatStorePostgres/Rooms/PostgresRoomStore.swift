@@ -244,7 +244,7 @@ package struct PostgresRoomStore: RoomStore {
         let page = try await database.read { (transaction: PostgresTransaction) in
             try RoomEntryPage(for: member, since: since, limit: limit, transaction)
         }
-        if !isPeek, let last = page.entries.last { activity.fetched(last.id, by: member) }
+        if !isPeek, let newest = page.newestMessage { activity.fetched(newest, by: member) }
         return page
     }
 
