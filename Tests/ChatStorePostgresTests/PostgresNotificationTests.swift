@@ -332,7 +332,7 @@ struct PostgresNotificationTests {
             }
         }
         try check(PostgresDeviceStore.historySQL, [1, 9, 9])
-        try check(PostgresDeviceStore.chatHistorySQL, [1, 9, 9, 9])
+        try check(PostgresDeviceStore.chatHistorySQL, [1, 9, 9, 9, 9])
         try check(Device.cancelSQL(.postgres), ["x", .time(now), 1])
         try check(NotificationRecord.statusSQL(.postgres), [1])
         try check(NotificationCancellation.cancelSQL, [0, 1, 500, "x", .time(now)])

@@ -7,6 +7,19 @@ extension Delivery {
         ms(q.time_queued), q.not_before, ms(q.time_sent), ms(q.time_settled), q.apns_id
         """
 
+    /// A condition: the push `q` is about a change of an earlier message. It may have been queued long after the message.
+    /// The first push of a changed message to a device is not about the change.
+    package static let isOfChange = """
+        (q.silent OR EXISTS (
+                SELECT 1 FROM message_states s WHERE s.message_id = q.chat_message AND s.change_id IS NOT NULL)
+            AND EXISTS (
+                SELECT 1 FROM push_queue e
+                WHERE e.chat_message = q.chat_message AND e.device = q.device AND e.message_id < q.message_id))
+        """
+
+    /// The number of changed messages, the last changed first, whose pushes a page examines.
+    package static let changedWindow: Int64 = 1000
+
     /// - Parameter row: Begins with ``columns``.
     package init(_ row: some SQLRow, _ ids: APNSIDs) throws {
         let (pushID, attempts) = (try row.int(0), Int(try row.int(8)))

@@ -44,6 +44,7 @@ package struct SQLiteDeviceStore: SQLDeviceStore {
                 Self.historySQL,
                 [
                     "device": device, "before": cursor ?? Int64.max, "window": SQLPage.window,
+                    "changes": Delivery.changedWindow,
                     "limit": min(limit, SQLPage.window) + 1,
                 ], limit: limit)
             return Page(items: try page.rows.map { try Delivery(SQLiteRow(row: $0), ids) }, next: page.next)
@@ -55,12 +56,13 @@ package struct SQLiteDeviceStore: SQLDeviceStore {
     ///
     /// `bound` is the message at which a later page begins: the newest one with a push at the cursor or shortly after
     /// it. Pushes are queued soon after their message, so pushes before the cursor belong to that message or an earlier
-    /// one. Silent pushes are about changes of earlier messages, and do not count.
+    /// one. Pushes about changes of earlier messages do not count. Those of the last changed messages are found through
+    /// the changes of the room.
     static let historySQL = """
         WITH bound AS MATERIALIZED (
             SELECT coalesce(max(chat_message), \(Int64.max)) AS newest FROM (
-                SELECT CASE WHEN NOT silent THEN chat_message END AS chat_message FROM push_queue
-                WHERE message_id >= :before ORDER BY message_id LIMIT :window))
+                SELECT CASE WHEN NOT \(Delivery.isOfChange) THEN q.chat_message END AS chat_message FROM push_queue q
+                WHERE q.message_id >= :before ORDER BY q.message_id LIMIT :window))
         SELECT \(Delivery.columns) FROM (
             SELECT * FROM (
                 SELECT message_id AS push_id FROM push_queue
@@ -76,6 +78,17 @@ package struct SQLiteDeviceStore: SQLDeviceStore {
                         WHERE e.secret_code = u.secret_code AND e.message_id <= (SELECT newest FROM bound)
                         ORDER BY e.message_id DESC LIMIT 1 OFFSET :window), \(Int64.min))
                 CROSS JOIN push_queue p ON p.chat_message = m.message_id AND p.device = d.device_id
+                WHERE d.device_id = :device AND p.message_id < :before ORDER BY push_id DESC LIMIT :limit)
+            UNION
+            SELECT * FROM (
+                SELECT p.message_id AS push_id FROM devices d
+                CROSS JOIN active_users u ON u.device_token = d.device_token AND u.device_token <> '0' AND u.app = d.app
+                CROSS JOIN message_states s ON s.secret_code = u.secret_code AND s.change_id IS NOT NULL
+                    AND s.change_id > coalesce(
+                        (SELECT e.change_id FROM message_states e
+                        WHERE e.secret_code = u.secret_code AND e.change_id IS NOT NULL
+                        ORDER BY e.change_id DESC LIMIT 1 OFFSET :changes), 0)
+                CROSS JOIN push_queue p ON p.chat_message = s.message_id AND p.device = d.device_id
                 WHERE d.device_id = :device AND p.message_id < :before ORDER BY push_id DESC LIMIT :limit)
             ORDER BY push_id DESC LIMIT :limit) h
         CROSS JOIN push_queue q ON q.message_id = h.push_id ORDER BY h.push_id DESC

@@ -42,7 +42,8 @@ package struct PostgresDeviceStore: SQLDeviceStore {
             let values: [SQLValue] = [.int(device), .int(cursor ?? .max), .int(Int64(limit + 1))]
             let rows =
                 try transaction.rows(Self.historySQL, values)
-                + transaction.rows(Self.chatHistorySQL, values + [.int(Self.messageWindow)])
+                + transaction.rows(
+                    Self.chatHistorySQL, values + [.int(Self.messageWindow), .int(Delivery.changedWindow)])
             let all = try rows.map { try Delivery($0, ids) }.sorted { $0.id > $1.id }
             let items = Array(all.prefix(limit))
             return Page(items: items, next: all.count > limit ? items.last?.id : nil)
@@ -62,14 +63,15 @@ package struct PostgresDeviceStore: SQLDeviceStore {
     /// to its push for the device. Stops when there are enough pushes.
     ///
     /// Pushes are queued soon after their message. `bound` is the message at which a later page begins: the newest one
-    /// with a push at the cursor or shortly after it. The query reads some pushes more than the page has, because the
-    /// pushes of two messages may have been queued in the opposite order.
+    /// with a push at the cursor or shortly after it. Pushes about changes of earlier messages do not count. Those of the
+    /// last changed messages are found through the changes of the room. The query reads some pushes more than the page has,
+    /// because the pushes of two messages may have been queued in the opposite order.
     static let chatHistorySQL = """
         WITH bound AS MATERIALIZED (
             SELECT coalesce(max(chat_message), \(Int64.max)) AS newest FROM (
-                SELECT CASE WHEN NOT silent THEN chat_message END AS chat_message FROM push_queue
-                WHERE message_id >= $2::bigint
-                ORDER BY message_id LIMIT $4::bigint) b)
+                SELECT CASE WHEN NOT \(Delivery.isOfChange) THEN q.chat_message END AS chat_message FROM push_queue q
+                WHERE q.message_id >= $2::bigint
+                ORDER BY q.message_id LIMIT $4::bigint) b)
         SELECT * FROM (
             SELECT h.* FROM devices d
             JOIN active_users u ON u.device_token = d.device_token AND u.device_token <> '0' AND u.app = d.app
@@ -82,6 +84,18 @@ package struct PostgresDeviceStore: SQLDeviceStore {
                     SELECT \(Delivery.columns) FROM push_queue q
                     WHERE q.chat_message = m.id AND q.device = d.device_id AND q.message_id < $2::bigint) p
                 ORDER BY m.id DESC LIMIT $3::bigint + 100) h
+            WHERE d.device_id = $1::bigint
+            UNION
+            SELECT p.* FROM devices d
+            JOIN active_users u ON u.device_token = d.device_token AND u.device_token <> '0' AND u.app = d.app
+            CROSS JOIN LATERAL (
+                SELECT s.message_id AS id FROM message_states s
+                WHERE s.secret_code = u.secret_code AND s.change_id IS NOT NULL AND s.change <> 'deleted'
+                ORDER BY s.change_id DESC LIMIT $5::bigint) c
+            CROSS JOIN LATERAL (
+                SELECT \(Delivery.columns) FROM push_queue q
+                WHERE q.chat_message = c.id AND q.device = d.device_id AND q.message_id < $2::bigint
+                ORDER BY q.message_id DESC LIMIT $3::bigint) p
             WHERE d.device_id = $1::bigint) h
         ORDER BY h.message_id DESC LIMIT $3::bigint
         """
