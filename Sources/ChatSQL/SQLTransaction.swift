@@ -30,6 +30,11 @@ extension SQLTransaction {
 
     package func row(_ sql: String) throws -> Row? { try row(sql, []) }
 
+    /// Makes PostgreSQL use the indexes for the rest of the transaction, whatever it believes about the tables' sizes.
+    package func useIndexes() throws {
+        if dialect == .postgres { try pipeline("SET LOCAL enable_seqscan = off", []) }
+    }
+
     package func lock(_ name: String) throws { try lock([(.named, name)]) }
 
     package func lock(room: SecretCode) throws { try lock([(.room, room.text)]) }

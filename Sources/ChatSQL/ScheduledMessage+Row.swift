@@ -59,6 +59,21 @@ extension ScheduledMessage: SQLReadable {
             transaction)
     }
 
+    /// Remembers the message that a scheduled one has become. An open message may get several, of which it keeps the last
+    /// numbers.
+    static func remember(
+        _ scheduled: MessageID, postedAs message: MessageID, _ transaction: some SQLTransaction
+    ) throws {
+        try transaction.pipeline(
+            "INSERT INTO posted_schedules (scheduled_id, message_id) VALUES ($1, $2)",
+            [.int(scheduled), .int(message)])
+        try transaction.pipeline(
+            """
+            DELETE FROM posted_schedules WHERE message_id = $1 AND scheduled_id <= (
+                SELECT scheduled_id FROM posted_schedules WHERE message_id = $1
+                ORDER BY scheduled_id DESC LIMIT 1 OFFSET $2)
+            """, [.int(message), .int(MessageChangeLimits.retries)])
+    }
 }
 
 extension ScheduledMessage.Backlog {

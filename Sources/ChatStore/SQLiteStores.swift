@@ -71,6 +71,7 @@ package struct SQLiteStores: Sendable {
         let messageQueue = MessageQueue(
             startFanout: { [jobs] in jobs.start(.message($0)) },
             isInFlight: { [queue] in !queue.inFlight(in: $0...$0).isEmpty },
+            isInDoubt: { [memory] in $0 <= memory.highestAtStart },
             queued: { [queue] in queue.inserted($0) })
         changes = SQLMessageChanges(
             database: database, outcomes: outcomes, ids: ids, queue: messageQueue, settings: settings)

@@ -26,7 +26,7 @@ struct PostgresScheduleTests {
         let posted = try relays.fixture.query("SELECT count(*), count(DISTINCT text) FROM messages")
         #expect(posted == "\(Self.count)|\(Self.count)")
         #expect(try relays.fixture.value("SELECT count(*) FROM scheduled_messages") == 0)
-        #expect(try relays.fixture.value("SELECT count(DISTINCT scheduled_id) FROM message_states") == Self.count)
+        #expect(try relays.fixture.value("SELECT count(DISTINCT message_id) FROM posted_schedules") == Self.count)
     }
 
     @Test("Two relays post each message once")

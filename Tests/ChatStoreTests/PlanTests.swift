@@ -213,6 +213,23 @@ struct PlanTests {
         }
     }
 
+    @Test("A post of a program without a key runs as many statements as before messages could change")
+    func plainPost() async throws {
+        let store = try NotificationFixture().store
+        try await store.rooms.join(StoreFixture.join(1))
+        let program = PostRequest.Program(nickname: Nickname(stored: "cron"), room: SecretCode(stored: "room"))
+        func post(_ text: String) async throws {
+            _ = try await store.rooms.post(
+                PostRequest(
+                    member: .program(token: 1), program: program, content: try MessageContent(parsing: text),
+                    idempotencyKey: text))
+        }
+        try await post("first")
+        let statements = try await Trace(store)
+        try await post("second")
+        #expect(statements.count == 9, "\(statements.all.sorted().joined(separator: "\n"))")
+    }
+
     @Test("A removal and a ban find their members by an index, and read a whole room only to close it")
     func removals() async throws {
         let store = try NotificationFixture().store
@@ -298,15 +315,16 @@ struct PlanTests {
 
 /// Collects the statements that a store runs.
 private final class Trace: Sendable {
-    private let statements = Mutex<Set<String>>([])
+    private let statements = Mutex<[String]>([])
 
-    var all: Set<String> { statements.withLock { $0 } }
+    var all: Set<String> { statements.withLock { Set($0) } }
+    var count: Int { statements.withLock { $0.count } }
 
     init(_ store: SQLiteStores) async throws {
         let trace: @Sendable (Database) -> Void = { [weak self] db in
             db.trace { event in
                 guard case .statement(let statement) = event else { return }
-                self?.statements.withLock { _ = $0.insert(statement.sql) }
+                self?.statements.withLock { $0.append(statement.sql) }
             }
         }
         try await store.database.pool.writeWithoutTransaction(trace)

@@ -166,6 +166,12 @@ struct MessageChangePortTests {
         let page = try await store.stores.rooms.entries(
             for: StoreFixture.member(1), since: nil, limit: 10, isPeek: true)
         #expect(page.entries.map(\.id) == [after.message, seen] && before.message < after.message)
+        // The number of a change is not the number of a message.
+        _ = try await store.stores.rooms.entries(
+            for: StoreFixture.member(1), since: after.message, limit: 10, isPeek: false)
+        try await queueFirst([after.message], in: store)
+        let fetched = try await store.stores.records.members(of: Self.room, after: nil, limit: 9).items.map(\.fetchedTo)
+        #expect(fetched == [after.message])
         let error = await refusal {
             _ = try await store.stores.rooms.entries(for: StoreFixture.member(2), since: nil, limit: 1, isPeek: true)
         }
@@ -264,6 +270,8 @@ struct MessageChangePortTests {
         arguments: StoreKind.allCases)
     func retention(kind: StoreKind) async throws {
         let store = try await kind.make()
+        _ = try await store.stores.tokens.create(
+            AccessToken.name("cron"), AccessGrant(scopes: [.post]), expiresAt: nil)
         let open = try await post("open", key: "a", in: store)
         let closed = try await post("closed", key: "b", retry: "r", in: store)
         let deleted = try await post("deleted", key: "c", in: store)
@@ -281,6 +289,63 @@ struct MessageChangePortTests {
         #expect(try store.value("SELECT count(*) FROM message_states") == 1)
         #expect(try store.value("SELECT count(*) FROM message_retries") == 0)
         #expect(try await !post("still open", key: "a", in: store).isNew)
+    }
+
+    @Test(
+        "Retention ends keys whose token was revoked or has expired, and those of closed rooms",
+        arguments: StoreKind.allCases)
+    func endedKeys(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let (tokens, moderation) = (store.stores.tokens, store.stores.moderation)
+        var ids: [Int64] = []
+        let ages: [Int64?] = [nil, nil, 40, 60]
+        for (number, age) in ages.enumerated() {
+            ids.append(
+                try await tokens.create(
+                    AccessToken.name("cron \(number)"), AccessGrant(scopes: [.post]),
+                    expiresAt: age.map { store.now() + .seconds($0) }
+                ).token.id)
+        }
+        for (number, token) in ids.enumerated() {
+            _ = try await post("room \(number)", key: "k", token: token, in: store)
+        }
+        let (closed, paused) = (SecretCode(stored: "closed"), SecretCode(stored: "paused"))
+        for room in [closed, paused] { _ = try await post(room.text, key: "k", token: ids[0], room: room, in: store) }
+        _ = try await tokens.revoke(ids[1], by: Self.moderator)
+        _ = try await moderation.ban(BanRequest(.room(closed)), by: Self.moderator)
+        _ = try await moderation.ban(
+            BanRequest(.room(paused), endsAt: store.now() + .seconds(1000)), by: Self.moderator)
+        func apply() async throws -> Int {
+            try await store.stores.upkeep.applyRetention(messages: .seconds(50), queue: .seconds(50)).messages
+        }
+        #expect(try await apply() == 0)
+        store.advance(.seconds(100))
+        // A token that has expired within the age may have been replaced by a moment too late.
+        #expect(try await apply() == 3)
+        #expect(
+            try store.query("SELECT text FROM messages ORDER BY message_id").map { $0[0] }
+                == ["room 0", "room 3", "paused"])
+        #expect(try await !post("again", key: "k", token: ids[0], in: store).isNew)
+    }
+
+    @Test("A post without a key uses none of the tables of changes", arguments: StoreKind.allCases)
+    func plainPosts(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...3, in: store)
+        for table in ["message_states", "message_retries", "scheduled_messages", "posted_schedules"] {
+            _ = try store.query("DROP TABLE \(table)")
+        }
+        let program = PostRequest(
+            member: .program(token: 1),
+            program: PostRequest.Program(nickname: Nickname(stored: "cron"), room: Self.room),
+            content: try content("from a program"), idempotencyKey: "r")
+        for request in [program, try StoreFixture.post(1, "from a member", key: "r")] {
+            let posted = try await store.stores.rooms.post(request)
+            let again = try await store.stores.rooms.post(request)
+            #expect(again.isRepeat && again.message == posted.message)
+        }
+        #expect(try await send(in: store).count == 5)
+        #expect(try await lease(in: store).isEmpty)
     }
 
     // MARK: - Retries
@@ -470,6 +535,215 @@ struct MessageChangePortTests {
         #expect(try await apply() == 1)
     }
 
+    @Test(
+        "A push that was sent by silence and comes back after an edit rings with the newest text",
+        arguments: StoreKind.allCases, [false, true])
+    func returned(kind: StoreKind, waits: Bool) async throws {
+        let store = try await kind.make()
+        // Devices that cannot replace a notification.
+        for number in 1...2 { try await store.stores.rooms.join(StoreFixture.join(number)) }
+        let message = try await post("one", key: "k", in: store).message
+        try await queueFirst([message], in: store)
+        let first = try await store.lease()
+        try await store.settle(first, Self.sent)
+        _ = try await post("two", key: "k", in: store)
+        try await performDue(in: store)
+        #expect(try await store.stores.changes.nextDue() == nil)
+        #expect(try await store.lease().isEmpty)
+        // The gateway reports late that it has not processed one of the pushes.
+        let result: Transition.Result =
+            waits ? .waiting(until: store.now() + .seconds(5), reason: "Busy") : .due(.normal, reason: nil)
+        let settled = try await store.stores.queue.settle(
+            [
+                Settlement(
+                    first[0].id...first[0].id, Transition(result, adding: PushHistory(attempts: 1)),
+                    overrulesSilence: true)
+            ],
+            app: .default)
+        #expect(settled.map(\.count) == [1])
+        var texts: [String] = []
+        for _ in 0..<10 {
+            try await performDue(in: store)
+            try await store.notice()
+            for push in try await store.lease() {
+                if let end = PushLifeCycle().obstacle(to: push, at: store.now()) {
+                    try await store.settle([push], end)
+                } else {
+                    #expect(push.address == first[0].address)
+                    texts.append(String(decoding: push.payload ?? [], as: UTF8.self))
+                    try await store.settle([push], Self.sent)
+                }
+            }
+            store.advance(.seconds(1))
+        }
+        #expect(texts.count == 1 && texts.allSatisfy { $0.contains("two") }, "\(texts)")
+        #expect(try await store.stores.changes.nextDue() == nil)
+    }
+
+    @Test(
+        "A notification that a gateway may have got before the relay was killed is removed",
+        arguments: StoreKind.allCases, [[MessageChangeRequest.Action.clear], [.delete], [.edit("two"), .delete]])
+    func inDoubt(kind: StoreKind, actions: [MessageChangeRequest.Action]) async throws {
+        let store = try await kind.make()
+        try await join(1...2, in: store)
+        let message = try await post("one", key: "k", in: store).message
+        try await queueFirst([message], in: store)
+        #expect(try await lease(in: store).count == 2)
+        try await store.restart()
+        for action in actions { try await change("k", action, in: store) }
+        var sent: [String] = []
+        for _ in 0..<5 {
+            try await store.notice()
+            sent += try await send(in: store)
+            try await performDue(in: store)
+            store.advance(.seconds(10))
+        }
+        #expect(sent == ["remove", "remove"])
+        #expect(try await store.stores.changes.nextDue() == nil)
+    }
+
+    @Test(
+        "A push that a gateway returns for a later retry does not delay the newest text", arguments: StoreKind.allCases)
+    func retried(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...1, in: store)
+        let message = try await post("one", key: "k", in: store).message
+        try await queueFirst([message], in: store)
+        let first = try await lease(in: store)
+        _ = try await post("two", key: "k", in: store)
+        try await performDue(in: store)
+        try await settle(first, Transition(.waiting(until: store.now() + .seconds(3600), reason: "Busy")), in: store)
+        store.advance(.seconds(1))
+        try await performDue(in: store)
+        #expect(try await send(in: store) == ["ring: two"])
+    }
+
+    @Test("The number of rings of a message that name it stays small", arguments: StoreKind.allCases)
+    func ringing(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...2, in: store)
+        let message = try await post("0", key: "k", in: store).message
+        try await queueFirst([message], in: store)
+        #expect(try await send(in: store).count == 2)
+        let first = try store.query("SELECT message_id FROM push_queue ORDER BY message_id")
+        for number in 1...20 {
+            _ = try await post("\(number)", key: "k", renotify: true, in: store)
+            try await performDue(in: store)
+            #expect(try await send(in: store) == ["ring: \(number)", "ring: \(number)"])
+        }
+        let rows = "SELECT count(*) FROM push_queue WHERE chat_message = \(message)"
+        #expect(try store.value(rows) <= 2 * 7)
+        // The first push has the collapse id of the others.
+        let names = first.map { $0[0] }.joined(separator: ", ")
+        #expect(try store.value(rows + " AND message_id IN (\(names))") == 2)
+    }
+
+    @Test(
+        "A ring that has expired is made up for, and one that an operator has cancelled is not",
+        arguments: StoreKind.allCases)
+    func lostRings(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...3, in: store)
+        let message = try await post("one", key: "k", in: store).message
+        try await queueFirst([message], in: store)
+        let first = try await lease(in: store)
+        try await settle([first[0]], Transition(.expired), in: store)
+        try await settle([first[1]], in: store)
+        store.stores.queue.release([first[2].id...first[2].id], lane: .normal, app: StoreFixture.changingApp)
+        _ = try await store.stores.queue.lease(app: AppName("none"), lanes: [.normal], limit: 1)
+        try await store.notice()
+        #expect(try await store.queue().cancel(.ids([first[2].id]), progress: { _ in }) == 1)
+        try await store.notice()
+        _ = try await post("two", key: "k", in: store)
+        try await performDue(in: store)
+        let pushes = try await lease(in: store).filter { $0.obstacle == nil }
+        let texts = Dictionary(
+            pushes.map { ($0.address, String(decoding: $0.payload ?? [], as: UTF8.self)) }, uniquingKeysWith: max)
+        #expect(texts == [first[0].address: "ring: two", first[1].address: "replace: two"])
+    }
+
+    @Test("A device that registers after its first push also gets the changes", arguments: StoreKind.allCases)
+    func registeredLater(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...2, in: store)
+        _ = try store.query("DELETE FROM devices")
+        try await store.notice()
+        let message = try await post("one", key: "k", in: store).message
+        try await queueFirst([message], in: store)
+        #expect(try store.value("SELECT count(*) FROM push_queue WHERE device IS NULL AND member IS NOT NULL") == 2)
+        #expect(try await send(in: store) == ["ring: one", "ring: one"])
+        _ = try store.query("UPDATE push_queue SET device = NULL")
+        try await join(1...1, in: store)
+        #expect(try store.value("SELECT count(*) FROM devices") == 1)
+        _ = try await post("two", key: "k", in: store)
+        try await performDue(in: store)
+        #expect(try await send(in: store) == ["replace: two", "replace: two"])
+        try await change("k", .delete, in: store)
+        #expect(try await send(in: store) == ["remove", "remove"])
+    }
+
+    @Test("A message whose round always fails does not delay the others", arguments: StoreKind.allCases)
+    func failingRound(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...1, in: store)
+        let messages = [
+            try await post("one", key: "a", in: store).message, try await post("one", key: "b", in: store).message,
+        ]
+        try await queueFirst(messages, in: store)
+        #expect(try await send(in: store).count == 2)
+        let condition = "new.chat_message = \(messages[0])"
+        let create =
+            switch kind {
+            case .sqlite:
+                "CREATE TRIGGER t BEFORE INSERT ON push_queue WHEN \(condition) BEGIN SELECT RAISE(ABORT, 'no'); END"
+            case .postgres:
+                """
+                CREATE FUNCTION t() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'no'; END$$;
+                CREATE TRIGGER t BEFORE INSERT ON push_queue_due FOR EACH ROW WHEN (\(condition)) EXECUTE FUNCTION t()
+                """
+            }
+        for statement in create.split(separator: ";\n") { _ = try store.query(String(statement)) }
+        for key in ["a", "b"] { _ = try await post("two", key: key, in: store) }
+        for _ in 0..<5 { _ = try? await store.stores.changes.performDue() }
+        #expect(try await send(in: store) == ["replace: two"])
+        #expect(try await store.stores.changes.nextDue() != nil)
+        _ = try store.query("DROP TRIGGER t" + (kind == .postgres ? " ON push_queue_due" : ""))
+        store.advance(.seconds(15))
+        try await performDue(in: store)
+        #expect(try await send(in: store) == ["replace: two"])
+    }
+
+    @Test("The history of a device has all rings of changes, at their places", arguments: StoreKind.allCases)
+    func deviceHistory(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...2, in: store)
+        func plain(_ count: Int) async throws {
+            for number in 1...count { _ = try await store.stores.rooms.post(StoreFixture.post(2, "plain \(number)")) }
+        }
+        let first = try await post("alert", key: "k", in: store).message
+        try await queueFirst([first], in: store)
+        try await plain(2)
+        for number in 1...4 {
+            try await settle(try await lease(in: store).filter { $0.obstacle == nil }, in: store)
+            _ = try await post("alert \(number)", key: "k", renotify: true, in: store)
+            try await performDue(in: store)
+        }
+        try await plain(110)
+        try await settle(try await lease(in: store).filter { $0.obstacle == nil }, in: store)
+        _ = try await post("last", key: "k", renotify: true, in: store)
+        try await performDue(in: store)
+        let device = try store.value(
+            "SELECT device_id FROM devices WHERE device_token = '\(StoreFixture.token(1))'")
+        let all = try store.query("SELECT message_id FROM push_queue WHERE device = \(device) ORDER BY message_id DESC")
+            .compactMap { Int64($0[0]) }
+        for limit in [1, 2, 3, 50, 500] {
+            let found = try await Page.all { cursor in
+                try await store.stores.devices.deliveries(to: Int64(device), before: cursor, limit: limit)
+            }
+            #expect(found.map(\.id) == all, "\(limit)")
+        }
+    }
+
     @Test("clear, resolve without a text and delete remove notifications", arguments: StoreKind.allCases)
     func removals(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -651,4 +925,8 @@ struct MessageChangePortTests {
         #expect(try traces(of: "text", in: store) == 0 && traces(of: "start", in: store) == 0)
         #expect(try await send(in: store).allSatisfy { $0 == "remove" })
     }
+}
+
+extension MessageChangeRequest.Action {
+    fileprivate static func edit(_ text: String) -> Self { .edit(MessageContent(stored: text)) }
 }

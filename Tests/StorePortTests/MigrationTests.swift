@@ -273,8 +273,8 @@ struct MigrationTests {
         try base.query(
             """
             INSERT INTO message_states (message_id, secret_code, author, message_key, is_open, is_apart, revision, change_id,
-                change, time_changed, scheduled_id, removes, ring_after, push_due, push_after, push_again, push_began)
-            VALUES (2, 'room', 'token:1', 'disk', \(base.flag), \(base.flag), 3, 90, 'edited', '2026-05-07 21:57:29.123', 91,
+                change, time_changed, removes, ring_after, push_due, push_after, push_again, push_began)
+            VALUES (2, 'room', 'token:1', 'disk', \(base.flag), \(base.flag), 3, 90, 'edited', '2026-05-07 21:57:29.123',
                 \(base.flag), 4, 1700000000000, 5, 6, 1700000000001)
             """)
         try base.query(
@@ -289,6 +289,7 @@ struct MigrationTests {
             VALUES (92, 'room', 'admin', 'cron', 'k', '192.0.2.1', 'soon', 'T', 'https://example.com/', 5, '', \(base.flag),
                 '{}', \(base.flag), 2, 1800000000000, \(base.flag), '2026-05-07 21:57:29.123')
             """)
+        try base.query("INSERT INTO posted_schedules (scheduled_id, message_id) VALUES (91, 2)")
         try base.query("UPDATE push_queue SET silent = \(base.flag) WHERE message_id = 1")
         // SQLite clears `chat_message` when a message is deleted, and a move does the same to PostgreSQL's pushes.
         try base.query(

@@ -289,6 +289,39 @@ struct SchedulePortTests {
         #expect(try texts(store) == ["other", "first again"])
     }
 
+    @Test("The number of each scheduled message names the message that it changed", arguments: StoreKind.allCases)
+    func numbers(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let program = try await Program(in: store)
+        var numbers: [MessageID] = []
+        var message: MessageID?
+        for number in 0...MessageChangeLimits.retries + 1 {
+            let scheduled = try await program.post("text \(number)", key: "k", at: store.now() + .seconds(60))
+            #expect(scheduled.isNew)
+            numbers.append(scheduled.message)
+            store.advance(.seconds(60))
+            try await performDue(store)
+            guard case .message(let record, _) = try await program.find("\(scheduled.message)") else {
+                Issue.record("not posted")
+                return
+            }
+            #expect(message == nil || record.message.id == message)
+            message = record.message.id
+        }
+        #expect(try texts(store) == ["text \(MessageChangeLimits.retries + 1)"])
+        // The last numbers are kept.
+        for (index, number) in numbers.enumerated() {
+            let error = await refusal { _ = try await program.find("\(number)") }
+            #expect(error?.code == (index < 2 ? .notFound : nil), "\(index)")
+        }
+        #expect(try await program.change("\(numbers[2])", edit("changed")).message == message)
+        #expect(try await program.change("\(numbers[9])", .delete).message == message)
+        #expect(await refusal { _ = try await program.find("\(numbers[9])") }?.code == .notFound)
+        store.advance(.seconds(100))
+        _ = try await store.stores.upkeep.applyRetention(messages: .seconds(50), queue: .seconds(50))
+        #expect(try store.value("SELECT count(*) FROM posted_schedules") == 0)
+    }
+
     @Test("A message and a scheduled one may have the same key", arguments: StoreKind.allCases)
     func sameKey(kind: StoreKind) async throws {
         let store = try await kind.make()

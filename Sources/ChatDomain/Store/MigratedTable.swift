@@ -103,7 +103,7 @@ package struct MigratedTable: Sendable {
         MigratedTable(
             "message_states", key: "message_id",
             numbers: """
-                message_id revision change_id scheduled_id ring_after push_due push_after push_again push_began
+                message_id revision change_id ring_after push_due push_after push_again push_began
                 """,
             texts: "secret_code author message_key change", flags: "is_open is_apart removes", times: "time_changed"),
         MigratedTable(
@@ -113,6 +113,7 @@ package struct MigratedTable: Sendable {
             "scheduled_messages", key: "scheduled_id", numbers: "scheduled_id priority revision due",
             texts: "secret_code author nickname message_key ip_address text title link sound extras",
             flags: "urgent renotify is_held", times: "time_created"),
+        MigratedTable("posted_schedules", key: "scheduled_id", numbers: "scheduled_id message_id"),
         MigratedTable(
             "api_tokens", key: "token_id", isNumbered: true, numbers: "token_id",
             texts: "name scopes room audience used_from hook unreadable", bytes: "hash",

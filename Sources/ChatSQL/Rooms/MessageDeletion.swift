@@ -21,17 +21,16 @@ enum MessageDeletion {
     ///
     /// The caller holds the room's lock, and that of the message's row, which waits for a background step to end.
     ///
-    /// - Parameter isInFlight: Whether SQLite's dispatchers have leased a push.
     static func delete(
         _ record: MessageRecord, isRepeated: Bool, now: Timestamp, _ settings: StoreSettings,
-        isInFlight: (Int64) -> Bool, _ transaction: some SQLTransaction
+        _ queue: MessageQueue, _ transaction: some SQLTransaction
     ) throws -> Result {
         let (message, room) = (record.message.id, record.room)
         let time = MessageState.time(
             ofChangeAt: now, after: try MessageState.locked(message, transaction), of: record.message)
         if isRepeated { try PushWithdrawal.makeSettlementsWait(transaction) }
         let number = try transaction.nextMessageID()
-        let queued = try queueRemovals(of: record, now: now, settings, isInFlight: isInFlight, transaction)
+        let queued = try queueRemovals(of: record, now: now, settings, queue, transaction)
         let ended = try PushWithdrawal.withdraw(
             message, isDeletion: true, isRepeated: false, now: now, transaction)
         // The next step of the fan-out no longer finds the message, and ends.
@@ -50,18 +49,21 @@ enum MessageDeletion {
         return Result(number: number, time: time, ended: ended, queued: queued)
     }
 
+    /// A condition: a device may show the push. A cancelled one may have been sent before its relay was killed.
+    private static let mayBeShown =
+        "(state = 'sent' OR state = 'pending' OR state = 'cancelled' AND reason = '\(PushLifeCycle.messageReplaced)')"
+
     /// Queues pushes that remove the notification, for devices that have it and can remove it without showing something.
     /// It is done here, because SQLite's rows forget the message.
     private static func queueRemovals(
-        of record: MessageRecord, now: Timestamp, _ settings: StoreSettings, isInFlight: (Int64) -> Bool,
+        of record: MessageRecord, now: Timestamp, _ settings: StoreSettings, _ queue: MessageQueue,
         _ transaction: some SQLTransaction
     ) throws -> [QueuedUpdates] {
         let dialect = transaction.dialect
-        if dialect == .postgres { try transaction.pipeline("SET LOCAL enable_seqscan = off", []) }
+        try transaction.useIndexes()
         let message = SQLValue.int(record.message.id)
         let apps = try transaction.rows(
-            "SELECT DISTINCT app FROM push_queue WHERE chat_message = $1 AND (state = 'sent' OR state = 'pending')",
-            [message]
+            "SELECT DISTINCT app FROM push_queue WHERE chat_message = $1 AND \(mayBeShown)", [message]
         ).map { try $0.text(0) }
         let alert = ChatAlert(of: record)
         var updates: [String: PushUpdate] = [:]
@@ -69,11 +71,18 @@ enum MessageDeletion {
             updates[app] = try? settings.format(settings.current(app)).update(.remove, of: alert, endpoint: nil)
         }
         guard !updates.isEmpty else { return [] }
-        let isLeased = dialect == .postgres ? "lease_start IS NOT NULL" : "false"
+        let (isLeased, isInDoubt) =
+            dialect == .postgres ? ("lease_start IS NOT NULL", "in_doubt") : ("false", "false")
+        if dialect == .postgres {
+            // No relay may lease a push between this read and its cancellation.
+            try transaction.pipeline(
+                "SELECT 1 FROM push_queue_due WHERE chat_message = $1 AND state = 'pending' LIMIT $2 FOR UPDATE",
+                [message, .int(mostRemoved + 1)])
+        }
         let rows = try transaction.rows(
             """
-            SELECT message_id, device_token, app, device, member, state = 'sent', \(isLeased) FROM push_queue
-            WHERE chat_message = $1 AND (state = 'sent' OR state = 'pending') AND \(dialect.isAny("app", of: "$2", "text"))
+            SELECT message_id, device_token, app, device, member, state, \(isLeased), \(isInDoubt) FROM push_queue
+            WHERE chat_message = $1 AND \(mayBeShown) AND \(dialect.isAny("app", of: "$2", "text"))
             ORDER BY message_id LIMIT $3
             """, [message, .texts(updates.keys.sorted()), .int(mostRemoved + 1)])
         guard rows.count <= mostRemoved else { return [] }
@@ -84,9 +93,11 @@ enum MessageDeletion {
             let push = UpdatePush(
                 token: token, app: settings.current(app), device: try row.optionalInt(3),
                 member: try row.optionalInt(4), update: update, isSilent: true, collapseID: nil)
-            if try !row.bool(5), try row.bool(6) || isInFlight(row.int(0)) {
+            let (id, state) = (try row.int(0), PushState(rawValue: try row.text(5)))
+            let isInDoubt = try row.bool(7) || queue.isInDoubt(id)
+            if state == .pending, try isInDoubt || row.bool(6) || queue.isInFlight(id) {
                 inFlight[app + "\n" + token] = push
-            } else if try row.bool(5) {
+            } else if state == .sent || state == .cancelled && isInDoubt {
                 shown[app + "\n" + token] = push
             }
         }

@@ -25,7 +25,6 @@ package enum MessageRetries {
     private static func isKnown(_ row: String) -> String {
         """
         (EXISTS (SELECT 1 FROM message_states s WHERE s.message_id = \(row).message_id)
-            OR EXISTS (SELECT 1 FROM message_states s WHERE s.scheduled_id = \(row).message_id)
             OR EXISTS (SELECT 1 FROM scheduled_messages c WHERE c.scheduled_id = \(row).message_id)
             OR \(row).message_id < 0)
         """

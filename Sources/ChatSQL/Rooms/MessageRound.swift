@@ -98,7 +98,7 @@ extension SQLMessageChanges {
             let known = earlier.rows(of: member)
             // Negative for members that joined after the ring.
             if known.isEmpty, ringAfter < 0 { continue }
-            let rows = known.map { $0.row(isInFlight: queue.isInFlight) }
+            let rows = known.map { $0.row(removes: removes, queue) }
             switch DeviceUpdate.next(rows, removes: removes, ringAfter: abs(ringAfter)) {
             case .nothing: break
             case .wait: again = min(again ?? .max, member.id - 1)
@@ -147,7 +147,7 @@ extension SQLMessageChanges {
     private func cancelReturned(
         of message: MessageID, now: Timestamp, _ transaction: Database.Transaction
     ) throws {
-        try transaction.pipeline("SET LOCAL enable_seqscan = off", [])
+        try transaction.useIndexes()
         let counts = try transaction.rows(
             """
             WITH cancelled AS (
@@ -214,6 +214,8 @@ private struct EarlierPushes {
         let isSilent: Bool
         let isCurrent: Bool
         let collapseID: String?
+        /// Whether a relay of PostgreSQL that has ended may have sent the push.
+        let isInDoubt: Bool
 
         /// The state without pushes that an operator or a removal has cancelled: their ring is not made up for. That of a
         /// push that has expired is.
@@ -226,11 +228,13 @@ private struct EarlierPushes {
             }
         }
 
-        func row(isInFlight: (Int64) -> Bool) -> DeviceUpdate.Row {
+        func row(removes: Bool, _ queue: MessageQueue) -> DeviceUpdate.Row {
+            // The relay may have been killed before it recorded the outcome. The device then shows the push.
+            let mayBeShown = lostState == .cancelled && state == .cancelled && (isInDoubt || queue.isInDoubt(id))
             // A pending push without a text is leased by a relay, or it will be cancelled by its next lease.
-            DeviceUpdate.Row(
-                id: id, state: lostState, isSilent: isSilent, isCurrent: isCurrent,
-                isHeldByGateway: !isCurrent && (state == .pending || state == .cancelled && isInFlight(id)))
+            return DeviceUpdate.Row(
+                id: id, state: removes && mayBeShown ? .sent : lostState, isSilent: isSilent, isCurrent: isCurrent,
+                isHeldByGateway: !isCurrent && (state == .pending || state == .cancelled && queue.isInFlight(id)))
         }
     }
 
@@ -239,7 +243,7 @@ private struct EarlierPushes {
 
     init(of message: MessageID, _ members: Member.Part, _ transaction: some SQLTransaction) throws {
         let dialect = transaction.dialect
-        if dialect == .postgres { try transaction.pipeline("SET LOCAL enable_seqscan = off", []) }
+        try transaction.useIndexes()
         let isOfDevice = dialect.isAny("device", of: "$2", "bigint")
         let isOfMember = dialect.isAny("member", of: "$2", "bigint")
         for (condition, ids) in [
@@ -249,14 +253,15 @@ private struct EarlierPushes {
         ] where !ids.isEmpty {
             let rows = try transaction.rows(
                 """
-                SELECT message_id, state, silent, payload <> '', coalesce(collapse_id, apns_id), device, member, reason
+                SELECT message_id, state, silent, payload <> '', coalesce(collapse_id, apns_id), device, member, reason,
+                    \(dialect == .postgres ? "in_doubt" : "false")
                 FROM push_queue WHERE chat_message = $1 AND \(condition) ORDER BY message_id
                 """, [.int(message), .ints(ids)])
             for row in rows {
                 guard let state = PushState(rawValue: try row.text(1)) else { continue }
                 let push = Push(
                     id: try row.int(0), state: state, reason: row.optionalText(7), isSilent: try row.bool(2),
-                    isCurrent: try row.bool(3), collapseID: row.optionalText(4))
+                    isCurrent: try row.bool(3), collapseID: row.optionalText(4), isInDoubt: try row.bool(8))
                 if let device = try row.optionalInt(5) {
                     ofDevices[device, default: []].append(push)
                 } else if let member = try row.optionalInt(6) {

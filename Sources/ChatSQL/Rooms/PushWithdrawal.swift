@@ -30,8 +30,7 @@ package enum PushWithdrawal {
             return cancelled
         }
         if isRepeated { try makeSettlementsWait(transaction) }
-        // Use the index on the message, whatever the server believes about the table's size.
-        try transaction.pipeline("SET LOCAL enable_seqscan = off", [])
+        try transaction.useIndexes()
         let cancelled = try counts(
             transaction.rows(
                 """
@@ -54,6 +53,19 @@ package enum PushWithdrawal {
         try transaction.pipeline("SET LOCAL lock_timeout = '2s'", [])
         try transaction.pipeline("LOCK TABLE push_queue_due IN EXCLUSIVE MODE", [])
         try transaction.pipeline("SET LOCAL lock_timeout = 0", [])
+    }
+
+    /// Begins another round for changed messages, some of whose pushes are due again although they were recorded as sent.
+    /// They have no text any more: they will be cancelled, and their devices need the newest text.
+    ///
+    /// - Parameters:
+    ///   - messages: A list of message ids, as SQL.
+    ///   - now: The parameter with the time, in milliseconds.
+    package static func beginRoundSQL(for messages: String, now: String) -> String {
+        """
+        UPDATE message_states SET push_due = coalesce(push_due, \(now)), push_after = 0, push_again = NULL
+        WHERE message_id IN (\(messages)) AND change <> 'deleted'
+        """
     }
 
     /// SQLite: the pushes that wait, by app.

@@ -248,7 +248,7 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
             }
             let result = try MessageDeletion.delete(
                 found.record, isRepeated: attempt.isRepeated, now: attempt.now, settings(),
-                isInFlight: queue.isInFlight, transaction)
+                queue, transaction)
             let receipt = ChangeReceipt(
                 message: state.message, room: room, change: result.number, time: result.time, revision: state.revision,
                 isApart: state.isApart)
@@ -410,7 +410,7 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
         let row = try transaction.row(
             """
             SELECT secret_code FROM messages
-            WHERE message_id = $1 OR message_id = (SELECT message_id FROM message_states WHERE scheduled_id = $1)
+            WHERE message_id = $1 OR message_id = (SELECT message_id FROM posted_schedules WHERE scheduled_id = $1)
             UNION ALL
             SELECT secret_code FROM scheduled_messages WHERE scheduled_id = $1
             """, [.int(id)])
@@ -490,7 +490,10 @@ package final class SQLMessageChanges<Database: SQLDatabase>: MessageChanges {
             target = .scheduled(scheduled)
         } else {
             target = try transaction.row(
-                "SELECT \(MessageState.columns()) FROM message_states WHERE scheduled_id = $1", [.int(id)]
+                """
+                SELECT \(MessageState.columns()) FROM message_states
+                WHERE message_id = (SELECT message_id FROM posted_schedules WHERE scheduled_id = $1)
+                """, [.int(id)]
             ).map { .message(try MessageState($0)) }
         }
         if let target, target.room != room { throw transaction.collision(with: "a room's code") }
@@ -571,17 +574,22 @@ package struct MessageQueue: Sendable {
     package let startFanout: @Sendable (MessageID) -> Void
     /// Whether a dispatcher has leased a push.
     package let isInFlight: @Sendable (Int64) -> Bool
+    /// Whether an earlier process may have sent a push whose outcome is not recorded.
+    package let isInDoubt: @Sendable (Int64) -> Bool
     /// Adds pushes that were committed. Called on the writer's thread.
     package let queued: @Sendable (QueuedUpdates) -> Void
 
     package init(
         startFanout: @escaping @Sendable (MessageID) -> Void, isInFlight: @escaping @Sendable (Int64) -> Bool,
+        isInDoubt: @escaping @Sendable (Int64) -> Bool,
         queued: @escaping @Sendable (QueuedUpdates) -> Void
     ) {
         self.startFanout = startFanout
         self.isInFlight = isInFlight
+        self.isInDoubt = isInDoubt
         self.queued = queued
     }
 
-    package static let inDatabase = MessageQueue(startFanout: { _ in }, isInFlight: { _ in false }, queued: { _ in })
+    package static let inDatabase = MessageQueue(
+        startFanout: { _ in }, isInFlight: { _ in false }, isInDoubt: { _ in false }, queued: { _ in })
 }

@@ -298,7 +298,7 @@ package struct SQLModeration<Database: SQLDatabase>: Moderation {
             guard record.room.text == room else { throw transaction.collision(with: "a room's code") }
             return try MessageDeletion.delete(
                 record, isRepeated: isRepeated.exchange(true, ordering: .relaxed), now: database.now(), settings(),
-                isInFlight: queue.isInFlight, transaction)
+                queue, transaction)
         } committed: { [queue] result in
             for queued in result.queued { queue.queued(queued) }
         }

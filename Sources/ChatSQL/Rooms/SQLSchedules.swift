@@ -196,9 +196,7 @@ extension SQLMessageChanges {
             member: scheduled.author, program: program, content: scheduled.content,
             client: ClientInfo(address: row.optionalText(1)))
         let done = try insert(KeyedPost(request, key: scheduled.key, renotify: row.bool(0)), program, attempt)
-        try transaction.pipeline(
-            "UPDATE message_states SET scheduled_id = $2 WHERE message_id = $1",
-            [.int(done.receipt.message), .int(id)])
+        try ScheduledMessage.remember(id, postedAs: done.receipt.message, transaction)
         try MessageRetries.move(from: id, to: done.receipt.message, transaction)
         return done
     }

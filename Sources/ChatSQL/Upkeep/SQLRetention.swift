@@ -14,6 +14,12 @@ package struct SQLRetention: Sendable {
             (NOT EXISTS (SELECT 1 FROM messages m WHERE m.message_id = r.message_id)
                 AND (r.time_changed IS NULL OR r.time_changed < at($1)))
             """, isPassed: "(at($1) IS NOT NULL)")
+    /// Numbers of scheduled messages whose message is gone.
+    private let schedules = AgedRows(
+        "posted_schedules", key: "scheduled_id",
+        where: """
+            (at($1) IS NOT NULL AND NOT EXISTS (SELECT 1 FROM message_states s WHERE s.message_id = r.message_id))
+            """, isPassed: "(at($1) IS NOT NULL)")
     package let addresses: AgedRows
     package let feedback = AgedRows(
         "feedback", key: "feedback_id", where: "(r.result IS NOT NULL AND r.time_received < at($1))")
@@ -64,6 +70,9 @@ package struct SQLRetention: Sendable {
         var (result, failure) = (RetentionResult(), FirstError())
         await failure.collect { () throws(ChatError) in result.pushes = try await pushes(now - ages.queue) }
         await failure.collect { () throws(ChatError) in
+            try await database.deleteInSteps(Self.keysSQL(database.dialect), before: now - ages.messages)
+        }
+        await failure.collect { () throws(ChatError) in
             result.messages = try await messages.apply(before: now - ages.messages, database)
             // All messages that these past members had read are deleted by now.
             try await database.deleteInSteps(
@@ -74,6 +83,7 @@ package struct SQLRetention: Sendable {
         }
         await failure.collect { () throws(ChatError) in
             _ = try await states.apply(before: now - ages.messages, database)
+            _ = try await schedules.apply(before: now - ages.messages, database)
             try await database.deleteInSteps(
                 """
                 DELETE FROM message_retries WHERE (author, idempotency_key) IN (
@@ -105,6 +115,24 @@ package struct SQLRetention: Sendable {
         }
         try failure.rethrow()
         return result
+    }
+
+    /// Ends keys that no program can use: of tokens that were revoked or have expired, and in rooms that were closed
+    /// without an end. Retention would keep their messages otherwise.
+    static func keysSQL(_ dialect: SQLDialect) -> String {
+        """
+        UPDATE message_states SET is_open = false WHERE message_id IN (
+            SELECT s.message_id FROM message_states s
+            WHERE s.is_open AND (
+                s.author LIKE 'token:%' AND s.author NOT IN (
+                    SELECT 'token:' || t.token_id FROM api_tokens t
+                    WHERE t.time_expires IS NULL OR t.time_expires >= at($1))
+                OR s.secret_code IN (
+                    SELECT b.secret_code FROM bans b
+                    WHERE b.udid IS NULL AND b.device_token IS NULL AND b.address IS NULL
+                        AND b.secret_code IS NOT NULL AND b.time_ends IS NULL))
+            LIMIT $2 \(dialect.lockedOrSkipped("s")))
+        """
     }
 
     static func subscriptionsSQL(_ dialect: SQLDialect) -> String {

@@ -407,7 +407,6 @@ extension Schema {
             change_id INTEGER,
             change TEXT CHECK (change IN ('edited', 'cleared', 'deleted', 'resolved')),
             time_changed TEXT,
-            scheduled_id INTEGER,
             removes INTEGER NOT NULL DEFAULT 0 CHECK (removes = 0 OR removes = 1),
             ring_after INTEGER NOT NULL DEFAULT 0,
             push_due INTEGER,
@@ -422,7 +421,6 @@ extension Schema {
         CREATE INDEX message_states_author ON message_states (secret_code, author, message_id) WHERE is_open;
         CREATE INDEX message_states_change ON message_states (secret_code, change_id) WHERE change_id IS NOT NULL;
         CREATE INDEX message_states_due ON message_states (push_due) WHERE push_due IS NOT NULL;
-        CREATE UNIQUE INDEX message_states_scheduled ON message_states (scheduled_id) WHERE scheduled_id IS NOT NULL;
         CREATE TABLE message_retries (
             author TEXT NOT NULL,
             idempotency_key TEXT NOT NULL,
@@ -458,6 +456,11 @@ extension Schema {
             WHERE message_key IS NOT NULL;
         CREATE INDEX scheduled_messages_room ON scheduled_messages (secret_code, author, scheduled_id);
         CREATE INDEX scheduled_messages_due ON scheduled_messages (due) WHERE NOT is_held;
+        CREATE TABLE posted_schedules (
+            scheduled_id INTEGER PRIMARY KEY,
+            message_id INTEGER NOT NULL
+        ) STRICT;
+        CREATE INDEX posted_schedules_message ON posted_schedules (message_id, scheduled_id);
         """
 
     /// Tokens for webhooks, and the memory of webhooks.

@@ -367,6 +367,8 @@ final class QueueMemory: Sendable {
     let index: Mutex<QueueIndex>
     /// The value of `queue_state.settled_to`. Only the writer changes it.
     let settledTo: Atomic<Int64>
+    /// The highest push id when the process began. An earlier process may have sent pushes up to it.
+    let highestAtStart: Int64
     /// The apps that an operator has paused.
     let paused: Mutex<Set<AppName>>
 
@@ -379,7 +381,8 @@ final class QueueMemory: Sendable {
         let ids = QueueIndex.ids
         let settledTo = min(max(stored ?? ids.lowerBound, ids.lowerBound), ids.upperBound)
         self.settledTo = Atomic(settledTo)
-        index = Mutex(QueueIndex(settledTo: settledTo, highest: try Self.highestNumber(db) ?? settledTo))
+        highestAtStart = try Self.highestNumber(db) ?? settledTo
+        index = Mutex(QueueIndex(settledTo: settledTo, highest: highestAtStart))
     }
 
     /// The highest push id, not counting those above ``QueueIndex/highestKept``.

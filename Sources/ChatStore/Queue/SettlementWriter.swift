@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 import GRDB
 
 /// Records settlements in one transaction. All decisions have been made before; this type only applies them.
@@ -42,12 +43,23 @@ struct SettlementWriter {
 
     private mutating func changeEnded(_ settlement: Settlement, from state: PushState) throws -> Int {
         let changed = try change(settlement, from: state)
+        if settlement.transition.state == .pending {
+            try RawStatement(
+                db, Self.beginRound, now.milliseconds, settlement.pushIDs.lowerBound, settlement.pushIDs.upperBound
+            ).run()
+        }
         #if PLANTED_FAULTS
         if PlantedFault.countedTwice.isPlanted { return changed }
         #endif
         count(-changed, state, settlement.notification)
         return changed
     }
+
+    private static let beginRound = PushWithdrawal.beginRoundSQL(
+        for: """
+            SELECT chat_message FROM push_queue
+            WHERE message_id BETWEEN ?2 AND ?3 AND state = 'pending' AND payload = '' AND chat_message IS NOT NULL
+            """, now: "?1")
 
     private mutating func count(_ added: Int, _ state: PushState, _ notification: NotificationID?) {
         if let notification { counts[notification, default: [:]][state, default: 0] += added }

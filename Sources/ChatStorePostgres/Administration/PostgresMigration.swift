@@ -5,7 +5,7 @@ package final class PostgresMigration: MigrationTarget {
     /// Tables and columns that are not copied. Running relays need them for themselves. The partition of a push follows
     /// from its state and time.
     package static let leftOut: Set = [
-        "relay_schema", "relay_starts", "push_queue.lease_start", "push_queue.settled_on",
+        "relay_schema", "relay_starts", "push_queue.lease_start", "push_queue.settled_on", "push_queue.in_doubt",
         // Each database has a key of its own.
         "queue_state.channel_key",
     ]

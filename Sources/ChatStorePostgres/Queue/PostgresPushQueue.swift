@@ -133,7 +133,7 @@ package final class PostgresPushQueue: PushQueue {
             try await partitions.add(now)
             let (settled, ended) = try await partitions.move(.upkeep) { [database] transaction, isNumberTaken in
                 // Use the index on the push id, whatever the server believes about the table's size.
-                transaction.pipeline("SET LOCAL enable_seqscan = off")
+                try transaction.useIndexes()
                 if isNumberTaken { try QueuePartitions.renumber(settlements.flatMap(\.pushIDs), transaction) }
                 var writer = SettlementWriter(app: app, start: database.start, now: now, transaction)
                 let settled = try writer.write(settlements)

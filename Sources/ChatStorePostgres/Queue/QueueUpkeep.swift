@@ -126,7 +126,7 @@ final class QueueUpkeep: Sendable {
 
     /// Releases leases with push ids above `$1` and up to `$2` whose start has ended or is unknown.
     static let abandonedSQL = """
-        UPDATE push_queue_due SET lease_start = NULL WHERE ctid = ANY (ARRAY(
+        UPDATE push_queue_due SET lease_start = NULL, in_doubt = true WHERE ctid = ANY (ARRAY(
             SELECT q.ctid FROM push_queue_due q
             WHERE q.message_id > $1::bigint AND q.message_id <= $2::bigint AND q.lease_start IS NOT NULL
                 AND q.state = 'pending' AND NOT EXISTS (
@@ -151,7 +151,7 @@ final class QueueUpkeep: Sendable {
         var (count, after) = (0, Int64?.some(.min))
         while let start = after {
             let (released, end) = try await database.write(.background, isRepeatable: true) { transaction in
-                transaction.pipeline("SET LOCAL enable_seqscan = off")
+                try transaction.useIndexes()
                 let end = try transaction.row(Self.windowSQL, [.int(start)])?.int(0)
                 let released = try transaction.run(Self.abandonedSQL, [.int(start), .int(end ?? .max)])
                 transaction.announcement.everything = released > 0
@@ -206,7 +206,7 @@ final class QueueUpkeep: Sendable {
         var (versions, after) = ([Int64: String](), Int64?.some(.min))
         while let last = after {
             let (own, end) = try await database.read { transaction in
-                transaction.pipeline("SET LOCAL enable_seqscan = off")
+                try transaction.useIndexes()
                 let end = try transaction.row(Self.windowSQL, [.int(last)])?.int(0)
                 let own = try transaction.rows(
                     """
@@ -274,7 +274,7 @@ final class QueueUpkeep: Sendable {
         while true {
             let moved = try await queue.partitions.move(.background) { transaction, isNumberTaken in
                 // Use the small index of each day, whatever the server believes about it.
-                transaction.pipeline("SET LOCAL enable_seqscan = off")
+                try transaction.useIndexes()
                 let strays = try transaction.rows(Self.dueStraysSQL).map { try $0.int(0) }
                 guard !strays.isEmpty else { return 0 }
                 if isNumberTaken {
@@ -369,7 +369,7 @@ final class QueueUpkeep: Sendable {
     /// often, the longer another session has kept a transaction open.
     private func findDue() async throws(ChatError) -> Set<AppName> {
         let (rows, end) = try await database.read { transaction in
-            transaction.pipeline("SET LOCAL enable_seqscan = off")
+            try transaction.useIndexes()
             // Before the query: pushes that arrive after it may have higher ids.
             let end = try transaction.row("SELECT last_value FROM push_queue_message_id_seq")?.int(0) ?? 0
             let rows = try transaction.rows(

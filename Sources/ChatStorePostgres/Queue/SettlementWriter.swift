@@ -56,6 +56,7 @@ struct SettlementWriter {
             }
             for (transition, indices) in Dictionary(grouping: concerned, by: { group[$0].transition }) {
                 let rows = try change(indices.map { group[$0].pushIDs }, to: transition, from: state)
+                if state == .sent, transition.state == .pending { beginRounds(of: rows.compactMap(\.changed)) }
                 for index in indices {
                     let pushIDs = group[index].pushIDs
                     let start = (0..<rows.count).partitioningIndex { rows[$0].id >= pushIDs.lowerBound }
@@ -93,6 +94,15 @@ struct SettlementWriter {
         let token: String
         let app: String
         let device: Int64?
+        /// The message of a push whose text a change has removed. Only read if the push was recorded as sent.
+        let changed: MessageID?
+    }
+
+    private func beginRounds(of messages: [MessageID]) {
+        guard !messages.isEmpty else { return }
+        transaction.pipeline(
+            PushWithdrawal.beginRoundSQL(for: "SELECT unnest($2::bigint[])", now: "$1::bigint"),
+            [.int(now.milliseconds), .ints(Set(messages).sorted())])
     }
 
     /// Adds to the counts of a push, which another program may have set to any value.
@@ -126,7 +136,8 @@ struct SettlementWriter {
             UPDATE push_queue SET state = '\(state.rawValue)', \(addedCounts), \(changes)
             WHERE message_id = ANY ($1::bigint[]) AND lease_start = $2::bigint AND state = '\(earlier.rawValue)'
                 \(earlier == .pending ? "AND settled_on IS NULL" : "")
-            RETURNING message_id, \(state == .sent ? "'', '', NULL" : "device_token, app, device")
+            RETURNING message_id, \(state == .sent ? "'', '', NULL" : "device_token, app, device"),
+                \(earlier == .sent ? "CASE WHEN payload = '' THEN chat_message END" : "NULL::bigint")
             """
     }
 
@@ -158,7 +169,8 @@ struct SettlementWriter {
             ] + rest
         ).map { row in
             ChangedRow(
-                id: try row.int(0), token: try row.text(1), app: try row.text(2), device: try row.optionalInt(3))
+                id: try row.int(0), token: try row.text(1), app: try row.text(2), device: try row.optionalInt(3),
+                changed: try row.optionalInt(4))
         }
         .sorted { $0.id < $1.id }
     }

@@ -91,7 +91,7 @@ package struct PostgresUpkeep: StoreUpkeep {
 
     package func clockEvidence(upTo limit: Timestamp) async throws(ChatError) -> ClockEvidence {
         try await database.read { transaction in
-            transaction.pipeline("SET LOCAL enable_seqscan = off")
+            try transaction.useIndexes()
             let newest = try ClockEvidence.newest(upTo: limit, transaction)
             let server = try transaction.row("SELECT ms(clock_timestamp())")?.optionalTime(0)
             return ClockEvidence(newest: newest, server: server)
