@@ -352,7 +352,7 @@ final class Schedules: Part {
                 switch found.count {
                 case 0: !item.isPosted && (item.cancelled != nil || item.number == nil || isLost(item)) || item.isOver
                 case 1:
-                    // What was planned last may have been dropped after an earlier text was posted.
+                    // The last plan may have been dropped after an earlier text was posted.
                     (item.cancelled == nil || item.isPosted)
                         && (item.requests.contains(found[0].request) || isLost(item)) || item.isOver
                 default: false
