@@ -1,4 +1,4 @@
--- PushChat Relay: the SQLite database, version 14.
+-- PushChat Relay: the SQLite database, version 15.
 --
 -- Times are UTC text that SQLite's date functions read (2026-05-07 21:57:29.123), unless a column's comment says
 -- otherwise. PRAGMA user_version is the schema version. The relay upgrades an older file and refuses a newer one.
@@ -478,6 +478,58 @@ CREATE TABLE queue_state (
     id_key BLOB NOT NULL CHECK (length(id_key) = 16)  -- the UUIDs of pushes are derived from it
 ) STRICT;
 INSERT INTO queue_state (id, settled_to, id_key) VALUES (1, -4611686018427387904, randomblob(16));
+
+-- Webhooks, which send events to other programs. While there is one, triggers named `webhook_…` write the events in the
+-- transactions that they report. The relay creates and drops the triggers.
+CREATE TABLE webhooks (
+    webhook_id INTEGER PRIMARY KEY AUTOINCREMENT,
+    url TEXT NOT NULL,  -- keep it secret: it may contain a password of the receiver
+    secret_code TEXT,  -- only events of this room; NULL: of all rooms
+    token INTEGER REFERENCES api_tokens (token_id) ON DELETE CASCADE,  -- only messages of this token; NULL: all
+    events TEXT NOT NULL,  -- the types of events, with a blank before and after each
+    bot TEXT,  -- the name of the bot; NULL: responses are not posted
+    only_mentions INTEGER NOT NULL DEFAULT 0 CHECK (only_mentions = 0 OR only_mentions = 1),
+    secret BLOB NOT NULL,  -- signs the requests
+    old_secret BLOB,  -- signs as well until rotates_until
+    rotates_until INTEGER,  -- UNIX milliseconds
+    state TEXT NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'paused', 'ended')),
+    reason TEXT,  -- why it was paused or has ended
+    failures INTEGER NOT NULL DEFAULT 0,  -- requests that failed since the last success
+    not_before INTEGER NOT NULL DEFAULT 0,  -- the next request, in UNIX milliseconds
+    leased_until INTEGER NOT NULL DEFAULT 0,  -- until when a relay sends an event, in UNIX milliseconds
+    lease INTEGER NOT NULL DEFAULT 0,  -- a random number that the relay knows
+    time_succeeded TEXT,
+    time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
+) STRICT;
+
+-- The events of webhooks, one row for each event and webhook. Kept for webhooks.retention after the last attempt.
+CREATE TABLE webhook_events (
+    event_id INTEGER PRIMARY KEY AUTOINCREMENT,
+    webhook_id INTEGER NOT NULL,
+    type TEXT NOT NULL,
+    secret_code TEXT,
+    message_id INTEGER,  -- in messages; the request has the text that the message has then
+    fold TEXT,  -- while no attempt was made, later events with the same value only add to `events`
+    events INTEGER NOT NULL DEFAULT 1,
+    details TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(details)),
+    state TEXT NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'delivered', 'failed', 'held')),
+    attempts INTEGER NOT NULL DEFAULT 0,  -- the attempt that is under way counts
+    not_before INTEGER,  -- the next attempt, in UNIX milliseconds; NULL: now
+    status INTEGER,  -- of the last response
+    error TEXT,  -- why there was no response
+    response TEXT,  -- the beginning of its body
+    duration INTEGER,  -- of the last attempt, in milliseconds
+    time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+    time_queued TEXT,  -- when somebody asked to send it again
+    time_settled TEXT
+) STRICT;
+-- The events to send, in their order.
+CREATE INDEX webhook_events_waiting ON webhook_events (webhook_id, event_id) WHERE state = 'waiting';
+CREATE INDEX webhook_events_webhook ON webhook_events (webhook_id, event_id);
+CREATE UNIQUE INDEX webhook_events_fold ON webhook_events (webhook_id, type, fold)
+    WHERE fold IS NOT NULL AND state = 'waiting' AND attempts = 0;
+CREATE INDEX webhook_events_held ON webhook_events (event_id) WHERE state = 'held';
+CREATE INDEX webhook_events_settled ON webhook_events (time_settled) WHERE time_settled IS NOT NULL;
 
 -- The apps whose pushes an operator holds back.
 CREATE TABLE queue_pauses (

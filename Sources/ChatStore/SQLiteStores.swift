@@ -22,6 +22,7 @@ package struct SQLiteStores: Sendable {
     package let unifiedPush: SQLUnifiedPushStore<SQLiteDatabase>
     package let activities: SQLActivityStore<SQLiteDatabase>
     package let changes: SQLMessageChanges<SQLiteDatabase>
+    package let webhooks: SQLWebhookStore<SQLiteDatabase>
     package let moderation: SQLModeration<SQLiteDatabase>
     package let metrics: SQLiteMetrics
     package let upkeep: SQLiteUpkeep
@@ -75,6 +76,7 @@ package struct SQLiteStores: Sendable {
             queued: { [queue] in queue.inserted($0) })
         changes = SQLMessageChanges(
             database: database, outcomes: outcomes, ids: ids, queue: messageQueue, settings: settings)
+        webhooks = SQLWebhookStore(database: database)
         moderation = SQLModeration(
             database: database, outcomes: outcomes, activity: activity, queue: messageQueue, settings: settings)
         metrics = SQLiteMetrics(database: database, memory: memory, outcomeCounter: outcomes, settings: settings)
@@ -83,8 +85,8 @@ package struct SQLiteStores: Sendable {
             probe: .writing(database.writer),
             shared: SQLUpkeep(
                 database: database, activity: activity, tokens: tokens, hooks: hooks, clients: clients,
-                pollRequests: pollRequests,
-                unifiedPush: unifiedPush, activities: activities, settings: settings, logger: logger))
+                pollRequests: pollRequests, unifiedPush: unifiedPush, activities: activities, webhooks: webhooks,
+                settings: settings, logger: logger))
         imports = SQLiteImport(database: database, settings: settings)
     }
 
@@ -98,6 +100,6 @@ package struct SQLiteStores: Sendable {
             queueAdministration: queueAdministration, feedback: feedback, providerTokens: providerTokens,
             subscriptions: subscriptions, tokens: tokens, hooks: hooks,
             clients: clients, pollRequests: pollRequests, unifiedPush: unifiedPush, activities: activities,
-            changes: changes, moderation: moderation, metrics: metrics, upkeep: upkeep)
+            changes: changes, webhooks: webhooks, moderation: moderation, metrics: metrics, upkeep: upkeep)
     }
 }

@@ -22,6 +22,7 @@ package struct PostgresStores: Sendable {
     package let unifiedPush: SQLUnifiedPushStore<PostgresDatabase>
     package let activities: SQLActivityStore<PostgresDatabase>
     package let changes: SQLMessageChanges<PostgresDatabase>
+    package let webhooks: SQLWebhookStore<PostgresDatabase>
     package let moderation: SQLModeration<PostgresDatabase>
     package let metrics: PostgresMetrics
     package let upkeep: PostgresUpkeep
@@ -58,6 +59,7 @@ package struct PostgresStores: Sendable {
         changes = SQLMessageChanges(
             database: database, outcomes: outcomes, ids: APNSIDs(key: database.idKey), queue: .inDatabase,
             settings: settings)
+        webhooks = SQLWebhookStore(database: database)
         moderation = SQLModeration(
             database: database, outcomes: outcomes, activity: activity, queue: .inDatabase, settings: settings)
         metrics = PostgresMetrics(database: database, outcomeCounter: outcomes, settings: settings)
@@ -66,8 +68,8 @@ package struct PostgresStores: Sendable {
             jobs: jobs,
             shared: SQLUpkeep(
                 database: database, activity: activity, tokens: tokens, hooks: hooks, clients: clients,
-                pollRequests: pollRequests,
-                unifiedPush: unifiedPush, activities: activities, settings: settings, logger: logger))
+                pollRequests: pollRequests, unifiedPush: unifiedPush, activities: activities, webhooks: webhooks,
+                settings: settings, logger: logger))
         imports = PostgresImport(database: database, settings: settings)
     }
 
@@ -82,6 +84,6 @@ package struct PostgresStores: Sendable {
             queueAdministration: queueAdministration, feedback: feedback, providerTokens: providerTokens,
             subscriptions: subscriptions, tokens: tokens, hooks: hooks,
             clients: clients, pollRequests: pollRequests, unifiedPush: unifiedPush, activities: activities,
-            changes: changes, moderation: moderation, metrics: metrics, upkeep: upkeep)
+            changes: changes, webhooks: webhooks, moderation: moderation, metrics: metrics, upkeep: upkeep)
     }
 }

@@ -246,6 +246,19 @@ struct MigrationTests {
             try await stores.hooks.remember(
                 HookMemory(firing: ["é": 4, "b": 0], time: base.now), of: hook.token.id, MessageKey(stored: "disk"))
             try await stores.hooks.countUnreadable(hook.token.id, reason: "no JSON")
+            let webhook = try await stores.webhooks.create(
+                WebhookSettings(
+                    url: "https://example.org/é", room: SecretCode(stored: "room"), events: [.edited, .posted],
+                    bot: Nickname(stored: "é"), onlyMentions: true),
+                secret: WebhookSecret(stored: [0xFF, 0x00]), by: moderator)
+            _ = try await stores.webhooks.test(webhook.id)
+            let attempt = try #require(try await stores.webhooks.lease().first)
+            try await stores.webhooks.settle(
+                attempt,
+                WebhookLifeCycle.settlement(
+                    of: .answered(status: 500), attempts: 1, failures: 0, now: base.now, random: 0.5),
+                WebhookEvent.Response(status: 500, body: "é", duration: .milliseconds(5)))
+            _ = try await stores.webhooks.rotate(webhook.id, to: WebhookSecret(stored: [1]), by: moderator)
             _ = try await stores.queueAdministration.pause(AppName("held"), reason: "é", by: moderator)
 
             try await stores.subscriptions.keep(
@@ -323,6 +336,10 @@ struct MigrationTests {
         let tokens = try await stores.tokens.tokens(after: nil, limit: 99).items
         add(tokens)
         for token in tokens { add([try await stores.hooks.memory(of: token.id, MessageKey(stored: "disk"))]) }
+        for webhook in try await stores.webhooks.webhooks() {
+            add([webhook])
+            add(try await stores.webhooks.deliveries(of: webhook.id, in: nil, before: nil, limit: 10).items)
+        }
         add(try await stores.clients.credentials(ofMembersOf: nil, after: nil, limit: 99).items)
         add(try await stores.clients.rooms(after: nil, limit: 99).items)
         for number in 1...2 {

@@ -174,6 +174,8 @@ package struct ModerationRecord: Sendable, Hashable {
         case unschedule
         /// Changes of the queue: ``QueueAdministration``.
         case retry, cancel, purge, pause, resume
+        /// A webhook was created, changed or deleted, or got a new secret.
+        case webhook
     }
 
     package let id: Int64

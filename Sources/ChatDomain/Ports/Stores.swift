@@ -17,6 +17,7 @@ package struct Stores: Sendable {
     package var unifiedPush: any UnifiedPushStore
     package var activities: any ActivityStore
     package var changes: any MessageChanges
+    package var webhooks: any WebhookStore
     package var moderation: any Moderation
     package var metrics: any RelayMetrics
     package var upkeep: any StoreUpkeep
@@ -28,7 +29,7 @@ package struct Stores: Sendable {
         providerTokens: any ProviderTokenStore, subscriptions: any SubscriptionStore,
         tokens: any TokenStore, hooks: any HookStore, clients: any ClientStore, pollRequests: any PollRequestStore,
         unifiedPush: any UnifiedPushStore, activities: any ActivityStore, changes: any MessageChanges,
-        moderation: any Moderation,
+        webhooks: any WebhookStore, moderation: any Moderation,
         metrics: any RelayMetrics, upkeep: any StoreUpkeep
     ) {
         self.rooms = rooms
@@ -48,6 +49,7 @@ package struct Stores: Sendable {
         self.unifiedPush = unifiedPush
         self.activities = activities
         self.changes = changes
+        self.webhooks = webhooks
         self.moderation = moderation
         self.metrics = metrics
         self.upkeep = upkeep
@@ -78,6 +80,7 @@ package protocol StoreUpkeep: Sendable {
     /// - Live Activities without a call for that time, and push-to-start tokens that no app reports any more
     /// - rooms that ntfy's app no longer polls, old pushes of UnifiedPush, and its unused topics
     /// - the memory of webhooks that were not used for ``HookMemory/lifetime``
+    /// - delivered and failed events of webhooks
     /// - device counts of days before ``DeviceDay/kept``, and unused subscriptions
     ///
     /// Unsettled pushes stay, however old they are.
@@ -102,15 +105,21 @@ package struct RetentionAges: Sendable, Hashable {
     package var queue: Duration
     /// The age of a ban since it ended, and of a moderation record since it was written.
     package var moderation: Duration
+    /// The age of a webhook's event since its last attempt.
+    package var webhooks: Duration
 
     /// The time for which a message keeps the address from which it was posted: the operator may need it to trace
     /// abuse.
     package static let addresses = Duration.seconds(30 * 86_400)
 
-    package init(messages: Duration, queue: Duration, moderation: Duration = .seconds(365 * 86_400)) {
+    package init(
+        messages: Duration, queue: Duration, moderation: Duration = .seconds(365 * 86_400),
+        webhooks: Duration = .seconds(7 * 86_400)
+    ) {
         self.messages = messages
         self.queue = queue
         self.moderation = moderation
+        self.webhooks = webhooks
     }
 }
 

@@ -37,8 +37,13 @@ package struct MemberID: Sendable, Hashable, CustomStringConvertible {
     /// The id of the access token. `nil` for another writer.
     package var token: Int64? { text.hasPrefix("token:") ? Int64(text.dropFirst("token:".count)) : nil }
 
+    /// The writer of the messages of a bot.
+    package static func bot(webhook: Int64) -> MemberID { MemberID(stored: "webhook:\(webhook)") }
+
     /// Whether the id is the writer of a program's messages. No member has such an id, because members' ids are digits.
-    package var isProgram: Bool { self == .administrator || text.hasPrefix("token:") }
+    package var isProgram: Bool {
+        self == .administrator || text.hasPrefix("token:") || text.hasPrefix("webhook:")
+    }
 }
 
 /// A member's name, shown as the sender of messages.

@@ -125,6 +125,15 @@ package struct MigratedTable: Sendable {
             "credentials", key: "credential_id", isNumbered: true, numbers: "credential_id member token",
             texts: "name used_from user_reference", bytes: "hash", times: "time_created time_used time_session",
             condition: hasOwner),
+        MigratedTable(
+            "webhooks", key: "webhook_id", isNumbered: true,
+            numbers: "webhook_id token rotates_until failures not_before leased_until lease",
+            texts: "url secret_code events bot state reason", bytes: "secret old_secret", flags: "only_mentions",
+            times: "time_succeeded time_created"),
+        MigratedTable(
+            "webhook_events", key: "event_id", isNumbered: true,
+            numbers: "event_id webhook_id message_id events attempts not_before status duration",
+            texts: "type secret_code fold details state error response", times: "time_created time_queued time_settled"),
         MigratedTable("hidden_messages", key: "client message_id", numbers: "message_id", texts: "client"),
         MigratedTable("hidden_history", key: "client room_id", numbers: "room_id hidden_to", texts: "client"),
         MigratedTable(

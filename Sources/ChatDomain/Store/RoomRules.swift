@@ -20,7 +20,8 @@ package enum RoomRules {
     /// The tables whose rows move to a new code, with the column that contains the code.
     package static let moved = [
         ("active_users", "secret_code"), ("past_members", "secret_code"), ("messages", "secret_code"),
-        ("message_states", "secret_code"), ("scheduled_messages", "secret_code"), ("api_tokens", "room"),
+        ("message_states", "secret_code"), ("scheduled_messages", "secret_code"), ("webhooks", "secret_code"),
+        ("api_tokens", "room"),
         ("bans", "secret_code"), ("moderation", "secret_code"), ("rooms", "secret_code"),
     ]
 

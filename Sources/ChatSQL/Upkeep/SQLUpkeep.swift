@@ -14,6 +14,7 @@ package struct SQLUpkeep<Database: SQLDatabase>: Sendable {
     private let pollRequests: SQLPollRequestStore<Database>
     private let unifiedPush: SQLUnifiedPushStore<Database>
     private let activities: SQLActivityStore<Database>
+    private let webhooks: SQLWebhookStore<Database>
     private let settings: @Sendable () -> StoreSettings
     private let logger: Logger
     package let adoption: SQLAppAdoption<Database>
@@ -23,7 +24,7 @@ package struct SQLUpkeep<Database: SQLDatabase>: Sendable {
         database: Database, activity: MemberActivity<Database>, tokens: SQLTokenStore<Database>,
         hooks: SQLHookStore<Database>, clients: SQLClientStore<Database>, pollRequests: SQLPollRequestStore<Database>,
         unifiedPush: SQLUnifiedPushStore<Database>, activities: SQLActivityStore<Database>,
-        settings: @escaping @Sendable () -> StoreSettings, logger: Logger
+        webhooks: SQLWebhookStore<Database>, settings: @escaping @Sendable () -> StoreSettings, logger: Logger
     ) {
         self.database = database
         self.activity = activity
@@ -33,11 +34,15 @@ package struct SQLUpkeep<Database: SQLDatabase>: Sendable {
         self.pollRequests = pollRequests
         self.unifiedPush = unifiedPush
         self.activities = activities
+        self.webhooks = webhooks
         self.settings = settings
         self.logger = logger
         adoption = SQLAppAdoption(database: database, settings: settings, logger: logger)
         retention = SQLRetention(database.dialect)
     }
+
+    /// Makes the triggers of webhooks what the stored webhooks need: the database may be a copy, or of an older version.
+    package func prepareWebhooks() async throws(ChatError) { try await webhooks.adjustTriggers() }
 
     /// Records the activity of members and tokens every few seconds until the task is cancelled, and then once more.
     package func record() async {
@@ -69,6 +74,7 @@ package struct SQLUpkeep<Database: SQLDatabase>: Sendable {
         await failure.collect(pollRequests.applyRetention)
         await failure.collect(unifiedPush.applyRetention)
         await failure.collect { () throws(ChatError) in try await activities.applyRetention(ages) }
+        await failure.collect { () throws(ChatError) in try await webhooks.applyRetention(ages) }
         try failure.rethrow()
         return result
     }

@@ -88,6 +88,10 @@ extension DatabaseCopy {
                 try db.execute(
                     sql: "UPDATE scheduled_messages SET is_held = 1 WHERE due <= ? AND NOT is_held",
                     arguments: [now.milliseconds])
+                // They may have been sent since the copy.
+                if try db.tableExists("webhook_events") {
+                    try db.execute(sql: "UPDATE webhook_events SET state = 'held' WHERE state = 'waiting'")
+                }
                 return try Int.fetchOne(db, sql: "SELECT count(*) FROM scheduled_messages WHERE is_held") ?? 0
             }
             try target.close()

@@ -273,6 +273,7 @@ extension DatabaseFile {
         /// Members' credentials whose user is unknown.
         package var credentialsWithoutUser = 0
         package var scheduled = ScheduledMessage.Backlog()
+        package var webhooks = WebhookTotals()
     }
 
     /// Inspects the file without changing it.
@@ -308,6 +309,9 @@ extension DatabaseFile {
                     credentialsWithoutUser: unknown ?? 0)
                 if found >= 13, let row = try SQLiteTransaction(db).row(ScheduledMessage.Backlog.sql(at: .now())) {
                     inspection.scheduled = try ScheduledMessage.Backlog(row)
+                }
+                if found >= 15, let row = try SQLiteTransaction(db).row(WebhookTotals.sql) {
+                    inspection.webhooks = try WebhookTotals(row)
                 }
                 return inspection
             }

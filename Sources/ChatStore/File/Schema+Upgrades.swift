@@ -5,7 +5,7 @@ extension Schema {
     /// Tables are changed in place and never rebuilt, so that the operator's own views, triggers, indexes and columns stay.
     static let releasedUpgrades: [Int: String] = [
         1: version2, 2: version3, 3: version8, 8: version9, 9: version10, 10: version11, 11: version12, 12: version13,
-        13: version14,
+        13: version14, 14: version15,
     ]
 
     /// Apple's HTTP/2 API: `apns_id` and other columns, priority 1, and the provider tokens.
@@ -475,5 +475,55 @@ extension Schema {
             PRIMARY KEY (token_id, hook_key)
         ) STRICT, WITHOUT ROWID;
         CREATE INDEX hook_memory_used ON hook_memory (token_id, time_used);
+        """
+
+    /// Webhooks and their events.
+    private static let version15 = """
+        CREATE TABLE webhooks (
+            webhook_id INTEGER PRIMARY KEY AUTOINCREMENT,
+            url TEXT NOT NULL,
+            secret_code TEXT,
+            token INTEGER REFERENCES api_tokens (token_id) ON DELETE CASCADE,
+            events TEXT NOT NULL,
+            bot TEXT,
+            only_mentions INTEGER NOT NULL DEFAULT 0 CHECK (only_mentions = 0 OR only_mentions = 1),
+            secret BLOB NOT NULL,
+            old_secret BLOB,
+            rotates_until INTEGER,
+            state TEXT NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'paused', 'ended')),
+            reason TEXT,
+            failures INTEGER NOT NULL DEFAULT 0,
+            not_before INTEGER NOT NULL DEFAULT 0,
+            leased_until INTEGER NOT NULL DEFAULT 0,
+            lease INTEGER NOT NULL DEFAULT 0,
+            time_succeeded TEXT,
+            time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
+        ) STRICT;
+        CREATE TABLE webhook_events (
+            event_id INTEGER PRIMARY KEY AUTOINCREMENT,
+            webhook_id INTEGER NOT NULL,
+            type TEXT NOT NULL,
+            secret_code TEXT,
+            message_id INTEGER,
+            fold TEXT,
+            events INTEGER NOT NULL DEFAULT 1,
+            details TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(details)),
+            state TEXT NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'delivered', 'failed', 'held')),
+            attempts INTEGER NOT NULL DEFAULT 0,
+            not_before INTEGER,
+            status INTEGER,
+            error TEXT,
+            response TEXT,
+            duration INTEGER,
+            time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')),
+            time_queued TEXT,
+            time_settled TEXT
+        ) STRICT;
+        CREATE INDEX webhook_events_waiting ON webhook_events (webhook_id, event_id) WHERE state = 'waiting';
+        CREATE INDEX webhook_events_webhook ON webhook_events (webhook_id, event_id);
+        CREATE UNIQUE INDEX webhook_events_fold ON webhook_events (webhook_id, type, fold)
+            WHERE fold IS NOT NULL AND state = 'waiting' AND attempts = 0;
+        CREATE INDEX webhook_events_held ON webhook_events (event_id) WHERE state = 'held';
+        CREATE INDEX webhook_events_settled ON webhook_events (time_settled) WHERE time_settled IS NOT NULL;
         """
 }

@@ -32,6 +32,7 @@ package struct SQLiteUpkeep: StoreUpkeep {
 
     package func prepare() async throws(ChatError) -> StoreBacklog {
         try await shared.adoption.run()
+        try await shared.prepareWebhooks()
         try await repair.notice(looks: Self.firstLooks)
         return StoreBacklog(apps: repair.dueApps)
     }

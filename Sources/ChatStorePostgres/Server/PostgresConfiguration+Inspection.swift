@@ -14,6 +14,7 @@ extension PostgresConfiguration {
         /// Members' credentials whose user is unknown.
         package var credentialsWithoutUser = 0
         package var scheduled = ScheduledMessage.Backlog()
+        package var webhooks = WebhookTotals()
     }
 
     /// The tolerated difference between the server's clock and this machine's. The relays' clocks set the times of
@@ -94,6 +95,9 @@ extension PostgresConfiguration {
         }
         if version >= 6, let row = try connection.run(ScheduledMessage.Backlog.sql(at: .now())).first {
             found.scheduled = try ScheduledMessage.Backlog(row)
+        }
+        if version >= 8, let row = try connection.run(WebhookTotals.sql).first {
+            found.webhooks = try WebhookTotals(row)
         }
         let relays = try connection.run("SELECT count(*) FROM relay_starts WHERE time_ended IS NULL").first?.int(0) ?? 0
         found.text += """

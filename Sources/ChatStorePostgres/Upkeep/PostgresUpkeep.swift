@@ -39,6 +39,7 @@ package struct PostgresUpkeep: StoreUpkeep {
     package func prepare() async throws(ChatError) -> StoreBacklog {
         try await database.beginStart()
         try await shared.adoption.run()
+        try await shared.prepareWebhooks()
         // Takes over the pushes of relays that have ended.
         return StoreBacklog(apps: try await queue.look())
     }

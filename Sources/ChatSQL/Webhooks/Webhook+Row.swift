@@ -1,0 +1,74 @@
+import ChatDomain
+
+extension WebhookSettings: SQLReadable {
+    static let storedColumns = ["url", "secret_code", "token", "events", "bot", "only_mentions"]
+
+    package static func columns(_ table: String = "") -> String {
+        storedColumns.map { table + $0 }.joined(separator: ", ")
+    }
+
+    package init(_ row: inout SQLRowReader<some SQLRow>) throws {
+        let (url, room, token, events) = (try row.text(), row.optionalText(), try row.optionalInt(), try row.text())
+        self.init(
+            stored: url, room: room.map(SecretCode.init(stored:)), token: token,
+            events: Set(events.split(separator: " ").compactMap { WebhookEventKind(rawValue: String($0)) }),
+            bot: row.optionalText().map(Nickname.init(stored:)), onlyMentions: try row.bool())
+    }
+
+    /// The values of ``storedColumns``.
+    var values: [SQLValue] {
+        [
+            .text(url), .optional(room?.text), .optional(token),
+            .text(" " + events.map(\.rawValue).sorted().joined(separator: " ") + " "), .optional(bot?.text),
+            .bool(onlyMentions),
+        ]
+    }
+}
+
+extension Webhook: SQLReadable {
+    package static func columns(_ table: String) -> String {
+        """
+        \(table)webhook_id, \(table)state, \(table)reason, \(table)failures, \(table)rotates_until,
+        ms(\(table)time_succeeded), ms(\(table)time_created),
+        (SELECT count(*) FROM (SELECT 1 FROM webhook_events e WHERE e.webhook_id = \(table)webhook_id
+            AND e.state = 'waiting' LIMIT \(countedEvents + 1)) c), \(WebhookSettings.columns(table))
+        """
+    }
+
+    package init(_ row: inout SQLRowReader<some SQLRow>) throws {
+        let (id, state, reason, failures) = (try row.int(), try row.text(), row.optionalText(), try row.int())
+        let (rotates, succeeded, created) = (try row.optionalInt(), try row.optionalInt(), try row.int())
+        let waiting = try row.int()
+        self.init(
+            id: id, settings: try WebhookSettings(&row), state: State(rawValue: state) ?? .paused, reason: reason,
+            failures: Int(clamping: failures), rotatesUntil: rotates.map(Timestamp.init(milliseconds:)),
+            waiting: Int(waiting), lastSuccess: succeeded.map(Timestamp.init(milliseconds:)),
+            createdAt: Timestamp(milliseconds: created))
+    }
+}
+
+extension WebhookEvent: SQLReadable {
+    package static func columns(_ table: String = "") -> String {
+        let names =
+            "event_id webhook_id type secret_code message_id events details state attempts not_before status error response duration"
+        return names.split(separator: " ").map { table + $0 }.joined(separator: ", ") + ", ms(\(table)time_created)"
+    }
+
+    package init(_ row: inout SQLRowReader<some SQLRow>) throws {
+        let (id, webhook, type, room) = (try row.int(), try row.int(), try row.text(), row.optionalText())
+        let (message, count, details) = (try row.optionalInt(), try row.int(), try row.text())
+        let (state, attempts, notBefore) = (try row.text(), try row.int(), try row.optionalInt())
+        let (status, error, body, duration) = (
+            try row.optionalInt(), row.optionalText(), row.optionalText(), try row.optionalInt()
+        )
+        self.init(
+            id: id, webhook: webhook, type: type, room: room.map(SecretCode.init(stored:)), message: message,
+            count: Int(clamping: count), details: (try? JSONValue(parsing: details))?.object ?? JSONObject(),
+            time: Timestamp(milliseconds: try row.int()), state: State(rawValue: state) ?? .held,
+            attempts: Int(clamping: attempts), notBefore: notBefore.map(Timestamp.init(milliseconds:)),
+            response: duration.map {
+                Response(
+                    status: status.map { Int(clamping: $0) }, error: error, body: body, duration: .milliseconds($0))
+            })
+    }
+}

@@ -1,0 +1,276 @@
+import ChatDomain
+import Testing
+
+@testable import TestStores
+
+/// Tests the requirements of `docs/stores.md` for webhooks, in every store.
+@Suite("Webhooks in every store", .timeLimit(.minutes(3)))
+struct WebhookPortTests {
+    private static let room = SecretCode(stored: "room")
+    private static let moderator = Moderator(name: "ann", address: nil)
+    private static let secret = WebhookSecret(stored: Array(0..<32))
+
+    private func webhook(
+        room: SecretCode? = nil, token: Int64? = nil, events: Set<WebhookEventKind>? = nil, bot: Nickname? = nil,
+        in store: TestedStore
+    ) async throws -> Webhook {
+        try await store.stores.webhooks.create(
+            WebhookSettings(url: "https://example.org/secret", room: room, token: token, events: events, bot: bot),
+            secret: Self.secret, by: Self.moderator)
+    }
+
+    private func post(
+        _ text: String, in room: SecretCode = Self.room, as writer: MemberID = .administrator, key: String? = nil,
+        _ store: TestedStore
+    ) async throws -> MessageID {
+        let request = PostRequest(
+            member: writer, program: PostRequest.Program(nickname: Nickname(stored: "cron"), room: room),
+            content: try MessageContent(parsing: text))
+        guard let key else { return try await store.stores.rooms.post(request).message }
+        return try await store.stores.changes.post(KeyedPost(request, key: MessageKey(stored: key))).message
+    }
+
+    private func settle(
+        _ attempt: WebhookAttempt, _ outcome: WebhookOutcome = .answered(status: 200), in store: TestedStore
+    ) async throws {
+        let settlement = WebhookLifeCycle.settlement(
+            of: outcome, attempts: attempt.event.attempts, failures: attempt.failures, now: store.now(), random: 0.5)
+        let response = WebhookEvent.Response(status: 200, body: "ok", duration: .milliseconds(12))
+        try await store.stores.webhooks.settle(attempt, settlement, response)
+    }
+
+    /// Delivers all events that are due.
+    private func events(_ store: TestedStore) async throws -> [WebhookEvent] {
+        var events: [WebhookEvent] = []
+        while true {
+            let attempts = try await store.stores.webhooks.lease()
+            if attempts.isEmpty { return events }
+            for attempt in attempts {
+                events.append(attempt.event)
+                try await settle(attempt, in: store)
+            }
+        }
+    }
+
+    private func triggers(_ store: TestedStore, _ kind: StoreKind) throws -> Int {
+        try store.value(
+            kind == .sqlite
+                ? "SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'"
+                : "SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'webhook%' AND tgenabled <> 'D'")
+    }
+
+    @Test("Triggers exist only while a webhook asks for their events", arguments: StoreKind.allCases)
+    func triggers(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        #expect(try triggers(store, kind) == 0)
+        let first = try await webhook(events: [.posted], in: store)
+        #expect(try triggers(store, kind) == 1)
+        let all = try await webhook(events: Set(WebhookEventKind.allCases), in: store)
+        #expect(try triggers(store, kind) == 7)
+        try await store.restart()
+        #expect(try triggers(store, kind) == 7)
+        #expect(try await store.stores.webhooks.delete(all.id, by: Self.moderator))
+        #expect(try triggers(store, kind) == 1)
+        var settings = first.settings
+        settings.events = [.joined, .left]
+        let changed = try await store.stores.webhooks.change(
+            first.id, to: WebhookEdit(settings: settings), by: Self.moderator)
+        #expect(changed?.settings.events == [.joined, .left])
+        #expect(try triggers(store, kind) == 2)
+        #expect(try await store.stores.webhooks.delete(first.id, by: Self.moderator))
+        #expect(try await !store.stores.webhooks.delete(first.id, by: Self.moderator))
+        #expect(try triggers(store, kind) == 0)
+        _ = try await post("unheard", store)
+        #expect(try store.value("SELECT count(*) FROM webhook_events") == 0)
+        let records = try await store.stores.moderation.records(before: nil, limit: 10).items
+        #expect(records.map(\.action) == Array(repeating: "webhook", count: 5))
+        #expect(records.last?.subject == "webhook 1 created: https://example.org")
+    }
+
+    @Test("Messages and their changes, entries and departures are events in their order", arguments: StoreKind.allCases)
+    func events(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let webhook = try await webhook(events: Set(WebhookEventKind.allCases), in: store)
+        try await store.stores.rooms.join(StoreFixture.join(1))
+        let message = try await post("down", key: "a", store)
+        store.advance(.seconds(1))
+        #expect(try await post("still down", key: "a", store) == message)
+        let author = ChangeAuthor(writer: .administrator, isAdmin: true, room: Self.room)
+        _ = try await store.stores.changes.change(MessageChangeRequest(.id(message), by: author, .resolve(nil)))
+        _ = try await store.stores.changes.change(MessageChangeRequest(.id(message), by: author, .delete))
+        _ = try await store.stores.rooms.leave(StoreFixture.member(1))
+        let leased = try await store.stores.webhooks.lease()
+        #expect(leased.count == 1 && leased[0].secrets == [Self.secret] && leased[0].settings == webhook.settings)
+        #expect(try await store.stores.webhooks.lease().isEmpty, "a webhook has one event at a time under way")
+        try await settle(leased[0], in: store)
+        let all = [leased[0].event] + (try await events(store))
+        #expect(
+            all.map(\.type) == [
+                "member.joined", "message.posted", "message.edited", "message.resolved", "message.deleted",
+                "member.left",
+            ])
+        #expect(all.allSatisfy { $0.room == Self.room && $0.attempts == 1 })
+        #expect(all.map(\.message) == [nil, message, message, message, message, nil])
+        #expect(all.first?.details["name"] != nil && all.first?.details == all.last?.details)
+        let stored = try await store.stores.webhooks.deliveries(of: webhook.id, in: .delivered, before: nil, limit: 4)
+        #expect(stored.items.map(\.type) == all.reversed().prefix(4).map(\.type) && stored.next != nil)
+        #expect(stored.items[0].response == WebhookEvent.Response(status: 200, body: "ok", duration: .milliseconds(12)))
+        #expect(try await store.stores.webhooks.webhook(webhook.id)?.lastSuccess == store.now())
+    }
+
+    @Test("A webhook gets only events of its room and token, and a bot none of its own", arguments: StoreKind.allCases)
+    func filters(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let token = try await store.stores.tokens.create(
+            AccessToken.name("cron"), AccessGrant(scopes: [.post]), expiresAt: nil
+        ).token.id
+        let rooms = try await webhook(room: Self.room, in: store)
+        let tokens = try await webhook(token: token, in: store)
+        let bot = try await webhook(bot: Nickname(stored: "bot"), in: store)
+        let other = SecretCode(stored: "other")
+        let (first, second) = (
+            try await post("1", store), try await post("2", in: other, as: .program(token: token), store)
+        )
+        let third = try await post("3", as: .bot(webhook: bot.id), store)
+        let all = try await events(store)
+        func messages(of webhook: Webhook) -> [MessageID?] { all.filter { $0.webhook == webhook.id }.map(\.message) }
+        #expect(messages(of: rooms) == [first, third])
+        #expect(messages(of: tokens) == [second])
+        #expect(messages(of: bot) == [first, second])
+        #expect(try await store.stores.webhooks.botMessages(in: Self.room, since: store.now() - .seconds(60)) == 1)
+        #expect(try await store.stores.webhooks.botMessages(in: other, since: store.now() - .seconds(60)) == 0)
+        // A webhook of a token ends with it.
+        _ = try await store.stores.tokens.revoke(token, by: Self.moderator)
+        #expect(try await store.stores.webhooks.webhooks().map(\.id) == [rooms.id, bot.id])
+        await #expect(throws: ChatError.self) { try await webhook(token: 99, in: store) }
+    }
+
+    @Test("A deleted text is not sent, and a room's webhook follows its code", arguments: StoreKind.allCases)
+    func deleted(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        _ = try await webhook(room: Self.room, events: [.posted], in: store)
+        let message = try await post("secret", store)
+        try await store.stores.moderation.delete(message, by: Self.moderator)
+        let attempt = try #require(try await store.stores.webhooks.lease().first)
+        #expect(attempt.record == nil && !attempt.event.body(nil).contains("secret"))
+        try await settle(attempt, in: store)
+        let code = SecretCode(stored: "new")
+        _ = try await post("here", store)
+        _ = try await store.stores.moderation.recode(Self.room, to: code, by: Self.moderator)
+        let moved = try await post("there", in: code, store)
+        #expect(try await store.stores.webhooks.webhooks().first?.settings.room == code)
+        let attempts = try await store.stores.webhooks.lease()
+        #expect(attempts.first?.record?.room == code)
+        try await settle(try #require(attempts.first), in: store)
+        #expect(try await events(store).map(\.message) == [moved])
+    }
+
+    @Test("Events keep their order for three attempts, and a lease ends after a kill", arguments: StoreKind.allCases)
+    func order(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        _ = try await webhook(events: [.posted], in: store)
+        let first = try await post("1", store)
+        var later: [MessageID] = []
+        for text in ["2", "3"] { later.append(try await post(text, store)) }
+        for pause in WebhookLifeCycle.pauses.prefix(3) {
+            let attempts = try await store.stores.webhooks.lease()
+            #expect(attempts.map(\.event.message) == [first])
+            try await settle(attempts[0], .answered(status: 500), in: store)
+            #expect(try await store.stores.webhooks.lease().isEmpty)
+            if pause != WebhookLifeCycle.pauses[2] { store.advance(pause) } else { store.advance(.seconds(10)) }
+        }
+        #expect(try await store.stores.webhooks.webhooks()[0].failures == 3)
+        // Later events overtake, and a success makes the first one due.
+        let killed = try await store.stores.webhooks.lease()
+        #expect(killed.map(\.event.message) == [later[0]])
+        try await store.restart()
+        #expect(try await store.stores.webhooks.lease().isEmpty)
+        store.advance(WebhookLifeCycle.lease)
+        let again = try await store.stores.webhooks.lease()
+        #expect(again.map(\.event.message) == [later[0]] && again[0].event.attempts == 2)
+        try await settle(again[0], in: store)
+        // The relay that was silent for too long reports at last. Only a delivery counts.
+        try await settle(killed[0], .answered(status: 500), in: store)
+        #expect(try await events(store).map(\.message) == [first, later[1]])
+    }
+
+    @Test("410 ends a webhook, and an operator resumes it", arguments: StoreKind.allCases)
+    func ended(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let webhook = try await webhook(events: [.posted], in: store)
+        _ = (try await post("1", store), try await post("2", store))
+        try await settle(try #require(try await store.stores.webhooks.lease().first), .answered(status: 410), in: store)
+        let ended = try #require(try await store.stores.webhooks.webhook(webhook.id))
+        #expect(ended.state == .ended && ended.reason == "the receiver answered 410 Gone" && ended.waiting == 0)
+        _ = try await post("3", store)
+        let failed = try await store.stores.webhooks.deliveries(of: webhook.id, in: nil, before: nil, limit: 10).items
+        #expect(failed.map(\.state) == [.failed, .failed])
+        let resumed = try await store.stores.webhooks.change(
+            webhook.id, to: WebhookEdit(settings: webhook.settings, state: .active), by: Self.moderator)
+        #expect(resumed?.state == .active && resumed?.failures == 0 && resumed?.reason == nil)
+        _ = try await post("4", store)
+        #expect(try await store.stores.webhooks.redeliver(.events([failed[1].id]), of: webhook.id) == 1)
+        #expect(try await store.stores.webhooks.redeliver(.all(.failed), of: webhook.id) == 1)
+        #expect(try await events(store).count == 3)
+        let paused = try await store.stores.webhooks.change(
+            webhook.id, to: WebhookEdit(settings: webhook.settings, state: .paused), by: Self.moderator)
+        #expect(paused?.reason == "by ann")
+        #expect(try await store.stores.webhooks.test(webhook.id) != nil)
+        #expect(try await store.stores.webhooks.lease().isEmpty)
+        #expect(try await store.stores.webhooks.totals().paused == 1)
+    }
+
+    @Test("A new secret and the old one sign for a day", arguments: StoreKind.allCases)
+    func rotation(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let webhook = try await webhook(events: [.posted], in: store)
+        let next = WebhookSecret(stored: Array(32..<64))
+        #expect(
+            try await store.stores.webhooks.rotate(webhook.id, to: next, by: Self.moderator)?.rotatesUntil
+                == store.now() + Webhook.rotation)
+        _ = try await store.stores.webhooks.test(webhook.id)
+        let attempt = try #require(try await store.stores.webhooks.lease().first)
+        #expect(attempt.secrets == [next, Self.secret] && attempt.event.type == WebhookEventKind.test)
+        try await store.stores.webhooks.release(attempt)
+        store.advance(Webhook.rotation)
+        let later = try #require(try await store.stores.webhooks.lease().first)
+        #expect(later.secrets == [next] && later.event.attempts == 1)
+    }
+
+    @Test("Failed pushes of a message, and gone devices of an app, are one event", arguments: StoreKind.allCases)
+    func folded(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        _ = try await webhook(events: [.pushFailed, .deviceGone], in: store)
+        for number in 1...4 { try await store.stores.rooms.join(StoreFixture.join(number)) }
+        let message = try await store.stores.rooms.post(StoreFixture.post(1, "hello")).message
+        let pushes = try await store.lease()
+        #expect(pushes.count == 3)
+        let gone = Transition(.failed(reason: "Unregistered"), adding: PushHistory(attempts: 1))
+        try await store.settle(Array(pushes.prefix(2)), gone)
+        try await store.settle([pushes[2]], gone)
+        _ = try store.query(
+            "UPDATE devices SET time_deactivated = \(store.time(store.now())), deactivated_reason = 'Unregistered'")
+        let all = try await events(store).sorted { $0.type < $1.type }
+        #expect(all.map(\.type) == ["device.gone", "push.failed"])
+        #expect(all.map(\.count) == [4, 3])
+        #expect(all[0].details["devices"]?.array?.count == 4 && all[1].message == message && all[1].room == Self.room)
+    }
+
+    @Test("Events above the limits become one that says how many, in their place", arguments: StoreKind.allCases)
+    func gap(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let webhook = try await webhook(events: [.posted], in: store)
+        for text in ["1", "2"] { _ = try await post(text, store) }
+        store.advance(WebhookLifeCycle.longestWait + .seconds(1))
+        let last = try await post("3", store)
+        try await store.stores.webhooks.dropExcess()
+        try await store.stores.webhooks.dropExcess()
+        let all = try await events(store)
+        #expect(all.map(\.type) == [WebhookEventKind.gap, "message.posted"] && all.last?.message == last)
+        #expect(all[0].details["events"]?.integer == 2)
+        store.advance(.seconds(8 * 86_400))
+        _ = try await store.stores.upkeep.applyRetention(RetentionAges(messages: .seconds(9e8), queue: .seconds(60)))
+        #expect(
+            try await store.stores.webhooks.deliveries(of: webhook.id, in: nil, before: nil, limit: 9).items.isEmpty)
+    }
+}
