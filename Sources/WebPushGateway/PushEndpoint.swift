@@ -15,43 +15,50 @@ package struct PushEndpoint: Sendable, Hashable {
     /// The host in lower case, without the brackets of an IPv6 address.
     package let host: String
     package let port: Int
+    /// `https://`, or `http://` for a webhook's receiver in the operator's own network.
+    let scheme: String
     /// Scheme, host and port, as a VAPID token names them.
     package let origin: String
     /// Host and port, as a request names them.
-    var authority: String { String(origin.dropFirst("https://".count)) }
+    package var authority: String { String(origin.dropFirst(scheme.count)) }
     /// Path and query.
     let path: String
     /// Whether the browser is Safari, or a web app on an iPhone.
     var isOfApple: Bool { host.hasSuffix(".push.apple.com") }
 
     /// Requires `https`, printable ASCII and a host. Rejects a user name or a fragment.
-    package init(_ url: String) throws(WebPushError) {
+    ///
+    /// - Parameter admitsHTTP: Whether `http` is possible as well. ``EndpointRules/check(_:)`` decides about it.
+    package init(_ url: String, admitsHTTP: Bool = false) throws(WebPushError) {
         func wrong(_ rule: String) -> WebPushError { WebPushError("endpoint", rule) }
         guard url.utf8.count <= Self.longest else { throw wrong("must have at most \(Self.longest) bytes") }
         guard url.utf8.allSatisfy({ (0x21...0x7E).contains($0) && $0 != UInt8(ascii: "\\") && $0 != UInt8(ascii: "#") })
         else { throw wrong("must be a URL in printable ASCII, without a fragment") }
-        guard url.lowercased().hasPrefix("https://") else { throw wrong("must begin with https://") }
-        let rest = url.dropFirst("https://".count)
+        let isHTTP = admitsHTTP && url.lowercased().hasPrefix("http://")
+        guard isHTTP || url.lowercased().hasPrefix("https://") else { throw wrong("must begin with https://") }
+        let (scheme, usual) = isHTTP ? ("http://", 80) : ("https://", 443)
+        let rest = url.dropFirst(scheme.count)
         let authority = rest.prefix { $0 != "/" && $0 != "?" }
         guard !authority.contains("@"), !authority.contains("%") else {
             throw wrong("must have a plain host name, without a user name or escapes")
         }
-        let (host, port) = Self.split(authority)
+        let (host, port) = Self.split(authority, usual: usual)
         guard let host, let port, (1...65535).contains(port) else {
-            throw wrong("must name a host, and a port if not 443")
+            throw wrong("must name a host, and a port if not \(usual)")
         }
         self.host = host
         self.port = port
         let name = host.contains(":") ? "[\(host)]" : host
-        origin = port == 443 ? "https://\(name)" : "https://\(name):\(port)"
+        self.scheme = scheme
+        origin = port == usual ? scheme + name : "\(scheme)\(name):\(port)"
         let path = rest.dropFirst(authority.count)
         self.path = path.first == "/" ? String(path) : "/" + path
         self.url = origin + path
     }
 
-    private static func split(_ authority: Substring) -> (host: String?, port: Int?) {
+    private static func split(_ authority: Substring, usual: Int) -> (host: String?, port: Int?) {
         var host = authority
-        var port: Int? = 443
+        var port: Int? = usual
         if authority.first == "[" {
             guard let end = authority.firstIndex(of: "]") else { return (nil, nil) }
             host = authority[authority.index(after: authority.startIndex)..<end]
@@ -84,9 +91,9 @@ package struct PushEndpoint: Sendable, Hashable {
     }
 }
 
-/// The rules for the push services that subscriptions name, and for the IP addresses of these services. Strangers
-/// choose subscriptions, and the relay connects to the named hosts. Without these rules, a stranger could make the
-/// relay connect into the operator's own network.
+/// The rules for the push services that subscriptions name and for the receivers of webhooks, and for their IP addresses.
+/// Strangers choose subscriptions, and the relay connects to the named hosts. Without these rules, a stranger could make
+/// the relay connect into the operator's own network.
 package struct EndpointRules: Sendable, Hashable {
     /// The hosts of browser vendors. A leading dot matches every host below it.
     ///
@@ -104,6 +111,19 @@ package struct EndpointRules: Sendable, Hashable {
     }
 
     private let named: Set<Named>
+    /// Whether any public host is admitted, and not only those of vendors.
+    private var admitsAnyHost = false
+    /// Whether this machine is admitted, for `pushchat dev` and tests.
+    private var admitsLoopback = false
+
+    /// The rules for webhooks: any host with a public address, over HTTPS, or one that the operator named.
+    ///
+    /// - Parameter webhooks: The setting `webhooks.hosts`. Plain HTTP is possible to these hosts.
+    package init(webhooks: [String], admitsLoopback: Bool = false) throws(WebPushError) {
+        try self.init(hosts: webhooks)
+        self.admitsAnyHost = true
+        self.admitsLoopback = admitsLoopback
+    }
 
     /// - Parameter hosts: The setting `webpush.hosts`, a list of further services as `host` or `host:port`.
     package init(hosts: [String] = []) throws(WebPushError) {
@@ -117,17 +137,34 @@ package struct EndpointRules: Sendable, Hashable {
         self.named = named
     }
 
+    /// The rules for webhooks without hosts of the operator.
+    package static let forWebhooks: EndpointRules = {
+        var rules = EndpointRules(named: [])
+        rules.admitsAnyHost = true
+        return rules
+    }()
+
+    private init(named: Set<Named>) { self.named = named }
+
     /// Whether the operator named the host, so that it may have any address.
     package func isNamed(_ endpoint: PushEndpoint) -> Bool {
         named.contains(Named(host: endpoint.host, port: endpoint.port))
     }
 
+    private func isLoopback(_ endpoint: PushEndpoint) -> Bool {
+        admitsLoopback && (endpoint.host == "localhost" || IPAddress(endpoint.host)?.isLoopback == true)
+    }
+
     /// Checks whether the rules allow an endpoint.
     /// - Throws: The reason why nothing may be sent to the endpoint.
     package func check(_ endpoint: PushEndpoint) throws(WebPushError) {
-        if isNamed(endpoint) { return }
+        if isNamed(endpoint) || isLoopback(endpoint) { return }
+        guard endpoint.scheme == "https://" else {
+            throw WebPushError("endpoint", "must begin with https://; http:// needs the host in webhooks.hosts")
+        }
         guard endpoint.port == 443 else { throw WebPushError("endpoint", "must have the port 443") }
         guard !endpoint.isAddress else { throw WebPushError("endpoint", "must have a host name, not an address") }
+        if admitsAnyHost { return }
         let isVendor = Self.vendors.contains { $0.first == "." ? endpoint.host.hasSuffix($0) : endpoint.host == $0 }
         guard isVendor else {
             throw WebPushError(
@@ -138,7 +175,7 @@ package struct EndpointRules: Sendable, Hashable {
     /// Whether the relay may connect to an address of a host. Hosts of vendors may only have public addresses, even if
     /// a name server returns others.
     package func allows(_ address: IPAddress, of endpoint: PushEndpoint) -> Bool {
-        isNamed(endpoint) || Self.isPublic(address)
+        isNamed(endpoint) || isLoopback(endpoint) && address.isLoopback || Self.isPublic(address)
     }
 
     /// Whether an address is public. Addresses of this machine and of private or local networks are not. Neither are

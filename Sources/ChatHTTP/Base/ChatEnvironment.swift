@@ -50,6 +50,9 @@ package protocol ConfigurationInForce: Sendable {
     /// Returns the requirements of an app's gateway on pushes.
     func format(of app: AppName) -> any PushFormat
 
+    /// Checks whether the relay may send events to a webhook's URL.
+    func check(webhook url: String) throws(ChatError)
+
     /// The apps of phones that name no app, by their tokens (``StoreSettings/tokenApps``).
     var tokenApps: [TokenKind: AppName] { get }
 }

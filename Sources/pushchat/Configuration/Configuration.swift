@@ -113,6 +113,13 @@ struct Configuration: Sendable {
         var unifiedPush = UnifiedPush.off
     }
 
+    /// Settings of webhooks.
+    struct Webhooks: Sendable, Equatable {
+        /// Receivers that may be in the operator's own network. Each is `host` or `host:port`.
+        var hosts: [String] = []
+        var retention: Duration = .days(7)
+    }
+
     struct Retention: Sendable, Equatable {
         var retention: Duration
     }
@@ -142,6 +149,7 @@ struct Configuration: Sendable {
     var messages = Messages()
     var queue = Retention(retention: .days(7))
     var moderation = Retention(retention: .days(365))
+    var webhooks = Webhooks()
     var analytics = Analytics.on
     var log = Log()
     /// The apps in the order of the file. Never empty.
@@ -357,6 +365,12 @@ enum SettingsTable {
         Relay(
             "moderation.retention", \.moderation.retention, .retention,
             "the time for which ended bans and the record of moderation are kept"),
+        Relay(
+            "webhooks.hosts", \.webhooks.hosts, .webhookHosts,
+            "receivers of webhooks that may be in your own network, or use plain HTTP"),
+        Relay(
+            "webhooks.retention", \.webhooks.retention, .retention,
+            "the time for which events of webhooks are kept after their last attempt"),
         Relay(
             "analytics", \.analytics, .choice,
             "whether the relay stores which app versions, systems and models are in use, and when; `off` also deletes these"

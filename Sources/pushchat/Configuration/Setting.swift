@@ -479,6 +479,12 @@ extension SettingKind where Value == [String] {
         }
     }
 
+    static var webhookHosts: Self {
+        list("hosts, with a port if it is not 443", example: "homeassistant.local:8123, n8n:5678") {
+            (try? EndpointRules(webhooks: [$0])) != nil
+        }
+    }
+
     /// Some of the optional fields of chat messages to Apple.
     static var chatFields: Self {
         list("of " + ChatField.allCases.map { "`\($0.rawValue)`" }.joined(separator: ", "), example: "category") {

@@ -32,6 +32,10 @@ final class LiveConfiguration: ConfigurationInForce {
     func format(of app: AppName) -> any PushFormat { storeSettings.format(app) }
     var tokenApps: [TokenKind: AppName] { storeSettings.tokenApps }
 
+    func check(webhook url: String) throws(ChatError) {
+        try current.webhookRules.check(webhook: url)
+    }
+
     /// Uses `threads` to name the rooms of chat messages from now on. Called after the database is opened: the key for
     /// the names is in the database, but opening the database needs these settings.
     func nameRooms(by threads: RoomThreads) {

@@ -117,7 +117,10 @@ struct RelayProcess: Sendable {
             format: { live.format(of: $0) },
             logger: logger)
         let clock = MessageClock(changes: stores.changes, logger: logger)
-        let concurrent: [any Service] = [apps, server, upstream, activities, clock]
+        let webhooks = WebhookSender(
+            store: stores.webhooks, rooms: stores.rooms,
+            transport: WebhookClient(rules: { live.current.webhookRules }), logger: logger)
+        let concurrent: [any Service] = [apps, server, upstream, activities, clock, webhooks]
         services.append(
             ConcurrentServices(
                 services: concurrent.map { vital.vital($0) }
@@ -199,7 +202,7 @@ struct RelayProcess: Sendable {
         let result = try await upkeep.applyRetention(
             RetentionAges(
                 messages: configuration.messages.retention, queue: configuration.queue.retention,
-                moderation: configuration.moderation.retention))
+                moderation: configuration.moderation.retention, webhooks: configuration.webhooks.retention))
         guard result != RetentionResult() else { return [:] }
         return [
             "messages": "\(result.messages)", "pushes": "\(result.pushes)", "feedback": "\(result.feedback)",

@@ -58,6 +58,7 @@ struct Storage: Sendable {
         /// Members' credentials whose user is unknown.
         var credentialsWithoutUser = 0
         var scheduled = ScheduledMessage.Backlog()
+        var webhooks = WebhookTotals()
     }
 
     /// Inspects the database without changing it.
@@ -68,14 +69,15 @@ struct Storage: Sendable {
             let found = try DatabaseFile(path: database.path).inspect()
             return Inspection(
                 text: found.text, pushesToSend: found.pushesToSend, pauses: found.pauses, members: found.members,
-                credentialsWithoutUser: found.credentialsWithoutUser, scheduled: found.scheduled)
+                credentialsWithoutUser: found.credentialsWithoutUser, scheduled: found.scheduled,
+                webhooks: found.webhooks)
         }
         let postgres = PostgresConfiguration(url: url.text, schema: database.schema)
         let found = try await withoutCooperation { try postgres.inspect() }
         return Inspection(
             text: "\(database.description), \(found.text)", problems: found.problems, pushesToSend: found.pushesToSend,
             pauses: found.pauses, members: found.members, credentialsWithoutUser: found.credentialsWithoutUser,
-            scheduled: found.scheduled)
+            scheduled: found.scheduled, webhooks: found.webhooks)
     }
 
     /// Copies a SQLite file into a PostgreSQL database, or the reverse. The target must be empty or not exist.

@@ -77,6 +77,10 @@ struct Relay: ConfigurationInForce, RelayState {
 
     func format(of app: AppName) -> any PushFormat { formats[app] ?? APNSFormat(.http2, payloadLimit: 4096) }
 
+    func check(webhook url: String) throws(ChatError) {
+        guard url.hasPrefix("https://") else { throw .invalid("url", "must begin with https://") }
+    }
+
     func readiness() async -> [ReadinessCheck] { checks }
 
     /// Sends one request without a socket.

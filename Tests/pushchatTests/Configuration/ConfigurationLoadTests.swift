@@ -132,6 +132,7 @@ import Testing
             messages: {retention: 2 weeks, history: all}
             queue: {retention: 36h}
             moderation: {retention: 90 days}
+            webhooks: {hosts: ["a.b:8123", "10.0.0.7"], retention: 2 days}
             analytics: off
             log: {format: json, level: debug}
             apps:
@@ -212,6 +213,7 @@ import Testing
         #expect(configuration.messages == .init(retention: .seconds(14 * 86_400), history: .all))
         #expect(configuration.queue.retention == .seconds(36 * 3600))
         #expect(configuration.moderation.retention == .seconds(90 * 86_400))
+        #expect(configuration.webhooks == .init(hosts: ["a.b:8123", "10.0.0.7"], retention: .seconds(2 * 86_400)))
         #expect(configuration.analytics == .off)
         #expect(configuration.log == .init(format: .json, level: .debug))
 

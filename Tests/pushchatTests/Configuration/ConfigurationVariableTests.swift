@@ -27,7 +27,7 @@ import Testing
             "session.issuer": "b", "session.credential_lifetime": "1d",
             "command": "1", "connections": "3", "payload_limit": "256", "push.text_limit": "200",
             "messages.retention": "1h", "messages.history": "all", "queue.retention": "1h",
-            "moderation.retention": "1h",
+            "moderation.retention": "1h", "webhooks.hosts": "a.b:8123", "webhooks.retention": "2h",
             "analytics": "off", "ntfy.base_url": "https://a.b/ntfy", "ntfy.upstream": "https://c.d",
             "ntfy.upstream_token": "tk_abcdefgh", "ntfy.unifiedpush": "on", "badge": "off", "leave_out": "category",
             "android_messages": "notification", "android_channel": "chat",

@@ -1,0 +1,155 @@
+import ChatDomain
+import Synchronization
+import TestSupport
+import Testing
+
+@testable import ChatDispatch
+@testable import TestStores
+
+/// Receivers that answer as a test wants.
+private struct ScriptedReceiver: WebhookTransport {
+    let answer: @Sendable (WebhookRequest) async -> WebhookResponse
+
+    func send(_ request: WebhookRequest) async -> WebhookResponse { await answer(request) }
+}
+
+@Suite("Sending of webhooks over every store", .timeLimit(.minutes(3)))
+struct WebhookSenderTests {
+    private static let room = SecretCode(stored: "room")
+    private static let moderator = Moderator(name: "ann", address: nil)
+
+    private func webhook(_ url: String, bot: String? = nil, onlyMentions: Bool = false, in store: TestedStore)
+        async throws
+        -> Webhook
+    {
+        try await store.stores.webhooks.create(
+            WebhookSettings(
+                url: url, events: [.posted], bot: bot.map(Nickname.init(stored:)), onlyMentions: onlyMentions),
+            secret: .random(), by: Self.moderator)
+    }
+
+    private func sender(
+        _ store: TestedStore, _ answer: @escaping @Sendable (WebhookRequest) async -> WebhookResponse
+    ) -> WebhookSender {
+        let now = store.now()
+        return WebhookSender(
+            store: store.stores.webhooks, rooms: store.stores.rooms, transport: ScriptedReceiver(answer: answer),
+            now: { now }, logger: .silent)
+    }
+
+    private func post(_ text: String, _ store: TestedStore) async throws {
+        let program = PostRequest.Program(nickname: Nickname(stored: "cron"), room: Self.room)
+        _ = try await store.stores.rooms.post(
+            PostRequest(member: .administrator, program: program, content: try MessageContent(parsing: text)))
+    }
+
+    private func answer(_ text: String) -> WebhookResponse {
+        WebhookResponse(.answered(status: 200), isJSON: true, body: Array(#"{"text":"\#(text)"}"#.utf8))
+    }
+
+    private func messages(_ store: TestedStore) throws -> [[String]] {
+        try store.query("SELECT nickname, text FROM messages ORDER BY message_id")
+    }
+
+    @Test(
+        "A bot's answer is posted once, also if the relay dies before it has recorded it", arguments: StoreKind.allCases
+    )
+    func once(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        _ = try await webhook("https://example.org/", bot: "Bot", in: store)
+        try await post("hello", store)
+        let attempt = try #require(try await store.stores.webhooks.lease().first)
+        let number = Counter()
+        let sender = sender(store) { [answer] _ in answer("answer \(number.add())") }
+        await sender.deliver(attempt)
+        // The same event again: its settlement was lost.
+        await sender.deliver(attempt)
+        #expect(try messages(store) == [["cron", "hello"], ["Bot", "answer 1"]])
+        #expect(try await store.stores.webhooks.lease().isEmpty, "a bot does not hear itself")
+    }
+
+    @Test("Only a bot's JSON with a text is an answer", arguments: StoreKind.allCases)
+    func bodies(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let bot = try await webhook("https://example.org/", bot: "Bot", in: store)
+        let bodies: [(Bool, String)] = [
+            (true, "ok"), (false, #"{"text":"as HTML"}"#), (true, ""), (true, #"{"text":" "}"#), (true, #"{"text":7}"#),
+            (true, #"["text"]"#), (true, #"{"text":"\#(String(repeating: "x", count: 5000))"}"#),
+        ]
+        for (isJSON, body) in bodies {
+            try await post("hello", store)
+            let attempt = try #require(try await store.stores.webhooks.lease().first)
+            await sender(store) { _ in
+                WebhookResponse(.answered(status: 200), isJSON: isJSON, body: Array(body.utf8))
+            }.deliver(attempt)
+        }
+        #expect(try messages(store).allSatisfy { $0[0] == "cron" })
+        let last = try await store.stores.webhooks.deliveries(of: bot.id, in: nil, before: nil, limit: 1).items[0]
+        #expect(last.state == .delivered && last.response?.error?.hasPrefix("the answer was not posted") == true)
+        #expect(last.response?.body?.utf8.count == 1024)
+        // The body of a webhook that is no bot is never a message.
+        _ = try await store.stores.webhooks.delete(bot.id, by: Self.moderator)
+        _ = try await webhook("https://example.org/", in: store)
+        try await post("hello", store)
+        await sender(store) { [answer] _ in answer("no") }.deliver(
+            try #require(try await store.stores.webhooks.lease().first))
+        #expect(try messages(store).allSatisfy { $0[0] == "cron" })
+    }
+
+    @Test("A room gets twenty messages of bots in a minute", arguments: StoreKind.allCases)
+    func loop(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        for name in ["One", "Two"] { _ = try await webhook("https://example.org/\(name)", bot: name, in: store) }
+        try await post("hello", store)
+        let sender = sender(store) { [answer] _ in answer("and you?") }
+        var rounds = 0
+        while rounds < 100 {
+            let attempts = try await store.stores.webhooks.lease()
+            if attempts.isEmpty { break }
+            for attempt in attempts { await sender.deliver(attempt) }
+            rounds += 1
+        }
+        #expect(rounds < 100)
+        #expect(try messages(store).count == 21)
+    }
+
+    @Test("A bot that wants mentions gets nothing else", arguments: StoreKind.allCases)
+    func mentions(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        _ = try await webhook("https://example.org/", bot: "Bot", onlyMentions: true, in: store)
+        let sent = Counter()
+        for text in ["hello", "@bot hello"] {
+            try await post(text, store)
+            await sender(store) { _ in
+                sent.add()
+                return WebhookResponse(.answered(status: 204))
+            }.deliver(try #require(try await store.stores.webhooks.lease().first))
+        }
+        #expect(sent.value == 1)
+    }
+
+    @Test("A receiver that hangs delays no other", arguments: StoreKind.allCases)
+    func hanging(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        for number in 1...5 { _ = try await webhook("https://example.org/hang\(number)", in: store) }
+        let other = try await webhook("https://example.org/ok", in: store)
+        for number in 1...10 { try await post("\(number)", store) }
+        let sender = sender(store) { request in
+            if request.url.contains("hang") {
+                try? await Task.sleep(for: .seconds(600))
+                return WebhookResponse(.unanswered("cancelled"))
+            }
+            return WebhookResponse(.answered(status: 200))
+        }
+        let webhooks = store.stores.webhooks
+        let running = Task { try await sender.run() }
+        try await eventually("the other gets all") {
+            try await webhooks.deliveries(of: other.id, in: .delivered, before: nil, limit: 20).items.count == 10
+        }
+        running.cancel()
+        _ = try? await running.value
+        // The relay has stopped. What was under way is sent again, and counts no attempt.
+        let first = try await webhooks.deliveries(of: 1, in: .waiting, before: nil, limit: 20).items.last
+        #expect(first?.attempts == 0)
+    }
+}
