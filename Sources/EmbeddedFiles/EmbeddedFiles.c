@@ -35,6 +35,9 @@ struct EmbeddedFile embedded_file(const char *name) {
     FILE("admin-tokens.js")
 #embed "../ChatHTTP/Web/admin-tokens.js"
     END
+    FILE("admin-webhooks.js")
+#embed "../ChatHTTP/Web/admin-webhooks.js"
+    END
     FILE("admin-usage.js")
 #embed "../ChatHTTP/Web/admin-usage.js"
     END

@@ -26,7 +26,7 @@ struct Pushchat: AsyncParsableCommand {
             Migrate.self, Check.self,
             ShowConfiguration.self,
             WebPush.self,
-            Token.self, CredentialCommand.self,
+            Token.self, WebhooksCommand.self, CredentialCommand.self,
         ],
         defaultSubcommand: Serve.self)
 

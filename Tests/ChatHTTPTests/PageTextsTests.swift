@@ -47,7 +47,8 @@ struct PageTextsTests {
             folder: "ChatHTTP/Web", html: "admin.html",
             scripts: [
                 "admin.js", "admin-charts.js", "admin-day.js", "admin-lists.js", "admin-queue.js", "admin-rooms.js",
-                "admin-tokens.js", "admin-usage.js", "admin-verdict.js", "../../WebAssets/texts.js",
+                "admin-tokens.js", "admin-usage.js", "admin-verdict.js", "admin-webhooks.js",
+                "../../WebAssets/texts.js",
             ],
             texts: "admin", composed: ["action.", "check.", "state.", "tabs.", "to.", "waits."]),
     ]

@@ -150,7 +150,10 @@ extension Clients {
 
         @Test(
             "The chat API's examples and the posts from servers work as printed",
-            arguments: [("docs/chat-api.md", "chat"), ("docs/sending.md", "posting"), ("docs/updates.md", "updates")])
+            arguments: [
+                ("docs/chat-api.md", "chat"), ("docs/sending.md", "posting"), ("docs/updates.md", "updates"),
+                ("docs/webhooks-out.md", "webhooks"),
+            ])
         func examples(page: String, mark: String) async throws {
             let folder = try Folder()
             let dev = try await Dev(in: folder)

@@ -14,6 +14,7 @@ struct AdminAPI: Sendable {
         DevicesAPI(environment: environment).routes + NotificationsAPI(environment: environment).routes
             + ActivitiesAPI(environment: environment).routes + RoomsAPI(environment: environment).routes
             + ModerationAPI(environment: environment).routes + TokensAPI(environment: environment).routes
+            + WebhooksAPI(environment: environment).routes
             + QueueAPI(environment: environment).routes + CredentialsAPI(environment: environment).routes
             + metrics.routes + [
                 Route(.get, "/v1/failures", .scope(.admin), failures),

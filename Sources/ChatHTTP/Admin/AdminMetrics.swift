@@ -92,7 +92,9 @@ struct AdminMetrics: Sendable {
     /// matters most then.
     func metrics(_ request: Request, _ context: ChatContext) async throws -> Response {
         async let readiness = environment.relay.readiness()
-        let read = try? await (parts: parts(), totals: store.totals())
+        let read = try? await (
+            parts: parts(), totals: store.totals(), webhooks: environment.stores.webhooks.totals()
+        )
         let statuses = environment.relay.apps
         let now = environment.now()
         var text = MetricsText()
@@ -113,7 +115,10 @@ struct AdminMetrics: Sendable {
         writeRequests(to: &text)
         writeGateways(statuses, now: now, to: &text)
         writeStore(to: &text)
-        if let read { write(read.parts, read.totals, now: now, to: &text) }
+        if let read {
+            write(read.parts, read.totals, now: now, to: &text)
+            write(read.webhooks, to: &text)
+        }
         return Responses.text(text.text, type: "text/plain; version=0.0.4; charset=utf-8")
     }
 
@@ -248,6 +253,17 @@ struct AdminMetrics: Sendable {
         text.sample(totals.devices - totals.activeDevices, [("state", "deactivated")])
         text.single("pushchat_members", "gauge", "Members of rooms.", totals.members)
         text.single("pushchat_rooms", "gauge", "Rooms with at least one member.", totals.rooms)
+    }
+
+    private func write(_ webhooks: WebhookTotals, to text: inout MetricsText) {
+        text.family("pushchat_webhooks", "gauge", "Webhooks, by state.")
+        for (state, count) in [("active", webhooks.active), ("paused", webhooks.paused), ("ended", webhooks.ended)] {
+            text.sample(count, [("state", state)])
+        }
+        text.family("pushchat_webhook_events", "gauge", "Events of webhooks that are not delivered, by state.")
+        for (state, count) in [("waiting", webhooks.waiting), ("held", webhooks.held)] {
+            text.sample(count, [("state", state)])
+        }
     }
 
     /// Records the minute that has just ended. Skips it if the queue cannot be read.

@@ -91,6 +91,7 @@ enum WebFiles {
             .style("/docs.css"),
             .script("/docs.js"),
             .script("/admin-tokens.js"),
+            .script("/admin-webhooks.js"),
             .script("/admin-rooms.js"),
             .script("/admin-usage.js"),
             .script("/admin-day.js"),

@@ -5,7 +5,7 @@ const tabs = [...document.querySelectorAll("#tabs a")].map((link) => link.hash.s
 // Fetches the list of a tab. The log and the overview are refreshed with the metrics.
 const tabLists = {
   rooms: () => rooms.show(), devices: () => Promise.all([devices.show(), showUsage()]), notifications: () => sent.show(),
-  queue: () => showQueue(), tokens: () => showTokens(), moderation: () => showModeration(),
+  queue: () => showQueue(), tokens: () => Promise.all([showTokens(), showWebhooks()]), moderation: () => showModeration(),
 };
 
 // The metrics on which a tab's lists depend. The page reads a list again when they change, because each call adds a line to the log.

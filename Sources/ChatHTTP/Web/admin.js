@@ -122,7 +122,7 @@ async function readiness() {
 
 // Fetches the lists once rather than periodically, because each call adds a line to the log.
 function showLists() {
-  return Promise.all([showTokens(), showModeration(), errors()]).then(showTab).catch(showError);
+  return Promise.all([showTokens(), showWebhooks(), showModeration(), errors()]).then(showTab).catch(showError);
 }
 
 document.addEventListener("visibilitychange", () => {

@@ -193,6 +193,18 @@ struct CheckReport {
                     .warning, "scheduled messages",
                     "overdue: \(found.scheduled.overdue). The relay posts them when it starts")
             }
+            for (count, problem) in [
+                (found.webhooks.paused, "paused: their receivers failed, or somebody paused them"),
+                (found.webhooks.ended, "ended: their receivers answered 410 Gone"),
+            ] where count > 0 {
+                add(.warning, "webhooks", "\(count) \(problem); `pushchat webhooks` lists them")
+            }
+            if found.webhooks.held > 0 {
+                add(
+                    .warning, "webhooks",
+                    "held events: \(found.webhooks.held). They waited in a backup; `pushchat webhooks redeliver` sends them"
+                )
+            }
             return found.pushesToSend
         } catch {
             add(.failed, "database", "\(error)")
