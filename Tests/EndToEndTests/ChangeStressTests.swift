@@ -39,6 +39,7 @@ extension Surroundings {
             print("change test: seed \(seed)")
             let updates = Stress.scaled(1000)
             let states = States()
+            var kills: [Kill] = []
             try await withThrowingTaskGroup(of: Void.self) { group in
                 for client in 0..<Self.clients {
                     group.addTask {
@@ -58,6 +59,7 @@ extension Surroundings {
                     }
                     relay.process.kill(SIGKILL)
                     try await relay.process.ended()
+                    kills.append(try await Kill(of: relay, sandbox))
                     relay = try await RelayProcess.start(folder, configuration: configuration, port: port)
                 }
                 try await eventually("all changes are made", within: .seconds(240)) { states.ended == Self.clients }
@@ -74,7 +76,6 @@ extension Surroundings {
                 print("change test: ntfy has \(follower.events) events of \(follower.streams) streams")
             }
             let arrivals = try await sandbox.notifications().filter { $0.answer == "accepted" }
-            let rings = states.rings
             let (messages, wanted) = (states.messages, states.versions)
             for (name, device, removes) in [
                 ("HTTP/2", Name.token(1), true), ("FCM", phone.token, true), ("browser", browser.token, false),
@@ -96,17 +97,101 @@ extension Surroundings {
                     newest[message] = number
                 }
             }
-            let ringing = arrivals.filter { $0.token == Name.token(1) && $0.payload?.contains(#""sound""#) == true }
-            let heard = Set(ringing.map(\.apnsID)).count
-            print("change test: \(states.count) changes, \(arrivals.count) arrivals, \(rings) rings, \(heard) heard")
-            // A push that a gateway had at a kill may have rung. If its message changes before the next start has sent it
-            // again, the newer text rings as well.
-            let doubts = Self.kills * Self.clients
-            #expect(heard <= rings + doubts && heard > 0)
-            // Here a push is in doubt for a second.
+            print("change test: \(states.count) changes, \(arrivals.count) arrivals")
+            try await Self.requireNoSurplus(
+                arrivals.filter { $0.token == Name.token(1) && $0.payload?.contains(#""sound""#) == true }, states,
+                kills, relay)
+            // The binary gateway only rings. Its arrivals have no id of their push, so their number is compared with that
+            // of the pushes that were recorded as sent.
             let old = arrivals.filter { $0.token == Name.token(4) }
-            #expect(
-                Set(old.map(\.payload)).count <= rings + doubts * 2, "the binary gateway only rings")
+            let sent = try relay.count(
+                "SELECT count(*) FROM push_queue WHERE state = 'sent' AND device_token = '\(Name.token(4))'")
+            let doubts = kills.last.map { kill in old.count { $0.id <= kill.lastArrival } - kill.sentOverBinary } ?? 0
+            print("change test: binary: \(old.count) arrivals, \(sent) sent, \(doubts) in doubt at a kill")
+            #expect(old.count == sent + doubts, "sent twice without a kill")
+            #expect(Set(old.map(\.payload)).count <= states.rings + doubts)
+        }
+
+        /// The gateways and the queue after a kill of the relay.
+        private struct Kill {
+            /// The id of the last notification that the sandbox had.
+            let lastArrival: Int
+            let sentOverBinary: Int
+
+            init(of relay: RelayProcess, _ sandbox: SandboxProcess) async throws {
+                try await eventually("the gateway has read what was written") {
+                    let stats = try await sandbox.stats()
+                    return stats.binary.connections.open == 0 && stats.http2.connections.open == 0
+                }
+                lastArrival = try await sandbox.notifications().last?.id ?? 0
+                sentOverBinary = try relay.remains(
+                    "SELECT message_id FROM push_queue WHERE state = 'sent' AND device_token = '\(Name.token(4))'"
+                ).count
+            }
+        }
+
+        /// The `apns-id`s of the app's pushes that are recorded as sent.
+        private static func sentIDs(of app: String, _ relay: RelayProcess) async throws -> Set<String> {
+            struct Page: Decodable {
+                struct Push: Decodable {
+                    let apnsID: String?
+
+                    private enum CodingKeys: String, CodingKey {
+                        case apnsID = "apns_id"
+                    }
+                }
+                let pushes: [Push]
+                let next: Int?
+            }
+            var (all, cursor): (Set<String>, Int?) = ([], nil)
+            repeat {
+                let path = "/v1/pushes?app=\(app)&state=sent&limit=500" + (cursor.map { "&cursor=\($0)" } ?? "")
+                let (status, body) = try await relay.admin("GET", path)
+                try #require(status == 200, "\(body)")
+                let page = try JSONDecoder().decode(Page.self, from: Data(body.utf8))
+                all.formUnion(page.pushes.compactMap(\.apnsID))
+                cursor = page.next
+            } while cursor != nil
+            return all
+        }
+
+        /// Requires that a device rings no time too many. A push that a gateway had at a kill has rung, but its outcome was
+        /// not recorded. It is sent again with the same id, or a change cancels it first, and the newer text rings.
+        private static func requireNoSurplus(
+            _ arrivals: [SandboxProcess.Notification], _ states: States, _ kills: [Kill], _ relay: RelayProcess
+        ) async throws {
+            let sent = try await sentIDs(of: "default", relay)
+            let (messages, asked) = (states.messages, states.ringsOfMessages)
+            var heard: [Int: Int] = [:]
+            var (repeated, overtaken) = (0, 0)
+            for (id, copies) in Dictionary(grouping: arrivals, by: { $0.apnsID ?? "none" }) {
+                guard let message = copies[0].payload.flatMap(Version.init).flatMap({ messages[$0.number] }) else {
+                    continue
+                }
+                let ids = copies.map(\.id).sorted()
+                for (first, second) in zip(ids, ids.dropFirst()) {
+                    repeated += 1
+                    #expect(
+                        kills.contains { first <= $0.lastArrival && $0.lastArrival < second },
+                        "\(id) was sent twice, without a kill between \(first) and \(second)")
+                }
+                if sent.contains(id) {
+                    heard[message, default: 0] += 1
+                } else {
+                    overtaken += 1
+                    let kill = kills.firstIndex { ids[0] <= $0.lastArrival }
+                    print(
+                        "change test: \(id) of message \(message) rang before kill \(kill.map { $0 + 1 } ?? 0) and is not "
+                            + "recorded as sent: \(copies[0].payload ?? "")")
+                    #expect(kill != nil, "\(id) has rung, and is not recorded as sent")
+                }
+            }
+            let (count, rings) = (heard.values.reduce(0, +), states.rings)
+            print(
+                "change test: \(rings) rings, \(count) heard, \(repeated) sent again after a kill, \(overtaken) overtaken "
+                    + "by a change after a kill")
+            #expect(count > 0)
+            for (message, count) in heard { #expect(count <= asked[message] ?? 0, "message \(message) rang too often") }
         }
 
         private static func binaryApp(_ sandbox: SandboxProcess, _ folder: Folder) -> String {
@@ -176,15 +261,16 @@ private final class States: Sendable {
         /// The texts on screens, by their messages.
         var versions: [Int: Int] = [:]
         var count = 0
-        var rings = 0
+        /// The maximum number of rings of each message: the first, and one for each change that asked for it.
+        var rings: [Int: Int] = [:]
         var ended = 0
     }
 
     private let all = Mutex(All())
 
     var count: Int { all.withLock(\.count) }
-    /// The maximum number of rings: each new message, and each change that asked for one.
-    var rings: Int { all.withLock(\.rings) }
+    var ringsOfMessages: [Int: Int] { all.withLock(\.rings) }
+    var rings: Int { ringsOfMessages.values.reduce(0, +) }
     var ended: Int { all.withLock(\.ended) }
     var messages: [Int: Int] { all.withLock(\.messages) }
     var versions: [Int: Int] { all.withLock(\.versions) }
@@ -231,7 +317,7 @@ private final class States: Sendable {
         let message = try #require(open ?? made)
         #expect(made == nil || made == message)
         all.withLock { all in
-            if open == nil || renotify { all.rings += 1 }
+            if open == nil || renotify { all.rings[message, default: 0] += 1 }
             all.open[key] = (2...4).contains(action) ? nil : message
             all.messages[number] = message
             all.versions[message] = (1...3).contains(action) ? nil : number
