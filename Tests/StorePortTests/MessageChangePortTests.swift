@@ -602,6 +602,22 @@ struct MessageChangePortTests {
         #expect(try await store.stores.changes.nextDue() == nil)
     }
 
+    @Test("A push that SQLite's dispatchers may lease during the deletion gets a push that removes it")
+    func leasedDuringDeletion() async throws {
+        let store = try await StoreKind.sqlite.make()
+        try await join(1...1, in: store)
+        let message = try await post("one", key: "k", in: store).message
+        try await queueFirst([message], in: store)
+        try await change("k", .delete, in: store)
+        var sent: [String] = []
+        for _ in 0..<4 {
+            sent += try await send(in: store)
+            store.advance(.seconds(10))
+            try await store.notice()
+        }
+        #expect(sent == ["remove"])
+    }
+
     @Test(
         "A push that a gateway returns for a later retry does not delay the newest text", arguments: StoreKind.allCases)
     func retried(kind: StoreKind) async throws {

@@ -95,7 +95,9 @@ enum MessageDeletion {
                 member: try row.optionalInt(4), update: update, isSilent: true, collapseID: nil)
             let (id, state) = (try row.int(0), PushState(rawValue: try row.text(5)))
             let isInDoubt = try row.bool(7) || queue.isInDoubt(id)
-            if state == .pending, try isInDoubt || row.bool(6) || queue.isInFlight(id) {
+            // SQLite's dispatchers may lease a push until the commit.
+            let mayBeLeased = try dialect == .sqlite || row.bool(6)
+            if state == .pending && (mayBeLeased || isInDoubt) || state == .cancelled && queue.isInFlight(id) {
                 inFlight[app + "\n" + token] = push
             } else if state == .sent || state == .cancelled && isInDoubt {
                 shown[app + "\n" + token] = push
