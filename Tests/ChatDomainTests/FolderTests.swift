@@ -50,7 +50,8 @@ struct FolderTests {
             "Posting": "Base Form Responses Address Admin Routing",
             "Gotify": "Base Form Responses Address Admin Events Posting Routing",
             "Ntfy": "Base Form Responses Address Admin Posting Events Routing",
-            "Server": "Base Responses Address Monitoring Admin Chat Pages Events Posting Gotify Ntfy Routing",
+            "Hooks": "Base Form Responses Posting Routing",
+            "Server": "Base Responses Address Monitoring Admin Chat Pages Events Posting Gotify Hooks Ntfy Routing",
         ],
         "ChatHooks": [
             "Base": "",

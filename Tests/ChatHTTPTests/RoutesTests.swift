@@ -18,6 +18,7 @@ struct RoutesTests {
     /// The rows of the page's table. The scope `admin` has no row.
     private static let rows: [Route.Access] = [
         .anyone, .scope(.figures), .scope(.post), .scope(.read), .scope(.send), .client(.post), .client(.read), .holder,
+        .hook,
     ]
     /// The methods in the order in which the table names them.
     private static let methods: [HTTPRequest.Method] = [.get, .post, .put, .patch, .delete]
@@ -57,6 +58,7 @@ struct RoutesTests {
         case .scope(let scope): "`\(scope.rawValue)`"
         case .client(let scope): "`\(scope.rawValue)`, or a credential"
         case .holder: "any token, or a credential"
+        case .hook: "the token of [a webhook](webhooks.md), in the path"
         }
     }
 
@@ -101,7 +103,7 @@ struct RoutesTests {
                 let (security, text) = (operation.object?["security"]?.array, operation.object?["description"]?.text)
                 // A call that anyone may make, with or without a token, allows to omit the token.
                 let isOpen = security.map { $0.isEmpty || $0.contains(.object([:])) } ?? false
-                #expect(isOpen == accesses.contains(.anyone), "\(method) \(path)")
+                #expect(isOpen == !accesses.isDisjoint(with: [.anyone, .hook]), "\(method) \(path)")
                 for case .scope(let scope) in accesses where scope != .admin {
                     #expect(text?.contains("`\(scope.rawValue)`") == true, "\(method) \(path): \(scope)")
                 }
@@ -109,7 +111,10 @@ struct RoutesTests {
             // The server knows exactly these methods: it rejects any other method and names it.
             let real = path.replacing("{token}", with: Sample.token).replacing("{id}", with: "5").replacing(
                 "{topic}", with: "room")
-            let refused = try await AdminTests.call(.options, real, to: Relay(ScriptedStore()))
+            let refused =
+                path == HooksAPI.path
+                ? try await HooksTests.relay().send(.options, "/hooks/pct_json/json")
+                : try await AdminTests.call(.options, real, to: Relay(ScriptedStore()))
             let allow =
                 refused.headers[.allow]?.lowercased().split(separator: ", ").filter {
                     $0 != "head" && $0 != "options"

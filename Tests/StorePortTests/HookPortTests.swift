@@ -73,7 +73,7 @@ struct HookPortTests {
         try await hooks.remember(memory, of: second.id, Self.key)
         #expect(try store.query("SELECT count(*) FROM hook_memory") == [["0"]])
 
-        memory.firing = Dictionary(uniqueKeysWithValues: (0..<600).map { ("id\($0)", 1) })
+        memory.firing = Dictionary(uniqueKeysWithValues: (0..<1200).map { ("id\($0)", 1) })
         try await hooks.remember(memory, of: first.id, Self.key)
         #expect(try await hooks.memory(of: first.id, Self.key)?.firing.count == HookMemory.alertLimit)
         let ages = RetentionAges(messages: .seconds(86_400), queue: .seconds(86_400))

@@ -14,8 +14,10 @@ package protocol HookStore: Sendable {
 package struct HookMemory: Sendable, Hashable {
     /// The maximum number of keys per token.
     package static let keyLimit = 1000
-    /// The maximum number of alerts. The caller combines the others into one.
-    package static let alertLimit = 500
+    /// The maximum number of alerts. Drafts have no more.
+    package static let alertLimit = 1000
+    /// The same alerts within this time are the second attempt of one delivery.
+    private static let retryTime = Duration.seconds(60)
     /// The time after which an unused memory is deleted.
     package static let lifetime = Duration.seconds(30 * 86_400)
 
@@ -27,5 +29,11 @@ package struct HookMemory: Sendable, Hashable {
     package init(firing: [String: Int], time: Timestamp) {
         self.firing = firing
         self.time = time
+    }
+
+    /// Whether the next delivery rings: if an alert is new, if its severity rose, or if the sender repeats the alarm.
+    package func rings(for firing: [String: Int], at now: Timestamp) -> Bool {
+        if firing == self.firing { return now >= time + Self.retryTime }
+        return firing.contains { id, rank in self.firing[id].map { rank > $0 } ?? true }
     }
 }

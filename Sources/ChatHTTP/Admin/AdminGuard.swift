@@ -19,6 +19,7 @@ struct AdminGuard: Sendable {
     let servers: [RouteGroup.OtherServer]
 
     private static let unknownToken = "Unknown token: it was revoked, has expired, or never existed"
+    private static let isForHooks = "This token is for a webhook: it is only valid in the webhook's address"
     /// The maximum length of a token to look up, in characters.
     private static let maxTokenLength = 128
 
@@ -29,7 +30,7 @@ struct AdminGuard: Sendable {
             case .scope(let scope): (scope, false)
             case .client(let scope): (scope, true)
             case .holder: (nil, true)
-            case .anyone, .development: (.admin, false)
+            case .anyone, .development, .hook: (.admin, false)
             }
         return { request, context in
             // The router treats `//v1` as `/v1`, but a proxy's rule does not. No rule concerns other servers' clients.
@@ -50,6 +51,25 @@ struct AdminGuard: Sendable {
             if let scope { try caller.require(scope) }
             log(caller, client, request, context)
             return try await handler(request, context.called(by: caller))
+        }
+    }
+
+    /// Wraps a handler so that it runs only for a token of the path that is for webhooks. Other tokens count as unknown,
+    /// so that nobody learns from an address in a log whether a token is valid elsewhere.
+    func guardingHook(_ handler: @escaping ChatContext.Handler) -> ChatContext.Handler {
+        { request, context in
+            guard !request.uri.path.utf8.contains("//".utf8) else { throw ErrorResponse.notFound }
+            let client = ClientAddress.find(request, context, trusted: environment.settings.trustedProxies)
+            let secret = context.parameters.get("token") ?? ""
+            guard AccessToken.isSecret(secret), secret.utf8.count <= Self.maxTokenLength,
+                let token = try await environment.stores.tokens.token(of: secret), token.grant.hook != nil
+            else {
+                try limiter.countWrongToken(client)
+                throw ChatError.notFound("webhook")
+            }
+            environment.stores.tokens.used(token.id, from: client?.description)
+            calls.count(token.name.text)
+            return try await handler(request, context.called(by: .token(token)))
         }
     }
 
@@ -83,6 +103,7 @@ struct AdminGuard: Sendable {
             // The lookup is one indexed read by the token's hash, and each connection waits for one lookup at a time. A
             // lookup costs less than a chat request.
             if let token = try await environment.stores.tokens.token(of: credential) {
+                guard token.grant.hook == nil else { throw ChatError(.forbidden, Self.isForHooks) }
                 environment.stores.tokens.used(token.id, from: client?.description)
                 calls.count(token.name.text)
                 return .token(token)

@@ -66,19 +66,27 @@ struct PostingAPI: Sendable {
     func post(
         _ draft: Draft, _ request: Request, _ context: ChatContext
     ) async throws(ChatError) -> ChangeReceipt {
-        let (caller, settings) = (try context.caller(), environment.settings)
+        let caller = try context.caller()
         guard draft.isPlain || caller.member == nil else {
             throw ChatError(
                 .forbidden, "Messages of members have no key and no time: this call needs a token",
                 field: draft.key == nil ? "not_before" : "key")
         }
+        let key = try request.headers.idempotencyKey()
+        try admit(caller)
+        return try await accept(draft, idempotencyKey: key, request, context)
+    }
+
+    /// Posts the draft of a caller whose rate allows it.
+    func accept(
+        _ draft: Draft, idempotencyKey key: String?, _ request: Request, _ context: ChatContext
+    ) async throws(ChatError) -> ChangeReceipt {
+        let caller = try context.caller()
         let name =
             if let name = draft.name { try Nickname(parsing: name) } else {
                 caller.token?.name ?? Nickname(stored: Self.administrator)
             }
-        let key = try request.headers.idempotencyKey()
-        try admit(caller)
-        let client = ClientAddress.find(request, context, trusted: settings.trustedProxies)
+        let client = ClientAddress.find(request, context, trusted: environment.settings.trustedProxies)
         let post = PostRequest(
             member: caller.writer,
             program: caller.member == nil ? PostRequest.Program(nickname: name, room: draft.room) : nil,
@@ -117,7 +125,7 @@ struct PostingAPI: Sendable {
     }
 
     /// Counts a post or a change towards the limit of members.
-    private func admit(_ caller: Caller) throws(ChatError) {
+    func admit(_ caller: Caller) throws(ChatError) {
         guard caller != .administrator else { return }
         try limiter.admit(caller.writer, limit: environment.settings.memberRate)
     }
@@ -129,13 +137,17 @@ struct PostingAPI: Sendable {
         _ message: MessageReference, in room: SecretCode?, _ action: MessageChangeRequest.Action, _ request: Request,
         _ context: ChatContext
     ) async throws(ChatError) -> ChangeReceipt {
-        let caller = try context.caller()
         let author = try author(of: message, in: room, request, context)
         let key = try request.headers.idempotencyKey()
-        try admit(caller)
-        let receipt = try await environment.stores.changes.change(
-            MessageChangeRequest(message, by: author, action, idempotencyKey: key))
-        if action == .delete, let moderator = author.moderator {
+        try admit(context.caller())
+        return try await accept(MessageChangeRequest(message, by: author, action, idempotencyKey: key), context)
+    }
+
+    /// Makes the change of a caller whose rate allows it.
+    func accept(_ request: MessageChangeRequest, _ context: ChatContext) async throws(ChatError) -> ChangeReceipt {
+        let caller = try context.caller()
+        let receipt = try await environment.stores.changes.change(request)
+        if request.action == .delete, let moderator = request.author.moderator {
             environment.note("message deleted", ["id": "\(receipt.message)"], by: moderator, context)
         } else {
             environment.logger.info(

@@ -16,6 +16,8 @@ struct Route: Sendable {
         case client(Scope)
         /// Callers with any token, and other apps with any credential.
         case holder
+        /// Programs with a token for webhooks, which is in the path.
+        case hook
     }
 
     let method: HTTPRequest.Method

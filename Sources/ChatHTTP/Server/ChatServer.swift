@@ -110,6 +110,7 @@ package struct ChatServer: Service {
         routes =
             chat.routes + events.routes + ChangesAPI(posting: posting).routes
             + AdminAPI(environment: environment, metrics: admin).routes + posting.routes
+            + HooksAPI(posting: posting).routes
             + clients + health.routes + pages.routes
         groups = RouteGroups(routes)
         let router = Router(context: ChatContext.self)
@@ -162,7 +163,10 @@ package struct ChatServer: Service {
         return Application(
             responder: ChatResponder(
                 router: responder, environment: environment, others: groups.others,
-                ownNames: Set(routes.compactMap { $0.path.split(separator: "/").first })), server: server,
+                // The paths of webhooks differ from those of a topic that is called hooks.
+                ownNames: Set(
+                    routes.filter { $0.access != .hook }.compactMap { $0.path.split(separator: "/").first })),
+            server: server,
             configuration: ApplicationConfiguration(
                 address: .hostname(configuration.host, port: configuration.port), backlog: HTTPLimits.backlog,
                 reuseAddress: true,

@@ -40,7 +40,8 @@ struct Routes {
             .joined(separator: ", ")
         if admitsOtherSites { handlers[.options] = { _, _ in Responses.preflight(allow: allow) } }
         let (isOpen, group) = (routes.contains { $0.access.isOpen }, routes[0].group)
-        let access = isOpen ? .anyone : group.server == nil ? .scope(.admin) : routes[0].access
+        let isOfAdmin = group.server == nil && routes[0].access != .hook
+        let access = isOpen ? .anyone : isOfAdmin ? .scope(.admin) : routes[0].access
         router.on(RouterPath(path), method: Self.anyMethod) { [handlers] request, context in
             if let handler = handlers[request.method] { return try await handler(request, context) }
             guard Self.methods.contains(request.method) else { throw ErrorResponse.notFound }
@@ -64,6 +65,7 @@ struct Routes {
                 return try await handler(request, context)
             }
         case .scope, .client, .holder: return administrators.guarding(handler, route)
+        case .hook: return administrators.guardingHook(handler)
         }
     }
 }
@@ -72,7 +74,7 @@ extension Route.Access {
     /// Whether callers need no token.
     fileprivate var isOpen: Bool {
         switch self {
-        case .scope, .client, .holder: false
+        case .scope, .client, .holder, .hook: false
         case .anyone, .development: true
         }
     }

@@ -54,12 +54,12 @@ final class RealStore: Sendable {
     func add(_ token: AccessToken, _ secret: String) throws {
         try query(
             """
-            INSERT INTO api_tokens (token_id, name, hash, scopes, room, audience, time_created)
-            VALUES (?, ?, ?, ?, ?, ?, ?)
+            INSERT INTO api_tokens (token_id, name, hash, scopes, room, audience, hook, time_created)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?)
             """,
             [
                 token.id, token.name.text, hash(secret), token.grant.storedScopes, token.grant.room?.text,
-                token.grant.audience?.json.description, token.createdAt.sqlText,
+                token.grant.audience?.json.description, token.grant.hook?.stored, token.createdAt.sqlText,
             ])
     }
 
