@@ -33,6 +33,7 @@ NEEDS_setup := $(sort $(NEEDS_run) $(NEEDS_test) $(NEEDS_release) $(NEEDS_bench)
 
 # Servers for the tests. They are unpacked, because installed packages would start them.
 PROMETHEUS := .build/test-prometheus
+ALERTMANAGER := .build/test-alertmanager
 POSTGRES := .build/test-postgres
 PROXIES := .build/proxies
 # Client libraries from PyPI, for the tests. The packages in the second list ask for a newer Python than Debian's.
@@ -87,7 +88,7 @@ need-unit:
 	$(call require,$(NEEDS_unit),$(POSTGRES)/complete)
 
 need-test:
-	$(call require,$(NEEDS_test),$(PROMETHEUS)/complete $(POSTGRES)/complete $(PROXIES)/complete \
+	$(call require,$(NEEDS_test),$(PROMETHEUS)/complete $(ALERTMANAGER)/complete $(POSTGRES)/complete $(PROXIES)/complete \
 		$(CLIENTS)/requirements.txt $(NEWER_CLIENTS)/requirements.txt)
 
 need-packages: need-test
@@ -95,6 +96,7 @@ need-packages: need-test
 
 unpacked:
 	$(call unpack,$(PROMETHEUS),prometheus)
+	$(call unpack,$(ALERTMANAGER),prometheus-alertmanager)
 	$(call unpack,$(POSTGRES),postgresql-15 postgresql-client-15 pgbouncer)
 	$(call unpack,$(PROXIES),caddy haproxy nginx)
 	$(call environment,$(CLIENTS),$(CLIENTS_LIST))

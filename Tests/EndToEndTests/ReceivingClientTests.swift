@@ -27,6 +27,14 @@ extension Clients {
             try await play("tray_client.py", [home.url.path], checks: 30)
         }
 
+        @Test(
+            "Alertmanager posts to a webhook from a firing to a resolved alert, and Apprise posts JSON",
+            .enabled(if: FileManager.default.fileExists(atPath: alertmanager.path), "run make setup, which unpacks it"))
+        func webhooks() async throws { try await play("hook_senders.py", [Self.alertmanager.path], checks: 17) }
+
+        private static let alertmanager = Page.root.appending(
+            path: ".build/test-alertmanager/usr/bin/prometheus-alertmanager")
+
         /// - Parameter checks: The minimum number of checks that the script must have made.
         private func play(
             _ script: String, _ arguments: [String] = [], of environment: Python.Environment = .usual,
