@@ -23,7 +23,7 @@ struct WebhookTests {
         let last = settlement(.unanswered("no response in time"), attempts: 10, failures: 9)
         #expect(last.event == .failed)
         #expect(last.change == .paused("10 requests have failed in a row: no response in time"))
-        // Others were delivered meanwhile.
+        // Others were delivered in that time.
         #expect(settlement(.answered(status: 500), attempts: 10, failures: 3).change == nil)
     }
 

@@ -465,7 +465,7 @@ enum Parser: String, CaseIterable {
         require(devices(Array(table.utf8)[...]) == written, "a device is read differently")
     }
 
-    /// Whatever the file contains, at most a day of metrics is read, in order. After one more minute the file is valid.
+    /// From any file, at most a day of metrics is read, in order. After one more minute the file is valid.
     private static func metrics() -> ([UInt8]) -> Void {
         let file = memoryFile("metrics")
         let now = Timestamp(seconds: 1_800_000_000)

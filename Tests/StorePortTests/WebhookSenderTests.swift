@@ -87,7 +87,7 @@ struct WebhookSenderTests {
         let last = try await store.stores.webhooks.deliveries(of: bot.id, in: nil, before: nil, limit: 1).items[0]
         #expect(last.state == .delivered && last.response?.error?.hasPrefix("the answer was not posted") == true)
         #expect(last.response?.body?.utf8.count == 1024)
-        // The body of a webhook that is no bot is never a message.
+        // Only the body of a bot becomes a message.
         _ = try await store.stores.webhooks.delete(bot.id, by: Self.moderator)
         _ = try await webhook("https://example.org/", in: store)
         try await post("hello", store)
@@ -148,7 +148,7 @@ struct WebhookSenderTests {
         }
         running.cancel()
         _ = try? await running.value
-        // The relay has stopped. What was under way is sent again, and counts no attempt.
+        // The relay has stopped. The event under way is sent again, and the attempt does not count.
         let first = try await webhooks.deliveries(of: 1, in: .waiting, before: nil, limit: 20).items.last
         #expect(first?.attempts == 0)
     }

@@ -55,7 +55,7 @@ struct AdminGuard: Sendable {
     }
 
     /// Wraps a handler so that it runs only for a token of the path that is for webhooks. Other tokens count as unknown,
-    /// so that nobody learns from an address in a log whether a token is valid elsewhere.
+    /// so that an address in a log does not show whether a token is valid elsewhere.
     func guardingHook(_ handler: @escaping ChatContext.Handler) -> ChatContext.Handler {
         { request, context in
             guard !request.uri.path.utf8.contains("//".utf8) else { throw ErrorResponse.notFound }

@@ -1,6 +1,6 @@
 package import ChatDomain
 
-/// What the senders of webhooks reported as firing: the table `hook_memory`.
+/// The alerts that the senders of webhooks reported as firing: the table `hook_memory`.
 package struct SQLHookStore<Database: SQLDatabase>: HookStore {
     private let database: Database
 
@@ -26,7 +26,7 @@ package struct SQLHookStore<Database: SQLDatabase>: HookStore {
         }
         let firing = JSONValue.object(json).description
         try await database.write(as: .answer) { transaction in
-            // Without the condition, a token that was revoked meanwhile would be an error.
+            // Without the condition, a token that has just been revoked would be an error.
             try transaction.run(
                 """
                 INSERT INTO hook_memory (token_id, hook_key, firing, time_used)

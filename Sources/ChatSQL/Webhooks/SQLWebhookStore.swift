@@ -133,8 +133,8 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
 
     // MARK: - Triggers
 
-    /// Writes while the triggers for these events fire. Each trigger begins in a transaction of its own: PostgreSQL waits
-    /// there for the writers of its table, and must hold no other table meanwhile.
+    /// Writes while the triggers for these events fire. Each trigger begins in a separate transaction: PostgreSQL waits
+    /// there for the writers of its table, and must not hold another table while it waits.
     private func withTriggers<Value: Sendable>(
         for events: Set<WebhookEventKind>, _ body: @escaping @Sendable (Database.Transaction) throws -> Value
     ) async throws(ChatError) -> Value {

@@ -12,7 +12,7 @@ import WebPushGateway
 /// Sends requests of webhooks.
 ///
 /// The client looks names up itself, checks each address with the guard of Web Push, and connects to the checked one.
-/// Each request has a connection of its own, because the next one may have to go to another address.
+/// Each request has a new connection, because the next one may have to go to another address.
 struct WebhookClient: WebhookTransport {
     /// The maximum size of a response's body. The rest is cut.
     static let maxBody = 65_536

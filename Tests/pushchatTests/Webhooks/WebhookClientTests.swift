@@ -126,7 +126,7 @@ struct WebhookClientTests {
         #expect(throws: WebPushError.self) { try EndpointRules(webhooks: ["a/b"]) }
     }
 
-    @Test("A name that is not looked up in time, or not at all, is a failure")
+    @Test("A name without an address, or without one in time, is a failure")
     func lookup() async throws {
         let rules = try EndpointRules(webhooks: [])
         let slow = WebhookClient(

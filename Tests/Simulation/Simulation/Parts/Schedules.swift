@@ -295,7 +295,7 @@ final class Schedules: Part {
 
     func calmDown() {
         for index in items.indices {
-            // What has no number yet is due within an hour, if the clock is right.
+            // A schedule without a number is due within an hour, if the clock is right.
             items[index].waiting = [
                 world.dice.chance(50) && !world.programs.isRevoked(items[index].program)
                     ? .push(world.dice.within(.milliseconds(500)...(.seconds(5))), again: false)
