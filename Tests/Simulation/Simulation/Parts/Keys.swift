@@ -197,18 +197,23 @@ final class Keys: Part {
         let index = known[known.count - 1 - age]
         let request = requests[index]
         // The store remembers the last 20 requests for a message, also those that are under way.
-        guard let message = request.message, world.programs.revoking == nil,
-            requests.dropFirst(index).count(where: { $0.message == message || $0.end == nil }) < 12
-        else { return }
+        guard let message = request.message, world.programs.revoking == nil, isRemembered(index) else { return }
         busy += 1
         world.calls.insist("request \(index) again") { stores in
             try await request.call(stores.ports)
         } then: { [self] result in
             busy -= 1
-            if isOld(request) { return }
+            // It may have waited for the relay while others passed.
+            if isOld(request) || !isRemembered(index) { return }
             if case .success(let receipt) = result, receipt.isRepeat, receipt.message == message { return }
             world.violate(.aRepetitionChangesNothing, "request \(index) again: \(result)")
         }
+    }
+
+    /// Whether the store remembers a request for certain: it is among the last 20 for its message.
+    private func isRemembered(_ index: Int) -> Bool {
+        let message = requests[index].message
+        return requests.dropFirst(index).count { $0.message == message || $0.end == nil } < 15
     }
 
     // MARK: - Responses

@@ -197,6 +197,9 @@ final class Schedules: Part {
                 if case .failure(let error) = result, error.message.contains("posted already") {
                     items[index].isPosted = true
                     items[index].number = nil
+                } else if world.isCalm {
+                    // The message may be due much later.
+                    items[index].waiting.append(.cancel(resolves: false))
                 }
                 return refused(request, result)
             }
@@ -247,7 +250,9 @@ final class Schedules: Part {
                 }
             case .failure(let error):
                 let mayHaveMoved = items[index].room.map { world.clients.mayHaveMoved($0, since: begin) } ?? false
-                if !mayHaveMoved, !isLost(items[index]) {
+                if mayHaveMoved {
+                    items[index].waiting.append(.cancel(resolves: false))
+                } else if !isLost(items[index]) {
                     world.violate(.callsSucceed, "cancellation of item \(index): \(error)")
                 }
             }
