@@ -118,7 +118,9 @@ struct WebhookPortTests {
         #expect(try await store.stores.webhooks.webhook(webhook.id)?.lastSuccess == store.now())
     }
 
-    @Test("A webhook gets only events of its room and token, and a bot none of its messages", arguments: StoreKind.allCases)
+    @Test(
+        "A webhook gets only events of its room and token, and a bot none of its messages",
+        arguments: StoreKind.allCases)
     func filters(kind: StoreKind) async throws {
         let store = try await kind.make()
         let token = try await store.stores.tokens.create(
