@@ -68,11 +68,12 @@ struct GitHubTests {
 
     @Test("The next success of a branch resolves its failed workflow")
     func workflow() throws {
-        func run(_ id: Int, _ conclusion: String, branch: String = "main", action: String = "completed") -> HookOutcome
-        {
+        func run(
+            _ id: Int, _ conclusion: String, branch: String = "main", action: String = "completed", from: String = "o/r"
+        ) -> HookOutcome {
             Self.event(
                 "workflow_run",
-                #""action":"\#(action)","workflow_run":{"id":\#(id),"name":"CI","conclusion":"\#(conclusion)","html_url":"https://example/r/\#(id)","head_branch":"\#(branch)","run_attempt":1,"display_title":"Mend"}"#
+                #""action":"\#(action)","workflow_run":{"id":\#(id),"head_repository":{"full_name":"\#(from)"},"name":"CI","conclusion":"\#(conclusion)","html_url":"https://example/r/\#(id)","head_branch":"\#(branch)","run_attempt":1,"display_title":"Mend"}"#
             )
         }
         let failed = try #require(Self.only(run(7, "failure")))
@@ -86,6 +87,9 @@ struct GitHubTests {
         #expect(!passed.standsAlone)
         let other = try #require(Self.only(run(9, "failure", branch: "door")))
         #expect(other.key != failed.key && other.urgency == .usual)
+        // A pull request from a fork's main branch neither wakes people nor ends the alarm.
+        let fork = try #require(Self.only(run(10, "failure", from: "eve/r")))
+        #expect(fork.key != failed.key && fork.urgency == .usual && fork.title == "CI failed on eve/r:main")
         #expect(Self.only(run(9, "cancelled")) == nil && Self.only(run(9, "", action: "requested")) == nil)
     }
 

@@ -24,6 +24,10 @@ struct JSONTests {
         #expect(end?.state == .resolved && end?.key == firing.key && end?.text == "Hot" && end?.title == nil)
         let apprise = draft("json", #"{"version":"1.0","title":"T","message":"M","type":"failure"}"#)
         #expect(apprise?.title == "T" && apprise?.text == "M" && apprise?.key == nil && apprise?.state == .event)
+        #expect(draft("json", #"{"title":"T","message":"M","type":"info"}"#)?.urgency == .usual)
+        // A program that always sends the same id must not replace its last message silently.
+        #expect(draft("json", #"{"id":"backup","message":"disk full"}"#)?.key == nil)
+        #expect(draft("json", #"{"id":"backup","status":"error"}"#)?.state == .firing)
         #expect(draft("json", #"{"a":{"b":1}}"#)?.text == "{\n  \"a\": {\n    \"b\": 1\n  }\n}")
         #expect(draft("json", "", query: ["message": "M", "title": "T"])?.title == "T")
         #expect(draft("json", "message=M", form: ["message": "M"])?.text == "M")

@@ -18,9 +18,12 @@ extension HookDraft.State {
     /// Reads a state from a word that programs use. `nil` for any other word.
     init?(word: String?) {
         switch HookText.word(word) {
-        case "firing", "alerting", "down", "triggered", "open", "problem", "fail", "failed", "failing", "critical":
+        case "firing", "alerting", "down", "triggered", "open", "problem", "fail", "failed", "failing", "failure",
+            "error",
+            "unhealthy", "critical":
             self = .firing
-        case "resolved", "ok", "up", "recovered", "closed", "clear", "cleared", "normal", "success": self = .resolved
+        case "resolved", "ok", "up", "recovered", "closed", "clear", "cleared", "normal", "healthy", "success":
+            self = .resolved
         case "event": self = .event
         default: return nil
         }

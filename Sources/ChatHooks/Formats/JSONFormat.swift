@@ -36,10 +36,13 @@ enum JSONFormat: HookFormat {
         }
         let title = first("title", "summary", "subject")
         let text = first("message", "text", "body", "description", "content")
-        let severity = first("urgency", "severity", "level", "priority", "type")
-        let state = HookDraft.State(word: first("state", "status")) ?? .event
-        let key = first("key", "alert_uid", "fingerprint", "id")
-        let rank = HookSeverity.rank(severity)
+        let severity = first("urgency", "severity", "level", "priority")
+        // Apprise calls its usual messages "info". They make a sound.
+        let rank = severity.map(HookSeverity.rank) ?? max(HookSeverity.rank(nil), HookSeverity.rank(body.text("type")))
+        let known = HookDraft.State(word: first("state", "status"))
+        let state = known ?? .event
+        // Many programs send the same id each time. Without a state, a second message must not replace the first silently.
+        let key = known == nil ? nil : first("key", "alert_uid", "fingerprint", "id")
         return HookDraft(
             key: key.map { HookKey.make("js", $0) }, title: title,
             text: text ?? (title == nil ? FieldText.fitting(JSONValue.object(body).indented, limit: 1000) : ""),

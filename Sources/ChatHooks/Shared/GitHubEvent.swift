@@ -107,10 +107,15 @@ struct GitHubEvent {
         else {
             throw ignored
         }
-        let branch = run.text("head_branch") ?? "a branch"
+        var branch = run.text("head_branch") ?? "a branch"
         let main = body.text("repository", "default_branch")
+        var isMain = main.map { $0 == branch } ?? true
+        // Anyone can open a pull request from the main branch of a fork.
+        if let fork = run.object("head_repository")?.text("full_name"), fork != body.text("repository", "full_name") {
+            (branch, isMain) = ("\(fork):\(branch)", false)
+        }
         return project.build(
-            run.text("name") ?? "A workflow", of: branch, isMain: main.map { $0 == branch } ?? true,
+            run.text("name") ?? "A workflow", of: branch, isMain: isMain,
             hasPassed: hasPassed,
             run: "\(run.text("id") ?? "").\(run.text("run_attempt") ?? "1")", text: run.text("display_title"),
             link: run.text("html_url"))
