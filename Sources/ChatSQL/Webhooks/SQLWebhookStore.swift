@@ -355,18 +355,22 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
                 """
                 UPDATE webhook_events SET state = $2, not_before = $3, status = $4, error = $5, response = $6,
                     duration = $7, time_settled = at($8)
-                WHERE event_id = $1 AND state = 'waiting'
+                WHERE event_id = $1 AND state = 'waiting' AND attempts >= $9
                 """,
                 [
                     .int(attempt.event.id), .text(next.rawValue), .optional(due?.milliseconds), .int(response.status),
                     .optional(response.error), .optional(response.body),
                     .int(Int64(response.duration / .milliseconds(1))),
                     .optional(next == .waiting ? nil : now),
+                    // Since then, the row may have become the event that replaces dropped ones, or be sent again by hand.
+                    .int(attempt.event.attempts),
                 ])
             if settlement.isRecovery {
                 try transaction.pipeline(
-                    "UPDATE webhook_events SET not_before = NULL WHERE webhook_id = $1 AND state = 'waiting'",
-                    [.int(webhook)])
+                    """
+                    UPDATE webhook_events SET not_before = NULL
+                    WHERE webhook_id = $1 AND state = 'waiting' AND not_before IS NOT NULL
+                    """, [.int(webhook)])
             }
             if state == Webhook.State.ended.rawValue {
                 try transaction.pipeline(
@@ -405,20 +409,23 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
     // MARK: - Upkeep
 
     package func dropExcess() async throws(ChatError) {
-        for webhook in try await webhooks() where webhook.waiting > 0 {
-            while try await dropExcess(of: webhook.id, mayExceed: webhook.waiting > Webhook.countedEvents) {}
+        for webhook in try await webhooks() where webhook.waiting > Webhook.countedEvents {
+            while try await drop(of: webhook.id, byAge: false) {}
         }
+        // A webhook that has ended, or whose token was revoked, needs none.
+        try await adjustTriggers()
     }
 
     /// Drops the oldest events in one step. Their last row becomes the event that says so, so that it keeps their place.
     ///
+    /// - Parameter byAge: Whether to drop old events, instead of those above the largest number. The clock must be sure.
     /// - Returns: Whether more may remain.
-    private func dropExcess(of webhook: Int64, mayExceed: Bool) async throws(ChatError) -> Bool {
+    private func drop(of webhook: Int64, byAge: Bool) async throws(ChatError) -> Bool {
         let now = database.now()
         let most = WebhookLifeCycle.mostWaiting
         let plan = try await database.read { transaction -> (events: [Int64], count: Int64, from: Int64, to: Int64)? in
             let last =
-                !mayExceed
+                byAge
                 ? nil
                 : try transaction.row(
                     """
@@ -434,7 +441,8 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
             let events = try rows.map { row in
                 (type: try row.text(1), queued: try row.time(3), attempts: Int(try row.int(2)))
             }
-            let dropped = WebhookLifeCycle.dropped(events, excess: excess, now: now)
+            let dropped = WebhookLifeCycle.dropped(
+                events, excess: excess, now: byAge ? now : Timestamp(milliseconds: 0))
             guard dropped > 0 else { return nil }
             var (count, from) = (Int64(0), Int64.max)
             for row in rows.prefix(dropped) {
@@ -469,8 +477,12 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
         return plan.events.count == Self.step
     }
 
-    /// Deletes events some time after their last attempt, and those of deleted webhooks.
+    /// Deletes events some time after their last attempt, and those of deleted webhooks. Drops events that have waited too
+    /// long.
     package func applyRetention(_ ages: RetentionAges) async throws(ChatError) {
+        for webhook in try await webhooks() where webhook.waiting > 0 {
+            while try await drop(of: webhook.id, byAge: true) {}
+        }
         try await database.deleteInSteps(
             """
             DELETE FROM webhook_events WHERE event_id IN (
@@ -479,7 +491,8 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
         try await database.deleteInSteps(
             """
             DELETE FROM webhook_events WHERE event_id IN (
-                SELECT event_id FROM webhook_events WHERE state = 'held' AND time_created < at($1) LIMIT $2)
+                SELECT event_id FROM webhook_events
+                WHERE state = 'held' AND coalesce(time_queued, time_created) < at($1) LIMIT $2)
             """, before: database.now() - ages.webhooks)
         try await deleteOrphans()
     }

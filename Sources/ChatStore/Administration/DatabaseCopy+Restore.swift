@@ -88,9 +88,14 @@ extension DatabaseCopy {
                 try db.execute(
                     sql: "UPDATE scheduled_messages SET is_held = 1 WHERE due <= ? AND NOT is_held",
                     arguments: [now.milliseconds])
-                // They may have been sent since the copy.
+                // Events may have been sent since the copy. A webhook may have been deleted, or have another secret.
                 if try db.tableExists("webhook_events") {
-                    try db.execute(sql: "UPDATE webhook_events SET state = 'held' WHERE state = 'waiting'")
+                    try db.execute(
+                        sql: """
+                            UPDATE webhook_events SET state = 'held', time_queued = strftime('%Y-%m-%d %H:%M:%f', 'now')
+                            WHERE state = 'waiting';
+                            UPDATE webhooks SET state = 'paused', reason = 'restored from a copy' WHERE state = 'active';
+                            """)
                 }
                 return try Int.fetchOne(db, sql: "SELECT count(*) FROM scheduled_messages WHERE is_held") ?? 0
             }
