@@ -407,6 +407,7 @@ extension Schema {
             change_id INTEGER,
             change TEXT CHECK (change IN ('edited', 'cleared', 'deleted', 'resolved')),
             time_changed TEXT,
+            scheduled_id INTEGER,
             removes INTEGER NOT NULL DEFAULT 0 CHECK (removes = 0 OR removes = 1),
             ring_after INTEGER NOT NULL DEFAULT 0,
             push_due INTEGER,
@@ -421,6 +422,7 @@ extension Schema {
         CREATE INDEX message_states_author ON message_states (secret_code, author, message_id) WHERE is_open;
         CREATE INDEX message_states_change ON message_states (secret_code, change_id) WHERE change_id IS NOT NULL;
         CREATE INDEX message_states_due ON message_states (push_due) WHERE push_due IS NOT NULL;
+        CREATE UNIQUE INDEX message_states_scheduled ON message_states (scheduled_id) WHERE scheduled_id IS NOT NULL;
         CREATE TABLE message_retries (
             author TEXT NOT NULL,
             idempotency_key TEXT NOT NULL,
@@ -456,15 +458,19 @@ extension Schema {
             WHERE message_key IS NOT NULL;
         CREATE INDEX scheduled_messages_room ON scheduled_messages (secret_code, author, scheduled_id);
         CREATE INDEX scheduled_messages_due ON scheduled_messages (due) WHERE NOT is_held;
+        """
+
+    /// Several schedules of a message. Tokens for webhooks, and the memory of webhooks.
+    private static let version14 = """
         CREATE TABLE posted_schedules (
             scheduled_id INTEGER PRIMARY KEY,
             message_id INTEGER NOT NULL
         ) STRICT;
         CREATE INDEX posted_schedules_message ON posted_schedules (message_id, scheduled_id);
-        """
-
-    /// Tokens for webhooks, and the memory of webhooks.
-    private static let version14 = """
+        INSERT INTO posted_schedules (scheduled_id, message_id)
+            SELECT scheduled_id, message_id FROM message_states WHERE scheduled_id IS NOT NULL;
+        DROP INDEX message_states_scheduled;
+        ALTER TABLE message_states DROP COLUMN scheduled_id;
         ALTER TABLE api_tokens ADD COLUMN hook TEXT CHECK (hook IS NULL OR json_valid(hook));
         ALTER TABLE api_tokens ADD COLUMN unreadable TEXT CHECK (unreadable IS NULL OR json_valid(unreadable));
         CREATE TABLE hook_memory (

@@ -91,8 +91,18 @@ struct PostgresSchema: Sendable {
         CREATE INDEX webhook_events_settled ON webhook_events (time_settled) WHERE time_settled IS NOT NULL;
         """
 
-    /// Adds tokens for webhooks, and the memory of webhooks.
+    /// Adds several schedules of a message, and pushes in doubt. Adds tokens for webhooks, and the memory of webhooks.
     private static let version7 = """
+        ALTER TABLE push_queue ADD COLUMN in_doubt boolean NOT NULL DEFAULT false;
+        CREATE TABLE posted_schedules (
+            scheduled_id bigint PRIMARY KEY,
+            message_id bigint NOT NULL
+        );
+        CREATE INDEX posted_schedules_message ON posted_schedules (message_id, scheduled_id);
+        INSERT INTO posted_schedules (scheduled_id, message_id)
+            SELECT scheduled_id, message_id FROM message_states WHERE scheduled_id IS NOT NULL;
+        DROP INDEX message_states_scheduled;
+        ALTER TABLE message_states DROP COLUMN scheduled_id;
         ALTER TABLE api_tokens ADD COLUMN hook text CHECK (hook IS NULL OR hook::json IS NOT NULL);
         ALTER TABLE api_tokens ADD COLUMN unreadable text CHECK (unreadable IS NULL OR unreadable::json IS NOT NULL);
         CREATE TABLE hook_memory (
@@ -108,7 +118,6 @@ struct PostgresSchema: Sendable {
     /// Adds messages that change, and messages for later.
     private static let version6 = """
         ALTER TABLE push_queue ADD COLUMN silent boolean NOT NULL DEFAULT false;
-        ALTER TABLE push_queue ADD COLUMN in_doubt boolean NOT NULL DEFAULT false;
         CREATE TABLE message_states (
             message_id bigint PRIMARY KEY,
             secret_code text COLLATE "C" NOT NULL,
@@ -120,6 +129,7 @@ struct PostgresSchema: Sendable {
             change_id bigint,
             change text CHECK (change IN ('edited', 'cleared', 'deleted', 'resolved')),
             time_changed timestamptz(3),
+            scheduled_id bigint,
             removes boolean NOT NULL DEFAULT false,
             ring_after bigint NOT NULL DEFAULT 0,
             push_due bigint,
@@ -134,6 +144,7 @@ struct PostgresSchema: Sendable {
         CREATE INDEX message_states_author ON message_states (secret_code, author, message_id) WHERE is_open;
         CREATE INDEX message_states_change ON message_states (secret_code, change_id) WHERE change_id IS NOT NULL;
         CREATE INDEX message_states_due ON message_states (push_due) WHERE push_due IS NOT NULL;
+        CREATE UNIQUE INDEX message_states_scheduled ON message_states (scheduled_id) WHERE scheduled_id IS NOT NULL;
         CREATE TABLE message_retries (
             author text COLLATE "C" NOT NULL,
             idempotency_key text COLLATE "C" NOT NULL,
@@ -169,11 +180,6 @@ struct PostgresSchema: Sendable {
             WHERE message_key IS NOT NULL;
         CREATE INDEX scheduled_messages_room ON scheduled_messages (secret_code, author, scheduled_id);
         CREATE INDEX scheduled_messages_due ON scheduled_messages (due) WHERE NOT is_held;
-        CREATE TABLE posted_schedules (
-            scheduled_id bigint PRIMARY KEY,
-            message_id bigint NOT NULL
-        );
-        CREATE INDEX posted_schedules_message ON posted_schedules (message_id, scheduled_id);
         """
 
     /// Adds the displayed fields of messages.

@@ -191,6 +191,7 @@ CREATE TABLE message_states (
     change_id INTEGER,  -- the last change: one of the ids of `messages`, where no row has it; NULL: not changed
     change TEXT CHECK (change IN ('edited', 'cleared', 'deleted', 'resolved')),
     time_changed TEXT,
+    scheduled_id INTEGER,  -- its number while it was scheduled
     removes INTEGER NOT NULL DEFAULT 0 CHECK (removes = 0 OR removes = 1),  -- 1: devices remove the notification
     ring_after INTEGER NOT NULL DEFAULT 0,  -- devices ring unless a push with a higher id has rung; negative: only those that had a push; 0: none asked for it
     push_due INTEGER,  -- when devices get the next pushes, in UNIX milliseconds; NULL: none remain
@@ -209,6 +210,7 @@ CREATE INDEX message_states_author ON message_states (secret_code, author, messa
 -- The changes in a room.
 CREATE INDEX message_states_change ON message_states (secret_code, change_id) WHERE change_id IS NOT NULL;
 CREATE INDEX message_states_due ON message_states (push_due) WHERE push_due IS NOT NULL;
+CREATE UNIQUE INDEX message_states_scheduled ON message_states (scheduled_id) WHERE scheduled_id IS NOT NULL;
 
 -- The idempotency keys of the last 20 changes of each message, so that a late retry changes nothing.
 CREATE TABLE message_retries (
@@ -248,13 +250,6 @@ CREATE UNIQUE INDEX scheduled_messages_key ON scheduled_messages (secret_code, a
     WHERE message_key IS NOT NULL;
 CREATE INDEX scheduled_messages_room ON scheduled_messages (secret_code, author, scheduled_id);
 CREATE INDEX scheduled_messages_due ON scheduled_messages (due) WHERE NOT is_held;
-
--- The messages that scheduled ones have become: for each message, the last 20.
-CREATE TABLE posted_schedules (
-    scheduled_id INTEGER PRIMARY KEY,  -- was in scheduled_messages
-    message_id INTEGER NOT NULL  -- in message_states
-) STRICT;
-CREATE INDEX posted_schedules_message ON posted_schedules (message_id, scheduled_id);
 
 -- Bearer tokens that programs use to call the relay, in addition to admin.token in the configuration.
 CREATE TABLE api_tokens (

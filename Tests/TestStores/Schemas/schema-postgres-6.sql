@@ -138,6 +138,7 @@ CREATE TABLE message_states (
     change_id bigint,  -- the last change: one of the ids of `messages`, where no row has it; NULL: not changed
     change text CHECK (change IN ('edited', 'cleared', 'deleted', 'resolved')),
     time_changed timestamptz(3),
+    scheduled_id bigint,  -- its number while it was scheduled
     removes boolean NOT NULL DEFAULT false,  -- true: devices remove the notification
     ring_after bigint NOT NULL DEFAULT 0,  -- devices ring unless a push with a higher id has rung; negative: only those that had a push; 0: none asked for it
     push_due bigint,  -- when devices get the next pushes, in UNIX milliseconds; NULL: none remain
@@ -156,6 +157,7 @@ CREATE INDEX message_states_author ON message_states (secret_code, author, messa
 -- The changes in a room.
 CREATE INDEX message_states_change ON message_states (secret_code, change_id) WHERE change_id IS NOT NULL;
 CREATE INDEX message_states_due ON message_states (push_due) WHERE push_due IS NOT NULL;
+CREATE UNIQUE INDEX message_states_scheduled ON message_states (scheduled_id) WHERE scheduled_id IS NOT NULL;
 
 -- The idempotency keys of the last 20 changes of each message, so that a late retry changes nothing.
 CREATE TABLE message_retries (
@@ -195,13 +197,6 @@ CREATE UNIQUE INDEX scheduled_messages_key ON scheduled_messages (secret_code, a
     WHERE message_key IS NOT NULL;
 CREATE INDEX scheduled_messages_room ON scheduled_messages (secret_code, author, scheduled_id);
 CREATE INDEX scheduled_messages_due ON scheduled_messages (due) WHERE NOT is_held;
-
--- The messages that scheduled ones have become: for each message, the last 20.
-CREATE TABLE posted_schedules (
-    scheduled_id bigint PRIMARY KEY,  -- was in scheduled_messages
-    message_id bigint NOT NULL  -- in message_states
-);
-CREATE INDEX posted_schedules_message ON posted_schedules (message_id, scheduled_id);
 
 -- Bans. A ban ends at `time_ends`; its row is kept for moderation.retention after that.
 CREATE TABLE bans (
@@ -540,7 +535,6 @@ CREATE TABLE push_queue (
     lease_start bigint,  -- the start, in relay_starts, of the relay that leases it or leased it last
     settled_on date,  -- the day of its partition; NULL: push_queue_due
     silent boolean NOT NULL DEFAULT false,  -- replaces or removes a notification without a ring
-    in_doubt boolean NOT NULL DEFAULT false,  -- true: a relay that has ended may have sent it
     CHECK ((state = 'sent') = (time_sent IS NOT NULL)),
     CHECK (isfinite(time_queued) AND isfinite(time_sent) AND isfinite(time_settled)),  -- no 'infinity'
     CHECK (message_id BETWEEN -4611686018427387904 AND 4611686018427387903)  -- leaves room for the next push id
