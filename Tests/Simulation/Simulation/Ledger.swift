@@ -11,6 +11,8 @@ final class Ledger: @unchecked Sendable {
         var doubts = 0
         /// Whether the relay has written the push, and has not recorded an outcome since.
         var isOpen = false
+        /// Whether ``doubts`` includes the relay's last death, and no request of that life has taken this doubt.
+        var hasDeathsDoubt = false
         /// The reasons for which the service has rejected the push for good.
         var rejections: Set<String> = []
     }
@@ -35,7 +37,14 @@ final class Ledger: @unchecked Sendable {
     }
     func rejected(_ push: Int64, _ reason: String) { change(push) { $0.rejections.insert(reason) } }
     /// A connection ended before the relay had read a response.
-    func doubted(_ push: Int64) { change(push) { $0.doubts += 1 } }
+    ///
+    /// - Parameter afterDeath: Whether the relay had died. The death counts for one request of the push. The relay has given
+    ///   up any other before.
+    func doubted(_ push: Int64, afterDeath: Bool = false) {
+        change(push) { fate in
+            if afterDeath, fate.hasDeathsDoubt { fate.hasDeathsDoubt = false } else { fate.doubts += 1 }
+        }
+    }
     /// The relay has the outcome on disk.
     func recorded(_ pushes: some Sequence<Int64>) {
         for push in pushes where fates[push] != nil { change(push) { $0.isOpen = false } }
@@ -46,7 +55,7 @@ final class Ledger: @unchecked Sendable {
 
     func relayDied() {
         doubtAllOpen()
-        for push in fates.keys { fates[push]?.isOpen = false }
+        for push in fates.keys { change(push) { ($0.hasDeathsDoubt, $0.isOpen) = ($0.isOpen, false) } }
     }
 
     private func change(_ push: Int64, _ change: (inout Fate) -> Void) { change(&fates[push, default: Fate()]) }

@@ -24,7 +24,8 @@ extension Peer {
 final class Link: CustomStringConvertible {
     enum End { case orderly, reset }
 
-    /// Called when the relay has read the bytes, or has not and never will. Never called if the relay dies first.
+    /// Called when the relay has read the bytes, or has not and never will. Not called if the relay dies while they are on
+    /// the way.
     typealias Fate = (_ wasRead: Bool) -> Void
 
     private enum Parcel {
@@ -162,7 +163,7 @@ final class Link: CustomStringConvertible {
     }
 
     func send(_ bytes: ByteBuffer, fate: Fate? = nil) {
-        guard isOpen, !hasRelayClosed, !hasVanished else { return isRelayDead ? () : fate?(false) ?? () }
+        guard isOpen, !hasRelayClosed, !hasVanished else { return fate?(false) ?? () }
         // A network may split anything.
         guard bytes.readableBytes > 1, dice.chance(10) else { return add(.bytes(bytes, fate)) }
         var bytes = bytes

@@ -202,10 +202,10 @@ class HTTP2PushService: PushService, HTTP2PeerOwner {
 
     /// The relay cannot know that the push was accepted.
     private func doubt(_ request: HTTP2PeerRequest, _ id: Int64, _ peer: HTTP2Peer) {
-        guard !request.isInDoubt, !peer.link.isRelayDead else { return }
+        guard !request.isInDoubt else { return }
         request.isInDoubt = true
         world.log("push \(id) is in doubt")
-        world.ledger.doubted(id)
+        world.ledger.doubted(id, afterDeath: peer.link.isRelayDead)
     }
 
     func abandoned(_ request: HTTP2PeerRequest, by peer: HTTP2Peer) {
