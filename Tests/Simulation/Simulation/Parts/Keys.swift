@@ -60,7 +60,7 @@ final class Keys: Part {
 
     func plan(_ choices: Choices) {
         let dice = choices.dice
-        guard dice.chance(25) else { return }
+        guard dice.chance(18) else { return }
         needsMessageClock = true
         world.programs.use()
         let keys = dice.within(1...3)
@@ -74,7 +74,7 @@ final class Keys: Part {
         let kinds: [Kind] =
             [.post, .post, .post, .ring, .edit]
             + dice.among([[], [.edit, .clear, .clear], [.clear, .resolve, .lastWord, .delete, .delete]])
-        choices.add(world.clients.isLarge ? 3 : dice.among([5, 15, 40])) { dice in
+        choices.add(world.clients.isLarge ? 3 : dice.among([5, 10, 25])) { dice in
             let (chain, kind) = (dice.among(used), dice.among(kinds))
             let revision = dice.chance(60) ? dice.within(-2...2) : nil
             // Pushes of one request are under way when the next one commits.
