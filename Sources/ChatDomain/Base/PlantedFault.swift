@@ -34,8 +34,6 @@ package enum PlantedFault: Int, CaseIterable {
     case discardedPushesAccepted
     /// A browsers' push service that does not respond holds up the others.
     case silentOriginBlocksOthers
-    /// A lease returns content that a deletion has withdrawn during the read.
-    case staleLease
 
     private static let number = ProcessInfo.processInfo.environment["PLANTED_FAULT"].flatMap { Int($0) }
 

@@ -232,10 +232,7 @@ struct QueueIndex: Sendable {
     @discardableResult
     mutating func finish(_ claim: Claim, _ read: [(pushes: [QueuedPush], upTo: Int64?)]) -> Bool {
         guard var part = parts[claim.app] else { return false }
-        var isCurrent = claim.withdrawals == withdrawals
-        #if PLANTED_FAULTS
-        if PlantedFault.staleLease.isPlanted { isCurrent = true }
-        #endif
+        let isCurrent = claim.withdrawals == withdrawals
         let read = isCurrent ? read : []
         parts[claim.app] = nil
         defer { parts[claim.app] = part }
