@@ -84,12 +84,14 @@ struct TokensAPI: Sendable {
         guard text.utf8.count <= HookRequest.bodyLimit else {
             throw ChatError.invalid("body", "must have at most \(HookRequest.bodyLimit) bytes")
         }
+        let invalid = ChatError.invalid("headers", "must be an object of texts by the headers' names")
         var headers = HTTPFields()
-        for (name, value) in body.object["headers"]?.object?.members ?? [] {
-            guard let name = HTTPField.Name(name), let value = value.text else {
-                throw ChatError.invalid("headers", "must be an object of texts by the headers' names")
+        if let given = body.object["headers"], given != .null {
+            guard let members = given.object?.members else { throw invalid }
+            for (name, value) in members {
+                guard let name = HTTPField.Name(name), let value = value.text else { throw invalid }
+                headers.append(HTTPField(name: name, value: value))
             }
-            headers.append(HTTPField(name: name, value: value))
         }
         let delivery = HookRequest(headers, query: try body.text("query") ?? "", body: Array(text.utf8))
         return Responses.json(HookFormats.named(settings.format)?.trial(delivery, settings) ?? [:])
