@@ -50,7 +50,7 @@ struct FolderTests {
             "Posting": "Base Form Responses Address Admin Routing",
             "Gotify": "Base Form Responses Address Admin Events Posting Routing",
             "Ntfy": "Base Form Responses Address Admin Posting Events Routing",
-            "Hooks": "Base Form Responses Posting Routing",
+            "Hooks": "Base Responses Address Posting Routing",
             "Server": "Base Responses Address Monitoring Admin Chat Pages Events Posting Gotify Hooks Ntfy Routing",
         ],
         "ChatHooks": [
