@@ -231,10 +231,12 @@ private struct EarlierPushes {
         func row(removes: Bool, _ queue: MessageQueue) -> DeviceUpdate.Row {
             // The relay may have been killed before it recorded the outcome. The device then shows the push.
             let mayBeShown = lostState == .cancelled && state == .cancelled && (isInDoubt || queue.isInDoubt(id))
+            // The fan-out of a message that was cleared or resolved before still queues its text.
+            let isNewest = isCurrent && (isSilent || !removes)
             // A pending push without a text is leased by a relay, or it will be cancelled by its next lease.
             return DeviceUpdate.Row(
-                id: id, state: removes && mayBeShown ? .sent : lostState, isSilent: isSilent, isCurrent: isCurrent,
-                isHeldByGateway: !isCurrent && (state == .pending || state == .cancelled && queue.isInFlight(id)))
+                id: id, state: removes && mayBeShown ? .sent : lostState, isSilent: isSilent, isCurrent: isNewest,
+                isHeldByGateway: !isNewest && (state == .pending || state == .cancelled && queue.isInFlight(id)))
         }
     }
 
