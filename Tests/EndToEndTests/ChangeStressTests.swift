@@ -83,7 +83,16 @@ extension Surroundings {
                 let screen = try await Self.screen(of: device, sandbox)
                 let texts = screen.shown.compactMap(\.body).compactMap(Version.init)
                 let shown = Dictionary(texts.map { (messages[$0.number] ?? 0, $0.number) }, uniquingKeysWith: max)
-                #expect(removes ? shown == wanted : wanted.allSatisfy { shown[$0] == $1 }, "\(name)")
+                let wrong = Set(wanted.keys).union(removes ? Array(shown.keys) : []).filter { shown[$0] != wanted[$0] }
+                let rows =
+                    wrong.isEmpty
+                    ? ""
+                    : try await relay.store.script(
+                        "SELECT * FROM push_queue WHERE device_token = '\(device)'")
+                #expect(
+                    wrong.isEmpty,
+                    "\(name): \(wrong.map { "message \($0) shows \(shown[$0] ?? 0), wanted \(wanted[$0] ?? 0)" })\n\(rows)"
+                )
             }
             for (name, device) in [
                 ("HTTP/2", Name.token(1)), ("FCM", phone.token), ("browser", browser.token), ("binary", Name.token(4)),
