@@ -200,7 +200,7 @@ final class Keys: Part {
         guard let message = request.message, world.programs.revoking == nil, isRemembered(index) else { return }
         busy += 1
         world.calls.insist("request \(index) again") { [self] stores in
-            // It may have waited for the relay while others passed. It would be a new request then, and after retention, too.
+            // It may have waited for the relay while others passed. It would be a new request then, or after retention.
             isRemembered(index) && !isOld(request) ? try await request.call(stores.ports) : nil
         } then: { [self] result in
             busy -= 1
