@@ -272,11 +272,8 @@ final class PushOrigin: Sendable {
     /// Connects to an allowed address of the service.
     private func makeLink() async throws -> Link {
         let address = try await address()
-        var tls = TLSConfiguration.makeClientConfiguration()
-        tls.minimumTLSVersion = .tlsv12
+        var tls = TLSConfiguration.ofChosenHost()
         tls.additionalTrustRoots = sender.trust.isEmpty ? [] : [.certificates(sender.trust)]
-        // Do not wait for a service that does not respond to the TLS close.
-        tls.shutdownTimeout = .milliseconds(500)
         var offer = tls
         offer.applicationProtocols = [HTTP2Session.tlsName, "http/1.1"]
         let connection = try await OriginConnection.connect(
@@ -290,18 +287,9 @@ final class PushOrigin: Sendable {
     }
 
     private func client(_ address: IPAddress, _ tls: TLSConfiguration) -> OriginClient {
-        let limit = TimeAmount(options.answerLimit)
         var configuration = HTTPClient.Configuration(
-            tlsConfiguration: tls, redirectConfiguration: .disallow,
-            timeout: .init(connect: limit, read: limit), decompression: .disabled)
-        configuration.httpVersion = .http1Only
+            endpoint, at: address, tls, timeLimit: TimeAmount(options.answerLimit))
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = Self.connections
-        configuration.connectionPool.retryConnectionEstablishment = false
-        // The relay does not read trace spans, and a span for each request would cost time.
-        configuration.tracing.tracer = nil
-        // A proxy from the environment would look up the name itself.
-        configuration.proxy = nil
-        if IPAddress(endpoint.host) == nil { configuration.dnsOverride = [endpoint.host: address.description] }
         return OriginClient(HTTPClient.services(configuration))
     }
 

@@ -5,7 +5,6 @@ import GatewayPool
 import NIOCore
 import NIOHTTP1
 import NIOPosix
-import NIOSSL
 import PushWire
 import WebPushGateway
 
@@ -30,7 +29,8 @@ struct WebhookClient: WebhookTransport {
         do {
             let endpoint = try PushEndpoint(request.url, admitsHTTP: true)
             let address = try await address(of: endpoint, by: deadline)
-            let client = HTTPClient.services(configuration(endpoint, address))
+            let client = HTTPClient.services(
+                HTTPClient.Configuration(endpoint, at: address, .ofChosenHost(), timeLimit: timeLimit))
             let response: BoundedResponse
             do {
                 response = try await client.exchange(call(request, endpoint), upTo: Self.maxBody, by: deadline)
@@ -100,22 +100,6 @@ struct WebhookClient: WebhookTransport {
         defer { timer.cancel() }
         for await result in results { return try result.get() }
         throw WebPushError("host", "was not looked up in time")
-    }
-
-    private func configuration(_ endpoint: PushEndpoint, _ address: IPAddress) -> HTTPClient.Configuration {
-        var tls = TLSConfiguration.makeClientConfiguration()
-        tls.minimumTLSVersion = .tlsv12
-        tls.shutdownTimeout = .milliseconds(500)
-        var configuration = HTTPClient.Configuration(
-            tlsConfiguration: tls, redirectConfiguration: .disallow,
-            timeout: .init(connect: timeLimit, read: timeLimit), decompression: .disabled)
-        configuration.httpVersion = .http1Only
-        configuration.connectionPool.retryConnectionEstablishment = false
-        configuration.tracing.tracer = nil
-        // A proxy from the environment would look up the name itself.
-        configuration.proxy = nil
-        if IPAddress(endpoint.host) == nil { configuration.dnsOverride = [endpoint.host: address.description] }
-        return configuration
     }
 
     /// Describes an error without the receiver's URL.
