@@ -20,7 +20,6 @@ enum MessageDeletion {
     /// room that takes a few seconds, in one transaction, so that no later request for the message succeeds.
     ///
     /// The caller holds the room's lock, and that of the message's row, which waits for a background step to end.
-    ///
     static func delete(
         _ record: MessageRecord, isRepeated: Bool, now: Timestamp, _ settings: StoreSettings,
         _ queue: MessageQueue, _ transaction: some SQLTransaction
