@@ -25,7 +25,7 @@ extension HookFormat {
     /// Returns the result that a delivery would have, as JSON: for people who try a format or a template.
     package static func trial(_ request: HookRequest, _ settings: HookSettings) -> JSONObject {
         switch read(request, settings) {
-        case .drafts(let drafts): ["messages": .array(drafts.map { .object($0.json) })]
+        case .draft(let draft): ["messages": .array([.object(draft.json)])]
         case .ignored(let reason): ["messages": .array([]), "ignored": .string(reason)]
         case .unreadable(let reason):
             ["messages": .array([.object(report(of: request, reason).json)]), "unreadable": .string(reason)]

@@ -11,10 +11,7 @@ struct GitHubTests {
         return read(forge, "{\(members),\(repository)}", headers: ["x-\(forge)-event": name])
     }
 
-    private static func only(_ outcome: HookOutcome) -> HookDraft? {
-        guard case .drafts(let drafts) = outcome, drafts.count == 1 else { return nil }
-        return drafts[0]
-    }
+    private static func only(_ outcome: HookOutcome) -> HookDraft? { outcome.draft }
 
     @Test("A push shows its commits", arguments: ["github", "gitea"])
     func push(forge: String) throws {

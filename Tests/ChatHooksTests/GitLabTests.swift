@@ -12,10 +12,7 @@ struct GitLabTests {
         read("gitlab", #"{"object_kind":"\#(kind)",\#(members),\#(common)}"#, headers: ["x-gitlab-event": "X Hook"])
     }
 
-    private static func only(_ outcome: HookOutcome) -> HookDraft? {
-        guard case .drafts(let drafts) = outcome else { return nil }
-        return drafts.first
-    }
+    private static func only(_ outcome: HookOutcome) -> HookDraft? { outcome.draft }
 
     @Test("A pipeline that fails and then succeeds is one message")
     func pipeline() throws {

@@ -16,14 +16,17 @@ func read(
     read(format, HookRequest(headers: headers, query: query, form: form, body: Array(body.utf8)))
 }
 
-/// Returns the only message of a request. `nil` if there is another number of them.
+extension HookOutcome {
+    /// The message. `nil` if there is none.
+    var draft: HookDraft? {
+        if case .draft(let draft) = self { draft } else { nil }
+    }
+}
+
+/// Returns the message of a request. `nil` if there is none.
 func draft(
     _ format: String, _ body: String, headers: [String: String] = [:], query: [String: String] = [:],
     form: [String: String] = [:]
 ) -> HookDraft? {
-    guard case .drafts(let drafts) = read(format, body, headers: headers, query: query, form: form), drafts.count == 1
-    else {
-        return nil
-    }
-    return drafts[0]
+    read(format, body, headers: headers, query: query, form: form).draft
 }

@@ -6,9 +6,7 @@ import Testing
 @Suite("Texts, JSON and templates")
 struct JSONTests {
     private static func filled(_ template: String, _ body: String) throws -> HookDraft? {
-        let outcome = try read("json", HookRequest(body: Array(body.utf8)), template: HookTemplate(parsing: template))
-        guard case .drafts(let drafts) = outcome else { return nil }
-        return drafts.first
+        try read("json", HookRequest(body: Array(body.utf8)), template: HookTemplate(parsing: template)).draft
     }
 
     @Test("Without a template the usual names count")

@@ -215,12 +215,9 @@ enum Parser: String, CaseIterable {
     }
 
     private static func check(_ outcome: HookOutcome) {
-        guard case .drafts(let drafts) = outcome else { return }
-        require((1...HookDraft.countLimit).contains(drafts.count), "a number of drafts")
-        for draft in drafts {
-            require((try? draft.content()) != nil, "a draft that does not fit")
-            require((draft.key?.text.utf8.count ?? 1) <= MessageKey.limit && draft.firing.count <= 1000, "a long key")
-        }
+        guard case .draft(let draft) = outcome else { return }
+        require((try? draft.content()) != nil, "a draft that does not fit")
+        require((draft.key?.text.utf8.count ?? 1) <= MessageKey.limit && draft.firing.count <= 1000, "a long key")
     }
 
     /// The first line is a template, the rest a body.

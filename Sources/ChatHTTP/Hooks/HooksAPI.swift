@@ -29,6 +29,7 @@ struct HooksAPI: Sendable {
         let format: any HookFormat.Type
         let settings: HookSettings
         let request: HookRequest
+        /// The idempotency key. `nil` if the sender has no ids.
         let id: String?
     }
 
@@ -93,9 +94,9 @@ struct HooksAPI: Sendable {
 
     // MARK: - Posting
 
-    /// Posts the messages of a delivery.
+    /// Posts the message of a delivery.
     ///
-    /// - Returns: The id of the first message. `nil` if there is none.
+    /// - Returns: The message's id. `nil` if there is none.
     private func post(
         _ delivery: Delivery, _ request: Request, _ context: ChatContext
     ) async throws(ChatError) -> MessageID? {
@@ -105,14 +106,8 @@ struct HooksAPI: Sendable {
             return nil
         case .unreadable(let reason):
             return try await report(reason, delivery, request, context)
-        case .drafts(let drafts):
-            var first: MessageID?
-            for (index, draft) in drafts.enumerated() {
-                let id = delivery.id.map { index == 0 ? $0 : "\($0):\(index)" }
-                let message = try await post(draft, id, delivery, request, context)
-                first = first ?? message
-            }
-            return first
+        case .draft(let draft):
+            return try await post(draft, delivery, request, context)
         }
     }
 
@@ -123,29 +118,28 @@ struct HooksAPI: Sendable {
     ) async throws(ChatError) -> MessageID? {
         log("delivery to a webhook could not be read", reason, delivery, .notice, context)
         let report = delivery.format.report(of: delivery.request, reason)
-        let receipt = try await posted(report.key, report.content(), delivery.id, delivery, request, context)
+        let receipt = try await posted(report.key, report.content(), delivery, request, context)
         await remember("the unreadable delivery", context) { () throws(ChatError) in
             try await environment.stores.hooks.countUnreadable(delivery.token.id, reason: reason)
         }
         return receipt?.message
     }
 
-    /// - Parameter id: The idempotency key.
     private func post(
-        _ draft: HookDraft, _ id: String?, _ delivery: Delivery, _ request: Request, _ context: ChatContext
+        _ draft: HookDraft, _ delivery: Delivery, _ request: Request, _ context: ChatContext
     ) async throws(ChatError) -> MessageID? {
         let content = try draft.content()
         let (hooks, token) = (environment.stores.hooks, delivery.token.id)
         guard let key = draft.key else {
-            return try await posted(nil, content, id, delivery, request, context)?.message
+            return try await posted(nil, content, delivery, request, context)?.message
         }
         switch draft.state {
         case .event:
-            return try await posted(key, content, id, delivery, request, context)?.message
+            return try await posted(key, content, delivery, request, context)?.message
         case .firing:
             let (memory, now) = (try await hooks.memory(of: token, key), environment.now())
             let rings = memory?.rings(for: draft.firing, at: now) ?? true
-            let receipt = try await posted(key, renotify: rings, content, id, delivery, request, context)
+            let receipt = try await posted(key, renotify: rings, content, delivery, request, context)
             if let receipt, !receipt.isRepeat {
                 // If this fails, the next change rings once more.
                 await remember("alerts", context) { () throws(ChatError) in
@@ -166,12 +160,12 @@ struct HooksAPI: Sendable {
                 return try await posting.accept(
                     MessageChangeRequest(
                         .key(key), by: ChangeAuthor(writer: .program(token: token), room: delivery.room),
-                        .resolve(content), idempotencyKey: id), context
+                        .resolve(content), idempotencyKey: delivery.id), context
                 ).message
             } catch  where error.code == .notFound {
                 // Senders without ids of deliveries send the same end twice, if they did not get the first response.
                 guard draft.standsAlone, memory?.firing.isEmpty != true else { return nil }
-                return try await posted(nil, content, id, delivery, request, context)?.message
+                return try await posted(nil, content, delivery, request, context)?.message
             } catch  where error.code == .idempotencyConflict {
                 return nil
             }
@@ -182,12 +176,12 @@ struct HooksAPI: Sendable {
     ///
     /// - Returns: `nil` if an earlier delivery with the same id was posted with another content.
     private func posted(
-        _ key: MessageKey?, renotify: Bool = false, _ content: MessageContent, _ id: String?, _ delivery: Delivery,
+        _ key: MessageKey?, renotify: Bool = false, _ content: MessageContent, _ delivery: Delivery,
         _ request: Request, _ context: ChatContext
     ) async throws(ChatError) -> ChangeReceipt? {
         let draft = PostingAPI.Draft(room: delivery.room, content: content, key: key, renotify: renotify)
         do throws(ChatError) {
-            return try await posting.accept(draft, idempotencyKey: id, request, context)
+            return try await posting.accept(draft, idempotencyKey: delivery.id, request, context)
         } catch  where error.code == .idempotencyConflict {
             return nil
         }

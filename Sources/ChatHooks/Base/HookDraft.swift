@@ -18,8 +18,6 @@ package struct HookDraft: Sendable, Hashable {
         case event
     }
 
-    /// The maximum number of drafts of one request.
-    package static let countLimit = 20
     /// The maximum number of alerts that ``firing`` tells apart.
     private static let firingLimit = 1000
 

@@ -17,8 +17,8 @@ package protocol HookFormat: Sendable {
     /// Whether a GET with a query posts. Other formats reject it: programs that show previews of links send it.
     static var postsByGET: Bool { get }
 
-    /// Returns the messages for which a request asks. A pure function: at most ``HookDraft/countLimit`` count.
-    static func drafts(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> [HookDraft]
+    /// Returns the message for which a request asks. A pure function.
+    static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft
 
     /// Whether the sender knows the secret.
     static func verify(_ request: HookRequest, secret: String, now: Timestamp) -> Bool
@@ -28,7 +28,7 @@ package protocol HookFormat: Sendable {
 
     /// The response that the program expects after a success.
     ///
-    /// - Parameter message: The id of the first message. `nil` if the request became none.
+    /// - Parameter message: The id of the message. `nil` if the request became none.
     static func accepted(_ request: HookRequest, message: MessageID?) -> HookAnswer
 
     /// The response to a GET from programs that look at the hook before they post. `nil` if there is none.
@@ -57,11 +57,12 @@ extension HookFormat {
     /// Returns the result of a request.
     package static func read(_ request: HookRequest, _ settings: HookSettings) -> HookOutcome {
         do throws(HookRefusal) {
-            return .drafts(Array(try drafts(request, settings).prefix(HookDraft.countLimit)))
+            return .draft(try draft(request, settings))
         } catch {
+            func fitting(_ reason: String) -> String { FieldText.fitting(reason, limit: 300, keepsLines: false) }
             switch error {
-            case .ignored(let reason): return .ignored(reason)
-            case .unreadable(let reason): return .unreadable(FieldText.fitting(reason, limit: 300, keepsLines: false))
+            case .ignored(let reason): return .ignored(fitting(reason))
+            case .unreadable(let reason): return .unreadable(fitting(reason))
             }
         }
     }
@@ -69,8 +70,7 @@ extension HookFormat {
 
 /// The result of a request.
 package enum HookOutcome: Sendable, Hashable {
-    /// At least one message.
-    case drafts([HookDraft])
+    case draft(HookDraft)
     /// The request is fine and has nothing to show, for this reason. The relay answers as if it had posted.
     case ignored(String)
     /// The reason, for the message that says so: "… could not be read: the body is empty".

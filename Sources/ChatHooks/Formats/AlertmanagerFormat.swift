@@ -5,9 +5,7 @@ enum AlertmanagerFormat: HookFormat {
     static let name = "alertmanager"
     static let title = "Alertmanager"
 
-    static func drafts(
-        _ request: HookRequest, _ settings: HookSettings
-    ) throws(HookRefusal) -> [HookDraft] {
-        [try AlertGroup(request.object()).draft(prefix: "am")]
+    static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft {
+        try AlertGroup(request.object()).draft(prefix: "am")
     }
 }

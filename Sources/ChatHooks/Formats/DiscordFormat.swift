@@ -9,7 +9,7 @@ enum DiscordFormat: HookFormat {
     /// The flag of a message that does not ring.
     private static let silent: Int64 = 4096
 
-    static func drafts(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> [HookDraft] {
+    static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft {
         let body = try request.object(in: "payload_json")
         var text = markup(body.text("content"))
         // As many as Discord accepts.
@@ -22,11 +22,9 @@ enum DiscordFormat: HookFormat {
         }
         let (result, isMarkdown) = text.result
         let flags = body.value(["flags"])?.integer ?? 0
-        return [
-            HookDraft(
-                title: title, text: result, link: embeds.count == 1 ? embeds.first?.text("url") : nil,
-                isMarkdown: isMarkdown, urgency: flags & silent != 0 ? .quiet : .usual)
-        ]
+        return HookDraft(
+            title: title, text: result, link: embeds.count == 1 ? embeds.first?.text("url") : nil,
+            isMarkdown: isMarkdown, urgency: flags & silent != 0 ? .quiet : .usual)
     }
 
     private static func markup(_ embed: JSONObject, hasTitle: Bool) -> MarkupText {

@@ -12,7 +12,7 @@ enum GitHubFormat: HookFormat {
 
     static func deliveryID(_ request: HookRequest) -> String? { request.deliveryID("x-github-delivery") }
 
-    static func drafts(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> [HookDraft] {
-        [try GitHubEvent(request.headers["x-github-event"], request, prefix: "gh").draft()]
+    static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft {
+        try GitHubEvent(request.headers["x-github-event"], request, prefix: "gh").draft()
     }
 }

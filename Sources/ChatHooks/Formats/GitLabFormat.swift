@@ -15,7 +15,7 @@ enum GitLabFormat: HookFormat {
 
     static func deliveryID(_ request: HookRequest) -> String? { request.deliveryID("idempotency-key", "webhook-id") }
 
-    static func drafts(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> [HookDraft] {
+    static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft {
         let body = try request.object()
         let details = body.object("object_attributes") ?? [:]
         let project = ForgeProject(
@@ -27,39 +27,31 @@ enum GitLabFormat: HookFormat {
         case nil: throw .unreadable("the JSON has no object_kind")
         case "push", "tag_push":
             let commits = body.objects("commits")
-            return [
-                project.push(
-                    by: person, to: body.text("ref") ?? "", commits.compactMap { $0.text("message") },
-                    count: body.value(["total_commits_count"])?.integer.map { Int(clamping: $0) } ?? commits.count,
-                    isDeleted: ForgeProject.isNothing(body.text("after")), isForced: false,
-                    link: commits.last?.text("url") ?? body.text("project", "web_url"))
-            ]
-        case "merge_request": return [try change("merge request", details, project, person)]
-        case "issue", "work_item": return [try change("issue", details, project, person)]
+            return project.push(
+                by: person, to: body.text("ref") ?? "", commits.compactMap { $0.text("message") },
+                count: body.value(["total_commits_count"])?.integer.map { Int(clamping: $0) } ?? commits.count,
+                isDeleted: ForgeProject.isNothing(body.text("after")), isForced: false,
+                link: commits.last?.text("url") ?? body.text("project", "web_url"))
+        case "merge_request": return try change("merge request", details, project, person)
+        case "issue", "work_item": return try change("issue", details, project, person)
         case "note":
             let thing = body.text("merge_request", "iid") ?? body.text("issue", "iid")
-            return [
-                project.comment(
-                    on: thing.map { "commented on #\($0)" } ?? "commented", details.text("note"), by: person, link: link
-                )
-            ]
+            return project.comment(
+                on: thing.map { "commented on #\($0)" } ?? "commented", details.text("note"), by: person, link: link
+            )
         case "pipeline":
             let (status, branch) = (details.text("status") ?? "", details.text("ref") ?? "a branch")
             guard ["failed", "success"].contains(status) else { throw .ignored("a pipeline that is \(status)") }
             let (id, main) = (details.text("id") ?? "", body.text("project", "default_branch"))
-            return [
-                project.build(
-                    "Pipeline", of: branch, isMain: main.map { $0 == branch } ?? true, hasPassed: status == "success",
-                    run: id, text: body.text("commit", "title") ?? body.text("commit", "message"),
-                    link: link ?? body.text("project", "web_url").map { "\($0)/-/pipelines/\(id)" })
-            ]
+            return project.build(
+                "Pipeline", of: branch, isMain: main.map { $0 == branch } ?? true, hasPassed: status == "success",
+                run: id, text: body.text("commit", "title") ?? body.text("commit", "message"),
+                link: link ?? body.text("project", "web_url").map { "\($0)/-/pipelines/\(id)" })
         case "release":
             guard body.text("action") == "create" else { throw .ignored("a change of a release") }
-            return [
-                project.release(
-                    body.text("tag") ?? "a version", body.text("description") ?? body.text("name"),
-                    link: body.text("url"))
-            ]
+            return project.release(
+                body.text("tag") ?? "a version", body.text("description") ?? body.text("name"),
+                link: body.text("url"))
         case let kind?: throw .ignored("the event \(kind) is not shown")
         }
     }

@@ -18,8 +18,8 @@ enum GiteaFormat: HookFormat {
         request.deliveryID("x-gitea-delivery", "x-forgejo-delivery")
     }
 
-    static func drafts(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> [HookDraft] {
+    static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft {
         let event = request.headers["x-gitea-event"] ?? request.headers["x-forgejo-event"]
-        return [try GitHubEvent(event, request, prefix: "gt").draft()]
+        return try GitHubEvent(event, request, prefix: "gt").draft()
     }
 }

@@ -19,12 +19,12 @@ enum GrafanaFormat: HookFormat {
         return HookSignature.isHMAC(request.headers[signature], of: signed, secret: secret)
     }
 
-    static func drafts(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> [HookDraft] {
+    static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft {
         let body = try request.object()
         // The message of Grafana's own template is a list of all labels. The alerts' sentences are shorter.
         let message = body.text("message").flatMap { text in
             ["**Firing**", "**Resolved**"].contains { text.hasPrefix($0) } ? nil : text
         }
-        return [try AlertGroup(body).draft(prefix: "gr", title: body.text("title"), text: message)]
+        return try AlertGroup(body).draft(prefix: "gr", title: body.text("title"), text: message)
     }
 }

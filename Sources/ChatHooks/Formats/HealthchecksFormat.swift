@@ -6,7 +6,7 @@ enum HealthchecksFormat: HookFormat {
     static let name = "healthchecks"
     static let title = "Healthchecks"
 
-    static func drafts(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> [HookDraft] {
+    static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft {
         let body = request.body.isEmpty ? JSONObject(texts: request.query) : try request.object()
         guard let code = body.text("code") ?? body.text("uuid") ?? body.text("slug") ?? body.text("name"),
             let status = body.text("status")
@@ -14,12 +14,10 @@ enum HealthchecksFormat: HookFormat {
         let name = body.text("name") ?? code
         guard ["up", "down"].contains(status) else { throw .ignored("the status \(status)") }
         let isDown = status == "down"
-        return [
-            HookDraft(
-                key: HookKey.make("hc", code), title: "\(name) is \(status)", text: body.text("body") ?? "",
-                tags: (body.text("tags") ?? "").split(separator: " ").map { String($0) },
-                urgency: isDown ? .urgent : .quiet, state: isDown ? .firing : .resolved,
-                firing: isDown ? [HookKey.id([code]): 4] : [:])
-        ]
+        return HookDraft(
+            key: HookKey.make("hc", code), title: "\(name) is \(status)", text: body.text("body") ?? "",
+            tags: (body.text("tags") ?? "").split(separator: " ").map { String($0) },
+            urgency: isDown ? .urgent : .quiet, state: isDown ? .firing : .resolved,
+            firing: isDown ? [HookKey.id([code]): 4] : [:])
     }
 }

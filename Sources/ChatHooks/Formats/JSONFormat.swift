@@ -16,16 +16,14 @@ enum JSONFormat: HookFormat {
         request.deliveryID("webhook-id", "idempotency-key")
     }
 
-    static func drafts(
-        _ request: HookRequest, _ settings: HookSettings
-    ) throws(HookRefusal) -> [HookDraft] {
+    static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft {
         // Some programs send the members as a form or in the query.
         let isForm = !request.form.isEmpty
         let body =
             isForm || request.body.isEmpty && !request.query.isEmpty
             ? JSONObject(texts: isForm ? request.form : request.query) : try request.object()
-        guard let template = settings.template else { return [draft(body)] }
-        return [try template.draft(body)]
+        guard let template = settings.template else { return draft(body) }
+        return try template.draft(body)
     }
 
     /// Returns the message of an object with members of the usual names.

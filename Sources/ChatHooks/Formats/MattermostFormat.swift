@@ -6,8 +6,8 @@ enum MattermostFormat: HookFormat {
     static let title = "Mattermost"
     static let rateStatus = 429
 
-    static func drafts(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> [HookDraft] {
-        [try SlackMessage(request.object(in: "payload"), read: markup).draft()]
+    static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft {
+        try SlackMessage(request.object(in: "payload"), read: markup).draft()
     }
 
     static func accepted(_ request: HookRequest, message: MessageID?) -> HookAnswer { HookAnswer(text: "ok") }

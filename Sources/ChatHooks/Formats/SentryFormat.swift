@@ -12,25 +12,21 @@ enum SentryFormat: HookFormat {
 
     static func deliveryID(_ request: HookRequest) -> String? { request.deliveryID("request-id") }
 
-    static func drafts(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> [HookDraft] {
+    static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft {
         let body = try request.object()
         guard let data = body.object("data") else { throw .unreadable("the JSON has no object data") }
         let action = body.text("action") ?? ""
         if let metric = data.object("metric_alert") {
             let state: HookDraft.State = action == "resolved" ? .resolved : .firing
-            return [
-                draft(
-                    "metric", metric.text("id"), data.text("description_title") ?? "Metric alert",
-                    data.text("description_text"), link: data.text("web_url"), level: action, state)
-            ]
+            return draft(
+                "metric", metric.text("id"), data.text("description_title") ?? "Metric alert",
+                data.text("description_text"), link: data.text("web_url"), level: action, state)
         }
         if let event = data.object("event") ?? data.object("error") {
             let text = [event.text("culprit"), data.text("triggered_rule")].compactMap(\.self)
-            return [
-                draft(
-                    "issue", event.text("issue_id"), event.text("title") ?? "Error", text.joined(separator: "\n"),
-                    link: event.text("web_url"), level: event.text("level"), .firing)
-            ]
+            return draft(
+                "issue", event.text("issue_id"), event.text("title") ?? "Error", text.joined(separator: "\n"),
+                link: event.text("web_url"), level: event.text("level"), .firing)
         }
         guard let issue = data.object("issue"), data.object("comment") == nil else {
             throw .ignored("\(request.headers["sentry-hook-resource"] ?? "this resource") is not shown")
@@ -42,12 +38,10 @@ enum SentryFormat: HookFormat {
         default: throw .ignored("\(action) of an issue is not shown")
         }
         let project = issue.text("project", "name") ?? issue.text("project", "slug")
-        return [
-            draft(
-                "issue", issue.text("id"), issue.text("title") ?? "Issue",
-                [issue.text("culprit"), project].compactMap(\.self).joined(separator: "\n"),
-                link: issue.text("web_url") ?? issue.text("permalink"), level: issue.text("level"), state)
-        ]
+        return draft(
+            "issue", issue.text("id"), issue.text("title") ?? "Issue",
+            [issue.text("culprit"), project].compactMap(\.self).joined(separator: "\n"),
+            link: issue.text("web_url") ?? issue.text("permalink"), level: issue.text("level"), state)
     }
 
     private static func draft(

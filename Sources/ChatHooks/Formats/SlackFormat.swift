@@ -6,8 +6,8 @@ enum SlackFormat: HookFormat {
     static let title = "Slack"
     static let rateStatus = 429
 
-    static func drafts(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> [HookDraft] {
-        [try SlackMessage(request.object(in: "payload"), read: Mrkdwn.read).draft()]
+    static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft {
+        try SlackMessage(request.object(in: "payload"), read: Mrkdwn.read).draft()
     }
 
     /// Programs compare these bytes.

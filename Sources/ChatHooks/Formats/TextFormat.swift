@@ -5,9 +5,7 @@ enum TextFormat: HookFormat {
     static let name = "text"
     static let title = "Text"
 
-    static func drafts(
-        _ request: HookRequest, _ settings: HookSettings
-    ) throws(HookRefusal) -> [HookDraft] {
+    static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft {
         guard let text = String(validating: request.body, as: UTF8.self), !request.body.contains(0) else {
             throw .unreadable("the body is not a text in UTF-8")
         }
@@ -17,6 +15,6 @@ enum TextFormat: HookFormat {
             members[name] = request.query[name].map { .string($0) }
         }
         members["text"] = .string(text)
-        return [JSONFormat.draft(members)]
+        return JSONFormat.draft(members)
     }
 }

@@ -6,7 +6,7 @@ enum UptimeKumaFormat: HookFormat {
     static let title = "Uptime Kuma"
     static let postsByGET = true
 
-    static func drafts(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> [HookDraft] {
+    static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft {
         let body = request.body.isEmpty ? try query(request.query) : try request.object(in: "data")
         let (beat, monitor) = (body.object("heartbeat") ?? [:], body.object("monitor") ?? [:])
         let message = body.text("msg")
@@ -14,7 +14,7 @@ enum UptimeKumaFormat: HookFormat {
         guard let number, let status = beat.value(["status"])?.integer else {
             // A test, or a warning about a certificate.
             guard let message else { throw .unreadable("the JSON has no heartbeat and no msg") }
-            return [HookDraft(title: monitor.text("name"), text: message)]
+            return HookDraft(title: monitor.text("name"), text: message)
         }
         let name = monitor.text("name") ?? "Monitor \(number)"
         let (word, state, urgency): (String, HookDraft.State, HookDraft.Urgency) =
@@ -25,12 +25,10 @@ enum UptimeKumaFormat: HookFormat {
             case 3: ("is in maintenance", .event, .quiet)
             default: ("has status \(status)", .event, .usual)
             }
-        return [
-            HookDraft(
-                key: HookKey.make("uk", number), title: "\(name) \(word)", text: beat.text("msg") ?? message ?? "",
-                link: monitor.text("url"), urgency: urgency, state: state,
-                firing: state == .firing ? [HookKey.id([number]): 4] : [:])
-        ]
+        return HookDraft(
+            key: HookKey.make("uk", number), title: "\(name) \(word)", text: beat.text("msg") ?? message ?? "",
+            link: monitor.text("url"), urgency: urgency, state: state,
+            firing: state == .firing ? [HookKey.id([number]): 4] : [:])
     }
 
     /// Reads the query of a GET, in which two values are JSON.
