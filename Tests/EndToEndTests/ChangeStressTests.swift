@@ -72,7 +72,12 @@ extension Surroundings {
                 try? await eventually("ntfy's stream has the newest states") { follower.shown == states.shown }
                 follower.end()
                 try await group.waitForAll()
-                #expect(follower.shown == states.shown && follower.disordered == [])
+                let (shown, wantedTexts) = (follower.shown, states.shown)
+                let late = Set(shown.keys).union(wantedTexts.keys).filter { shown[$0] != wantedTexts[$0] }.sorted()
+                #expect(
+                    late.isEmpty && follower.disordered == [],
+                    "\(late.map { "\($0) shows \(shown[$0] ?? "nothing"), wanted \(wantedTexts[$0] ?? "nothing")" }), last \(follower.last)"
+                )
                 print("change test: ntfy has \(follower.events) events of \(follower.streams) streams")
             }
             let arrivals = try await sandbox.notifications().filter { $0.answer == "accepted" }

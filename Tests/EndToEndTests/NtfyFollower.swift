@@ -28,6 +28,9 @@ final class NtfyFollower: Sendable {
         var isOver = false
     }
 
+    /// The follower ends a stream after so many events, so that it continues after an event without a kill as well.
+    private static let eventsPerStream = 16
+
     private let request: @Sendable (_ since: String) -> HTTPClientRequest
     private let state = Mutex(State())
 
@@ -42,6 +45,7 @@ final class NtfyFollower: Sendable {
 
     /// The texts by their sequence ids.
     var shown: [String: String] { state.withLock(\.shown) }
+    var last: String { state.withLock(\.last) }
     var events: Int { state.withLock(\.events) }
     var streams: Int { state.withLock(\.streams) }
     var disordered: [String] { state.withLock(\.disordered) }
@@ -59,19 +63,20 @@ final class NtfyFollower: Sendable {
     private var isOver: Bool { Task.isCancelled || state.withLock(\.isOver) }
 
     private func read() async throws {
-        // The time limit also ends a stream, so that the follower continues after an event without a kill as well.
+        // The time limit does not apply to the body.
         let response = try await HTTP.client.execute(request(state.withLock(\.last)), timeout: .seconds(3))
         guard response.status == .ok else { return }
         state.withLock { $0.streams += 1 }
         var buffer = ByteBuffer()
+        let end = events + Self.eventsPerStream
         for try await part in response.body {
             buffer.writeImmutableBuffer(part)
-            while let end = buffer.readableBytesView.firstIndex(of: UInt8(ascii: "\n")) {
-                guard let line = buffer.readSlice(length: end - buffer.readerIndex) else { break }
+            while let lineEnd = buffer.readableBytesView.firstIndex(of: UInt8(ascii: "\n")) {
+                guard let line = buffer.readSlice(length: lineEnd - buffer.readerIndex) else { break }
                 buffer.moveReaderIndex(forwardBy: 1)
                 take(try JSONDecoder().decode(Event.self, from: Data(line.readableBytesView)))
             }
-            if isOver { return }
+            if isOver || events >= end { return }
         }
     }
 

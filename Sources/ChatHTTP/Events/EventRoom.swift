@@ -40,8 +40,10 @@ struct EventRoom: Sendable {
         forget()
     }
 
+    /// Removes deleted messages. The event of a deletion stays: it may have been read before the deletion was reported, and
+    /// is not read again.
     mutating func remove(_ messages: Set<MessageID>) {
-        events.removeAll { messages.contains($0.messageID) }
+        events.removeAll { $0.entry.message != nil && messages.contains($0.messageID) }
     }
 
     mutating func append(_ new: [RoomEvent]) {
