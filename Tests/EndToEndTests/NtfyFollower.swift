@@ -28,7 +28,7 @@ final class NtfyFollower: Sendable {
         var isOver = false
     }
 
-    /// The follower ends a stream after so many events, so that it continues after an event without a kill as well.
+    /// The number of events after which the follower ends a stream, so that it also continues without a kill.
     private static let eventsPerStream = 16
 
     private let request: @Sendable (_ since: String) -> HTTPClientRequest
