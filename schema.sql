@@ -494,12 +494,16 @@ CREATE TABLE webhooks (
     rotates_until INTEGER,  -- UNIX milliseconds
     state TEXT NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'paused', 'ended')),
     reason TEXT,  -- why it was paused or has ended
+    time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
+) STRICT;
+
+-- The progress of each webhook. Every request changes it, so it is apart from the table that the triggers read.
+CREATE TABLE webhook_progress (
+    webhook_id INTEGER PRIMARY KEY REFERENCES webhooks (webhook_id) ON DELETE CASCADE,
     failures INTEGER NOT NULL DEFAULT 0,  -- requests that failed since the last success
     not_before INTEGER NOT NULL DEFAULT 0,  -- the next request, in UNIX milliseconds
-    leased_until INTEGER NOT NULL DEFAULT 0,  -- until when a relay sends an event, in UNIX milliseconds
-    lease INTEGER NOT NULL DEFAULT 0,  -- a random number that the relay knows
-    time_succeeded TEXT,
-    time_created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
+    lease INTEGER NOT NULL DEFAULT 0,  -- a random number of the relay that sends an event; 0: none does
+    time_succeeded TEXT
 ) STRICT;
 
 -- The events of webhooks, one row for each event and webhook. Kept for webhooks.retention after the last attempt.
@@ -528,6 +532,8 @@ CREATE INDEX webhook_events_waiting ON webhook_events (webhook_id, event_id) WHE
 CREATE INDEX webhook_events_webhook ON webhook_events (webhook_id, event_id);
 CREATE UNIQUE INDEX webhook_events_fold ON webhook_events (webhook_id, type, fold)
     WHERE fold IS NOT NULL AND state = 'waiting' AND attempts = 0;
+CREATE INDEX webhook_events_test ON webhook_events (webhook_id, event_id)
+    WHERE state = 'waiting' AND type = 'webhook.test';
 CREATE INDEX webhook_events_held ON webhook_events (event_id) WHERE state = 'held';
 CREATE INDEX webhook_events_settled ON webhook_events (time_settled) WHERE time_settled IS NOT NULL;
 

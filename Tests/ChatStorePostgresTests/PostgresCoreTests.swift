@@ -297,7 +297,7 @@ struct PostgresCoreTests {
         #expect(try postgres.inspect().text.contains("no tables yet"))
         try database(fixture).close()
         let found = try postgres.inspect()
-        #expect(found.text.contains("schema version 8, 0 relays, 0 members") && found.problems.isEmpty)
+        #expect(found.text.contains("schema version 9, 0 relays, 0 members") && found.problems.isEmpty)
 
         let other = "\(fixture.database)_ascii"
         try fixture.query("CREATE DATABASE \(other) TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'")
@@ -309,7 +309,7 @@ struct PostgresCoreTests {
 
     @Test(
         "An upgrade from an earlier version gives the tables of a new database, with its rooms",
-        arguments: [1, 2, 3, 4, 5, 6, 7])
+        arguments: [1, 2, 3, 4, 5, 6, 7, 8])
     func upgraded(version: Int) async throws {
         let (fixture, new) = (try PostgresFixture(isEmpty: true), try PostgresFixture(isEmpty: true))
         try fixture.query(EarlierSchema.sql("postgres-\(version)"))
@@ -345,7 +345,7 @@ struct PostgresCoreTests {
         let wanted = try new.query(structure)
         #expect(wanted.contains("bans_address") && wanted.contains("credentials_member"))
         #expect(try fixture.query(structure) == wanted)
-        #expect(try fixture.value("SELECT version FROM relay_schema") == 8)
+        #expect(try fixture.value("SELECT version FROM relay_schema") == 9)
         #expect(try fixture.query("SELECT room_id, secret_code FROM rooms ORDER BY 1") == "1|c\n2|b\n3|a")
         await #expect(throws: ChatError.self) { try await store.rooms.join(StoreFixture.join(5, "shut")) }
         try await store.rooms.join(StoreFixture.join(5, "d"))

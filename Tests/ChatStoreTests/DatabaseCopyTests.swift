@@ -40,8 +40,8 @@ import Testing
             #expect(FileManager.default.createFile(atPath: name, contents: Data([8])))
         }
         try fixture.open().close()
-        try say("of version 15")
-        #expect(try fixture.value("PRAGMA user_version") == 15)
+        try say("of version 16")
+        #expect(try fixture.value("PRAGMA user_version") == 16)
         #expect(
             try names() == ["pushchat.db", "pushchat.db.version-8"])
         #expect(try FileManager.default.attributesOfItem(atPath: copy)[.posixPermissions] as? Int == 0o600)
@@ -55,7 +55,7 @@ import Testing
         #expect(try fixture.query("SELECT max(message_id) FROM messages")[0][0] == 3)
         _ = try fixture.query("DELETE FROM messages WHERE message_id = 3")
         #expect(try DatabaseCopy.restore(#require(replaced), to: fixture.path).replaced == fixture.path + ".replaced-2")
-        #expect(try said() == ["of version 8", "of version 15"])
+        #expect(try said() == ["of version 8", "of version 16"])
         #expect(try DatabaseFile(path: copy).inspect().text.contains("schema version 8"))
         #expect(throws: DatabaseFile.Unusable.self) { try DatabaseFile(path: copy).requireCurrent() }
         try DatabaseFile(path: fixture.path).requireCurrent()

@@ -52,24 +52,24 @@ struct DatabaseFileTests {
         #expect(try await store.pragma("journal_mode") == "wal")
         #expect(try await store.pragma("synchronous") == "2")
         #expect(try await store.pragma("foreign_keys") == "1")
-        #expect(try await store.pragma("user_version") == "15")
+        #expect(try await store.pragma("user_version") == "16")
     }
 
     @Test("An older version is upgraded step by step, also across a gap in the versions")
     func upgrades() throws {
         _ = try fixture.open()
         let later = Schema(
-            version: 18, sql: "", upgrades: [15: "CREATE TABLE second (x)", 17: "ALTER TABLE second ADD COLUMN y"])
+            version: 19, sql: "", upgrades: [16: "CREATE TABLE second (x)", 18: "ALTER TABLE second ADD COLUMN y"])
         _ = try fixture.open(later)
         #expect(try fixture.value("SELECT count(*) FROM pragma_table_info('second')") == 2)
-        #expect(try fixture.value("PRAGMA user_version") == 18)
-        _ = try fixture.query("PRAGMA user_version = 16")
-        #expect { try fixture.open(later) } throws: { "\($0)".contains("version 16, from which there is no upgrade") }
+        #expect(try fixture.value("PRAGMA user_version") == 19)
+        _ = try fixture.query("PRAGMA user_version = 17")
+        #expect { try fixture.open(later) } throws: { "\($0)".contains("version 17, from which there is no upgrade") }
     }
 
     @Test(
         "An upgraded file has the same schema as a new one, and keeps its rows and the operator's own objects",
-        arguments: [1, 2, 3, 8, 9, 10, 11, 12, 13, 14])
+        arguments: [1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15])
     func fromEarlier(version: Int) async throws {
         try fixture.createFile(ofVersion: version)
         let token = String(repeating: "ab", count: 32)
@@ -91,7 +91,7 @@ struct DatabaseFileTests {
             """)
 
         let store = try fixture.open()
-        #expect(try fixture.value("PRAGMA user_version") == 15)
+        #expect(try fixture.value("PRAGMA user_version") == 16)
         let new = try StoreFixture()
         _ = try new.open()
         let structure = try Self.structure(fixture)
@@ -318,7 +318,7 @@ struct DatabaseFileTests {
         #expect(try content() == before)
         _ = try fixture.query(remedy)
         _ = try fixture.open()
-        #expect(try fixture.value("PRAGMA user_version") == 15)
+        #expect(try fixture.value("PRAGMA user_version") == 16)
     }
 
     @Test(
@@ -360,9 +360,9 @@ struct DatabaseFileTests {
     @Test("An upgrade that fails leaves the old version unchanged")
     func failedUpgrade() throws {
         _ = try fixture.open()
-        let broken = Schema(version: 17, sql: "", upgrades: [15: "CREATE TABLE second (x)", 16: "NO SQL"])
+        let broken = Schema(version: 18, sql: "", upgrades: [16: "CREATE TABLE second (x)", 17: "NO SQL"])
         #expect(throws: (any Error).self) { try fixture.open(broken) }
-        #expect(try fixture.value("PRAGMA user_version") == 15)
+        #expect(try fixture.value("PRAGMA user_version") == 16)
         #expect(try fixture.value("SELECT count(*) FROM sqlite_schema WHERE name = 'second'") == 0)
     }
 
@@ -440,7 +440,7 @@ struct DatabaseFileTests {
             try FileManager.default.copyItem(atPath: fixture.path + suffix, toPath: copy.path + suffix)
         }
         _ = try copy.open()
-        #expect(try copy.value("PRAGMA user_version") == 15)
+        #expect(try copy.value("PRAGMA user_version") == 16)
         try store.close()
     }
 

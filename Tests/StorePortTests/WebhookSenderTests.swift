@@ -118,7 +118,9 @@ struct WebhookSenderTests {
         let store = try await kind.make()
         _ = try await webhook("https://example.org/", bot: "Bot", onlyMentions: true, in: store)
         let sent = Counter()
-        for text in ["hello", "@bot hello"] {
+        try await post("hello", store)
+        #expect(try await store.stores.webhooks.lease().isEmpty)
+        for text in ["@others hello", "@bot hello"] {
             try await post(text, store)
             await sender(store) { _ in
                 sent.add()

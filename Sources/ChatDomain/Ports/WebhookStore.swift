@@ -18,6 +18,14 @@ package enum WebhookRedelivery: Sendable, Hashable {
     case events([Int64])
     /// The oldest ones in a state.
     case all(WebhookEvent.State)
+
+    /// Chooses all events in a state. Those that were delivered are chosen by their ids.
+    package static func all(in text: String, field: String) throws(ChatError) -> WebhookRedelivery {
+        guard let state = WebhookEvent.State(rawValue: text), state == .failed || state == .held else {
+            throw .invalid(field, "must be failed or held")
+        }
+        return .all(state)
+    }
 }
 
 /// An event that a relay has leased, with all that its request needs.
@@ -48,12 +56,12 @@ package struct WebhookAttempt: Sendable, Hashable {
 
 /// The numbers of webhooks and their events.
 package struct WebhookTotals: Sendable, Hashable {
-    package var active = 0
-    package var paused = 0
-    package var ended = 0
     /// The number up to which events are counted.
     package static let counted = 100_000
 
+    package var active = 0
+    package var paused = 0
+    package var ended = 0
     package var waiting = 0
     package var held = 0
 
@@ -72,6 +80,7 @@ package protocol WebhookStore: Sendable {
     func webhooks() async throws(ChatError) -> [Webhook]
     func webhook(_ id: Int64) async throws(ChatError) -> Webhook?
     /// - Returns: The changed webhook. `nil` if there is none.
+    /// - Throws: ``ChatError/Code/notFound`` if there is no such token.
     func change(_ id: Int64, to edit: WebhookEdit, by moderator: Moderator) async throws(ChatError) -> Webhook?
     /// Deletes a webhook with its events.
     ///
@@ -81,9 +90,10 @@ package protocol WebhookStore: Sendable {
     func rotate(
         _ id: Int64, to secret: WebhookSecret, by moderator: Moderator
     ) async throws(ChatError) -> Webhook?
-    /// Adds an event without content, and makes the webhook due.
+    /// Adds an event without content, which goes before all others, and makes the webhook due.
     ///
     /// - Returns: The event's id. `nil` if there is no such webhook.
+    /// - Throws: ``ChatError/Code/conflict`` if the webhook is not active.
     func test(_ id: Int64) async throws(ChatError) -> Int64?
     /// Returns events, newest first.
     func deliveries(
@@ -92,6 +102,7 @@ package protocol WebhookStore: Sendable {
     /// Makes events wait again.
     ///
     /// - Returns: The number of events.
+    /// - Throws: ``ChatError/Code/conflict`` if the webhook has ended.
     func redeliver(_ events: WebhookRedelivery, of id: Int64) async throws(ChatError) -> Int
 
     /// Leases the next event of each webhook that has one. A webhook has one event at a time under way, over all
@@ -105,7 +116,8 @@ package protocol WebhookStore: Sendable {
     func release(_ attempt: WebhookAttempt) async throws(ChatError)
     /// Returns how many messages of bots a room has got since a time, counted among its newest messages.
     func botMessages(in room: SecretCode, since: Timestamp) async throws(ChatError) -> Int
-    /// Replaces waiting events above the limits of number and age with one event of the type `webhook.gap`.
+    /// Replaces waiting events above the largest number with one event of the type `webhook.gap`, fails those of webhooks
+    /// that have ended, and ends triggers that no webhook needs.
     func dropExcess() async throws(ChatError)
     func totals() async throws(ChatError) -> WebhookTotals
 }

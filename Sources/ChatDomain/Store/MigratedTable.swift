@@ -127,13 +127,18 @@ package struct MigratedTable: Sendable {
             condition: hasOwner),
         MigratedTable(
             "webhooks", key: "webhook_id", isNumbered: true,
-            numbers: "webhook_id token rotates_until failures not_before leased_until lease",
+            numbers: "webhook_id token rotates_until",
             texts: "url secret_code events bot state reason", bytes: "secret old_secret", flags: "only_mentions",
-            times: "time_succeeded time_created"),
+            times: "time_created"),
+        MigratedTable(
+            "webhook_progress", key: "webhook_id", numbers: "webhook_id failures not_before lease",
+            times: "time_succeeded", condition: "webhook_id IN (SELECT webhook_id FROM webhooks)"),
         MigratedTable(
             "webhook_events", key: "event_id", isNumbered: true,
             numbers: "event_id webhook_id message_id events attempts not_before status duration",
-            texts: "type secret_code fold details state error response", times: "time_created time_queued time_settled"),
+            texts: "type secret_code fold details state error response", times: "time_created time_queued time_settled",
+            // In PostgreSQL alone, several events may wait to become one.
+            sources: ["fold": "CAST(NULL AS text)"]),
         MigratedTable("hidden_messages", key: "client message_id", numbers: "message_id", texts: "client"),
         MigratedTable("hidden_history", key: "client room_id", numbers: "room_id hidden_to", texts: "client"),
         MigratedTable(

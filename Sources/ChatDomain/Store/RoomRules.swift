@@ -21,8 +21,7 @@ package enum RoomRules {
     package static let moved = [
         ("active_users", "secret_code"), ("past_members", "secret_code"), ("messages", "secret_code"),
         ("message_states", "secret_code"), ("scheduled_messages", "secret_code"), ("webhooks", "secret_code"),
-        ("api_tokens", "room"),
-        ("bans", "secret_code"), ("moderation", "secret_code"), ("rooms", "secret_code"),
+        ("api_tokens", "room"), ("bans", "secret_code"), ("moderation", "secret_code"), ("rooms", "secret_code"),
     ]
 
     /// Whether any data of a room are stored, in SQL for both databases. Bans and tokens alone do not make a room.
@@ -60,6 +59,7 @@ package enum RoomRules {
             AND NOT EXISTS (SELECT 1 FROM scheduled_messages s WHERE s.secret_code = rooms.secret_code)
             AND secret_code NOT IN (SELECT b.secret_code FROM bans b WHERE b.secret_code IS NOT NULL)
             AND secret_code NOT IN (SELECT t.room FROM api_tokens t WHERE t.room IS NOT NULL)
+            AND secret_code NOT IN (SELECT w.secret_code FROM webhooks w WHERE w.secret_code IS NOT NULL)
         """
 }
 

@@ -24,6 +24,8 @@ package enum WebhookEventKind: String, Sendable, Hashable, CaseIterable {
 
     /// Whether the event is about a message, and so about its author.
     package var isAboutMessage: Bool { rawValue.hasPrefix("message.") }
+    /// Whether one event stands for many pushes or devices.
+    package var isFolded: Bool { self == .pushFailed || self == .deviceGone }
 
     package init(parsing text: String, field: String = "events") throws(ChatError) {
         guard let kind = WebhookEventKind(rawValue: text) else {
@@ -56,8 +58,6 @@ package struct WebhookSecret: Sendable, Hashable {
 
 /// The part of a webhook that its owner chooses.
 package struct WebhookSettings: Sendable, Hashable {
-    /// The maximum number of bytes of a URL.
-    package static let longestURL = 1000
     /// The maximum number of webhooks. Each may have one request under way.
     package static let most = 100
 
@@ -73,7 +73,7 @@ package struct WebhookSettings: Sendable, Hashable {
     /// Whether a bot gets only messages that contain `@` and its name.
     package var onlyMentions: Bool
 
-    /// Checks which fields may go together. ``WebhookAddresses`` checks the URL.
+    /// Checks which fields may go together. The rules for receivers' addresses check the URL.
     package init(
         url: String, room: SecretCode? = nil, token: Int64? = nil, events: Set<WebhookEventKind>? = nil,
         bot: Nickname? = nil, onlyMentions: Bool = false

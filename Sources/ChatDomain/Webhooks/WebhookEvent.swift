@@ -86,7 +86,7 @@ extension WebhookEvent {
             data["message"] = .object(record.message.eventJSON)
         }
         for (name, value) in details.members where name != Self.firstDropped { data[name] = value }
-        if [WebhookEventKind.pushFailed, .deviceGone].map(\.rawValue).contains(type) { data["count"] = .number(count) }
+        if WebhookEventKind(rawValue: type)?.isFolded == true { data["count"] = .number(count) }
         let body: JSONObject = ["type": .string(type), "timestamp": .time(time), "data": .object(data)]
         return JSONValue.object(body).description
     }

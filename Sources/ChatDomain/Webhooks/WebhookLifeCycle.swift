@@ -48,8 +48,11 @@ package enum WebhookLifeCycle {
     package static let longestThrottle = Duration.seconds(86_400)
     /// The longest pause between two requests to a receiver that fails, whichever events they are for.
     private static let longestPause = Duration.seconds(300)
-    /// The time in which a relay has to settle an attempt. After it, another relay may send the event.
+    /// The time in which a relay has to settle an attempt. A relay that has seen the same lease for this time, by its own
+    /// clock, may send the event again.
     package static let lease = Duration.seconds(45)
+    /// The longest time for which an event or a webhook waits. If a time is further away, the clock was set back.
+    package static let longestDelay = Duration.seconds(95_040)
 
     /// The maximum number of waiting events of a webhook.
     package static let mostWaiting = 100_000

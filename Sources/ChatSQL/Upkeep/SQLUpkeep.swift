@@ -41,8 +41,15 @@ package struct SQLUpkeep<Database: SQLDatabase>: Sendable {
         retention = SQLRetention(database.dialect)
     }
 
-    /// Makes the triggers of webhooks what the stored webhooks need: the database may be a copy, or of an older version.
-    package func prepareWebhooks() async throws(ChatError) { try await webhooks.adjustTriggers() }
+    /// Prepares webhooks. If another program holds a table for long, the relay starts without them: the upkeep repeats it.
+    package func prepareWebhooks() async throws(ChatError) {
+        do throws(ChatError) {
+            try await webhooks.prepare()
+        } catch  where error.code == .unavailable {
+            logger.warning(
+                "triggers of webhooks could not be changed and will be retried", metadata: ["error": "\(error)"])
+        }
+    }
 
     /// Records the activity of members and tokens every few seconds until the task is cancelled, and then once more.
     package func record() async {

@@ -1,4 +1,20 @@
 package import ChatDomain
+import Synchronization
+
+/// The leases that a relay has seen in the database. One ends when the relay has seen it for a time by its own clock, so that
+/// no other relay's clock matters.
+private final class SeenLeases: Sendable {
+    private let since = Mutex<[Int64: Timestamp]>([:])
+
+    /// Returns those of the present leases that have ended.
+    func ended(among leases: [Int64], at now: Timestamp) -> [Int64] {
+        since.withLock { since in
+            // A time in the future: the clock was set back.
+            since = Dictionary(leases.map { ($0, min(since[$0] ?? now, now)) }) { first, _ in first }
+            return since.filter { $0.value + WebhookLifeCycle.lease <= now }.map(\.key)
+        }
+    }
+}
 
 /// Webhooks and their events. ``WebhookTrigger`` writes the events.
 package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
@@ -9,10 +25,16 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
     /// The lock of everyone who creates or ends triggers.
     private static var lock: String { "webhooks" }
 
-    private let database: Database
+    /// The maximum number of events that one attempt adds up.
+    private static var mostFolded: Int { 5000 }
 
-    package init(database: Database) {
+    private let database: Database
+    private let mostWaiting: Int
+    private let seen = SeenLeases()
+
+    package init(database: Database, mostWaiting: Int = WebhookLifeCycle.mostWaiting) {
         self.database = database
+        self.mostWaiting = mostWaiting
     }
 
     // MARK: - Webhooks
@@ -22,11 +44,7 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
     ) async throws(ChatError) -> Webhook {
         let id = try await withTriggers(for: settings.events) { [database] transaction in
             let now = database.now()
-            if let token = settings.token,
-                try transaction.row("SELECT 1 FROM api_tokens WHERE token_id = $1", [.int(token)]) == nil
-            {
-                throw ChatError.notFound("token")
-            }
+            try Self.check(settings.token, transaction)
             guard try transaction.row("SELECT count(*) FROM webhooks")?.int(0) ?? 0 < WebhookSettings.most else {
                 throw ChatError(.conflict, "There are \(WebhookSettings.most) webhooks already; delete one first")
             }
@@ -37,6 +55,7 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
                 VALUES (\(columns.indices.map { "$\($0 + 3)" }.joined(separator: ", ")), $1, at($2)) RETURNING webhook_id
                 """, [.bytes(secret.bytes), .time(now)] + settings.values)
             let id = try row?.int(0) ?? 0
+            try transaction.pipeline("INSERT INTO webhook_progress (webhook_id) VALUES ($1)", [.int(id)])
             try Self.record("webhook \(id) created: \(settings.origin)", settings.room, moderator, now, transaction)
             return id
         }
@@ -45,8 +64,7 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
 
     package func webhooks() async throws(ChatError) -> [Webhook] {
         try await database.read { transaction in
-            try transaction.rows("SELECT \(Webhook.columns("w.")) FROM webhooks w ORDER BY w.webhook_id", [])
-                .map { try Webhook($0) }
+            try transaction.rows("\(Webhook.sql) ORDER BY w.webhook_id", []).map { try Webhook($0) }
         }
     }
 
@@ -55,8 +73,28 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
     }
 
     private static func webhook(_ id: Int64, _ transaction: Database.Transaction) throws -> Webhook? {
-        try transaction.row("SELECT \(Webhook.columns("w.")) FROM webhooks w WHERE w.webhook_id = $1", [.int(id)])
-            .map { try Webhook($0) }
+        try transaction.row("\(Webhook.sql) WHERE w.webhook_id = $1", [.int(id)]).map { try Webhook($0) }
+    }
+
+    private static func check(_ token: Int64?, _ transaction: Database.Transaction) throws {
+        guard let token else { return }
+        guard try transaction.row("SELECT 1 FROM api_tokens WHERE token_id = $1", [.int(token)]) != nil else {
+            throw ChatError.notFound("token")
+        }
+    }
+
+    /// Makes a webhook due at once.
+    private static func hurry(_ id: Int64, _ transaction: Database.Transaction) throws {
+        try transaction.pipeline("UPDATE webhook_progress SET not_before = 0 WHERE webhook_id = $1", [.int(id)])
+    }
+
+    /// Makes those of a webhook's events due that wait for their next attempt.
+    private static func hurryEvents(of id: Int64, _ transaction: Database.Transaction) throws {
+        try transaction.pipeline(
+            """
+            UPDATE webhook_events SET not_before = NULL
+            WHERE webhook_id = $1 AND state = 'waiting' AND not_before IS NOT NULL
+            """, [.int(id)])
     }
 
     package func change(
@@ -64,25 +102,23 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
     ) async throws(ChatError) -> Webhook? {
         let changed = try await withTriggers(for: edit.settings.events) { [database] transaction -> Webhook? in
             let now = database.now()
-            let assignments = WebhookSettings.storedColumns.enumerated().map { "\($0.element) = $\($0.offset + 2)" }
+            try Self.check(edit.settings.token, transaction)
+            var (columns, values) = (WebhookSettings.storedColumns, edit.settings.values)
+            if let state = edit.state {
+                columns += ["state", "reason"]
+                values += [.text(state.rawValue), .optional(state == .active ? nil : "by \(moderator.name)")]
+            }
+            let assignments = columns.enumerated().map { "\($0.element) = $\($0.offset + 2)" }
             let count = try transaction.run(
-                "UPDATE webhooks SET \(assignments.joined(separator: ", ")) WHERE webhook_id = $1",
-                [.int(id)] + edit.settings.values)
+                "UPDATE webhooks SET \(assignments.joined(separator: ", ")) WHERE webhook_id = $1", [.int(id)] + values)
             guard count > 0 else { return nil }
             if let state = edit.state {
-                try transaction.pipeline(
-                    """
-                    UPDATE webhooks SET state = $2, reason = $3, not_before = 0,
-                        failures = CASE WHEN $2 = 'active' THEN 0 ELSE failures END WHERE webhook_id = $1
-                    """,
-                    [
-                        .int(id), .text(state.rawValue),
-                        .optional(state == .active ? nil : "by \(moderator.name)"),
-                    ])
-                // Events that wait for their next attempt are due as well.
-                try transaction.pipeline(
-                    "UPDATE webhook_events SET not_before = NULL WHERE webhook_id = $1 AND state = 'waiting'",
-                    [.int(id)])
+                if state == .active {
+                    try transaction.pipeline(
+                        "UPDATE webhook_progress SET failures = 0 WHERE webhook_id = $1", [.int(id)])
+                }
+                try Self.hurry(id, transaction)
+                try Self.hurryEvents(of: id, transaction)
             }
             let word = edit.state.map { " to \($0.rawValue)" } ?? ""
             try Self.record(
@@ -90,7 +126,8 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
             )
             return try Self.webhook(id, transaction)
         }
-        try await adjustTriggers()
+        // The upkeep repeats it.
+        try? await adjustTriggers()
         return changed
     }
 
@@ -103,7 +140,7 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
                 transaction)
             return true
         }
-        try await adjustTriggers()
+        try? await adjustTriggers()
         try await deleteOrphans()
         return isDeleted
     }
@@ -133,17 +170,16 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
 
     // MARK: - Triggers
 
-    /// Writes while the triggers for these events fire. Each trigger begins in a separate transaction: PostgreSQL waits
-    /// there for the writers of its table, and must not hold another table while it waits.
+    /// Writes while the triggers for these events fire.
     private func withTriggers<Value: Sendable>(
         for events: Set<WebhookEventKind>, _ body: @escaping @Sendable (Database.Transaction) throws -> Value
     ) async throws(ChatError) -> Value {
-        let needed = WebhookTrigger.all.filter { !$0.events.isDisjoint(with: events) }.map(\.name)
+        let needed = Self.triggers(for: events)
         for _ in 0..<Self.maxTries {
-            for name in needed { try await enable(name) }
+            try await adjustTriggers(for: events)
             let value: Value? = try await database.write(as: .answerOnce) { transaction in
                 try transaction.lock(Self.lock)
-                guard try WebhookTrigger.active(transaction).isSuperset(of: needed) else { return nil }
+                guard try needed.isSubset(of: WebhookTrigger.active(transaction).keys) else { return nil }
                 return try body(transaction)
             }
             if let value { return value }
@@ -151,51 +187,68 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
         throw ChatError(.unavailable, "Webhooks are being changed; try again", retryAfter: .seconds(1))
     }
 
-    private func enable(_ name: String) async throws(ChatError) {
-        try await database.write(as: .answer) { transaction in
-            try transaction.lock(Self.lock)
-            guard try !WebhookTrigger.active(transaction).contains(name) else { return }
-            try WebhookTrigger.all.first { $0.name == name }?.enable(transaction)
+    /// Makes the triggers what the stored webhooks need, because the database may be a copy, or of an older version. In
+    /// SQLite, the leases of an earlier process end, because only one relay uses the file.
+    package func prepare() async throws(ChatError) {
+        if database.dialect == .sqlite {
+            try await database.write(as: .upkeep) { transaction in
+                try transaction.pipeline("UPDATE webhook_progress SET lease = 0 WHERE lease <> 0", [])
+            }
         }
+        try await adjustTriggers()
     }
 
-    /// Ends triggers whose events no webhook asks for, and begins missing ones.
-    package func adjustTriggers() async throws(ChatError) {
+    /// Ends triggers whose events no webhook asks for, and begins missing ones. Each has a transaction of its own: PostgreSQL
+    /// waits there for the writers of its table, and must not hold another table while it waits.
+    ///
+    /// - Parameter events: Further events that are needed.
+    /// - Throws: ``ChatError/Code/unavailable`` if another program holds a table in PostgreSQL.
+    private func adjustTriggers(for events: Set<WebhookEventKind> = []) async throws(ChatError) {
         // The usual case needs no write transaction.
         let wrong = try await database.read { transaction in
-            let (wanted, active) = (try Self.wanted(transaction), try WebhookTrigger.active(transaction))
-            return wanted.symmetricDifference(active).sorted()
+            try Self.wanted(events, transaction).symmetricDifference(WebhookTrigger.active(transaction).keys).sorted()
         }
         for name in wrong {
             try await database.write(as: .answer) { transaction in
                 try transaction.lock(Self.lock)
-                guard let trigger = WebhookTrigger.all.first(where: { $0.name == name }) else { return }
-                let isWanted = try Self.wanted(transaction).contains(name)
-                guard try WebhookTrigger.active(transaction).contains(name) != isWanted else { return }
-                try isWanted ? trigger.enable(transaction) : trigger.disable(transaction)
+                let isWanted = try Self.wanted(events, transaction).contains(name)
+                switch (isWanted, try WebhookTrigger.active(transaction)[name]) {
+                case (true, nil): try WebhookTrigger.all.first { $0.name == name }?.begin(transaction)
+                case (false, let table?): try WebhookTrigger.end(name, on: table, transaction)
+                default: break
+                }
             }
         }
     }
 
-    /// The names of the triggers whose events a webhook asks for.
-    private static func wanted(_ transaction: Database.Transaction) throws -> Set<String> {
-        let events = try transaction.rows("SELECT events FROM webhooks WHERE state <> 'ended'", []).flatMap { row in
+    private static func triggers(for events: Set<WebhookEventKind>) -> Set<String> {
+        Set(WebhookTrigger.all.filter { !$0.events.isDisjoint(with: events) }.map(\.name))
+    }
+
+    /// The names of the triggers for these events, and for those that a webhook asks for.
+    private static func wanted(
+        _ events: Set<WebhookEventKind>, _ transaction: Database.Transaction
+    ) throws -> Set<String> {
+        let asked = try transaction.rows("SELECT events FROM webhooks WHERE state <> 'ended'", []).flatMap { row in
             try row.text(0).split(separator: " ").compactMap { WebhookEventKind(rawValue: String($0)) }
         }
-        return Set(WebhookTrigger.all.filter { !$0.events.isDisjoint(with: events) }.map(\.name))
+        return triggers(for: events.union(asked))
     }
 
     // MARK: - Deliveries
 
     package func test(_ id: Int64) async throws(ChatError) -> Int64? {
         try await database.write(as: .answerOnce) { [database] transaction in
+            guard let webhook = try Self.webhook(id, transaction) else { return nil }
+            guard webhook.state == .active else {
+                throw ChatError(.conflict, "The webhook is not active; resume it first", field: "state")
+            }
             let row = try transaction.row(
                 """
                 INSERT INTO webhook_events (webhook_id, type, secret_code, time_created)
-                SELECT webhook_id, '\(WebhookEventKind.test)', secret_code, at($2) FROM webhooks WHERE webhook_id = $1
-                RETURNING event_id
-                """, [.int(id), .time(database.now())])
-            try transaction.pipeline("UPDATE webhooks SET not_before = 0 WHERE webhook_id = $1", [.int(id)])
+                VALUES ($1, '\(WebhookEventKind.test)', $2, at($3)) RETURNING event_id
+                """, [.int(id), .optional(webhook.settings.room?.text), .time(database.now())])
+            try Self.hurry(id, transaction)
             return try row?.int(0)
         }
     }
@@ -219,6 +272,9 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
 
     package func redeliver(_ events: WebhookRedelivery, of id: Int64) async throws(ChatError) -> Int {
         try await database.write(as: .answer) { [database] transaction in
+            if try Self.webhook(id, transaction)?.state == .ended {
+                throw ChatError(.conflict, "The webhook has ended; resume it first", field: "state")
+            }
             let chosen: String
             var values: [SQLValue] = [.int(id), .time(database.now())]
             switch events {
@@ -238,72 +294,115 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
                     time_queued = at($2), time_settled = NULL
                 WHERE webhook_id = $1 AND state <> 'waiting' AND \(chosen)
                 """, values)
-            try transaction.pipeline("UPDATE webhooks SET not_before = 0 WHERE webhook_id = $1", [.int(id)])
+            try Self.hurry(id, transaction)
             return count
         }
     }
 
     // MARK: - Sending
 
-    /// Webhooks with an event that is due, and the event. The oldest event without enough attempts is the last one that
-    /// may go.
-    static func dueSQL(lock: String) -> String {
-        """
-        SELECT d.webhook_id, d.event_id FROM (
-            SELECT w.webhook_id, (
-                SELECT min(e.event_id) FROM webhook_events e
-                WHERE e.webhook_id = w.webhook_id AND e.state = 'waiting' AND coalesce(e.not_before, 0) <= $1
-                    AND e.event_id <= coalesce((
-                        SELECT min(h.event_id) FROM webhook_events h
-                        WHERE h.webhook_id = w.webhook_id AND h.state = 'waiting'
-                            AND h.attempts < \(WebhookLifeCycle.orderedAttempts)), 9223372036854775807)) AS event_id
-            FROM webhooks w
-            WHERE w.state = 'active' AND w.leased_until <= $1 AND w.not_before <= $1
-            ORDER BY w.webhook_id \(lock)) d
-        WHERE d.event_id IS NOT NULL
-        """
+    /// A condition: a time in milliseconds, which may be NULL, has come at `$1`, or the clock was set back.
+    private static func isDue(_ column: String) -> String {
+        "(coalesce(\(column), 0) <= $1 OR \(column) - \(WebhookLifeCycle.longestDelay.milliseconds) > $1)"
+    }
+
+    /// Webhooks with an event that is due, and the event. A test goes first. Of the others, the oldest event without enough
+    /// attempts is the last one that may go. `$2` are the leases that have ended.
+    private static func dueSQL(_ dialect: SQLDialect, lock: String = "") -> String {
+        let isTest = "type = '\(WebhookEventKind.test)'"
+        return """
+            SELECT d.webhook_id, d.event_id FROM (
+                SELECT w.webhook_id, coalesce(
+                    (SELECT min(t.event_id) FROM webhook_events t
+                    WHERE t.webhook_id = w.webhook_id AND t.state = 'waiting' AND t.\(isTest) AND \(isDue("t.not_before"))),
+                    (SELECT min(e.event_id) FROM webhook_events e
+                    WHERE e.webhook_id = w.webhook_id AND e.state = 'waiting' AND \(isDue("e.not_before"))
+                        AND e.event_id <= coalesce((
+                            SELECT min(h.event_id) FROM webhook_events h
+                            WHERE h.webhook_id = w.webhook_id AND h.state = 'waiting' AND NOT h.\(isTest)
+                                AND h.attempts < \(WebhookLifeCycle.orderedAttempts)), 9223372036854775807))) AS event_id
+                FROM webhooks w JOIN webhook_progress p ON p.webhook_id = w.webhook_id
+                WHERE w.state = 'active' AND \(isDue("p.not_before"))
+                    AND (p.lease = 0 OR \(dialect.isAny("p.lease", of: "$2", "bigint")))
+                ORDER BY w.webhook_id \(lock)) d
+            WHERE d.event_id IS NOT NULL
+            """
     }
 
     package func lease() async throws(ChatError) -> [WebhookAttempt] {
         let now = database.now()
+        let leases = try await database.read { transaction in
+            try transaction.rows("SELECT lease FROM webhook_progress WHERE lease <> 0", []).map { try $0.int(0) }
+        }
+        let values: [SQLValue] = [.int(now.milliseconds), .ints(seen.ended(among: leases, at: now))]
         // The usual case needs no write transaction.
         let isDue = try await database.read { transaction in
-            try transaction.row(Self.dueSQL(lock: "") + " LIMIT 1", [.int(now.milliseconds)]) != nil
+            try transaction.row(Self.dueSQL(transaction.dialect) + " LIMIT 1", values) != nil
         }
         guard isDue else { return [] }
         return try await database.write(as: .upkeepOnce) { transaction in
             // Posters do not wait for this lock, and other relays leave out locked webhooks.
-            let lock = transaction.dialect == .sqlite ? "" : "FOR NO KEY UPDATE OF w SKIP LOCKED"
+            let lock = transaction.dialect == .sqlite ? "" : "FOR NO KEY UPDATE OF p SKIP LOCKED"
             var attempts: [WebhookAttempt] = []
-            for row in try transaction.rows(Self.dueSQL(lock: lock), [.int(now.milliseconds)]) {
+            for row in try transaction.rows(Self.dueSQL(transaction.dialect, lock: lock), values) {
                 let (webhook, event) = (try row.int(0), try row.int(1))
                 // Another relay may have settled the event after this statement began. It is checked again.
                 let leased = try transaction.row(
                     """
                     UPDATE webhook_events SET attempts = attempts + 1
-                    WHERE event_id = $1 AND state = 'waiting' AND coalesce(not_before, 0) <= $2
-                    RETURNING \(WebhookEvent.columns())
-                    """, [.int(event), .int(now.milliseconds)])
+                    WHERE event_id = $2 AND state = 'waiting' AND \(Self.isDue("not_before"))
+                    RETURNING \(WebhookEvent.columns()), fold
+                    """, [.int(now.milliseconds), .int(event)])
                 guard let leased else { continue }
-                attempts.append(try Self.attempt(WebhookEvent(leased), of: webhook, now: now, transaction))
+                let folded = try Self.fold(WebhookEvent(leased), leased.optionalText(15), transaction)
+                attempts.append(try Self.attempt(folded, of: webhook, now: now, transaction))
             }
             return attempts
         }
+    }
+
+    /// Adds the events to a leased one that have the same value of `fold`, if no attempt was made before.
+    private static func fold(
+        _ event: WebhookEvent, _ value: String?, _ transaction: Database.Transaction
+    ) throws -> WebhookEvent {
+        guard let value, event.attempts == 1 else { return event }
+        let others = try transaction.rows(
+            """
+            DELETE FROM webhook_events WHERE event_id IN (
+                SELECT event_id FROM webhook_events
+                WHERE webhook_id = $1 AND type = $2 AND fold = $3 AND state = 'waiting' AND attempts = 0
+                ORDER BY event_id LIMIT \(mostFolded))
+            RETURNING events, details
+            """, [.int(event.webhook), .text(event.type), .text(value)])
+        guard !others.isEmpty else { return event }
+        var (count, details) = (Int64(0), event.details)
+        for row in others {
+            count += try row.int(0)
+            if let devices = details["devices"]?.array, devices.count < WebhookTrigger.mostDevices {
+                let more = try JSONValue(parsing: row.text(1)).object?["devices"]?.array ?? []
+                details["devices"] = .array(Array((devices + more).prefix(WebhookTrigger.mostDevices)))
+            }
+        }
+        let row = try transaction.row(
+            """
+            UPDATE webhook_events SET events = events + $2, details = $3 WHERE event_id = $1
+            RETURNING \(WebhookEvent.columns())
+            """, [.int(event.id), .int(count), .text(JSONValue.object(details).description)])
+        return try row.map { try WebhookEvent($0) } ?? event
     }
 
     private static func attempt(
         _ event: WebhookEvent, of webhook: Int64, now: Timestamp, _ transaction: Database.Transaction
     ) throws -> WebhookAttempt {
         let lease = Int64.random(in: 1 ... .max)
+        try transaction.pipeline(
+            "UPDATE webhook_progress SET lease = $2 WHERE webhook_id = $1", [.int(webhook), .int(lease)])
         let row = try transaction.row(
             """
-            UPDATE webhooks SET lease = $2, leased_until = $3 WHERE webhook_id = $1
-            RETURNING failures, secret, CASE WHEN rotates_until > $4 THEN 1 ELSE 0 END, coalesce(old_secret, secret),
-                \(WebhookSettings.columns())
-            """,
-            [
-                .int(webhook), .int(lease), .int((now + WebhookLifeCycle.lease).milliseconds), .int(now.milliseconds),
-            ])
+            SELECT p.failures, w.secret, CASE WHEN w.rotates_until > $2 THEN 1 ELSE 0 END,
+                coalesce(w.old_secret, w.secret), \(WebhookSettings.columns("w."))
+            FROM webhooks w JOIN webhook_progress p ON p.webhook_id = w.webhook_id WHERE w.webhook_id = $1
+            """, [.int(webhook), .int(now.milliseconds)])
         guard let row else { throw transaction.collision(with: "webhook \(webhook)") }
         let record = try event.message.flatMap { id in
             try transaction.row(
@@ -322,29 +421,31 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
         try await database.write(as: .upkeep) { [database] transaction in
             let now = database.now()
             let webhook = attempt.event.webhook
-            let (state, reason): (String?, String?) =
-                switch settlement.change {
-                case .paused(let reason)?: ("paused", reason)
-                case .ended(let reason)?: ("ended", reason)
-                case nil: (nil, nil)
-                }
-            // An operator may have paused it since the lease.
             let isHeld =
                 try transaction.run(
                     """
-                    UPDATE webhooks SET leased_until = 0, lease = 0, failures = $3, not_before = $4,
-                        reason = CASE WHEN CAST($5 AS text) IS NULL THEN reason ELSE $6 END,
-                        state = CASE WHEN CAST($5 AS text) IS NULL THEN state ELSE $5 END,
-                        time_succeeded = coalesce(at($7), time_succeeded)
+                    UPDATE webhook_progress SET lease = 0, failures = $3, not_before = $4,
+                        time_succeeded = coalesce(at($5), time_succeeded)
                     WHERE webhook_id = $1 AND lease = $2
                     """,
                     [
                         .int(webhook), .int(attempt.lease), .int(settlement.failures),
-                        .int(settlement.notBefore?.milliseconds ?? 0), .optional(state), .optional(reason),
+                        .int(settlement.notBefore?.milliseconds ?? 0),
                         .optional(settlement.event == .delivered && response.status != nil ? now : nil),
                     ]) > 0
             // Another relay may be sending the event again.
             guard isHeld || settlement.event == .delivered else { return }
+            let change: (state: Webhook.State, reason: String)? =
+                switch settlement.change {
+                case .paused(let reason)? where isHeld: (.paused, reason)
+                case .ended(let reason)? where isHeld: (.ended, reason)
+                default: nil
+                }
+            if let change {
+                try transaction.pipeline(
+                    "UPDATE webhooks SET state = $2, reason = $3 WHERE webhook_id = $1",
+                    [.int(webhook), .text(change.state.rawValue), .text(change.reason)])
+            }
             let (next, due): (WebhookEvent.State, Timestamp?) =
                 switch settlement.event {
                 case .delivered: (.delivered, nil)
@@ -365,27 +466,14 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
                     // Since then, the row may have become the event that replaces dropped ones, or be sent again by hand.
                     .int(attempt.event.attempts),
                 ])
-            if settlement.isRecovery {
-                try transaction.pipeline(
-                    """
-                    UPDATE webhook_events SET not_before = NULL
-                    WHERE webhook_id = $1 AND state = 'waiting' AND not_before IS NOT NULL
-                    """, [.int(webhook)])
-            }
-            if state == Webhook.State.ended.rawValue {
-                try transaction.pipeline(
-                    """
-                    UPDATE webhook_events SET state = 'failed', error = 'the webhook has ended', time_settled = at($2)
-                    WHERE webhook_id = $1 AND state = 'waiting'
-                    """, [.int(webhook), .time(now)])
-            }
+            if settlement.isRecovery { try Self.hurryEvents(of: webhook, transaction) }
         }
     }
 
     package func release(_ attempt: WebhookAttempt) async throws(ChatError) {
         try await database.write(as: .upkeep) { transaction in
             let count = try transaction.run(
-                "UPDATE webhooks SET leased_until = 0, lease = 0 WHERE webhook_id = $1 AND lease = $2",
+                "UPDATE webhook_progress SET lease = 0 WHERE webhook_id = $1 AND lease = $2",
                 [.int(attempt.event.webhook), .int(attempt.lease)])
             guard count > 0 else { return }
             try transaction.pipeline(
@@ -409,10 +497,17 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
     // MARK: - Upkeep
 
     package func dropExcess() async throws(ChatError) {
-        for webhook in try await webhooks() where webhook.waiting > Webhook.countedEvents {
+        for webhook in try await webhooks() where webhook.waiting > min(Webhook.countedEvents, mostWaiting) {
             while try await drop(of: webhook.id, byAge: false) {}
         }
-        // A webhook that has ended, or whose token was revoked, needs none.
+        try await inSteps(
+            """
+            UPDATE webhook_events SET state = 'failed', error = 'the webhook has ended', time_settled = at($1)
+            WHERE event_id IN (
+                SELECT e.event_id FROM webhooks w JOIN webhook_events e ON e.webhook_id = w.webhook_id
+                WHERE w.state = 'ended' AND e.state = 'waiting' LIMIT \(Self.step))
+            """, [.time(database.now())])
+        // A webhook that has ended, or whose token was revoked, needs none. A table may have been locked before.
         try await adjustTriggers()
     }
 
@@ -421,60 +516,52 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
     /// - Parameter byAge: Whether to drop old events, instead of those above the largest number. The clock must be sure.
     /// - Returns: Whether more may remain.
     private func drop(of webhook: Int64, byAge: Bool) async throws(ChatError) -> Bool {
-        let now = database.now()
-        let most = WebhookLifeCycle.mostWaiting
-        let plan = try await database.read { transaction -> (events: [Int64], count: Int64, from: Int64, to: Int64)? in
-            let last =
-                byAge
+        let now = byAge ? database.now() : Timestamp(milliseconds: 0)
+        return try await database.write(as: .upkeep) { [database, mostWaiting] transaction in
+            let newest =
+                try byAge
                 ? nil
-                : try transaction.row(
+                : transaction.row(
                     """
                     SELECT event_id FROM webhook_events WHERE webhook_id = $1 AND state = 'waiting'
-                    ORDER BY event_id DESC LIMIT 1 OFFSET \(most)
+                    ORDER BY event_id DESC LIMIT 1 OFFSET \(mostWaiting)
                     """, [.int(webhook)])?.int(0)
+            guard byAge || newest != nil else { return false }
             let rows = try transaction.rows(
                 """
-                SELECT event_id, type, attempts, ms(coalesce(time_queued, time_created)), events, ms(time_created), details
+                SELECT event_id, type, attempts, ms(coalesce(time_queued, time_created)), ms(time_created), details
                 FROM webhook_events WHERE webhook_id = $1 AND state = 'waiting' ORDER BY event_id LIMIT \(Self.step)
+                \(transaction.dialect.lockedToDelete("webhook_events"))
                 """, [.int(webhook)])
-            let excess = try last.map { last in try rows.prefix { try $0.int(0) <= last }.count } ?? 0
-            let events = try rows.map { row in
-                (type: try row.text(1), queued: try row.time(3), attempts: Int(try row.int(2)))
-            }
-            let dropped = WebhookLifeCycle.dropped(
-                events, excess: excess, now: byAge ? now : Timestamp(milliseconds: 0))
-            guard dropped > 0 else { return nil }
+            let excess = try newest.map { newest in try rows.prefix { try $0.int(0) <= newest }.count } ?? 0
+            let events = try rows.map { (type: try $0.text(1), queued: try $0.time(3), attempts: Int(try $0.int(2))) }
+            let dropped = WebhookLifeCycle.dropped(events, excess: excess, now: now)
+            guard dropped > 0 else { return false }
             var (count, from) = (Int64(0), Int64.max)
             for row in rows.prefix(dropped) {
-                let isGap = try row.text(1) == WebhookEventKind.gap
-                let details = try JSONValue(parsing: row.text(6)).object
-                count += isGap ? details?["events"]?.integer ?? 0 : 1
-                let since = isGap ? details?[WebhookEvent.firstDropped]?.integer : nil
-                from = min(from, try since ?? row.int(5))
+                let gap = try row.text(1) == WebhookEventKind.gap ? JSONValue(parsing: row.text(5)).object : nil
+                count += gap?["events"]?.integer ?? 1
+                from = min(from, try gap?[WebhookEvent.firstDropped]?.integer ?? row.int(4))
             }
-            return (try rows.prefix(dropped).map { try $0.int(0) }, count, from, try rows[dropped - 1].int(5))
-        }
-        guard let plan, let last = plan.events.last else { return false }
-        try await database.write(as: .upkeep) { transaction in
             let details: JSONObject = [
-                "events": .number(plan.count), "from": .time(Timestamp(milliseconds: plan.from)),
-                "to": .time(Timestamp(milliseconds: plan.to)), WebhookEvent.firstDropped: .number(plan.from),
+                "events": .number(count), "from": .time(Timestamp(milliseconds: from)),
+                "to": .time(try rows[dropped - 1].time(4)), WebhookEvent.firstDropped: .number(from),
             ]
-            let isDropped = transaction.dialect.isAny("event_id", of: "$1", "bigint")
-            // Only if no relay has sent or replaced one since.
-            let found = try transaction.row(
-                "SELECT count(*) FROM webhook_events WHERE \(isDropped) AND state = 'waiting'", [.ints(plan.events)])
-            guard try found?.int(0) == Int64(plan.events.count) else { return }
             try transaction.pipeline(
-                "DELETE FROM webhook_events WHERE \(isDropped)", [.ints(Array(plan.events.dropLast()))])
+                "DELETE FROM webhook_events WHERE \(transaction.dialect.isAny("event_id", of: "$1", "bigint"))",
+                [.ints(try rows.prefix(dropped - 1).map { try $0.int(0) })])
             try transaction.pipeline(
                 """
                 UPDATE webhook_events SET type = '\(WebhookEventKind.gap)', secret_code = NULL, message_id = NULL,
                     fold = NULL, attempts = 0, not_before = NULL, events = 1, details = $2, time_created = at($3),
                     time_queued = NULL WHERE event_id = $1
-                """, [.int(last), .text(JSONValue.object(details).description), .time(now)])
+                """,
+                [
+                    .int(try rows[dropped - 1].int(0)), .text(JSONValue.object(details).description),
+                    .time(database.now()),
+                ])
+            return dropped == Self.step
         }
-        return plan.events.count == Self.step
     }
 
     /// Deletes events some time after their last attempt, and those of deleted webhooks. Drops events that have waited too
@@ -483,46 +570,41 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
         for webhook in try await webhooks() where webhook.waiting > 0 {
             while try await drop(of: webhook.id, byAge: true) {}
         }
-        try await database.deleteInSteps(
-            """
-            DELETE FROM webhook_events WHERE event_id IN (
-                SELECT event_id FROM webhook_events WHERE time_settled < at($1) LIMIT $2)
-            """, before: database.now() - ages.webhooks)
-        try await database.deleteInSteps(
-            """
-            DELETE FROM webhook_events WHERE event_id IN (
-                SELECT event_id FROM webhook_events
-                WHERE state = 'held' AND coalesce(time_queued, time_created) < at($1) LIMIT $2)
-            """, before: database.now() - ages.webhooks)
+        for old in ["time_settled < at($1)", "state = 'held' AND coalesce(time_queued, time_created) < at($1)"] {
+            try await inSteps(
+                """
+                DELETE FROM webhook_events WHERE event_id IN (
+                    SELECT event_id FROM webhook_events WHERE \(old) LIMIT \(Self.step))
+                """, [.time(database.now() - ages.webhooks)])
+        }
         try await deleteOrphans()
     }
 
     /// Deletes the events of deleted webhooks. Goes from one webhook to the next by the index.
     private func deleteOrphans() async throws(ChatError) {
-        var last: Int64 = 0
-        while let webhook = try await Self.webhook(withEventsAfter: last, database) {
-            last = webhook.id
-            if webhook.exists { continue }
-            let events = "SELECT event_id FROM webhook_events WHERE webhook_id = $1 LIMIT \(Self.step)"
-            while try await database.write(
-                as: .upkeep,
-                { transaction in
-                    try transaction.run(
-                        "DELETE FROM webhook_events WHERE event_id IN (\(events))", [.int(webhook.id)])
-                }) == Self.step
-            {}
+        let deleted = try await database.read { transaction in
+            try transaction.rows(
+                """
+                WITH RECURSIVE ids (id) AS (
+                    SELECT min(webhook_id) FROM webhook_events UNION ALL
+                    SELECT (SELECT min(e.webhook_id) FROM webhook_events e WHERE e.webhook_id > ids.id)
+                    FROM ids WHERE ids.id IS NOT NULL)
+                SELECT id FROM ids WHERE id IS NOT NULL AND id NOT IN (SELECT webhook_id FROM webhooks)
+                """, []
+            ).map { try $0.int(0) }
+        }
+        for webhook in deleted {
+            try await inSteps(
+                """
+                DELETE FROM webhook_events WHERE event_id IN (
+                    SELECT event_id FROM webhook_events WHERE webhook_id = $1 LIMIT \(Self.step))
+                """, [.int(webhook)])
         }
     }
 
-    private static func webhook(
-        withEventsAfter last: Int64, _ database: Database
-    ) async throws(ChatError) -> (id: Int64, exists: Bool)? {
-        try await database.read { transaction in
-            let next = try transaction.row(
-                "SELECT webhook_id FROM webhook_events WHERE webhook_id > $1 ORDER BY webhook_id LIMIT 1", [.int(last)])
-            guard let id = try next?.int(0) else { return nil }
-            return (id, try transaction.row("SELECT 1 FROM webhooks WHERE webhook_id = $1", [.int(id)]) != nil)
-        }
+    /// Repeats a statement that changes few rows at a time, so that other writes do not wait.
+    private func inSteps(_ sql: String, _ values: [SQLValue]) async throws(ChatError) {
+        while try await database.write(as: .upkeep, { try $0.run(sql, values) }) == Self.step {}
     }
 
     package func totals() async throws(ChatError) -> WebhookTotals {

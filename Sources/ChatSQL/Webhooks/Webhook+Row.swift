@@ -26,10 +26,13 @@ extension WebhookSettings: SQLReadable {
 }
 
 extension Webhook: SQLReadable {
+    /// Selects webhooks `w` with their progress `p`.
+    static let sql = "SELECT \(columns("w.")) FROM webhooks w JOIN webhook_progress p ON p.webhook_id = w.webhook_id"
+
     package static func columns(_ table: String) -> String {
         """
-        \(table)webhook_id, \(table)state, \(table)reason, \(table)failures, \(table)rotates_until,
-        ms(\(table)time_succeeded), ms(\(table)time_created),
+        \(table)webhook_id, \(table)state, \(table)reason, p.failures, \(table)rotates_until,
+        ms(p.time_succeeded), ms(\(table)time_created),
         (SELECT count(*) FROM (SELECT 1 FROM webhook_events e WHERE e.webhook_id = \(table)webhook_id
             AND e.state = 'waiting' LIMIT \(countedEvents + 1)) c), \(WebhookSettings.columns(table))
         """

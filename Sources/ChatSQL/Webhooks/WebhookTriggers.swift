@@ -3,65 +3,80 @@ import ChatDomain
 /// The triggers that write events into `webhook_events`, in the transaction of the change that they report.
 ///
 /// They exist only while a webhook asks for their events. So posting costs nothing without webhooks, and rows of other
-/// programs are reported as well. The names end in a version: a changed trigger gets a new name.
+/// programs are reported as well. The names end in a version: a changed trigger gets a new name, and the relay ends those
+/// with other names.
 struct WebhookTrigger {
-    private static let version = 1
+    private static let version = 2
+    /// The maximum number of ids of devices in an event.
+    static let mostDevices = 100
 
     let name: String
-    let table: String
     let events: Set<WebhookEventKind>
-    /// The statement that creates the trigger. PostgreSQL's may have a function.
+    /// The statement that creates the trigger.
     private let lite: String
     private let postgres: (function: String, trigger: String)
 
+    /// The changed rows of one statement, in PostgreSQL.
+    private struct Batch {
+        /// The transition tables.
+        let tables: String
+        /// Selects the rows to report. `nil` for all of `changed`.
+        var rows: String?
+    }
+
     /// - Parameters:
-    ///   - postgres: The trigger's clause of PostgreSQL between its name and its function.
-    ///   - insert: Returns the statement that writes the events. Its parameter is the place of the changed row.
+    ///   - change: The change of a row that the trigger reports, as in CREATE TRIGGER.
+    ///   - row: Expressions for the columns of the changed row `n` that `insert` reads.
+    ///   - batch: `nil` if PostgreSQL also fires the trigger for each row.
+    ///   - insert: Returns the statement that writes the events of the rows `n`.
     private init(
-        _ name: String, on table: String, _ events: Set<WebhookEventKind>, lite: String, postgres: String,
-        when condition: String? = nil, _ insert: (SQLDialect) -> String
+        _ name: String, _ events: Set<WebhookEventKind>, after change: String, on table: String,
+        when condition: String? = nil, row: String, batch: Batch? = nil,
+        _ insert: (_ rows: String, SQLDialect) -> String
     ) {
-        self.name = "webhook_\(name)_\(Self.version)"
-        self.table = table
+        let name = "webhook_\(name)_\(Self.version)"
+        let rowClause = "AFTER \(change) ON \(table) FOR EACH ROW \(condition.map { "WHEN (\($0))" } ?? "")"
+        let verb = change.prefix { $0 != " " }
+        let clause = batch.map { "AFTER \(verb) ON \(table) REFERENCING \($0.tables) FOR EACH STATEMENT" } ?? rowClause
+        let rows = "(SELECT \(row)) n"
+        self.name = name
         self.events = events
-        self.lite = """
-            CREATE TRIGGER \(self.name) \(lite) \(condition.map { "WHEN \($0)" } ?? "") BEGIN
-                \(insert(.sqlite));
-            END
+        lite = "CREATE TRIGGER \(name) \(rowClause) BEGIN \(insert(rows, .sqlite)); END"
+        // The function has the rights of the relay, because the role of another program may have fewer. The transition
+        // tables may have a thousand rows, but the function's plan may have been made for one.
+        postgres = (
             """
-        // The function has the rights of the relay, because the role of another program may have fewer.
-        self.postgres = (
-            """
-            CREATE OR REPLACE FUNCTION \(self.name)() RETURNS trigger LANGUAGE plpgsql
-            SECURITY DEFINER SET search_path FROM CURRENT AS $webhook$
+            CREATE OR REPLACE FUNCTION \(name)() RETURNS trigger LANGUAGE plpgsql
+            SECURITY DEFINER SET search_path FROM CURRENT SET enable_nestloop = off AS $webhook$
             BEGIN
-                \(insert(.postgres));
+                \(insert(batch.map { "(\($0.rows ?? "SELECT * FROM changed")) n" } ?? rows, .postgres));
                 RETURN NULL;
             END $webhook$
             """,
-            "CREATE TRIGGER \(self.name) \(postgres) EXECUTE FUNCTION \(self.name)()"
+            "CREATE OR REPLACE TRIGGER \(name) \(clause) EXECUTE FUNCTION \(name)()"
         )
     }
 
     // MARK: - The events
 
     /// - Parameters:
-    ///   - row: The changed row, or rows.
+    ///   - rows: The changed rows, as a table `n`.
     ///   - values: Expressions for the columns of the event.
     ///   - condition: A further condition on the webhook `w`.
     private static func insert(
-        _ type: String, from row: String, room: String, _ values: KeyValuePairs<String, String>,
-        where condition: String, _ dialect: SQLDialect, rest: String = ""
+        _ type: String, from rows: String, room: String = "n.secret_code", _ values: KeyValuePairs<String, String>,
+        where condition: String = "w.token IS NULL", _ dialect: SQLDialect, rest: String = ""
     ) -> String {
-        let place = dialect == .sqlite ? "instr" : "strpos"
-        return """
-            INSERT INTO webhook_events (webhook_id, type, secret_code, \(values.map(\.key).joined(separator: ", ")))
-            SELECT w.webhook_id, \(type), \(room), \(values.map(\.value).joined(separator: ", "))
-            FROM \(row)webhooks w
-            WHERE w.state <> 'ended' AND \(place)(w.events, ' ' || \(type) || ' ') > 0
-                AND (w.secret_code IS NULL OR w.secret_code = \(room)) AND \(condition) \(rest)
-            """
+        """
+        INSERT INTO webhook_events (webhook_id, type, secret_code, \(values.map(\.key).joined(separator: ", ")))
+        SELECT w.webhook_id, \(type), \(room), \(values.map(\.value).joined(separator: ", "))
+        FROM \(rows) CROSS JOIN webhooks w
+        WHERE w.state <> 'ended' AND \(place(dialect))(w.events, ' ' || \(type) || ' ') > 0
+            AND (w.secret_code IS NULL OR w.secret_code = \(room)) AND \(condition) \(rest)
+        """
     }
+
+    private static func place(_ dialect: SQLDialect) -> String { dialect == .sqlite ? "instr" : "strpos" }
 
     /// A bot gets no event for its own message, and a webhook of a token only its messages.
     private static func isHeard(_ author: String) -> String {
@@ -72,173 +87,180 @@ struct WebhookTrigger {
         dialect == .sqlite ? "strftime('%Y-%m-%d %H:%M:%f', 'now')" : "now()"
     }
 
-    private static func member(_ row: String, _ dialect: SQLDialect) -> String {
+    /// A time that another program may have written. One that is no time is replaced, because it would make the event old.
+    private static func time(_ column: String, _ dialect: SQLDialect) -> String {
         dialect == .sqlite
-            ? "json_object('member', \(row).member_id, 'name', \(row).nickname)"
-            : "json_build_object('member', \(row).member_id, 'name', \(row).nickname)::text"
+            ? "coalesce(strftime('%Y-%m-%d %H:%M:%f', \(column)), \(now(dialect)))"
+            : "CASE WHEN isfinite(\(column)) THEN \(column) ELSE now() END"
     }
 
-    private static func change(_ name: String, lite: String, postgres: String, when condition: String) -> WebhookTrigger
-    {
+    private static func object(_ members: String, _ dialect: SQLDialect) -> String {
+        "CAST(\(dialect == .sqlite ? "json_object" : "json_build_object")(\(members)) AS text)"
+    }
+
+    private static func columns(_ names: String, of row: String) -> String {
+        names.split(separator: " ").map { "\(row).\($0) AS \($0)" }.joined(separator: ", ")
+    }
+
+    private static func member(
+        _ name: String, _ kind: WebhookEventKind, after change: String, of row: String,
+        time: @escaping (SQLDialect) -> String
+    ) -> WebhookTrigger {
         WebhookTrigger(
-            name, on: "message_states", [.edited, .cleared, .resolved, .deleted], lite: lite, postgres: postgres,
-            when: condition
-        ) { dialect in
-            insert(
-                "'message.' || NEW.change", from: "", room: "NEW.secret_code",
-                ["message_id": "NEW.message_id", "time_created": "NEW.time_changed"], where: isHeard("NEW.author"),
-                dialect)
+            name, [kind], after: change, on: "active_users",
+            row: columns("member_id nickname secret_code time_joined", of: row),
+            batch: Batch(tables: "\(row) TABLE AS changed")
+        ) { rows, dialect in
+            let details = object("'member', n.member_id, 'name', n.nickname", dialect)
+            return insert(
+                "'\(kind.rawValue)'", from: rows, ["details": details, "time_created": time(dialect)], dialect,
+                rest: "ORDER BY n.member_id")
         }
     }
 
-    /// The events of a push or a device. While no attempt was made, further ones with the same value of `fold` only add to
-    /// `events`, because a send to a million devices must not make a million events.
-    private static let folded = """
-        ON CONFLICT (webhook_id, type, fold) WHERE fold IS NOT NULL AND state = 'waiting' AND attempts = 0
-        """
-    /// The maximum number of ids of devices in an event.
-    private static let mostDevices = 100
+    private static func change(_ name: String, after change: String, when condition: String) -> WebhookTrigger {
+        WebhookTrigger(
+            name, [.edited, .cleared, .resolved, .deleted], after: change, on: "message_states", when: condition,
+            row: columns("message_id secret_code author change time_changed", of: "NEW")
+        ) { rows, dialect in
+            insert(
+                "'message.' || n.change", from: rows,
+                ["message_id": "n.message_id", "time_created": time("n.time_changed", dialect)],
+                where: isHeard("n.author"), dialect)
+        }
+    }
+
+    /// Many events of pushes or devices are one, because a send to a million devices must not make a million events. SQLite
+    /// adds a row to an event without an attempt that has the same value of `fold`. In PostgreSQL, transactions would wait
+    /// for each other there, so each statement writes a row, and the first attempt adds them up.
+    private static func folded(
+        _ kind: WebhookEventKind, from rows: String, room: String, message: String, _ dialect: SQLDialect,
+        details: String = "details"
+    ) -> String {
+        insert(
+            "'\(kind.rawValue)'", from: rows, room: room,
+            [
+                "message_id": message, "fold": "n.fold", "events": "n.events", "details": "n.details",
+                "time_created": now(dialect),
+            ], dialect,
+            rest: dialect == .postgres
+                ? "ORDER BY n.fold"
+                : """
+                ON CONFLICT (webhook_id, type, fold) WHERE fold IS NOT NULL AND state = 'waiting' AND attempts = 0
+                DO UPDATE SET events = events + 1, details = \(details)
+                """)
+    }
+
+    private static let failedDetails = "'app', NEW.app, 'reason', NEW.reason, 'notification_id', NEW.notification"
+    private static let failedFold =
+        "coalesce(NEW.chat_message, 0) || ' ' || coalesce(NEW.notification, 0) || ' ' || NEW.app"
 
     static let all = [
         WebhookTrigger(
-            "posted", on: "messages", [.posted], lite: "AFTER INSERT ON messages",
-            postgres: "AFTER INSERT ON messages REFERENCING NEW TABLE AS added FOR EACH STATEMENT"
-        ) { dialect in
-            let row = dialect == .sqlite ? "NEW" : "n"
+            "posted", [.posted], after: "INSERT", on: "messages",
+            row: columns("message_id secret_code udid text time_sent", of: "NEW"),
+            batch: Batch(tables: "NEW TABLE AS changed")
+        ) { rows, dialect in
+            // The sender looks for the bot's name.
+            let isMentioned = "(NOT w.only_mentions OR \(place(dialect))(n.text, '@') > 0)"
             return insert(
-                "'message.posted'", from: dialect == .sqlite ? "" : "added n CROSS JOIN ", room: "\(row).secret_code",
-                ["message_id": "\(row).message_id", "time_created": "\(row).time_sent"], where: isHeard("\(row).udid"),
-                dialect, rest: dialect == .sqlite ? "" : "ORDER BY n.message_id")
+                "'message.posted'", from: rows,
+                ["message_id": "n.message_id", "time_created": time("n.time_sent", dialect)],
+                where: "\(isHeard("n.udid")) AND \(isMentioned)", dialect, rest: "ORDER BY n.message_id")
         },
         change(
-            "changed", lite: "AFTER UPDATE OF change_id ON message_states",
-            postgres:
-                "AFTER UPDATE ON message_states FOR EACH ROW WHEN (NEW.change_id IS DISTINCT FROM OLD.change_id AND NEW.change_id IS NOT NULL)",
-            when: "NEW.change_id IS NOT OLD.change_id AND NEW.change_id IS NOT NULL"),
-        change(
-            "change_added", lite: "AFTER INSERT ON message_states",
-            postgres: "AFTER INSERT ON message_states FOR EACH ROW WHEN (NEW.change_id IS NOT NULL)",
-            when: "NEW.change_id IS NOT NULL"),
+            "changed", after: "UPDATE OF change_id",
+            when: "NEW.change_id IS NOT NULL AND NEW.change_id <> coalesce(OLD.change_id, 0)"),
+        change("change_added", after: "INSERT", when: "NEW.change_id IS NOT NULL"),
+        member("joined", .joined, after: "INSERT", of: "NEW") { time("n.time_joined", $0) },
+        member("left", .left, after: "DELETE", of: "OLD", time: now),
         WebhookTrigger(
-            "joined", on: "active_users", [.joined], lite: "AFTER INSERT ON active_users",
-            postgres: "AFTER INSERT ON active_users REFERENCING NEW TABLE AS added FOR EACH STATEMENT"
-        ) { dialect in
-            let row = dialect == .sqlite ? "NEW" : "n"
-            return insert(
-                "'member.joined'", from: dialect == .sqlite ? "" : "added n CROSS JOIN ", room: "\(row).secret_code",
-                ["details": member(row, dialect), "time_created": "\(row).time_joined"], where: "w.token IS NULL",
-                dialect, rest: dialect == .sqlite ? "" : "ORDER BY n.member_id")
-        },
-        WebhookTrigger(
-            "left", on: "active_users", [.left], lite: "AFTER DELETE ON active_users",
-            postgres: "AFTER DELETE ON active_users REFERENCING OLD TABLE AS gone FOR EACH STATEMENT"
-        ) { dialect in
-            let row = dialect == .sqlite ? "OLD" : "o"
-            return insert(
-                "'member.left'", from: dialect == .sqlite ? "" : "gone o CROSS JOIN ", room: "\(row).secret_code",
-                ["details": member(row, dialect), "time_created": now(dialect)], where: "w.token IS NULL", dialect,
-                rest: dialect == .sqlite ? "" : "ORDER BY o.member_id")
-        },
-        WebhookTrigger(
-            "failed", on: "push_queue", [.pushFailed], lite: "AFTER UPDATE OF state ON push_queue",
-            postgres: """
-                AFTER UPDATE ON push_queue REFERENCING OLD TABLE AS earlier NEW TABLE AS changed FOR EACH STATEMENT
-                """, when: "NEW.state = 'failed' AND OLD.state <> 'failed'"
-        ) { dialect in
-            let row = dialect == .sqlite ? "NEW" : "f"
-            // The rows are grouped, because one statement must not touch a row of the conflict twice.
-            let source =
-                dialect == .sqlite
-                ? ""
-                : """
-                (SELECT c.chat_message, c.notification, c.app, min(c.reason) AS reason, count(*) AS pushes
+            "failed", [.pushFailed], after: "UPDATE OF state", on: "push_queue",
+            when: "NEW.state = 'failed' AND OLD.state <> 'failed'",
+            row: """
+                NEW.chat_message AS message, \(failedFold) AS fold, 1 AS events,
+                \(object(failedDetails, .sqlite)) AS details
+                """,
+            batch: Batch(
+                tables: "OLD TABLE AS earlier NEW TABLE AS changed",
+                rows: """
+                    SELECT c.chat_message AS message, count(*) AS events,
+                        \(failedFold.replacing("NEW.", with: "c.")) AS fold,
+                        \(object(failedDetails.replacing("NEW.reason", with: "min(c.reason)").replacing("NEW.", with: "c."), .postgres)) AS details
                     FROM changed c JOIN earlier e ON e.message_id = c.message_id
-                    WHERE c.state = 'failed' AND e.state <> 'failed'
-                    GROUP BY c.chat_message, c.notification, c.app ORDER BY 1, 2, 3) f CROSS JOIN
-                """ + " "
-            let room = "(SELECT m.secret_code FROM messages m WHERE m.message_id = \(row).chat_message)"
-            let object = dialect == .sqlite ? "json_object" : "json_build_object"
-            return insert(
-                "'push.failed'", from: source, room: room,
-                [
-                    "message_id": "\(row).chat_message", "events": dialect == .sqlite ? "1" : "f.pushes",
-                    "fold": dialect == .sqlite
-                        ? "coalesce(NEW.chat_message, '') || ' ' || coalesce(NEW.notification, '') || ' ' || NEW.app"
-                        : "concat_ws(' ', coalesce(f.chat_message, 0), coalesce(f.notification, 0), f.app)",
-                    "details": """
-                    \(object)('app', \(row).app, 'reason', \(row).reason, 'notification_id', \(row).notification)\
-                    \(dialect == .sqlite ? "" : "::text")
-                    """, "time_created": now(dialect),
-                ], where: "w.token IS NULL", dialect,
-                rest: "\(folded) DO UPDATE SET events = webhook_events.events + excluded.events")
+                    WHERE c.state = 'failed' AND e.state <> 'failed' GROUP BY c.chat_message, c.notification, c.app
+                    """)
+        ) { rows, dialect in
+            folded(
+                .pushFailed, from: rows,
+                room: "(SELECT m.secret_code FROM messages m WHERE m.message_id = n.message)", message: "n.message",
+                dialect)
         },
         WebhookTrigger(
-            "gone", on: "devices", [.deviceGone], lite: "AFTER UPDATE OF time_deactivated ON devices",
-            postgres: """
-                AFTER UPDATE ON devices FOR EACH ROW
-                WHEN (NEW.time_deactivated IS NOT NULL AND OLD.time_deactivated IS NULL)
-                """, when: "NEW.time_deactivated IS NOT NULL AND OLD.time_deactivated IS NULL"
-        ) { dialect in
-            let details =
-                dialect == .sqlite
-                ? "json_object('app', NEW.app, 'reason', NEW.deactivated_reason, 'devices', json_array(NEW.device_id))"
-                : """
-                jsonb_build_object('app', NEW.app, 'reason', NEW.deactivated_reason, 'devices',
-                    jsonb_build_array(NEW.device_id))::text
-                """
-            let added =
-                dialect == .sqlite
-                ? """
-                json_insert(webhook_events.details, '$.devices[#]', json_extract(excluded.details, '$.devices[0]'))
-                """
-                : """
-                jsonb_set(webhook_events.details::jsonb, '{devices}',
-                    (webhook_events.details::jsonb -> 'devices') || (excluded.details::jsonb -> 'devices'))::text
-                """
-            return insert(
-                "'device.gone'", from: "", room: "CAST(NULL AS text)",
-                ["fold": "NEW.app", "details": details, "time_created": now(dialect)], where: "w.token IS NULL",
-                dialect,
-                rest: """
-                    \(folded) DO UPDATE SET events = webhook_events.events + 1, details = CASE
-                        WHEN webhook_events.events < \(mostDevices) THEN \(added) ELSE webhook_events.details END
+            "gone", [.deviceGone], after: "UPDATE OF time_deactivated", on: "devices",
+            when: "NEW.time_deactivated IS NOT NULL AND OLD.time_deactivated IS NULL",
+            row: """
+                NEW.app AS fold, 1 AS events, \(object(
+                    "'app', NEW.app, 'reason', NEW.deactivated_reason, 'devices', json_array(NEW.device_id)", .sqlite)) AS details
+                """,
+            batch: Batch(
+                tables: "OLD TABLE AS earlier NEW TABLE AS changed",
+                rows: """
+                    SELECT c.app AS fold, count(*) AS events, \(object(
+                        """
+                        'app', c.app, 'reason', min(c.deactivated_reason),
+                        'devices', to_json((array_agg(c.device_id ORDER BY c.device_id))[1:\(mostDevices)])
+                        """, .postgres)) AS details
+                    FROM changed c JOIN earlier e ON e.device_id = c.device_id
+                    WHERE c.time_deactivated IS NOT NULL AND e.time_deactivated IS NULL GROUP BY c.app
+                    """)
+        ) { rows, dialect in
+            folded(
+                .deviceGone, from: rows, room: "CAST(NULL AS text)", message: "CAST(NULL AS bigint)", dialect,
+                details: """
+                    CASE WHEN events < \(mostDevices) THEN json_insert(
+                        details, '$.devices[#]', json_extract(excluded.details, '$.devices[0]')) ELSE details END
                     """)
         },
     ]
 
     // MARK: - The database
 
-    /// Returns the names of the triggers that fire.
-    static func active(_ transaction: some SQLTransaction) throws -> Set<String> {
+    /// Returns the names of the triggers that fire, with their tables.
+    static func active(_ transaction: some SQLTransaction) throws -> [String: String] {
         let sql =
             transaction.dialect == .sqlite
-            ? "SELECT name FROM sqlite_schema WHERE type = 'trigger'"
+            ? "SELECT name, tbl_name FROM sqlite_schema WHERE type = 'trigger' AND name LIKE 'webhook\\_%' ESCAPE '\\'"
             : """
-            SELECT t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+            SELECT t.tgname::text, c.relname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
             JOIN pg_namespace n ON n.oid = c.relnamespace
-            WHERE n.nspname = current_schema() AND NOT t.tgisinternal AND t.tgenabled <> 'D'
+            WHERE n.nspname = current_schema() AND t.tgname LIKE 'webhook\\_%' AND t.tgenabled <> 'D'
             """
-        return Set(try transaction.rows(sql, []).map { try $0.text(0) }).intersection(all.map(\.name))
+        let places = try transaction.rows(sql, []).map { (try $0.text(0), try $0.text(1)) }
+        return Dictionary(places) { first, _ in first }
     }
 
-    /// Makes the trigger fire. In PostgreSQL, this waits for the transactions that write to the table.
-    func enable(_ transaction: some SQLTransaction) throws {
+    /// Makes the trigger fire. In PostgreSQL, this waits for the transactions that write to the table, and later writers wait
+    /// as well: not for long, because one of those transactions may be a script's.
+    func begin(_ transaction: some SQLTransaction) throws {
         guard transaction.dialect == .postgres else { return try transaction.pipeline(lite, []) }
-        let isDisabled = try transaction.row(
-            """
-            SELECT 1 FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
-            JOIN pg_namespace n ON n.oid = c.relnamespace
-            WHERE n.nspname = current_schema() AND c.relname = $1 AND t.tgname = $2
-            """, [.text(table), .text(name)])
-        if isDisabled != nil { return try transaction.pipeline("ALTER TABLE ONLY \(table) ENABLE TRIGGER \(name)", []) }
+        try Self.waitBriefly(transaction)
+        // Without the last name, temporary tables of another program would be found first.
+        try transaction.pipeline(
+            "SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true)", [])
         try transaction.pipeline(postgres.function, [])
         try transaction.pipeline(postgres.trigger, [])
     }
 
     /// Ends that. PostgreSQL's trigger stays, because dropping it would wait for everyone who reads the table.
-    func disable(_ transaction: some SQLTransaction) throws {
+    static func end(_ name: String, on table: String, _ transaction: some SQLTransaction) throws {
+        try waitBriefly(transaction)
         try transaction.pipeline(
             transaction.dialect == .sqlite
                 ? "DROP TRIGGER \(name)" : "ALTER TABLE ONLY \(table) DISABLE TRIGGER \(name)", [])
+    }
+
+    private static func waitBriefly(_ transaction: some SQLTransaction) throws {
+        if transaction.dialect == .postgres { try transaction.pipeline("SET LOCAL lock_timeout = '1s'", []) }
     }
 }

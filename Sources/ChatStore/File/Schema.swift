@@ -25,7 +25,7 @@ package struct Schema: Sendable {
     }
 
     package static let current = Schema(
-        version: 15, sql: embeddedSchema, upgrades: releasedUpgrades)
+        version: 16, sql: embeddedSchema, upgrades: releasedUpgrades)
 
     private static var embeddedSchema: String {
         let file = embedded_file("schema.sql")

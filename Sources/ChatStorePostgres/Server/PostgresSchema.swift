@@ -11,8 +11,10 @@ struct PostgresSchema: Sendable {
     let upgrades: [Int64: String]
 
     static let current = PostgresSchema(
-        version: 8, sql: embedded,
-        upgrades: [1: version2, 2: version3, 3: version4, 4: version5, 5: version6, 6: version7, 7: version8])
+        version: 9, sql: embedded,
+        upgrades: [
+            1: version2, 2: version3, 3: version4, 4: version5, 5: version6, 6: version7, 7: version8, 8: version9,
+        ])
 
     /// Adds rooms, bans of addresses, and the key that encrypts announcements between relays.
     ///
@@ -39,6 +41,33 @@ struct PostgresSchema: Sendable {
         DROP INDEX bans_room;
         CREATE INDEX bans_address ON bans (address) WHERE address IS NOT NULL;
         CREATE INDEX bans_room ON bans (secret_code) WHERE udid IS NULL AND device_token IS NULL AND address IS NULL;
+        """
+
+    /// Moves the progress of webhooks to a table that the triggers do not read. The relay makes the triggers again.
+    private static let version9 = """
+        DROP FUNCTION IF EXISTS webhook_posted_1() CASCADE;
+        DROP FUNCTION IF EXISTS webhook_changed_1() CASCADE;
+        DROP FUNCTION IF EXISTS webhook_change_added_1() CASCADE;
+        DROP FUNCTION IF EXISTS webhook_joined_1() CASCADE;
+        DROP FUNCTION IF EXISTS webhook_left_1() CASCADE;
+        DROP FUNCTION IF EXISTS webhook_failed_1() CASCADE;
+        DROP FUNCTION IF EXISTS webhook_gone_1() CASCADE;
+        CREATE TABLE webhook_progress (
+            webhook_id bigint PRIMARY KEY REFERENCES webhooks (webhook_id) ON DELETE CASCADE,
+            failures bigint NOT NULL DEFAULT 0,
+            not_before bigint NOT NULL DEFAULT 0,
+            lease bigint NOT NULL DEFAULT 0,
+            time_succeeded timestamptz(3)
+        );
+        INSERT INTO webhook_progress (webhook_id, failures, not_before, time_succeeded)
+            SELECT webhook_id, failures, not_before, time_succeeded FROM webhooks;
+        ALTER TABLE webhooks DROP COLUMN failures, DROP COLUMN not_before, DROP COLUMN leased_until, DROP COLUMN lease,
+            DROP COLUMN time_succeeded;
+        DROP INDEX webhook_events_fold;
+        CREATE INDEX webhook_events_fold ON webhook_events (webhook_id, type, fold)
+            WHERE fold IS NOT NULL AND state = 'waiting' AND attempts = 0;
+        CREATE INDEX webhook_events_test ON webhook_events (webhook_id, event_id)
+            WHERE state = 'waiting' AND type = 'webhook.test';
         """
 
     /// Adds webhooks and their events.

@@ -512,12 +512,17 @@ CREATE TABLE webhooks (
     rotates_until bigint,  -- UNIX milliseconds
     state text NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'paused', 'ended')),
     reason text,  -- why it was paused or has ended
+    time_created timestamptz(3) NOT NULL DEFAULT now()
+);
+
+-- The progress of each webhook. Every request changes it, so it is apart from the table that the triggers read: while a
+-- transaction is open, every reader goes through the old versions of the rows.
+CREATE TABLE webhook_progress (
+    webhook_id bigint PRIMARY KEY REFERENCES webhooks (webhook_id) ON DELETE CASCADE,
     failures bigint NOT NULL DEFAULT 0,  -- requests that failed since the last success
     not_before bigint NOT NULL DEFAULT 0,  -- the next request, in UNIX milliseconds
-    leased_until bigint NOT NULL DEFAULT 0,  -- until when a relay sends an event, in UNIX milliseconds
-    lease bigint NOT NULL DEFAULT 0,  -- a random number that the relay knows
-    time_succeeded timestamptz(3),
-    time_created timestamptz(3) NOT NULL DEFAULT now()
+    lease bigint NOT NULL DEFAULT 0,  -- a random number of the relay that sends an event; 0: none does
+    time_succeeded timestamptz(3)
 );
 
 -- The events of webhooks, one row for each event and webhook. Kept for webhooks.retention after the last attempt.
@@ -527,7 +532,7 @@ CREATE TABLE webhook_events (
     type text COLLATE "C" NOT NULL,
     secret_code text COLLATE "C",
     message_id bigint,  -- in messages; the request has the text that the message has then
-    fold text COLLATE "C",  -- while no attempt was made, later events with the same value only add to `events`
+    fold text COLLATE "C",  -- the first attempt sends the events with the same value as one
     events bigint NOT NULL DEFAULT 1,
     details text NOT NULL DEFAULT '{}' CHECK (details::json IS NOT NULL),
     state text NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'delivered', 'failed', 'held')),
@@ -544,8 +549,11 @@ CREATE TABLE webhook_events (
 -- The events to send, in their order.
 CREATE INDEX webhook_events_waiting ON webhook_events (webhook_id, event_id) WHERE state = 'waiting';
 CREATE INDEX webhook_events_webhook ON webhook_events (webhook_id, event_id);
-CREATE UNIQUE INDEX webhook_events_fold ON webhook_events (webhook_id, type, fold)
+-- Not unique: transactions that write events with the same value must not wait for each other.
+CREATE INDEX webhook_events_fold ON webhook_events (webhook_id, type, fold)
     WHERE fold IS NOT NULL AND state = 'waiting' AND attempts = 0;
+CREATE INDEX webhook_events_test ON webhook_events (webhook_id, event_id)
+    WHERE state = 'waiting' AND type = 'webhook.test';
 CREATE INDEX webhook_events_held ON webhook_events (event_id) WHERE state = 'held';
 CREATE INDEX webhook_events_settled ON webhook_events (time_settled) WHERE time_settled IS NOT NULL;
 

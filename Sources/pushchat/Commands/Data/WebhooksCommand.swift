@@ -226,8 +226,7 @@ struct WebhooksCommand: AsyncParsableCommand {
 
         @Argument(help: "The webhook's id.") var id: Int64
         @Argument(help: "Ids of events.") var events: [Int64] = []
-        @Option(help: .value("state", "The oldest events that are delivered, failed or held, up to 1000.")) var state:
-            String?
+        @Option(help: .value("state", "The oldest events that are failed or held, up to 1000.")) var state: String?
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         func validate() throws {
@@ -235,7 +234,11 @@ struct WebhooksCommand: AsyncParsableCommand {
         }
 
         func run() async throws {
-            let chosen: WebhookRedelivery = try state.map { .all(try WebhooksCommand.state($0)) } ?? .events(events)
+            let chosen =
+                try validated { () throws(ChatError) in
+                    try state.map { state throws(ChatError) in try .all(in: state, field: "--state") }
+                        ?? .events(events)
+                } as WebhookRedelivery
             let count = try await options.withStores { stores in
                 guard try await stores.webhooks.webhook(id) != nil else { throw WebhooksCommand.unknown(id) }
                 return try await stores.webhooks.redeliver(chosen, of: id)
