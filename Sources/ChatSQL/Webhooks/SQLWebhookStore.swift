@@ -198,7 +198,7 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
         try await adjustTriggers()
     }
 
-    /// Ends triggers whose events no webhook asks for, and begins missing ones. Each has a transaction of its own: PostgreSQL
+    /// Ends triggers whose events no webhook asks for, and begins missing ones, each in a separate transaction: PostgreSQL
     /// waits there for the writers of its table, and must not hold another table while it waits.
     ///
     /// - Parameter events: Further events that are needed.

@@ -87,7 +87,7 @@ struct WebhookTrigger {
         dialect == .sqlite ? "strftime('%Y-%m-%d %H:%M:%f', 'now')" : "now()"
     }
 
-    /// A time that another program may have written. One that is no time is replaced, because it would make the event old.
+    /// A time that another program may have written. An invalid one is replaced, because it would make the event old.
     private static func time(_ column: String, _ dialect: SQLDialect) -> String {
         dialect == .sqlite
             ? "coalesce(strftime('%Y-%m-%d %H:%M:%f', \(column)), \(now(dialect)))"
