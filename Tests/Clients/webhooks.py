@@ -143,8 +143,8 @@ sent, stop = [], threading.Event()
 
 def write():
     while not stop.is_set():
-        # Each event waits for the one before it, and a kill holds them back for the time of a lease.
-        if len(sent) > len(got("busy")) + 20:
+        # Each event waits for the one before it, and over PostgreSQL a kill holds them back for the time of a lease.
+        if len(sent) > len(got("busy")) + 100:
             time.sleep(0.05)
             continue
         for relay in relays:
@@ -161,7 +161,8 @@ writer = threading.Thread(target=write)
 writer.start()
 for number in range(KILLS):
     before = len(got("busy"))
-    until(f"events arrive before kill {number + 1}", lambda: len(got("busy")) > before + 5, within=120)
+    until(f"events arrive and wait before kill {number + 1}", lambda: len(sent) > len(got("busy")) + 30 and len(
+        got("busy")) > before + 5, within=120)
     victim = relays[number % count]
     victim.kill()
     victim.start()
@@ -171,6 +172,8 @@ until("each message of the killed relays arrives", lambda: set(sent) <= set(mess
     set(sent) - set(messages("busy"))))
 doubles = len(messages("busy")) - len(set(messages("busy")))
 check(f"{len(sent)} messages arrived, {doubles} of them twice after {KILLS} kills", doubles <= KILLS)
+first = list(dict.fromkeys(messages("busy")))
+check("they arrived in their order", first == sorted(first), first)
 relay.admin("DELETE", f"/v1/webhooks/{busy}")
 
 # Bots.
