@@ -50,7 +50,21 @@ struct AlertmanagerTests {
                 Self.body(alerts, status: "firing").replacing(#""truncatedAlerts":0"#, with: #""truncatedAlerts":7"#)))
         #expect(many.title == "DiskFull (1500)")
         #expect(many.text.hasSuffix("• /srv is full (host10)\n… and 1497 more"))
-        #expect(many.firing.count == 1000 && many.urgency == .quiet)
+        #expect(many.urgency == .quiet)
+    }
+
+    @Test("Of more alerts than the relay remembers, one more rings, a higher severity rings, and one less is silent")
+    func remembered() throws {
+        func firing(_ count: Int, _ severity: String = "info") throws -> [String: Int] {
+            let alerts = (1...count).map { ("host\($0)", "firing", $0 == 1 ? severity : "info") }
+            return try #require(draft("alertmanager", Self.body(alerts, status: "firing"))).firing
+        }
+        let time = Timestamp(seconds: 0)
+        let memory = HookMemory(firing: try firing(1500), time: time)
+        #expect(memory.firing.count <= HookMemory.alertLimit)
+        #expect(try !memory.rings(for: firing(1499), at: time))
+        #expect(try memory.rings(for: firing(1501), at: time) && memory.rings(for: firing(1500, "page"), at: time))
+        #expect(try firing(1000).count == HookMemory.alertLimit)
     }
 
     @Test("Numbers that are too large, and long labels, do no harm")
@@ -69,5 +83,7 @@ struct AlertmanagerTests {
     func other() {
         #expect(read("alertmanager", #"{"status":"firing"}"#) == .unreadable("the JSON has no list alerts"))
         #expect(draft("alertmanager", #"{"alerts":[]}"#)?.text == "Resolved: Alerts")
+        // Nothing tells such a group from others.
+        #expect(draft("alertmanager", #"{"status":"firing","alerts":[{"status":"firing"}]}"#)?.key == nil)
     }
 }

@@ -31,15 +31,39 @@ struct DiscordTests {
         let message = try #require(
             draft(
                 "discord",
-                #"{"content":"<@1> <@!2> <@&3> <#4> <:tea:5> <a:cup:6> <t:1796169600:R> <t:99999999999999:R> <x> a_b <:> <:a> <t:> <a:b>","flags":4096}"#
+                #"{"content":"<:t:5> <@1> <@!2> <@&3> <#4> <:tea:5> <a:cup:6> <t:1796169600:R> <t:99999999999999:R> <x> a_b <:> <:a> <t:> <a:b>","flags":4096}"#
             ))
         #expect(
             message.text
-                == "@1 @2 @3 #4 :tea: :cup: 2026-12-02 00:00 UTC <t:99999999999999:R> <x> a_b <:> <:a> <t:> <a:b>")
+                == ":t: @1 @2 @3 #4 :tea: :cup: 2026-12-02 00:00 UTC <t:99999999999999:R> <x> a_b <:> <:a> <t:> <a:b>")
         #expect(message.urgency == .quiet)
         let plain = try #require(draft("discord", #"{"content":"just a text: 5 - 3"}"#))
         #expect(plain.text == "just a text: 5 - 3" && !plain.isMarkdown && plain.urgency == .usual)
         #expect(read("discord", #"{"embeds":[]}"#) == .unreadable("the JSON has no content and no embeds with a text"))
+    }
+
+    @Test("Images become links, HTML stays text, and a label that looks like another address shows the host")
+    func harmless() {
+        func text(_ content: String) -> String? {
+            draft("discord", "\(JSONValue.object(["content": .string(content)]))")?.text
+        }
+        #expect(text("![x](https://evil.example/p.png)") == "[x](https://evil.example/p.png)")
+        #expect(
+            text("*a* <img src=x> `List<String>` <https://a.example>")
+                == "*a* \\<img src=x> `List<String>` <https://a.example>")
+        #expect(
+            text("[https://bank.example/login](https://evil.example)")
+                == "[https://bank.example/login (evil.example)](https://evil.example)")
+        #expect(text("[www.bank.example](https://bank.example)") == "[www.bank.example](https://bank.example)")
+        #expect(text("[build 5.2](https://ci.example)") == "[build 5.2](https://ci.example)")
+        #expect(text("[x]: https://evil.example") == "[x\\]: https://evil.example")
+    }
+
+    @Test("Scripts send a form, and some programs a file without a text")
+    func forms() {
+        #expect(draft("discord", "content=hi", form: ["content": "hi"])?.text == "hi")
+        let file = "--b\r\nContent-Disposition: form-data; name=\"file0\"; filename=\"a.png\"\r\n\r\nx\r\n--b--"
+        #expect(read("discord", file, form: ["username": "x"]) == .ignored("a file without a text"))
     }
 
     @Test("Programs get the responses that Discord gives")

@@ -66,11 +66,13 @@ struct GitHubTests {
     @Test("The next success of a branch resolves its failed workflow")
     func workflow() throws {
         func run(
-            _ id: Int, _ conclusion: String, branch: String = "main", action: String = "completed", from: String = "o/r"
+            _ id: Int, _ conclusion: String, branch: String = "main", action: String = "completed",
+            from: String = "o/r",
+            workflow: Int = 1
         ) -> HookOutcome {
             Self.event(
                 "workflow_run",
-                #""action":"\#(action)","workflow_run":{"id":\#(id),"head_repository":{"full_name":"\#(from)"},"name":"CI","conclusion":"\#(conclusion)","html_url":"https://example/r/\#(id)","head_branch":"\#(branch)","run_attempt":1,"display_title":"Mend"}"#
+                #""action":"\#(action)","workflow_run":{"id":\#(id),"workflow_id":\#(workflow),"head_repository":{"full_name":"\#(from)"},"name":"CI","conclusion":"\#(conclusion)","html_url":"https://example/r/\#(id)","head_branch":"\#(branch)","run_attempt":1,"display_title":"Mend"}"#
             )
         }
         let failed = try #require(Self.only(run(7, "failure")))
@@ -82,6 +84,8 @@ struct GitHubTests {
         let passed = try #require(Self.only(run(9, "success")))
         #expect(passed.title == "CI passed on main" && passed.state == .resolved && passed.key == failed.key)
         #expect(!passed.standsAlone)
+        // Another workflow of the same name.
+        #expect(Self.only(run(9, "success", workflow: 2))?.key != failed.key)
         let other = try #require(Self.only(run(9, "failure", branch: "door")))
         #expect(other.key != failed.key && other.urgency == .usual)
         // A pull request from a fork's main branch neither wakes people nor ends the alarm.

@@ -65,6 +65,11 @@ struct GitLabTests {
             Self.event("release", #""action":"create","tag":"v1","description":"New","url":"https://lab.example/v1""#))
         #expect(release?.title == "g/p released v1" && release?.text == "New")
         #expect(Self.event("build", #""build_id":1"#) == .ignored("the event build is not shown"))
+        guard case .ignored(let reason) = Self.event(String(repeating: "x", count: 9999), #""a":1"#) else {
+            Issue.record("not ignored")
+            return
+        }
+        #expect(reason.utf8.count <= 300)
         #expect(read("gitlab", "{}") == .unreadable("the JSON has no object_kind"))
     }
 }

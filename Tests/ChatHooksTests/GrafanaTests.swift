@@ -13,6 +13,13 @@ struct GrafanaTests {
             + #""version":"1","groupKey":"{}/{x=\"y\"}:{alertname=\"Hot\"}","truncatedAlerts":0,"title":"[\#(status.uppercased()):1] Hot","state":"alerting","message":"\#(message)"}"#
     }
 
+    @Test("An alert without a sentence shows its numbers and its image")
+    func numbers() {
+        let body =
+            #"{"status":"firing","groupKey":"g","alerts":[{"status":"firing","labels":{"alertname":"Hot"},"values":{"B":240,"C":1},"imageURL":"https://grafana.example/i.png"}]}"#
+        #expect(draft("grafana", body)?.text == "B = 240, C = 1\nhttps://grafana.example/i.png")
+    }
+
     @Test("An alert that fires and ends is one message, with the title of Grafana's template")
     func life() throws {
         let one = try #require(

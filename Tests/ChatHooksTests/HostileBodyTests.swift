@@ -4,7 +4,9 @@ import Testing
 @testable import ChatHooks
 
 /// Bodies that no program of the format sends, or that are made to cost much.
-@Suite("Hostile bodies")
+///
+/// The limit of time is generous: work that grows with the square of a text's length takes many minutes.
+@Suite("Hostile bodies", .timeLimit(.minutes(1)))
 struct HostileBodyTests {
     /// The headers with which formats find out that a request is theirs.
     private static let headers = ["x-github-event": "push", "x-gitea-event": "push"]
@@ -63,7 +65,9 @@ struct HostileBodyTests {
             "many alerts": Array(#"{"alerts":[\#(list { _ in "{}" })]}"#.utf8),
             "many embeds": Array(#"{"embeds":[\#(list { _ in #"{"title":"a"}"# })]}"#.utf8),
             "many labels": Array(#"{"alerts":[{"labels":{\#(list { "\"l\($0)\":\"v\"" })}}],"content":"x"}"#.utf8),
-            "a long text": repeated("x"), "openings": repeated("*a _b ~c `d <e "), "ends": repeated("a* b_ c~ d` e> "),
+            "a long text": repeated("x"), "openings": repeated("*a _b ~c `d <e "),
+            "openings with an end": Array(#"{"text":"\#(String(repeating: "*a _b ~c ", count: size / 36))x*"}"#.utf8),
+            "tags and brackets": repeated("<a ](`[b "), "ends": repeated("a* b_ c~ d` e> "),
             "fences": repeated("``` "), "combining marks": repeated("\u{301}\u{316}"), "joiners": repeated("👩\u{200D}"),
             "escapes": repeated(#"\ud83d"#), "line feeds": repeated(#"\n#"#),
         ]

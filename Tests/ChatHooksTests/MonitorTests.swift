@@ -42,6 +42,9 @@ struct MonitorTests {
         let up = try #require(draft("healthchecks", check("up")))
         #expect(up.title == "Backup is up" && up.state == .resolved && up.key == down.key && down.key != nil)
         #expect(draft("healthchecks", "", query: ["code": "0c8983c9", "status": "down"])?.key == down.key)
+        let test = draft(
+            "healthchecks", #"{"code":"00000000-0000-0000-0000-000000000000","status":"down","name":"TEST"}"#)
+        #expect(test?.state == .event && test?.urgency == .usual && test?.key == nil)
         #expect(read("healthchecks", check("grace")) == .ignored("the status grace"))
     }
 
@@ -66,6 +69,16 @@ struct MonitorTests {
                 "sentry", #"{"action":"created","data":{"installation":{}}}"#,
                 headers: ["sentry-hook-resource": "installation"])
                 == .ignored("installation is not shown"))
+    }
+
+    @Test("Sentry's older plugin has no member data")
+    func plugin() {
+        let message = draft(
+            "sentry",
+            #"{"id":"17","project_name":"Shop","level":"error","culprit":"door.open","message":"It broke","url":"https://sentry.example/17","event":{"title":"TypeError"}}"#
+        )
+        #expect(message?.title == "TypeError" && message?.text == "door.open\nShop")
+        #expect(message?.link == "https://sentry.example/17" && message?.state == .firing && message?.key != nil)
     }
 
     @Test("A metric alert of Sentry has three severities and an end")

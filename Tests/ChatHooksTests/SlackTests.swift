@@ -19,6 +19,18 @@ struct SlackTests {
             ("*a <https://example.com/*|b>", "**a [b](https://example.com/*)**"),
             ("*a `b* c`", "**a `b* c`**"),
             ("*<https://example.com|x>*", "**[x](https://example.com)**"),
+            ("*a *b c*", "**a \\*b c**"),
+            (
+                "*a*\r# b\r\n   - c\n1. d\n===\n&amp;lt;",
+                "**a**  \n\\# b  \n\u{A0}\u{A0}\u{A0}- c  \n1\\. d  \n\\===  \n\\&lt;"
+            ),
+            (
+                "<https://evil.example|https://bank.example>",
+                "[https://bank.example (evil.example)](https://evil.example)"
+            ),
+            ("<https://evil.example|bank.example>", "[bank.example (evil.example)](https://evil.example)"),
+            ("<https://www.bank.example/x|bank.example>", "[bank.example](https://www.bank.example/x)"),
+            ("<https://a.example\\|b>", "[b](https://a.example%5C)"),
             ("<https://example.com/a(b)|[x]> *y*", "[\\[x\\]](https://example.com/a%28b%29) **y**"),
         ])
     func markup(mrkdwn: String, markdown: String) throws {
@@ -39,6 +51,12 @@ struct SlackTests {
     func plain(mrkdwn: String, text: String) throws {
         let message = try #require(draft("slack", "\(JSONValue.object(["text": .string(mrkdwn)]))"))
         #expect(message.text == text && !message.isMarkdown)
+    }
+
+    @Test("A program can turn markup off")
+    func noMarkup() {
+        let message = draft("slack", #"{"text":"*a* &amp; b","mrkdwn":false}"#)
+        #expect(message?.text == "*a* & b" && message?.isMarkdown == false)
     }
 
     @Test("An attachment alone gives the title and the link")

@@ -18,9 +18,6 @@ package struct HookDraft: Sendable, Hashable {
         case event
     }
 
-    /// The maximum number of alerts that ``firing`` tells apart.
-    private static let firingLimit = 1000
-
     /// The name under which later requests change the message. `nil` for a message that never changes.
     package let key: MessageKey?
     package let title: String?
@@ -38,9 +35,13 @@ package struct HookDraft: Sendable, Hashable {
     package let standsAlone: Bool
 
     /// Fits all values into the limits. A link that browsers cannot open is left out.
+    ///
+    /// - Parameters:
+    ///   - rank: The severity, as ``HookSeverity`` has it.
+    ///   - firing: The ranks of the alerts that are firing, by their ids. `nil` for one alert, which the key names.
     init(
         key: MessageKey? = nil, title: String? = nil, text: String, link: String? = nil, tags: [String] = [],
-        isMarkdown: Bool = false, urgency: Urgency = .usual, state: State = .event, firing: [String: Int] = [:],
+        isMarkdown: Bool = false, rank: Int = HookSeverity.usual, state: State = .event, firing: [String: Int]? = nil,
         standsAlone: Bool = true
     ) {
         let title = title.flatMap { Self.fitting($0, limit: MessageContent.longestTitle, keepsLines: false) }
@@ -52,10 +53,10 @@ package struct HookDraft: Sendable, Hashable {
         let fitting = tags.compactMap { Self.fitting($0, limit: MessageExtras.tagLimit, keepsLines: false) }
         self.tags = Array(fitting.prefix(MessageExtras.tagCount))
         self.isMarkdown = isMarkdown
-        self.urgency = state == .resolved ? .quiet : urgency
+        self.urgency = state == .resolved ? .quiet : HookSeverity.urgency(rank)
         // Without a key, nothing can end the message.
         self.state = key == nil ? .event : state
-        self.firing = Self.fitting(firing)
+        self.firing = state == .firing ? Self.fitting(firing ?? key.map { [$0.text: rank] } ?? [:]) : [:]
         self.standsAlone = standsAlone
     }
 
@@ -65,14 +66,11 @@ package struct HookDraft: Sendable, Hashable {
         return FieldText.isBlank(text) ? nil : text
     }
 
-    /// Replaces the alerts above the limit with one, whose id changes with the number of them.
+    /// Replaces too many alerts with the highest rank and the number of them. So an update rings if one of both rises,
+    /// and is silent if alerts only end. It rings once more when the alerts become few enough to be told apart.
     private static func fitting(_ firing: [String: Int]) -> [String: Int] {
-        guard firing.count > firingLimit else { return firing }
-        let sorted = firing.sorted { $0.key < $1.key }
-        var fitting = Dictionary(uniqueKeysWithValues: sorted.prefix(firingLimit - 1).map { ($0.key, $0.value) })
-        let rest = sorted.dropFirst(firingLimit - 1)
-        fitting[HookKey.id(rest.map(\.key))] = rest.map(\.value).max()
-        return fitting
+        guard firing.count > HookMemory.alertLimit else { return firing }
+        return ["rank": firing.values.max() ?? 0, "count": firing.count]
     }
 
     /// The content of the message.

@@ -97,7 +97,10 @@ extension JSONValue {
     var scalarText: String? {
         let text: String
         switch self {
-        case .string(let string): text = FieldText.visible(FieldText.fitting(string, limit: Self.textLimit))
+        case .string(let string):
+            let fitting = FieldText.visible(FieldText.fitting(string, limit: Self.textLimit))
+            text =
+                fitting.utf8.contains(13) ? fitting.replacing("\r\n", with: "\n").replacing("\r", with: "\n") : fitting
         case .number(let digits): text = FieldText.fitting(digits, limit: 64)
         case .bool(let value): text = value ? "true" : "false"
         case .null, .array, .object: return nil

@@ -90,15 +90,14 @@ package struct HookTemplate: Sendable, Hashable {
         let state = state.flatMap { HookDraft.State(rawValue: $0.word(body)) } ?? .event
         let rank =
             switch urgency {
-            case .quiet: 1
-            case .usual: 2
-            case .urgent: 4
+            case .quiet: HookSeverity.quiet
+            case .usual: HookSeverity.usual
+            case .urgent: HookSeverity.urgent
             }
         return HookDraft(
             key: name.map { HookKey.make("js", $0) }, title: title, text: text,
             link: link?.filled(body, limit: 4096), tags: tags.map { $0.filled(body, limit: MessageExtras.tagLimit) },
-            isMarkdown: isMarkdown, urgency: urgency, state: state,
-            firing: state == .firing ? name.map { [HookKey.id([$0]): rank] } ?? [:] : [:])
+            isMarkdown: isMarkdown, rank: rank, state: state)
     }
 
     package static func == (left: HookTemplate, right: HookTemplate) -> Bool { left.json == right.json }

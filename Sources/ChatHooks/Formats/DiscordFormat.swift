@@ -10,7 +10,7 @@ enum DiscordFormat: HookFormat {
     private static let silent: Int64 = 4096
 
     static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft {
-        let body = try request.object(in: "payload_json")
+        let body = try object(request)
         var text = markup(body.text("content"))
         // As many as Discord accepts.
         let embeds = body.objects("embeds").prefix(10)
@@ -24,12 +24,21 @@ enum DiscordFormat: HookFormat {
         let flags = body.value(["flags"])?.integer ?? 0
         return HookDraft(
             title: title, text: result, link: embeds.count == 1 ? embeds.first?.text("url") : nil,
-            isMarkdown: isMarkdown, urgency: flags & silent != 0 ? .quiet : .usual)
+            isMarkdown: isMarkdown, rank: flags & silent != 0 ? HookSeverity.quiet : HookSeverity.usual)
+    }
+
+    /// Discord accepts the members as a form too. Some programs send a file in a request of its own.
+    private static func object(_ request: HookRequest) throws(HookRefusal) -> JSONObject {
+        if request.form["payload_json"] == nil {
+            if request.form["content"] != nil { return JSONObject(texts: request.form) }
+            if request.body.prefix(4096).contains("filename=".utf8) { throw .ignored("a file without a text") }
+        }
+        return try request.object(in: "payload_json")
     }
 
     private static func markup(_ embed: JSONObject, hasTitle: Bool) -> MarkupText {
         var result = MarkupText()
-        result.add(line: markup(embed.text("author", "name")))
+        result.add(line: MarkupText(embed.text("author", "name") ?? ""))
         if hasTitle, let title = embed.text("title") {
             result.add(line: .heading(title, link: embed.text("url")))
         }
@@ -38,30 +47,29 @@ enum DiscordFormat: HookFormat {
             result.add(field: field.text("name"), markup(field.text("value")))
         }
         if let image = embed.text("image", "url") { result.add(line: .link(image)) }
-        result.add(line: markup(embed.text("footer", "text")))
+        result.add(line: MarkupText(embed.text("footer", "text") ?? ""))
         return result
     }
 
     /// Reads Discord's Markdown. Times, mentions and emoji become words.
     private static func markup(_ text: String?) -> MarkupText {
         var result = MarkupText()
-        let words = HookText.replacingTags(in: text ?? "") { tag in
-            let parts = tag.unicodeScalars.split(separator: ":").map { String($0) }
-            switch tag.unicodeScalars.first {
-            case "@", "#": return tag.replacing("!", with: "").replacing("&", with: "")
-            case ":", "a", "t":
-                guard parts.count >= 2, let number = Int64(parts[parts[0] == "t" ? 1 : parts.count - 1]) else {
-                    return nil
-                }
-                guard parts[0] == "t" else { return ":\(parts[parts.count - 2]):" }
-                // Until the year 9999.
-                guard (0...253_402_300_799).contains(number) else { return nil }
-                return "\(Timestamp(seconds: number).sqlText.prefix(16)) UTC"
-            default: return nil
-            }
-        }
-        result.add(markdown: words)
+        result.add(foreign: text ?? "") { tag in words(tag).map { MarkupText($0) } }
         return result
+    }
+
+    /// Returns the text of a tag such as `@1`, `:tea:5` or `t:1796169600:R`. `nil` for another one.
+    private static func words(_ tag: String) -> String? {
+        if tag.hasPrefix("@") || tag.hasPrefix("#") { return tag.replacing("!", with: "").replacing("&", with: "") }
+        let parts = tag.unicodeScalars.split(separator: ":", omittingEmptySubsequences: false).map { String($0) }
+        switch (parts[0], parts.count) {
+        case ("t", 2...3):
+            // Until the year 9999.
+            guard let time = Int64(parts[1]), (0...253_402_300_799).contains(time) else { return nil }
+            return "\(Timestamp(seconds: time).sqlText.prefix(16)) UTC"
+        case ("", 3), ("a", 3): return Int64(parts[2]) == nil ? nil : ":\(parts[1]):"
+        default: return nil
+        }
     }
 
     /// Discord answers without a body, or with the message if the program asks for it.

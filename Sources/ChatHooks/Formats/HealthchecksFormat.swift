@@ -14,10 +14,11 @@ enum HealthchecksFormat: HookFormat {
         let name = body.text("name") ?? code
         guard ["up", "down"].contains(status) else { throw .ignored("the status \(status)") }
         let isDown = status == "down"
+        // The code of a test, which no later delivery ends.
+        let isTest = code.utf8.allSatisfy { "0-".utf8.contains($0) }
         return HookDraft(
-            key: HookKey.make("hc", code), title: "\(name) is \(status)", text: body.text("body") ?? "",
+            key: isTest ? nil : HookKey.make("hc", code), title: "\(name) is \(status)", text: body.text("body") ?? "",
             tags: (body.text("tags") ?? "").split(separator: " ").map { String($0) },
-            urgency: isDown ? .urgent : .quiet, state: isDown ? .firing : .resolved,
-            firing: isDown ? [HookKey.id([code]): 4] : [:])
+            rank: isTest ? HookSeverity.usual : HookSeverity.urgent, state: isDown ? .firing : .resolved)
     }
 }

@@ -38,13 +38,21 @@ enum JSONFormat: HookFormat {
         // Apprise calls its usual messages "info". They make a sound.
         let rank = severity.map(HookSeverity.rank) ?? max(HookSeverity.rank(nil), HookSeverity.rank(body.text("type")))
         let known = HookDraft.State(word: first("state", "status"))
-        let state = known ?? .event
         // Many programs send the same id each time. Without a state, a second message must not replace the first silently.
         let key = known == nil ? nil : first("key", "alert_uid", "fingerprint", "id")
         return HookDraft(
             key: key.map { HookKey.make("js", $0) }, title: title,
-            text: text ?? (title == nil ? FieldText.fitting(JSONValue.object(body).indented, limit: 1000) : ""),
-            link: first("link", "url", "link_to_upstream_details"), urgency: HookSeverity.urgency(rank), state: state,
-            firing: state == .firing ? key.map { [HookKey.id([$0]): rank] } ?? [:] : [:])
+            text: text ?? (title == nil ? shown(body) : ""),
+            link: first("link", "url", "link_to_upstream_details"), rank: rank, state: known ?? .event)
     }
+
+    /// Returns the start of an object that has no text.
+    private static func shown(_ body: JSONObject) -> String {
+        let json = JSONValue.object(body)
+        // Indented, a number may need 64 blanks.
+        let text = json.utf8.count > 4 * shownLimit ? json.description : json.indented
+        return FieldText.fitting(text, limit: shownLimit)
+    }
+
+    private static let shownLimit = 1000
 }

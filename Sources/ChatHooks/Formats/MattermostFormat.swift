@@ -15,14 +15,12 @@ enum MattermostFormat: HookFormat {
     /// Mattermost translates Slack's tags in Markdown.
     private static func markup(_ text: String) -> MarkupText {
         var result = MarkupText()
-        result.add(
-            markdown: HookText.replacingTags(in: text) { tag in
-                let parts = tag.unicodeScalars.split(separator: "|", maxSplits: 1).map { String($0) }
-                guard let target = parts.first else { return nil }
-                if target.hasPrefix("!") { return "@" + target.dropFirst() }
-                guard parts.count == 2, MessageContent.isLink(target) else { return nil }
-                return "[\(parts[1])](\(target))"
-            })
+        result.add(foreign: text) { tag in
+            let (target, label) = HookText.parts(ofTag: tag)
+            if target.hasPrefix("!") { return MarkupText("@" + target.dropFirst()) }
+            guard let label, MessageContent.isLink(target) else { return nil }
+            return .link(target, label)
+        }
         return result
     }
 }

@@ -14,7 +14,14 @@ enum SentryFormat: HookFormat {
 
     static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft {
         let body = try request.object()
-        guard let data = body.object("data") else { throw .unreadable("the JSON has no object data") }
+        guard let data = body.object("data") else {
+            // The older plugin for webhooks has the issue's members outside.
+            guard let event = body.object("event") else { throw .unreadable("the JSON has no object data") }
+            return draft(
+                "issue", body.text("id"), event.text("title") ?? body.text("message") ?? "Error",
+                [body.text("culprit"), body.text("project_name")].compactMap(\.self).joined(separator: "\n"),
+                link: body.text("url"), level: body.text("level"), .firing)
+        }
         let action = body.text("action") ?? ""
         if let metric = data.object("metric_alert") {
             let state: HookDraft.State = action == "resolved" ? .resolved : .firing
@@ -48,11 +55,9 @@ enum SentryFormat: HookFormat {
         _ kind: String, _ id: String?, _ title: String, _ text: String?, link: String?, level: String?,
         _ state: HookDraft.State
     ) -> HookDraft {
-        let rank = HookSeverity.rank(level)
         let isResolved = state == .resolved && !title.hasPrefix("Resolved")
         return HookDraft(
             key: id.map { HookKey.make("se", kind, $0) }, title: isResolved ? "Resolved: \(title)" : title,
-            text: text ?? "", link: link, urgency: HookSeverity.urgency(rank), state: state,
-            firing: state == .firing ? id.map { [HookKey.id([$0]): rank] } ?? [:] : [:])
+            text: text ?? "", link: link, rank: HookSeverity.rank(level), state: state)
     }
 }

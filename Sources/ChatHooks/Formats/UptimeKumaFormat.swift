@@ -17,18 +17,18 @@ enum UptimeKumaFormat: HookFormat {
             return HookDraft(title: monitor.text("name"), text: message)
         }
         let name = monitor.text("name") ?? "Monitor \(number)"
-        let (word, state, urgency): (String, HookDraft.State, HookDraft.Urgency) =
+        let (word, state, rank): (String, HookDraft.State, Int) =
             switch status {
-            case 0: ("is down", .firing, .urgent)
-            case 1: ("is up", .resolved, .quiet)
-            case 2: ("is being checked again", .event, .quiet)
-            case 3: ("is in maintenance", .event, .quiet)
-            default: ("has status \(status)", .event, .usual)
+            case 0: ("is down", .firing, HookSeverity.urgent)
+            case 1: ("is up", .resolved, HookSeverity.quiet)
+            case 2: ("is being checked again", .event, HookSeverity.quiet)
+            case 3: ("is in maintenance", .event, HookSeverity.quiet)
+            default: ("has status \(status)", .event, HookSeverity.usual)
             }
         return HookDraft(
             key: HookKey.make("uk", number), title: "\(name) \(word)", text: beat.text("msg") ?? message ?? "",
-            link: monitor.text("url"), urgency: urgency, state: state,
-            firing: state == .firing ? [HookKey.id([number]): 4] : [:])
+            link: monitor.text("url"), tags: monitor.objects("tags").compactMap { $0.text("name") }, rank: rank,
+            state: state)
     }
 
     /// Reads the query of a GET, in which two values are JSON.

@@ -29,6 +29,15 @@ struct AlertGroup {
             return texts.count == 2 && texts[0].utf8.elementsEqual(texts[1].utf8) ? [texts[0]] : texts
         }
 
+        /// The numbers that Grafana measured.
+        var values: String? {
+            guard let values = json.object("values")?.members.prefix(3), !values.isEmpty else {
+                return json.text("valueString")
+            }
+            return values.compactMap { name, value in value.scalarText.map { "\(name) = \($0)" } }
+                .joined(separator: ", ")
+        }
+
         var id: String {
             HookKey.id([json.text("fingerprint") ?? "\(JSONValue.object(labels))"])
         }
@@ -91,7 +100,9 @@ struct AlertGroup {
             let sentences = alert.sentences
             let text =
                 alerts.count == 1
-                ? sentences.joined(separator: "\n") : sentences.first.map(HookText.firstLine) ?? alert.name
+                ? sentences.isEmpty ? alert.values ?? "" : sentences.joined(separator: "\n")
+                : sentences.first.map(HookText.firstLine)
+                    ?? [alert.name, alert.values].compactMap(\.self).joined(separator: ": ")
             let isNamed = place.isEmpty || text.contains(place)
             let mark = alerts.count == 1 ? "" : alert.isFiring ? "• " : "✓ "
             return mark + (text.isEmpty ? place : isNamed ? text : "\(text) (\(place))")
@@ -99,6 +110,9 @@ struct AlertGroup {
         let truncated = body.value(["truncatedAlerts"])?.integer.flatMap { Int32(exactly: $0) } ?? 0
         let hidden = (body.value(["alerts"])?.array?.count ?? 0) - lines.count + max(0, Int(truncated))
         if hidden > 0 { lines.append("… and \(hidden) more") }
+        if alerts.count == 1, let image = alerts[0].json.text("imageURL"), MessageContent.isLink(image) {
+            lines.append(image)
+        }
         return lines.joined(separator: "\n")
     }
 
@@ -109,13 +123,14 @@ struct AlertGroup {
     ///   - written: The title and the text that the sender made. `nil` for those of the alerts.
     func draft(prefix: String, title written: String? = nil, text: String? = nil) -> HookDraft {
         let ranks = firing.map { ($0.id, HookSeverity.rank($0.labels.text("severity"))) }
-        let rank = ranks.map(\.1).max() ?? 2
-        let group = body.text("groupKey") ?? body.text("ruleId") ?? "\(body.value(["groupLabels"]) ?? .null)"
+        let labels = body.object("groupLabels").flatMap { $0.isEmpty ? nil : "\(JSONValue.object($0))" }
         let pages = Set(alerts.compactMap(\.link))
         return HookDraft(
-            key: HookKey.make(prefix, group), title: written ?? title, text: text ?? self.text,
+            key: (body.text("groupKey") ?? labels).map { HookKey.make(prefix, $0) }, title: written ?? title,
+            text: text ?? self.text,
             link: pages.count == 1 ? pages.first : body.text("externalURL"),
-            tags: [body.text("commonLabels", "severity")].compactMap(\.self), urgency: HookSeverity.urgency(rank),
-            state: state, firing: state == .firing ? Dictionary(ranks, uniquingKeysWith: max) : [:])
+            tags: [body.text("commonLabels", "severity")].compactMap(\.self),
+            rank: ranks.map(\.1).max() ?? HookSeverity.usual, state: state,
+            firing: Dictionary(ranks, uniquingKeysWith: max))
     }
 }

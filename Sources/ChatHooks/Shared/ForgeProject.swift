@@ -59,18 +59,19 @@ struct ForgeProject {
     /// Returns the message about a build that ended. The next success of the same branch resolves a failure.
     ///
     /// - Parameters:
+    ///   - id: What tells the build from others with its name.
     ///   - isMain: Whether the branch is the one that must always build.
     ///   - run: The id of the run.
     func build(
-        _ build: String, of branch: String, isMain: Bool, hasPassed: Bool, run: String, text: String?, link: String?
+        _ build: String, id: String? = nil, of branch: String, isMain: Bool, hasPassed: Bool, run: String,
+        text: String?, link: String?
     ) -> HookDraft {
-        let urgency: HookDraft.Urgency = isMain ? .urgent : .usual
+        let rank = isMain ? HookSeverity.urgent : HookSeverity.usual
         return HookDraft(
-            key: HookKey.make(prefix, name, "build", build, branch),
+            key: HookKey.make(prefix, name, "build", id ?? build, branch),
             title: "\(build) \(hasPassed ? "passed" : "failed") on \(branch)",
             text: [text.map(HookText.firstLine), name].compactMap(\.self).joined(separator: "\n"), link: link,
-            urgency: urgency, state: hasPassed ? .resolved : .firing,
-            firing: hasPassed ? [:] : [HookKey.id([run]): isMain ? 4 : 2], standsAlone: false)
+            rank: rank, state: hasPassed ? .resolved : .firing, firing: [HookKey.id([run]): rank], standsAlone: false)
     }
 
     func release(_ tag: String, _ text: String?, link: String?) -> HookDraft {

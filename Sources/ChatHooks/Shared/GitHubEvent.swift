@@ -11,7 +11,7 @@ struct GitHubEvent {
     ///   - prefix: The prefix of keys.
     init(_ name: String?, _ request: HookRequest, prefix: String) throws(HookRefusal) {
         let body = try request.object(in: "payload")
-        guard let name = HookText.word(name) else {
+        guard let name = HookText.shortWord(name) else {
             throw .unreadable("the request has no header with the event's name")
         }
         self.name = name
@@ -115,7 +115,8 @@ struct GitHubEvent {
             (branch, isMain) = ("\(fork):\(branch)", false)
         }
         return project.build(
-            run.text("name") ?? "A workflow", of: branch, isMain: isMain,
+            run.text("name") ?? body.text("workflow", "name") ?? "A workflow",
+            id: run.text("workflow_id") ?? body.text("workflow", "id"), of: branch, isMain: isMain,
             hasPassed: hasPassed,
             run: "\(run.text("id") ?? "").\(run.text("run_attempt") ?? "1")", text: run.text("display_title"),
             link: run.text("html_url"))

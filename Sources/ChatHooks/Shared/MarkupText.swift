@@ -3,11 +3,14 @@ import ChatDomain
 /// A text that is Markdown only if it has to be: without links, emphasis or code it stays plain, so that pushes and pages
 /// that show no Markdown have no escapes in it.
 struct MarkupText {
-    private var markdown = ""
-    private var plain = ""
+    private(set) var markdown = ""
+    private(set) var plain = ""
     private var isMarked = false
 
-    init() {}
+    /// A text whose characters have no meaning.
+    init(_ text: String = "") {
+        if !text.isEmpty { add(text) }
+    }
 
     /// A link.
     ///
@@ -48,9 +51,12 @@ struct MarkupText {
             markdown: Self.broken(HookText.escaped(text, isLineStart: isLineStart)), plain: text, isMarkup: false)
     }
 
-    /// Adds a text that is Markdown already.
-    mutating func add(markdown text: String) {
-        add(markdown: Self.broken(text), plain: text, isMarkup: text.utf8.contains { "*_`~[\\#>|".utf8.contains($0) })
+    /// Adds a text of another program that is Markdown already.
+    ///
+    /// - Parameter tag: Returns the text in place of a part between `<` and `>`. `nil` if it stays.
+    mutating func add(foreign text: String, tag: (String) -> MarkupText? = { _ in nil }) {
+        let (markdown, plain, isMarked) = ForeignMarkdown.read(text, tag: tag)
+        add(markdown: Self.broken(markdown), plain: plain, isMarkup: isMarked)
     }
 
     /// Adds the name of a field or of a part. It is bold if the text is Markdown for another reason.
@@ -72,10 +78,12 @@ struct MarkupText {
     /// - Parameter text: The text of the link. `nil` for the address itself.
     mutating func add(link: String, text: String?) {
         guard MessageContent.isLink(link) else { return add(text ?? link) }
-        // These would end the address in Markdown.
-        let address = link.replacing("(", with: "%28").replacing(")", with: "%29").replacing(">", with: "%3E")
+        // These would end the address in Markdown, or escape its end.
+        let codes = ["(": "%28", ")": "%29", "<": "%3C", ">": "%3E", "\\": "%5C"]
+        let address = link.map { codes[String($0)] ?? String($0) }.joined()
         if let text, !FieldText.isBlank(text), text != link {
-            let shown = HookText.escaped(text, isLineStart: false).replacing("\n", with: " ")
+            let host = HookText.hiddenHost(of: address, behind: text).map { " (\($0))" } ?? ""
+            let shown = HookText.escaped(text + host, isLineStart: false).replacing("\n", with: " ")
             add(markdown: "[\(shown)](\(address))", plain: "\(text) (\(link))", isMarkup: true)
         } else {
             add(markdown: "<\(address)>", plain: link, isMarkup: false)

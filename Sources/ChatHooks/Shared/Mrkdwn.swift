@@ -10,8 +10,11 @@ struct Mrkdwn {
     /// The characters without meaning before the position that are not in the text yet.
     private var literal = ""
     private var text = MarkupText()
-    /// The positions at which open marks end.
+    /// The positions at which open marks end. Of each mark, at most one is open.
     private var ends: [Int: String] = [:]
+    /// For each mark, the last end that was found. It ends a later opening before it as well, so that no part is
+    /// searched twice.
+    private var found: [Unicode.Scalar: Int] = [:]
     /// For each mark, the position up to which no end of it follows, so that no part is searched twice.
     private var searched: [Unicode.Scalar: Int] = [:]
 
@@ -62,22 +65,21 @@ struct Mrkdwn {
         for mark in ends.values { text.add(mark: mark) }
     }
 
-    private static func isWord(_ scalar: Unicode.Scalar) -> Bool {
-        scalar.properties.isAlphabetic || ("0"..."9").contains(scalar)
-    }
-
     /// Returns the position of the mark that ends the one at the position, on the same line. Marks within words, and
     /// beside blanks, are characters.
     private mutating func endOfMark(_ mark: Unicode.Scalar) -> Int? {
         func at(_ index: Int) -> Unicode.Scalar { scalars.indices.contains(index) ? scalars[index] : "\n" }
         let (before, after) = (at(position - 1), at(position + 1))
-        guard !Self.isWord(before), before != mark, after != mark, !after.properties.isWhitespace,
+        guard !HookText.isWord(before), before != mark, after != mark, !after.properties.isWhitespace,
             position >= searched[mark] ?? 0
         else { return nil }
+        // An end that another opening has already is none for this one.
+        if let known = found[mark], known >= position + 2 { return ends[known] == nil ? known : nil }
         var index = position + 2
         while index < scalars.count, scalars[index] != "\n" {
-            if scalars[index] == mark, !at(index - 1).properties.isWhitespace, !Self.isWord(at(index + 1)) {
-                return index
+            if scalars[index] == mark, !at(index - 1).properties.isWhitespace, !HookText.isWord(at(index + 1)) {
+                found[mark] = index
+                return ends[index] == nil ? index : nil
             }
             index += 1
         }
@@ -135,9 +137,8 @@ struct Mrkdwn {
 
     /// Returns the two parts of a tag, without entities.
     private static func parts(_ tag: String) -> (target: String, label: String?) {
-        let parts = tag.unicodeScalars.split(separator: "|", maxSplits: 1, omittingEmptySubsequences: false)
-            .map { decoded(String($0)) }
-        return (parts[0], parts.count > 1 ? parts[1] : nil)
+        let (target, label) = HookText.parts(ofTag: tag)
+        return (decoded(target), label.map(decoded))
     }
 
     /// Returns the text of a mention or a command. `nil` for a link.
@@ -155,11 +156,17 @@ struct Mrkdwn {
     }
 
     private static func withoutTags(_ text: String) -> String {
-        decoded(
-            HookText.replacingTags(in: text) { tag in
-                let (target, label) = parts(tag)
-                return mention(target, label) ?? label ?? target
-            })
+        let pieces = text.unicodeScalars.split(separator: "<", omittingEmptySubsequences: false).map { String($0) }
+        var result = pieces[0]
+        for piece in pieces.dropFirst() {
+            if let end = piece.unicodeScalars.firstIndex(of: ">") {
+                let (target, label) = parts(String(piece[..<end]))
+                result += (mention(target, label) ?? label ?? target) + String(piece[end...].unicodeScalars.dropFirst())
+            } else {
+                result += "<" + piece
+            }
+        }
+        return decoded(result)
     }
 
     /// Replaces Slack's three entities.

@@ -21,7 +21,9 @@ struct SlackMessage {
         }
         text = self.blocks(blocks)
         // As in Slack, the text beside blocks is only for places that show none.
-        if text.isEmpty, let written = body.text("text") { text = read(written) }
+        if text.isEmpty, let written = body.text("text") {
+            text = body["mrkdwn"] == .bool(false) ? Self.plain(written) : read(written)
+        }
         let attachments = body.objects("attachments").prefix(Self.partLimit)
         for attachment in attachments {
             add(attachment, isWhole: attachments.count == 1 && self.text.isEmpty && title == nil)
@@ -56,6 +58,9 @@ struct SlackMessage {
         for field in attachment.objects("fields").prefix(Self.partLimit) {
             part.add(field: field.text("title"), field.text("value").map(read) ?? MarkupText())
         }
+        for action in attachment.objects("actions").prefix(Self.partLimit) {
+            if let link = action.text("url") { part.add(line: .link(link, action.text("text").map(Mrkdwn.decoded))) }
+        }
         if let image = attachment.text("image_url") { part.add(line: .link(image)) }
         if let text = attachment.text("footer") { part.add(line: Self.plain(text)) }
         if part.isEmpty, title == nil, let text = attachment.text("fallback") { part = Self.plain(text) }
@@ -63,9 +68,7 @@ struct SlackMessage {
     }
 
     private static func plain(_ text: String) -> MarkupText {
-        var result = MarkupText()
-        result.add(Mrkdwn.decoded(text))
-        return result
+        MarkupText(Mrkdwn.decoded(text))
     }
 
     // MARK: - Blocks
@@ -76,7 +79,7 @@ struct SlackMessage {
             switch block.text("type") {
             case "markdown":
                 var line = MarkupText()
-                line.add(markdown: block.text("text") ?? "")
+                line.add(foreign: block.text("text") ?? "")
                 result.add(line: line)
             case "image":
                 if let image = block.text("image_url") { result.add(line: .link(image, block.text("alt_text"))) }
