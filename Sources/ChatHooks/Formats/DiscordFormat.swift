@@ -27,7 +27,7 @@ enum DiscordFormat: HookFormat {
             isMarkdown: isMarkdown, rank: flags & silent != 0 ? HookSeverity.quiet : HookSeverity.usual)
     }
 
-    /// Discord accepts the members as a form too. Some programs send a file in a request of its own.
+    /// Discord also accepts the members as a form. Some programs send files in a second request.
     private static func object(_ request: HookRequest) throws(HookRefusal) -> JSONObject {
         if request.form["payload_json"] == nil {
             if request.form["content"] != nil { return JSONObject(texts: request.form) }

@@ -1,7 +1,7 @@
 import ChatDomain
 
 /// Markdown of another program, made harmless: images become links, so that no reader's device loads them; `<` begins
-/// only addresses, never HTML; a link that looks like another address shows its host. Code stays as it is. Reads a text
+/// only addresses, never HTML; a link that looks like another address shows its host. Code stays unchanged. Reads a text
 /// in time that grows with its length.
 struct ForeignMarkdown {
     private let scalars: [Unicode.Scalar]
