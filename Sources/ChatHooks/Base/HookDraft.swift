@@ -67,7 +67,7 @@ package struct HookDraft: Sendable, Hashable {
     }
 
     /// Replaces too many alerts with the highest rank and the number of them. So an update rings if one of both rises,
-    /// and is silent if alerts only end. It rings once more when the alerts become few enough to be told apart.
+    /// and is silent if alerts only end. It rings once more when all alerts fit again.
     private static func fitting(_ firing: [String: Int]) -> [String: Int] {
         guard firing.count > HookMemory.alertLimit else { return firing }
         return ["rank": firing.values.max() ?? 0, "count": firing.count]

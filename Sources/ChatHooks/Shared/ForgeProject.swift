@@ -59,7 +59,7 @@ struct ForgeProject {
     /// Returns the message about a build that ended. The next success of the same branch resolves a failure.
     ///
     /// - Parameters:
-    ///   - id: What tells the build from others with its name.
+    ///   - id: The name that no other build of the project has. `nil` for `build`.
     ///   - isMain: Whether the branch is the one that must always build.
     ///   - run: The id of the run.
     func build(
