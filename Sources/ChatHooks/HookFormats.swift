@@ -48,4 +48,19 @@ package enum HookFormats {
         }
         return HookSettings(format: format.name, secret: secret, template: template)
     }
+
+    /// Reads ``HookSettings/stored``, and checks it like new settings: another program may have changed it, and without
+    /// its secret a hook would accept what anyone sends.
+    package static func settings(stored text: String) throws(ChatError) -> HookSettings {
+        do {
+            guard let object = try JSONValue(parsing: text).object, let format = object["format"]?.text,
+                object["secret"].map({ $0.text != nil }) ?? true
+            else { throw ChatError.invalid("hook", "must be an object with a format") }
+            return try settings(
+                format: format, secret: object["secret"]?.text,
+                template: object["template"].map { try HookTemplate($0) })
+        } catch {
+            throw ChatError(.internalError, "The settings of this webhook cannot be read: \(error)")
+        }
+    }
 }

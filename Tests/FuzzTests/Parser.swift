@@ -227,7 +227,7 @@ enum Parser: String, CaseIterable {
             let format = HookFormats.named("json")
         else { return }
         let settings = HookSettings(format: "json", template: template)
-        require((try? HookSettings(stored: settings.stored)) == settings, "the settings read back differently")
+        require((try? HookFormats.settings(stored: settings.stored)) == settings, "the settings read back differently")
         check(format.read(HookRequest(body: parts[1]), settings))
     }
 

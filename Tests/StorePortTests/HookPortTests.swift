@@ -101,6 +101,31 @@ struct HookPortTests {
         #expect(try store.query("SELECT count(*) FROM hook_memory") == [["\(HookMemory.keyLimit)"]])
     }
 
+    @Test("Deliveries of one group at once are one message and one memory", arguments: StoreKind.allCases)
+    func together(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let token = try await make(Self.hook("alertmanager"), in: store).token
+        let (changes, hooks, now) = (store.stores.changes, store.stores.hooks, store.now())
+        let messages = try await withThrowingTaskGroup(of: MessageID.self) { tasks in
+            for number in 0..<8 {
+                tasks.addTask {
+                    let post = PostRequest(
+                        member: .program(token: token.id),
+                        program: PostRequest.Program(nickname: token.name, room: SecretCode(stored: "ops")),
+                        content: MessageContent(stored: "alarm \(number)"))
+                    let receipt = try await changes.post(KeyedPost(post, key: Self.key, renotify: true, notBefore: nil))
+                    try await hooks.remember(
+                        HookMemory(firing: ["\(number)": 1], time: now), of: token.id, Self.key)
+                    return receipt.message
+                }
+            }
+            return try await tasks.reduce(into: Set<MessageID>()) { $0.insert($1) }
+        }
+        #expect(messages.count == 1)
+        #expect(try await hooks.memory(of: token.id, Self.key)?.firing.count == 1)
+        #expect(try store.query("SELECT count(*) FROM messages") == [["1"]])
+    }
+
     @Test("Unreadable deliveries are counted, with the last reason", arguments: StoreKind.allCases)
     func unreadable(kind: StoreKind) async throws {
         let store = try await kind.make()
@@ -112,6 +137,15 @@ struct HookPortTests {
         let found = try #require(try await store.stores.tokens.token(of: secret)?.unreadable)
         #expect(found.count == 2 && found.reason == "é \"two\"")
         #expect(found.at == Timestamp(seconds: store.now().seconds))
+        for count in ["9223372036854775807", "-9223372036854775808"] {
+            _ = try store.query(
+                """
+                UPDATE api_tokens SET unreadable =
+                    '{"count":\(count),"at":"2026-01-01T00:00:00Z","reason":"other"}'
+                """)
+            try await store.stores.hooks.countUnreadable(token.id, reason: "three")
+            #expect(try await store.stores.tokens.token(of: secret)?.unreadable?.count ?? 0 > 0)
+        }
         _ = try store.query("UPDATE api_tokens SET unreadable = '[]'")
         #expect(try await store.stores.tokens.token(of: secret)?.unreadable == nil)
     }

@@ -61,16 +61,26 @@ struct AdminGuard: Sendable {
             guard !request.uri.path.utf8.contains("//".utf8) else { throw ErrorResponse.notFound }
             let client = ClientAddress.find(request, context, trusted: environment.settings.trustedProxies)
             let secret = context.parameters.get("token") ?? ""
-            guard AccessToken.isSecret(secret), secret.utf8.count <= Self.maxTokenLength,
-                let token = try await environment.stores.tokens.token(of: secret), token.grant.hook != nil
+            guard Self.isSecret(secret), let token = try await environment.stores.tokens.token(of: secret),
+                token.grant.hook != nil
             else {
                 try limiter.countWrongToken(client)
                 throw ChatError.notFound("webhook")
             }
-            environment.stores.tokens.used(token.id, from: client?.description)
-            calls.count(token.name.text)
-            return try await handler(request, context.called(by: .token(token)))
+            return try await handler(request, context.called(by: used(token, client)))
         }
+    }
+
+    /// Whether a credential may be a token of the database.
+    private static func isSecret(_ credential: String) -> Bool {
+        AccessToken.isSecret(credential) && credential.utf8.count <= maxTokenLength
+    }
+
+    /// Counts the use of a token, and returns its caller.
+    private func used(_ token: AccessToken, _ client: IPAddress?) -> Caller {
+        environment.stores.tokens.used(token.id, from: client?.description)
+        calls.count(token.name.text)
+        return .token(token)
     }
 
     /// Counts a rejected call against the limits of its address.
@@ -99,14 +109,12 @@ struct AdminGuard: Sendable {
     ) async throws(ChatError) -> Caller {
         // Check the configuration's tokens first, because one of them may look like a token of the database.
         if let credential, Self.isRight(credential, settings) { return .administrator }
-        if let credential, AccessToken.isSecret(credential), credential.utf8.count <= Self.maxTokenLength {
+        if let credential, Self.isSecret(credential) {
             // The lookup is one indexed read by the token's hash, and each connection waits for one lookup at a time. A
             // lookup costs less than a chat request.
             if let token = try await environment.stores.tokens.token(of: credential) {
                 guard token.grant.hook == nil else { throw ChatError(.forbidden, Self.isForHooks) }
-                environment.stores.tokens.used(token.id, from: client?.description)
-                calls.count(token.name.text)
-                return .token(token)
+                return used(token, client)
             }
             throw .unauthorized(Self.unknownToken)
         }

@@ -25,16 +25,3 @@ extension Response {
             body: ResponseBody(byteBuffer: ByteBuffer(string: answer.body)))
     }
 }
-
-extension ErrorResponse {
-    /// Creates the response to a sender that exceeds its rate, with the status after which it sends again.
-    init(rate error: ChatError, status: Int) {
-        self.init(error)
-        guard error.code == .tooManyRequests else { return }
-        let whole = self
-        self.init(HTTPResponse.Status(code: status), code: code, message: message)
-        retryAfter = whole.retryAfter
-        cause = whole.cause
-        countedStatus = whole.status.code
-    }
-}

@@ -34,6 +34,7 @@ struct NtfyErrors: ErrorForm {
             case "topics": 40009
             case "text": 40011
             case "upgrade": 40016
+            case "template": 40047
             case "sequence_id": 40049
             default: 40000
             }

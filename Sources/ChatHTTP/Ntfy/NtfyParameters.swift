@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatHooks
 import Foundation
 import HTTPTypes
 import Hummingbird
@@ -142,6 +143,23 @@ struct NtfyParameters: Sendable {
                 values[name] = value.description
             }
         }
+    }
+
+    /// Adds the values of a message that a template made. As on an ntfy server, its title wins. The request's other values
+    /// win over the template's.
+    mutating func add(_ draft: HookDraft) {
+        values[.title] = draft.title ?? values[.title]
+        let priority: String? =
+            switch draft.urgency {
+            case .quiet: "low"
+            case .usual: nil
+            case .urgent: "max"
+            }
+        for (name, value) in [(Name.click, draft.link), (.priority, priority)] where self[name] == nil {
+            values[name] = value
+        }
+        if draft.isMarkdown { values[.markdown] = "yes" }
+        if tags.isEmpty { tags = draft.tags }
     }
 
     /// The names of the message's parts that the relay does not keep.

@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatHooks
 import HTTPTypes
 import Hummingbird
 
@@ -12,9 +13,8 @@ extension NtfyAPI {
         var parameters = NtfyParameters(request)
         let topic = try Self.topic(context)
         if let sequence = try Self.sequence(context) { parameters[.sequence] = sequence }
-        guard parameters[.template] == nil else {
-            throw ChatError.invalid(
-                "template", "is not supported: send the text itself, or JSON with topic and message")
+        if let template = parameters[.template] {
+            return try await publish(parameters, topic: topic, template: template, request, context)
         }
         let body =
             request.method == .get
@@ -27,13 +27,68 @@ extension NtfyAPI {
         let body = try await AdminBody.readLenient(request, members: NtfyParameters.members, hasAnyType: true)
         guard let topic = try body.text("topic") else { throw ChatError.missing("topic") }
         var parameters = NtfyParameters(request)
+        guard parameters[.template] == nil else {
+            throw ChatError.invalid("template", "is only possible with the topic in the path")
+        }
         try parameters.add(body.object)
         return try await publish(
             parameters, topic: topic, NtfyBody(text: parameters[.message] ?? ""), request, context)
     }
 
+    // MARK: - Templates
+
+    /// The names of an ntfy server's own templates, which are formats of webhooks here.
+    private static let templates = ["alertmanager", "github", "grafana"]
+
+    /// The message that a template made.
+    private struct Templated {
+        let draft: HookDraft
+        /// The delivery, if a token makes it. Other callers own no keys: each of their deliveries is another message.
+        let delivery: HookDelivery?
+        let rateStatus: Int
+    }
+
+    /// Posts a body that one of ntfy's own templates reads. Unlike on an ntfy server, a message changes and ends with the
+    /// alert that it is about.
     private func publish(
-        _ parameters: NtfyParameters, topic: String, _ body: NtfyBody, _ request: Request, _ context: ChatContext
+        _ parameters: NtfyParameters, topic: String, template: String, _ request: Request, _ context: ChatContext
+    ) async throws -> Response {
+        guard Self.templates.contains(template), let format = HookFormats.named(template) else {
+            let isInline = ["1", "yes", "true"].contains(template.lowercased())
+            let reason = isInline ? "templates in the request are not supported" : "the relay has no other templates"
+            throw ChatError.invalid(
+                "template", "must be one of \(Self.templates.joined(separator: ", ")): \(reason)")
+        }
+        guard request.method != .get else { throw ChatError.invalid("template", "needs a body: send POST or PUT") }
+        let (room, token) = (try await room(of: topic, context), try context.caller().token)
+        let read = try await HookRequest(request)
+        let delivery = token.map { token in
+            HookDelivery(
+                posting: posting, token: token, room: room, format: format,
+                idempotencyKey: HookDelivery.idempotencyKey(format, read))
+        }
+        let draft: HookDraft
+        switch format.read(read, HookSettings(format: format.name)) {
+        case .draft(let made): draft = made
+        case .unreadable(let reason):
+            draft = format.report(of: read, reason)
+            await delivery?.unreadable(reason, context)
+        case .ignored(let reason):
+            delivery?.ignored(reason, context)
+            return Responses.json(["topic": .string(topic), "ignored": .string(reason)])
+        }
+        var parameters = parameters
+        parameters.add(draft)
+        return try await publish(
+            parameters, topic: topic, NtfyBody(text: draft.text), request, context,
+            templated: Templated(draft: draft, delivery: delivery, rateStatus: format.rateStatus))
+    }
+
+    // MARK: - Posting
+
+    private func publish(
+        _ parameters: NtfyParameters, topic: String, _ body: NtfyBody, _ request: Request, _ context: ChatContext,
+        templated: Templated? = nil
     ) async throws -> Response {
         let (priority, sequence) = (try parameters.priority(), try parameters.sequence())
         let due = try parameters[.delay].map { try NtfyDelay.due($0, now: environment.now()) }
@@ -57,11 +112,13 @@ extension NtfyAPI {
                 memberLimit: posting.memberLimit(of: context.caller())))
         draft.notBefore = due
         if case .key(let key)? = sequence { draft.key = key }
-        let receipt =
-            if case .id(let id)? = sequence {
-                try await replace(id, with: draft, request, context)
-            } else { try await posting.post(draft, request, context) }
-        var response = Self.event(receipt, "message", topic: topic, sequence: sequence)
+        let (receipt, name) = try await post(draft, as: sequence, templated, request, context)
+        guard let receipt else {
+            return Responses.json([
+                "topic": .string(topic), "ignored": .string("a repetition, or an end without a start"),
+            ])
+        }
+        var response = Self.event(receipt, "message", topic: topic, sequence: name)
         response["message"] = .string(text)
         response["priority"] = .number(priority.rawValue)
         if let title { response["title"] = .string(title) }
@@ -75,6 +132,27 @@ extension NtfyAPI {
         if tags.count < parameters.tags.count { leftOut.append("tags") }
         if !leftOut.isEmpty { response["left_out"] = .texts(leftOut) }
         return Responses.json(response)
+    }
+
+    /// Posts a message, or replaces the one with the name.
+    ///
+    /// - Returns: The receipt, `nil` if a template had nothing to post, and the name of the message.
+    private func post(
+        _ draft: PostingAPI.Draft, as sequence: MessageReference?, _ templated: Templated?, _ request: Request,
+        _ context: ChatContext
+    ) async throws -> (ChangeReceipt?, name: MessageReference?) {
+        do throws(ChatError) {
+            if case .id(let id)? = sequence { return (try await replace(id, with: draft, request, context), sequence) }
+            guard let templated, let delivery = templated.delivery, draft.notBefore == nil else {
+                return (try await posting.post(draft, request, context), sequence)
+            }
+            try posting.admit(context.caller())
+            let key = draft.key ?? templated.draft.key
+            let receipt = try await delivery.post(templated.draft, as: key, draft.content, request, context)
+            return (receipt, key.map { .key($0) })
+        } catch {
+            throw ErrorResponse(rate: error, status: templated?.rateStatus ?? 429)
+        }
     }
 
     /// The time in which a message for later is posted if it is published again for now.

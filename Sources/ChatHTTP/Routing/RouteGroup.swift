@@ -1,5 +1,6 @@
 import ChatDomain
 import Hummingbird
+import Logging
 
 /// The rules that the routes of one API share.
 struct RouteGroup: Sendable {
@@ -13,6 +14,8 @@ struct RouteGroup: Sendable {
     /// Whether pages of other sites may call with a credential. They must send it themselves: browsers add none
     /// (Fetch §3.2).
     var admitsOtherSites = false
+    /// The log line about a caller whose credential is missing, wrong or insufficient.
+    var rejection: Logger.Message = "call of the admin API refused"
     /// The server for whose clients the API is. `nil` for the relay's own APIs.
     var server: OtherServer?
 

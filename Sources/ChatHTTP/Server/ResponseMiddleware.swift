@@ -71,9 +71,10 @@ struct ResponseMiddleware: RouterMiddleware {
             if group.name != nil, error.status == .unauthorized || error.status == .forbidden {
                 let client = ClientAddress.find(request, context, trusted: environment.settings.trustedProxies)
                 metadata[LogKeys.address] = "\(client?.description ?? "unknown")"
+                // The name of the token, if the request names it but does not prove more.
+                metadata[LogKeys.caller] = error.cause.map { "\($0)" }
                 environment.logger.log(
-                    level: limiter.mayReportRejection(client) ? .notice : .debug, "call of the admin API refused",
-                    metadata: metadata)
+                    level: limiter.mayReportRejection(client) ? .notice : .debug, group.rejection, metadata: metadata)
             } else {
                 environment.logger.debug("request refused", metadata: metadata)
             }

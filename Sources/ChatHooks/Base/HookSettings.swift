@@ -1,4 +1,4 @@
-package import ChatDomain
+import ChatDomain
 
 /// The settings of a hook, which are kept with its token. `HookFormats` checks new ones.
 package struct HookSettings: Sendable, Hashable {
@@ -15,17 +15,7 @@ package struct HookSettings: Sendable, Hashable {
         self.template = template
     }
 
-    /// Reads ``stored``.
-    package init(stored text: String) throws(ChatError) {
-        guard let object = try? JSONValue(parsing: text).object, let format = object["format"]?.text else {
-            throw ChatError(.internalError, "The settings of this hook cannot be read", cause: "hook settings")
-        }
-        self.format = format
-        secret = object["secret"]?.text
-        template = try object["template"].map { value throws(ChatError) in try HookTemplate(value) }
-    }
-
-    /// The text in which databases keep the settings: a JSON object.
+    /// The text in which databases keep the settings: a JSON object. `HookFormats` reads it.
     package var stored: String {
         var object: JSONObject = ["format": .string(format)]
         object["secret"] = secret.map { .string($0) }

@@ -16,6 +16,13 @@ enum HookSignature {
         return isHMAC(String(value.dropFirst("sha256=".count)), of: request.body, secret: secret)
     }
 
+    /// Returns an id of a signed delivery: the hash of its body. Some signatures do not cover the header with the id, so
+    /// that a program that has recorded a delivery could repeat it under another one. `nil` without a signature.
+    static func deliveryID(_ request: HookRequest, _ headers: [String]) -> String? {
+        guard headers.contains(where: { request.headers[$0]?.isEmpty == false }) else { return nil }
+        return Hex.text(Array(SHA256.hash(data: request.body)))
+    }
+
     /// Whether a header has the secret itself.
     static func isSecret(_ value: String?, _ secret: String) -> Bool {
         guard let value else { return false }

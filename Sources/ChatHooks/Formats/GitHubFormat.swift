@@ -10,7 +10,9 @@ enum GitHubFormat: HookFormat {
         HookSignature.isHub(request, secret: secret)
     }
 
-    static func deliveryID(_ request: HookRequest) -> String? { request.deliveryID("x-github-delivery") }
+    static func deliveryID(_ request: HookRequest) -> String? {
+        HookSignature.deliveryID(request, ["x-hub-signature-256"]) ?? request.deliveryID("x-github-delivery")
+    }
 
     static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft {
         try GitHubEvent(request.headers["x-github-event"], request, prefix: "gh").draft()

@@ -15,7 +15,8 @@ enum GiteaFormat: HookFormat {
     }
 
     static func deliveryID(_ request: HookRequest) -> String? {
-        request.deliveryID("x-gitea-delivery", "x-forgejo-delivery")
+        HookSignature.deliveryID(request, ["x-gitea-signature", "x-hub-signature-256"])
+            ?? request.deliveryID("x-gitea-delivery", "x-forgejo-delivery")
     }
 
     static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft {

@@ -10,7 +10,9 @@ enum SentryFormat: HookFormat {
         HookSignature.isHMAC(request.headers["sentry-hook-signature"], of: request.body, secret: secret)
     }
 
-    static func deliveryID(_ request: HookRequest) -> String? { request.deliveryID("request-id") }
+    static func deliveryID(_ request: HookRequest) -> String? {
+        HookSignature.deliveryID(request, ["sentry-hook-signature"]) ?? request.deliveryID("request-id")
+    }
 
     static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft {
         let body = try request.object()

@@ -56,7 +56,9 @@ package struct SQLHookStore<Database: SQLDatabase>: HookStore {
                 SELECT t.unreadable FROM api_tokens t WHERE t.token_id = $1 \(database.dialect.locked("t"))
                 """, [.int(token)])
             let earlier = row?.optionalText(0).flatMap { UnreadableDeliveries(stored: $0) }
-            let now = UnreadableDeliveries(count: (earlier?.count ?? 0) + 1, at: database.now(), reason: reason)
+            // Another program may have written any number.
+            let count = min(max(earlier?.count ?? 0, 0), 1 << 53) + 1
+            let now = UnreadableDeliveries(count: count, at: database.now(), reason: reason)
             try transaction.run(
                 "UPDATE api_tokens SET unreadable = $2 WHERE token_id = $1",
                 [.int(token), .text(JSONValue.object(now.json).description)])

@@ -188,7 +188,7 @@ struct Token: AsyncParsableCommand {
                 try await stores.tokens.find { $0.name.text == token }?.grant.hook
             }
             guard let own else { throw Failure("there is no token \(token) for a webhook") }
-            let stored = try validated { () throws(ChatError) in try HookSettings(stored: own.stored) }
+            let stored = try validated { () throws(ChatError) in try HookFormats.settings(stored: own.stored) }
             guard let template = try hook.template() else { return stored }
             return HookSettings(format: stored.format, secret: nil, template: template)
         }
