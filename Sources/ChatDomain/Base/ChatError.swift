@@ -39,12 +39,14 @@ package struct ChatError: Error, Sendable, CustomStringConvertible {
     package let message: String
     /// The field's name in the request.
     package let field: String?
+    // Not last: with a pointer in the last word, the optimizer of Swift 6.3 merges the store of that word with the one that
+    // clears `swifterror`, and then crashes while it splits an asynchronous function that throws typed and other errors.
+    /// The messages that the request may mean, if it names several (``Code/conflict``).
+    package var ids: [Int64] = []
     /// The time after which a retry makes sense.
     package let retryAfter: Duration?
     /// The cause for the log. It is never shown to the user.
     package let cause: String?
-    /// The messages that the request may mean, if it names several (``Code/conflict``).
-    package var ids: [Int64] = []
 
     package init(
         _ code: Code, _ message: String, field: String? = nil, retryAfter: Duration? = nil, cause: String? = nil
