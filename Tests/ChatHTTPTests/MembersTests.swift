@@ -140,7 +140,7 @@ struct MembersTests {
         #expect(missing.header("X-Error-Description") == "You have written no such message in this room")
     }
 
-    @Test("A member lists the members and programs of its room")
+    @Test("A member lists the members and programs of its room, and where its messages are sent to")
     func members() async throws {
         let page = RoomMemberPage(
             members: Page(
@@ -148,14 +148,20 @@ struct MembersTests {
                     RoomMember(nickname: "Ann", isOwn: true, lastSeen: Timestamp(seconds: 7300)),
                     RoomMember(nickname: "Bo", isOwn: false, lastSeen: Timestamp(seconds: 3599)),
                 ], next: 5),
-            programs: [RoomProgram(name: "CI", isOperator: false, lastSeen: Timestamp(seconds: 3600))])
+            programs: [RoomProgram(name: "CI", isOperator: false, lastSeen: Timestamp(seconds: 3600))],
+            receivers: try [
+                WebhookSettings(url: "https://example.org:8123/a-secret?key=1", bot: Nickname(parsing: "Bot")),
+                WebhookSettings(url: "https://example.com/a-secret"),
+            ].compactMap(RoomReceiver.init))
         let relay = Relay(ScriptedStore(admin: AdminResponses(roomMembers: { page })))
         let answer = try await relay.form("cmd=members&udid=\(Sample.udid)&cursor=3&limit=2")
         #expect(
             answer.text
                 == #"{"members":[{"name":"Ann","own":true,"last_seen":"1970-01-01T02:00:00.000Z"},"#
                 + #"{"name":"Bo","own":false,"last_seen":"1970-01-01T00:00:00.000Z"}],"#
-                + #""programs":[{"name":"CI","operator":false,"last_seen":"1970-01-01T01:00:00.000Z"}],"next":5}"#)
+                + #""programs":[{"name":"CI","operator":false,"last_seen":"1970-01-01T01:00:00.000Z"}],"#
+                + #""webhooks":[{"origin":"https://example.org:8123","bot":"Bot"},"#
+                + #"{"origin":"https://example.com","bot":null}],"next":5}"#)
         #expect(try relay.store.calls == [.roomMembers(Sample.member, after: 3, limit: 2)])
         for field in ["cursor=x", "limit=501", "limit=0"] {
             #expect(try await Relay().form("cmd=members&udid=\(Sample.udid)&\(field)").status == .badRequest)

@@ -198,6 +198,40 @@ struct RoomPortTests {
         #expect(try store.query("SELECT count(*) FROM messages") == [["1"]])
     }
 
+    @Test(
+        "Members see the origins of webhooks that get their room's events, each once and only on the first page",
+        arguments: StoreKind.allCases)
+    func receivers(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        try await join(1...2, in: store)
+        let (webhooks, moderator) = (store.stores.webhooks, Moderator(name: "ann", address: nil))
+        func add(_ host: String, _ room: String?, events: Set<WebhookEventKind>? = nil, bot: String? = nil) async throws
+        {
+            _ = try await webhooks.create(
+                WebhookSettings(
+                    url: "https://\(host).example/secret?key=1", room: room.map { try SecretCode(parsing: $0) },
+                    events: events, bot: bot.map { try Nickname(parsing: $0) }),
+                secret: .random(), by: moderator)
+        }
+        try await add("bot", "room", bot: "Bot")
+        try await add("all", nil)
+        try await add("all", nil, events: [.joined])
+        try await add("other", "other")
+        try await add("failures", "room", events: [.pushFailed])
+        try await add("paused", "room")
+        let paused = try #require(try await webhooks.webhooks().last)
+        _ = try await webhooks.change(
+            paused.id, to: WebhookEdit(settings: paused.settings, state: .paused), by: moderator)
+        func page(after cursor: Int64?) async throws -> RoomMemberPage {
+            try await store.stores.records.members(for: StoreFixture.member(1), after: cursor, limit: 1)
+        }
+        let first = try await page(after: nil)
+        #expect(
+            first.receivers.map(\.origin) == ["https://bot.example", "https://all.example", "https://paused.example"])
+        #expect(first.receivers.map(\.bot) == ["Bot", nil, nil])
+        #expect(try await page(after: first.members.next).receivers.isEmpty)
+    }
+
     // MARK: - Search, and the members as members see them
 
     private func found(

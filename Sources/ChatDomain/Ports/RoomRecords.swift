@@ -233,15 +233,35 @@ extension Timestamp {
     fileprivate var fullHour: Timestamp { Timestamp(seconds: seconds - seconds % 3600) }
 }
 
+/// A receiver of webhooks that gets the messages of a room, as its members see it.
+package struct RoomReceiver: Sendable, Hashable {
+    /// Scheme, host and port. The rest of the URL may be a secret.
+    package let origin: String
+    /// The name under which the receiver answers. `nil` if it only listens.
+    package let bot: String?
+
+    /// - Returns: `nil` if the webhook reports neither messages nor members, or only messages of one program.
+    package init?(_ webhook: WebhookSettings) {
+        guard webhook.token == nil, webhook.events.contains(where: { $0.isAboutMessage || $0.isAboutMember }) else {
+            return nil
+        }
+        origin = webhook.origin
+        bot = (webhook.bot?.text).map(FieldText.withoutDirections)
+    }
+}
+
 /// A page of the list of a room's members, for a member.
 package struct RoomMemberPage: Sendable {
     package let members: Page<RoomMember>
     /// Programs, on the first page only. The one that has posted last comes first.
     package let programs: [RoomProgram]
+    /// Receivers of webhooks, on the first page only.
+    package let receivers: [RoomReceiver]
 
-    package init(members: Page<RoomMember>, programs: [RoomProgram]) {
+    package init(members: Page<RoomMember>, programs: [RoomProgram], receivers: [RoomReceiver] = []) {
         self.members = members
         self.programs = programs
+        self.receivers = receivers
     }
 }
 

@@ -26,6 +26,7 @@ package enum WebhookEventKind: String, Sendable, Hashable, CaseIterable {
     package var isAboutMessage: Bool { rawValue.hasPrefix("message.") }
     /// Whether one event stands for many pushes or devices.
     package var isFolded: Bool { self == .pushFailed || self == .deviceGone }
+    package var isAboutMember: Bool { rawValue.hasPrefix("member.") }
 
     package init(parsing text: String, field: String = "events") throws(ChatError) {
         guard let kind = WebhookEventKind(rawValue: text) else {
@@ -171,6 +172,13 @@ package struct Webhook: Sendable, Hashable {
 }
 
 extension Webhook {
+    /// The webhook as JSON, with a secret that was just created.
+    package func json(with secret: WebhookSecret) -> JSONObject {
+        var json = json
+        json["secret"] = .string(secret.text)
+        return json
+    }
+
     /// The webhook as JSON, without its secrets.
     package var json: JSONObject {
         [

@@ -240,14 +240,16 @@ struct ChatAPI: Sendable {
         }
     }
 
-    /// Returns the members of the room, and the programs that write in it.
+    /// Returns the members of the room, the programs that write in it, and the receivers of webhooks that get its events.
     private func members(_ call: Call) throws(ChatError) -> Action {
         let (limit, cursor) = (try call.limit(), try call.cursor())
         return { member in
             let page = try await environment.stores.records.members(for: member.id, after: cursor, limit: limit)
             return Responses.json([
                 "members": .array(page.members.items.map { .object($0.json) }),
-                "programs": .array(page.programs.map { .object($0.json) }), "next": .optional(page.members.next),
+                "programs": .array(page.programs.map { .object($0.json) }),
+                "webhooks": .array(page.receivers.map { .object($0.json) }),
+                "next": .optional(page.members.next),
             ])
         }
     }
@@ -445,4 +447,8 @@ extension RoomProgram {
     fileprivate var json: JSONObject {
         ["name": .string(name), "operator": .bool(isOperator), "last_seen": .time(lastSeen)]
     }
+}
+
+extension RoomReceiver {
+    fileprivate var json: JSONObject { ["origin": .string(origin), "bot": .optional(bot)] }
 }

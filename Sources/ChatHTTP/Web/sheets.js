@@ -24,7 +24,7 @@ byId("show-people").addEventListener("click", () => {
   peopleRoom = current;
   peopleCursor = null;
   byId("people-list").replaceChildren();
-  byId("programs").hidden = byId("people-more").hidden = true;
+  byId("programs").hidden = byId("receivers").hidden = byId("people-more").hidden = true;
   byId("people").showModal();
   listPeople();
 });
@@ -40,6 +40,10 @@ function listPeople() {
       byId("program-list").replaceChildren(...page.programs.map((program) =>
         personLine(program, words(program.operator ? "people.operator" : "messages.program"), true)));
     }
+    if (page.webhooks.length) {
+      byId("receivers").hidden = false;
+      byId("receiver-list").replaceChildren(...page.webhooks.map(receiverLine));
+    }
     peopleCursor = page.next;
     byId("people-more").hidden = page.next === null;
   });
@@ -51,6 +55,16 @@ function personLine({ name, last_seen: seen }, mark, isProgram) {
   text.append(element("bdi", "", plain(name)));
   if (mark) text.append(" ", element("span", "mark", mark));
   line.append(faceOf(plain(name), isProgram), text, element("span", "hint", agoOf(new Date(seen))));
+  return line;
+}
+
+// A program that gets the room's messages. A bot also answers them.
+function receiverLine({ origin, bot }) {
+  const line = element("li");
+  const text = element("span", "person");
+  text.append(element("bdi", "", bot ? plain(bot) : origin));
+  if (bot) text.append(" ", element("span", "mark", words("people.bot")), " ", element("span", "hint", origin));
+  line.append(text);
   return line;
 }
 

@@ -46,6 +46,8 @@ addTexts("de", {
   "people.programs": "Programme, die zuletzt geschrieben haben",
   "people.operator": "Betreiber",
   "people.recently": "vor Kurzem",
+  "people.receivers": "Nachrichten gehen auch an",
+  "people.bot": "Bot",
   "search.label": "Suche nach",
   "search.go": "Suchen",
   "search.found": { "one": "{count} Nachricht", "other": "{count} Nachrichten" },

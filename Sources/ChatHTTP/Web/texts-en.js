@@ -46,6 +46,8 @@ addTexts("en", {
   "people.programs": "Programs that wrote recently",
   "people.operator": "operator",
   "people.recently": "recently",
+  "people.receivers": "Messages are also sent to",
+  "people.bot": "bot",
   "search.label": "Search for",
   "search.go": "Search",
   "search.found": { "one": "{count} message", "other": "{count} messages" },

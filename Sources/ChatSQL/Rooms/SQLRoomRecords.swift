@@ -158,9 +158,29 @@ package struct SQLRoomRecords<Database: SQLDatabase>: RoomRecords {
                     nickname: try row.text(2), isOwn: try row.text(1) == member.text,
                     lastSeen: times.compactMap(\.self).max() ?? Timestamp(seconds: 0))
             }
-            let programs = cursor == nil ? try Self.programs(in: room, after: from, transaction) : []
-            return RoomMemberPage(members: Page(items: members, next: page.next), programs: programs)
+            return RoomMemberPage(
+                members: Page(items: members, next: page.next),
+                programs: cursor == nil ? try Self.programs(in: room, after: from, transaction) : [],
+                receivers: cursor == nil ? try Self.receivers(of: room, transaction) : [])
         }
+    }
+
+    /// Returns the receivers of a room's events, each once. An ended webhook sends nothing. A paused one does later.
+    private static func receivers(
+        of room: SecretCode, _ transaction: Database.Transaction
+    ) throws -> [RoomReceiver] {
+        let rows = try transaction.rows(
+            """
+            SELECT \(WebhookSettings.columns()) FROM webhooks
+            WHERE state <> 'ended' AND (secret_code IS NULL OR secret_code = $1) ORDER BY webhook_id
+            """, [.text(room.text)])
+        var receivers: [RoomReceiver] = []
+        for row in rows {
+            if let receiver = RoomReceiver(try WebhookSettings(row)), !receivers.contains(receiver) {
+                receivers.append(receiver)
+            }
+        }
+        return receivers
     }
 
     private static func programs(

@@ -24,11 +24,15 @@ def play(relay):
     until("both are in the room", lambda: find(ann, "members").text == "2 members")
     admin_call("POST", "/v1/messages", {"room": CODE, "name": "Grafana", "title": "Load", "text": "Resolved"})
     until("the program's message is there", lambda: len(texts(bob)) == 1)
+    for fields in ({"room": CODE, "bot": "Weather"}, {}, {"room": "another"}):
+        admin_call("POST", "/v1/webhooks", {"url": f"http://127.0.0.1:9/a-secret-{len(fields)}", **fields})
 
     choose(ann, "show-people")
     until("the sheet lists the members", lambda: texts(ann, "#people-list .person") == ["Ann you", "Bob <b>"])
     check("with a coarse time", set(texts(ann, "#people-list .hint")) == {"recently"}, texts(ann, "#people-list .hint"))
     check("and the programs", texts(ann, "#program-list .person") == ["Grafana operator"], texts(ann, "#program-list .person"))
+    check("and where messages are sent to, without the secret part of the address",
+        texts(ann, "#receiver-list .person") == ["Weather bot http://127.0.0.1:9", "http://127.0.0.1:9"], texts(ann, "#receiver-list"))
     check("there are no more", not find(ann, "people-more").is_displayed())
     accessible(ann, "the members")
     picture(ann, "members-light")
