@@ -170,6 +170,8 @@ package final class WebhookSender: Service {
             switch settlement.event {
             case .delivered: logger.debug("event delivered", metadata: metadata)
             case .failed: logger.warning("event failed for good", metadata: metadata)
+            case .waiting where settlement.failures == WebhookLifeCycle.orderedAttempts:
+                logger.warning("webhook fails: its receiver has not accepted the last requests", metadata: metadata)
             case .waiting:
                 // The first failure is worth a line; the state has the others.
                 logger.log(
@@ -183,7 +185,11 @@ package final class WebhookSender: Service {
     /// Posts the answer of a bot, once: the idempotency key is the event's id.
     private func post(_ response: WebhookResponse, of bot: Nickname, _ attempt: WebhookAttempt) async throws(ChatError)
     {
-        guard response.isJSON, let record = attempt.record, let value = try? JSONValue(parsing: response.body),
+        guard response.isJSON else { return }
+        guard response.body.count < WebhookResponse.bodyLimit else {
+            throw .invalid("text", "is in a response of \(WebhookResponse.bodyLimit) bytes or more")
+        }
+        guard let record = attempt.record, let value = try? JSONValue(parsing: response.body),
             let text = value.object?["text"]?.text, !FieldText.isBlank(text)
         else { return }
         let content = try MessageContent(parsing: text)

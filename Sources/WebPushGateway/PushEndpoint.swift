@@ -120,17 +120,17 @@ package struct EndpointRules: Sendable, Hashable {
     ///
     /// - Parameter webhooks: The setting `webhooks.hosts`. Plain HTTP is possible to these hosts.
     package init(webhooks: [String], admitsLoopback: Bool = false) throws(WebPushError) {
-        try self.init(hosts: webhooks)
+        try self.init(hosts: webhooks, setting: "webhooks.hosts")
         self.admitsAnyHost = true
         self.admitsLoopback = admitsLoopback
     }
 
-    /// - Parameter hosts: The setting `webpush.hosts`, a list of further services as `host` or `host:port`.
-    package init(hosts: [String] = []) throws(WebPushError) {
+    /// - Parameter hosts: The setting, a list of further services as `host` or `host:port`.
+    package init(hosts: [String] = [], setting: String = "webpush.hosts") throws(WebPushError) {
         var named: Set<Named> = []
         for host in hosts {
             guard let endpoint = try? PushEndpoint("https://\(host)/"), !host.contains("/") else {
-                throw WebPushError("webpush.hosts", "must be a list of host or host:port; \(host) is neither")
+                throw WebPushError(setting, "must be a list of host or host:port; \(host) is neither")
             }
             named.insert(Named(host: endpoint.host, port: endpoint.port))
         }
@@ -160,16 +160,24 @@ package struct EndpointRules: Sendable, Hashable {
     package func check(_ endpoint: PushEndpoint) throws(WebPushError) {
         if isNamed(endpoint) || isLoopback(endpoint) { return }
         guard endpoint.scheme == "https://" else {
-            throw WebPushError("endpoint", "must begin with https://; http:// needs the host in webhooks.hosts")
+            throw broken("must begin with https://", by: endpoint)
         }
-        guard endpoint.port == 443 else { throw WebPushError("endpoint", "must have the port 443") }
-        guard !endpoint.isAddress else { throw WebPushError("endpoint", "must have a host name, not an address") }
+        guard endpoint.port == 443 else { throw broken("must have the port 443", by: endpoint) }
+        guard !endpoint.isAddress else { throw broken("must have a host name and not an address", by: endpoint) }
         if admitsAnyHost { return }
         let isVendor = Self.vendors.contains { $0.first == "." ? endpoint.host.hasSuffix($0) : endpoint.host == $0 }
         guard isVendor else {
             throw WebPushError(
                 "endpoint", "must be of a browser vendor's push service; \(endpoint.host) is not in webpush.hosts")
         }
+    }
+
+    /// The error for an endpoint that breaks a rule. It says how the operator can except a webhook's host from the rule.
+    func broken(_ rule: String, by endpoint: PushEndpoint) -> WebPushError {
+        guard admitsAnyHost else { return WebPushError("endpoint", rule) }
+        let host = endpoint.host.contains(":") ? "[\(endpoint.host)]" : endpoint.host
+        let name = endpoint.port == 443 ? host : "\(host):\(endpoint.port)"
+        return WebPushError("endpoint", "\(rule), or webhooks.hosts must name \(name)")
     }
 
     /// Whether the relay may connect to an address of a host. Hosts of vendors may only have public addresses, even if

@@ -1,5 +1,5 @@
 import AsyncHTTPClient
-package import ChatDomain
+import ChatDomain
 import Foundation
 import GatewayPool
 import HTTP2Wire
@@ -40,7 +40,7 @@ final class PushOrigin: Sendable {
     private enum Link {
         case http2(OriginConnection)
         /// For a service that does not offer HTTP/2.
-        case http1(OriginClient)
+        case http1(CheckedClient)
     }
 
     private struct Connection {
@@ -130,7 +130,6 @@ final class PushOrigin: Sendable {
             switch try await link() {
             case .http2(let connection): connection.submit(requests)
             case .http1(let client):
-                defer { client.release() }
                 await withDiscardingTaskGroup { group in
                     for request in requests {
                         group.addTask { self.conclude([request], await self.response(to: request, over: client)) }
@@ -162,7 +161,7 @@ final class PushOrigin: Sendable {
         if !returned.isEmpty { listener(self, .returned(returned)) }
     }
 
-    private func response(to request: WebPushRequest, over client: OriginClient) async -> WebPushResponse {
+    private func response(to request: WebPushRequest, over client: CheckedClient) async -> WebPushResponse {
         do {
             return try await client.send(request)
         } catch {
@@ -205,7 +204,7 @@ final class PushOrigin: Sendable {
 
     // MARK: - Connections
 
-    /// Returns a connection or client that is ready for use. A client must be released.
+    /// Returns a connection or client that is ready for use.
     private func link() async throws -> Link {
         for _ in 0..<Self.maxAttempts {
             let (link, opening) = try acquire()
@@ -220,7 +219,7 @@ final class PushOrigin: Sendable {
             if connection.isClosed { throw Closed() }
             switch connection.link {
             case .http2(let http2) where !http2.isRetired: return (connection.link, nil)
-            case .http1(let client) where client.acquire(): return (connection.link, nil)
+            case .http1(let client) where !client.isRetired: return (connection.link, nil)
             default: break
             }
             let opening = connection.opening ?? Task { try await self.open() }
@@ -231,20 +230,13 @@ final class PushOrigin: Sendable {
 
     /// Closes the connection after the requests in flight have ended.
     func close() {
-        switch leave() {
-        case .http2(let connection): connection.close()
-        case .http1(let client): client.retire()
-        case nil: break
-        }
+        // A client shuts down after its last request.
+        if case .http2(let connection) = leave() { connection.close() }
     }
 
     /// Closes the connection at once. Must be called after the sending tasks have been cancelled.
     func stop() {
-        switch leave() {
-        case .http2(let connection): connection.stop()
-        case .http1(let client): client.retire()
-        case nil: break
-        }
+        if case .http2(let connection) = leave() { connection.stop() }
     }
 
     private func leave() -> Link? {
@@ -286,122 +278,27 @@ final class PushOrigin: Sendable {
         return connection.map(Link.http2) ?? .http1(client(address, tls))
     }
 
-    private func client(_ address: IPAddress, _ tls: TLSConfiguration) -> OriginClient {
-        var configuration = HTTPClient.Configuration(
-            endpoint, at: address, tls, timeLimit: TimeAmount(options.answerLimit))
-        configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = Self.connections
-        return OriginClient(HTTPClient.services(configuration))
+    private func client(_ address: IPAddress, _ tls: TLSConfiguration) -> CheckedClient {
+        CheckedClient(
+            endpoint, at: address, tls, timeLimit: TimeAmount(options.answerLimit), connections: Self.connections)
     }
 
     /// Returns one of the name's allowed addresses. Each call returns the next one, in the system's order.
     private func address() async throws -> IPAddress {
-        if let address = IPAddress(endpoint.host) {
-            guard sender.rules.allows(address, of: endpoint) else { throw Self.forbidden }
-            return address
-        }
-        let found = try await sender.addresses(endpoint.host)
-        let allowed = found.filter { sender.rules.allows($0, of: endpoint) }
-        guard !allowed.isEmpty else {
-            throw found.isEmpty ? WebPushError("host", "has no address") : Self.forbidden
-        }
+        let allowed = try await endpoint.addresses(by: sender.rules, sender.addresses)
         let number = connection.withLock { connection in
             defer { connection.opened += 1 }
             return connection.opened
         }
         return allowed[number % allowed.count]
     }
-
-    private static let forbidden = WebPushError("endpoint", "must not lead into a private or local network")
 }
 
-extension Task where Failure == any Error {
-    /// Waits for the value until the limit is over or the waiting task is cancelled. Neither event can interrupt a
-    /// lookup by the system.
-    fileprivate func value(within limit: Duration) async throws -> Success {
-        let (results, continuation) = AsyncStream.makeStream(of: Result<Success, any Error>.self)
-        Task<Void, Never> { continuation.yield(await result) }
-        let timer = Task<Void, Never> {
-            try? await Task<Never, Never>.sleep(for: limit)
-            continuation.finish()
-        }
-        defer { timer.cancel() }
-        for await result in results { return try result.get() }
-        try Task<Never, Never>.checkCancellation()
-        throw WebPushError("host", "was not looked up in time")
-    }
-}
-
-/// A client for one address of a service. It shuts down when it has been retired and its last request is over.
-private final class OriginClient: Sendable {
-    private let client: HTTPClient
-    private let state = Mutex((users: 0, isRetired: false))
-
-    init(_ client: HTTPClient) {
-        self.client = client
-    }
-
-    /// Registers a request that will use the client.
-    /// - Returns: `false` if the client was retired.
-    func acquire() -> Bool {
-        state.withLock { state in
-            if !state.isRetired { state.users += 1 }
-            return !state.isRetired
-        }
-    }
-
-    func release() {
-        shutDown { $0.users -= 1 }
-    }
-
-    func retire() {
-        shutDown { $0.isRetired = true }
-    }
-
-    private func shutDown(after change: (inout (users: Int, isRetired: Bool)) -> Void) {
-        let isLast = state.withLock { state in
-            let wasLast = state.isRetired && state.users == 0
-            change(&state)
-            return !wasLast && state.isRetired && state.users == 0
-        }
-        if isLast { client.shutdown { _ in } }
-    }
-
-    func send(_ request: WebPushRequest) async throws -> WebPushResponse {
-        let response = try await client.exchange(
-            request.http1, upTo: HTTP2Response.bodyLimit, by: request.http2.deadline)
+extension CheckedClient {
+    fileprivate func send(_ request: WebPushRequest) async throws -> WebPushResponse {
+        let response = try await exchange(request.http1, upTo: HTTP2Response.bodyLimit, by: request.http2.deadline)
         return WebPushResponse(
             Int(response.status.code), retryAfter: response.headers.first(name: "Retry-After"),
             body: response.body, now: request.sentAt)
-    }
-}
-
-/// Looks names up as the system does.
-package enum HostResolver {
-    /// Returns the addresses of a host. The system's lookup may take half a minute.
-    @Sendable package static func addresses(_ host: String) async throws -> [IPAddress] {
-        try await NIOThreadPool.singleton.runIfActive {
-            var hints = addrinfo()
-            hints.ai_flags = AI_ADDRCONFIG
-            hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
-            var list: UnsafeMutablePointer<addrinfo>?
-            let result = getaddrinfo(host, nil, &hints, &list)
-            guard result == 0 else {
-                throw WebPushError("host", "cannot be looked up: \(String(cString: gai_strerror(result)))")
-            }
-            defer { freeaddrinfo(list) }
-            var addresses: [IPAddress] = []
-            var next = list
-            while let entry = next {
-                if let address = IPAddress(numeric(entry.pointee)) { addresses.append(address) }
-                next = entry.pointee.ai_next
-            }
-            return addresses
-        }
-    }
-
-    private static func numeric(_ entry: addrinfo) -> String {
-        var text = [CChar](repeating: 0, count: Int(NI_MAXHOST))
-        getnameinfo(entry.ai_addr, entry.ai_addrlen, &text, socklen_t(text.count), nil, 0, NI_NUMERICHOST)
-        return String(decoding: text.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
     }
 }

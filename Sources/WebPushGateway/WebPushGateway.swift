@@ -38,7 +38,7 @@ package final class WebPushGateway: PushGateway {
         /// Authorities in addition to the system's, for services that the operator named.
         package let trust: [NIOSSLCertificate]
         /// Returns the addresses of a host name.
-        var addresses: @Sendable (String) async throws -> [IPAddress] = HostResolver.addresses
+        var addresses: @Sendable (String) async throws -> [IPAddress] = HostResolver().addresses
 
         package init(key: VAPIDKey, subject: String?, rules: EndpointRules, trust: [NIOSSLCertificate] = []) {
             self.key = key

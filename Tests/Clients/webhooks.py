@@ -1,6 +1,6 @@
 """Receivers of webhooks that fail in every way, and relays that are killed. Arguments: the number of relays, the log of the first
 relay, and the command of a relay."""
-import http.client, http.server, json, sys, threading, time, urllib.parse
+import http.client, http.server, json, subprocess, sys, threading, time, urllib.parse
 
 from checks import check, until
 from relay import Relay
@@ -195,15 +195,41 @@ own = {item["id"] for item in history("lounge") if item["name"] == "One"}
 check("a bot does not hear itself", not own & set(answered), own)
 check("a bot hears only its mentions", all("@two" in event["data"]["message"]["text"].lower() for _, event in got("bot2")))
 
-# The rules for addresses.
+# A bot and a webhook for another program in the same room: nobody hears the other twice.
+hook = relay.admin("POST", "/v1/tokens", {"name": "alarm", "scopes": ["post"], "room": "yard", "hook": {"format": "text"}})["token"]
+yard = webhook("bot3", "yard", bot="Three")
+status, text, _ = relay.ask("POST", f"/hooks/{hook}/text", b"the gate is open", {"Content-Type": "text/plain"})
+check("the other program posts", status == 200, text)
+until("the bot answers it", lambda: [item["name"] for item in history("yard")].count("Three") == 1)
+until("and nothing follows", lambda: not relay.admin("GET", f"/v1/webhooks/{yard}")["waiting"])
+check("there are two messages", len(history("yard")) == 2, history("yard"))
+
+# The rules for addresses, in each place that takes one.
+port = command.index("serve")
+options = [] if count > 1 else command[port + 1:]
+valid = f"/v1/webhooks/{webhook('valid', 'yard')}"
+before = relay.admin("GET", valid)["url"]
 for url, rule in {
     "http://example.org/": "must begin with https://", "https://10.0.0.1/": "must have a host name",
     "https://user@example.org/": "plain host name", "https://example.org:8443/": "port 443", "ftp://example.org/": "https://",
     "https://[::ffff:10.0.0.1]/": "must have a host name", "https://2130706433/": "must have a host name",
+    "https://0x7f.1/": "must have a host name", "https://0177.0.0.1/": "must have a host name", "https://0/": "must have a host name",
+    "https://169.254.169.254/latest/meta-data/": "must have a host name", "https://[fd00:ec2::254]/": "must have a host name",
+    "https://[64:ff9b::a9fe:a9fe]/": "must have a host name", "https://[fe80::1%25eth0]/": "plain host name",
+    "https://example.org\\@10.0.0.1/": "printable ASCII", "https://example.org/#@10.0.0.1": "printable ASCII",
+    "https://ex\u0430mple.org/": "printable ASCII", "https://127%2e0.0.1/": "plain host name", "https://10.0.0.1./": "must have a host name",
+    "https://example.org:22/": "port 443", "http://10.0.0.1/": "webhooks.hosts must name 10.0.0.1:80", "https://a.b/" + "x" * 1000: "at most",
+    "gopher://10.0.0.1/": "https://", "//10.0.0.1/": "https://", "https://[::1/": "must name a host", "": "https://",
 }.items():
-    status, text, _ = relay.ask("POST", "/v1/webhooks", json.dumps({"url": url}).encode(), {
-        **relay.rights, "Content-Type": "application/json"})
-    check(f"{url} is rejected", status == 400 and rule in text, text)
+    rights = {**relay.rights, "Content-Type": "application/json"}
+    for method, path in (("POST", "/v1/webhooks"), ("PATCH", valid)):
+        status, text, _ = relay.ask(method, path, json.dumps({"url": url}).encode(), rights)
+        check(f"{method} with {url[:40]!r} is rejected", status == 400 and rule in text, text)
+    if url.startswith(("https://10.", "https://[fd", "http://e", "https://ex\u0430")):
+        for arguments in (["create", url], ["change", valid.split("/")[-1], "--url", url]):
+            played = subprocess.run([*command[:port], "webhooks", *arguments, *options], capture_output=True, text=True, timeout=60)
+            check(f"`webhooks {arguments[0]}` with {url[:40]!r} is rejected", played.returncode != 0 and rule in played.stderr, played.stderr)
+check("and nothing has changed", relay.admin("GET", valid)["url"] == before)
 check("the log has no path of a receiver", SECRET_PATH not in open(log).read())
 for relay in relays:
     relay.kill()

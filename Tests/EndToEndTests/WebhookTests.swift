@@ -14,6 +14,9 @@ extension Clients {
             let played = try await Python.run(
                 "webhooks.py",
                 ["\(relays)", folder.file("relay.log").path] + store.variables + [
+                    // A proxy of the environment would get the events, and fail.
+                    "/usr/bin/env", "http_proxy=http://127.0.0.1:9", "https_proxy=http://127.0.0.1:9",
+                    "all_proxy=http://127.0.0.1:9",
                     Running.executable.path, "serve",
                 ] + (relays == 1 ? ["--database", database] : []), input: Data(), within: 560)
             let lines = played.text.split(separator: "\n")

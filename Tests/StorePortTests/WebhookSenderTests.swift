@@ -1,4 +1,5 @@
 import ChatDomain
+import Logging
 import Synchronization
 import TestSupport
 import Testing
@@ -29,12 +30,13 @@ struct WebhookSenderTests {
     }
 
     private func sender(
-        _ store: TestedStore, _ answer: @escaping @Sendable (WebhookRequest) async -> WebhookResponse
+        _ store: TestedStore, logger: Logger = .silent,
+        _ answer: @escaping @Sendable (WebhookRequest) async -> WebhookResponse
     ) -> WebhookSender {
         let now = store.now()
         return WebhookSender(
             store: store.stores.webhooks, rooms: store.stores.rooms, transport: ScriptedReceiver(answer: answer),
-            now: { now }, logger: .silent)
+            now: { now }, logger: logger)
     }
 
     private func post(_ text: String, _ store: TestedStore) async throws {
@@ -96,14 +98,15 @@ struct WebhookSenderTests {
         #expect(try messages(store).allSatisfy { $0[0] == "cron" })
     }
 
-    @Test("A room gets twenty messages of bots in a minute", arguments: StoreKind.allCases)
+    @Test("A room gets twenty messages of bots in a minute, however many relays post them", arguments: StoreKind.allCases)
     func loop(kind: StoreKind) async throws {
         let store = try await kind.make()
         for name in ["One", "Two"] { _ = try await webhook("https://example.org/\(name)", bot: name, in: store) }
         try await post("hello", store)
-        let sender = sender(store) { [answer] _ in answer("and you?") }
         var rounds = 0
         while rounds < 100 {
+            // Each round has another relay, or one that has been restarted.
+            let sender = sender(store) { [answer] _ in answer("and you?") }
             let attempts = try await store.stores.webhooks.lease()
             if attempts.isEmpty { break }
             for attempt in attempts { await sender.deliver(attempt) }
@@ -128,6 +131,47 @@ struct WebhookSenderTests {
             }.deliver(try #require(try await store.stores.webhooks.lease().first))
         }
         #expect(sent.value == 1)
+    }
+
+    @Test("A bot's response that was cut is not posted, and the record says why", arguments: StoreKind.allCases)
+    func cut(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let bot = try await webhook("https://example.org/", bot: "Bot", in: store)
+        try await post("hello", store)
+        let body = #"{"text":"hi"}"# + String(repeating: " ", count: WebhookResponse.bodyLimit)
+        await sender(store) { _ in
+            WebhookResponse(
+                .answered(status: 200), isJSON: true, body: Array(body.utf8.prefix(WebhookResponse.bodyLimit)))
+        }.deliver(try #require(try await store.stores.webhooks.lease().first))
+        #expect(try messages(store) == [["cron", "hello"]])
+        let last = try await store.stores.webhooks.deliveries(of: bot.id, in: nil, before: nil, limit: 1).items[0]
+        #expect(last.response?.error?.contains("65536 bytes or more") == true, "\(String(describing: last.response))")
+    }
+
+    @Test("A dead receiver warns once, and counts as failing until it accepts a request", arguments: StoreKind.allCases)
+    func dead(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let webhook = try await webhook("https://example.org/", in: store)
+        let webhooks = store.stores.webhooks
+        let log = LogRecorder()
+        let status = Counter()
+        let sender = sender(store, logger: log.logger) { _ in
+            WebhookResponse(.answered(status: status.value == 0 ? 500 : 204))
+        }
+        func warnings() -> Int { log.lines.count { $0.hasPrefix("warning webhook fails") } }
+        for number in 1...5 {
+            try await post("\(number)", store)
+            store.advance(.seconds(400))
+            for attempt in try await webhooks.lease() { await sender.deliver(attempt) }
+            #expect(warnings() == (number < 3 ? 0 : 1), "\(number): \(log.lines)")
+            #expect(try await webhooks.totals().failing == (number < 3 ? 0 : 1))
+            #expect(try await webhooks.totals().active == (number < 3 ? 1 : 0))
+        }
+        status.add()
+        store.advance(.seconds(400))
+        for attempt in try await webhooks.lease() { await sender.deliver(attempt) }
+        #expect(try await webhooks.totals().failing == 0)
+        #expect(try await webhooks.webhook(webhook.id)?.failures == 0)
     }
 
     @Test("A receiver that hangs delays no other", arguments: StoreKind.allCases)

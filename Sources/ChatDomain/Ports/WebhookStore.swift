@@ -59,7 +59,10 @@ package struct WebhookTotals: Sendable, Hashable {
     /// The number up to which events are counted.
     package static let counted = 100_000
 
+    /// Active ones whose last requests have not failed.
     package var active = 0
+    /// Active ones whose last requests have failed, at least ``WebhookLifeCycle/orderedAttempts``.
+    package var failing = 0
     package var paused = 0
     package var ended = 0
     package var waiting = 0
@@ -144,6 +147,9 @@ package struct WebhookRequest: Sendable, Hashable {
 
 /// The response of a receiver.
 package struct WebhookResponse: Sendable, Hashable {
+    /// The maximum size of a body. A transport cuts the rest.
+    package static let bodyLimit = 65_536
+
     package let outcome: WebhookOutcome
     /// Whether the body is JSON, by its media type.
     package let isJSON: Bool

@@ -257,7 +257,10 @@ struct AdminMetrics: Sendable {
 
     private func write(_ webhooks: WebhookTotals, to text: inout MetricsText) {
         text.family("pushchat_webhooks", "gauge", "Webhooks, by state.")
-        for (state, count) in [("active", webhooks.active), ("paused", webhooks.paused), ("ended", webhooks.ended)] {
+        for (state, count) in [
+            ("active", webhooks.active), ("failing", webhooks.failing), ("paused", webhooks.paused),
+            ("ended", webhooks.ended),
+        ] {
             text.sample(count, [("state", state)])
         }
         text.family("pushchat_webhook_events", "gauge", "Events of webhooks that are not delivered, by state.")

@@ -617,6 +617,8 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
 extension WebhookTotals {
     package static let sql = """
         SELECT (SELECT count(*) FROM webhooks WHERE state = 'active'),
+            (SELECT count(*) FROM webhooks w JOIN webhook_progress p ON p.webhook_id = w.webhook_id
+                WHERE w.state = 'active' AND p.failures >= \(WebhookLifeCycle.orderedAttempts)),
             (SELECT count(*) FROM webhooks WHERE state = 'paused'), (SELECT count(*) FROM webhooks WHERE state = 'ended'),
             (SELECT count(*) FROM (SELECT 1 FROM webhook_events WHERE state = 'waiting' LIMIT \(counted)) w),
             (SELECT count(*) FROM (SELECT 1 FROM webhook_events WHERE state = 'held' LIMIT \(counted)) h)
@@ -624,7 +626,9 @@ extension WebhookTotals {
 
     package init(_ row: some SQLRow) throws {
         self.init()
-        (active, paused, ended) = (Int(try row.int(0)), Int(try row.int(1)), Int(try row.int(2)))
-        (waiting, held) = (Int(try row.int(3)), Int(try row.int(4)))
+        (active, failing) = (Int(try row.int(0)), Int(try row.int(1)))
+        active -= failing
+        (paused, ended) = (Int(try row.int(2)), Int(try row.int(3)))
+        (waiting, held) = (Int(try row.int(4)), Int(try row.int(5)))
     }
 }

@@ -6,40 +6,68 @@ import NIOCore
 import NIOHTTP1
 import NIOPosix
 import PushWire
+import Synchronization
 import WebPushGateway
 
 /// Sends requests of webhooks.
 ///
 /// The client looks names up itself, checks each address with the guard of Web Push, and connects to the checked one.
-/// Each request has a new connection, because the next one may have to go to another address.
-struct WebhookClient: WebhookTransport {
-    /// The maximum size of a response's body. The rest is cut.
-    static let maxBody = 65_536
+/// For some seconds, further requests use the same connection.
+final class WebhookClient: WebhookTransport {
+    /// The time after which a name is looked up again.
+    private static let checkedFor = TimeAmount.seconds(10)
+    /// The time after which an idle connection is closed. Receivers must not close it first, because a request that is
+    /// under way at that moment fails.
+    private let idleLimit: TimeAmount
+    /// The maximum number of connections to a receiver, which may have several webhooks.
+    private static let connections = 16
 
     /// The rules in force, which a reload may replace.
-    let rules: @Sendable () -> EndpointRules
+    private let rules: @Sendable () -> EndpointRules
     /// The time limit of a request, with the lookup and the whole response.
-    var timeLimit = TimeAmount.seconds(15)
-    var addresses: @Sendable (_ host: String) async throws -> [IPAddress] = HostResolver.addresses
-    var now: TimeSource = Timestamp.now
-    var userAgent = "pushchat/\(Build.version)"
+    private let timeLimit: TimeAmount
+    private let addresses: @Sendable (_ host: String) async throws -> [IPAddress]
+    private let now: TimeSource
+    private let monotonic: @Sendable () -> NIODeadline
+    private let state = Mutex(State())
+
+    private struct State {
+        /// The clients by origin, with the time until which their addresses are checked.
+        var clients: [String: (client: CheckedClient, until: NIODeadline)] = [:]
+        /// The addresses of the last requests that got no response, by origin. The next request uses another address.
+        var failed: [String: IPAddress] = [:]
+    }
+
+    init(
+        rules: @escaping @Sendable () -> EndpointRules, timeLimit: TimeAmount = .seconds(15),
+        idleLimit: TimeAmount = .seconds(1),
+        addresses: @escaping @Sendable (_ host: String) async throws -> [IPAddress] = HostResolver().addresses,
+        now: @escaping TimeSource = Timestamp.now,
+        monotonic: @escaping @Sendable () -> NIODeadline = { .now() }
+    ) {
+        self.rules = rules
+        self.timeLimit = timeLimit
+        self.idleLimit = idleLimit
+        self.addresses = addresses
+        self.now = now
+        self.monotonic = monotonic
+    }
 
     func send(_ request: WebhookRequest) async -> WebhookResponse {
         let deadline = NIODeadline.now() + timeLimit
         do {
             let endpoint = try PushEndpoint(request.url, admitsHTTP: true)
-            let address = try await address(of: endpoint, by: deadline)
-            let client = HTTPClient.services(
-                HTTPClient.Configuration(endpoint, at: address, .ofChosenHost(), timeLimit: timeLimit))
-            let response: BoundedResponse
+            // A reload may have removed the host from the settings.
+            try rules().check(endpoint)
+            let (client, isKept) = try await client(for: endpoint, by: deadline)
             do {
-                response = try await client.exchange(call(request, endpoint), upTo: Self.maxBody, by: deadline)
-            } catch {
-                try? await client.shutdown()
-                throw error
+                return try await exchange(request, endpoint, over: client, by: deadline)
+            } catch  where isKept && Self.isClosed(error) {
+                // The receiver has closed the kept connection, perhaps before it got the request. It recognises a second
+                // delivery by its id.
+                let (client, _) = try await self.client(for: endpoint, by: deadline)
+                return try await exchange(request, endpoint, over: client, by: deadline)
             }
-            try? await client.shutdown()
-            return answer(response)
         } catch let error as WebPushError {
             return WebhookResponse(
                 .unanswered("the receiver's \(error.field == "host" ? "host" : "address") \(error.rule)"))
@@ -48,68 +76,88 @@ struct WebhookClient: WebhookTransport {
         }
     }
 
+    private func exchange(
+        _ request: WebhookRequest, _ endpoint: PushEndpoint, over client: CheckedClient, by deadline: NIODeadline
+    ) async throws -> WebhookResponse {
+        do {
+            let response = try await client.exchange(
+                call(request, endpoint), upTo: WebhookResponse.bodyLimit, by: deadline)
+            state.withLock { $0.failed[endpoint.origin] = nil }
+            return answer(response)
+        } catch {
+            state.withLock { state in
+                if state.clients[endpoint.origin]?.client === client { state.clients[endpoint.origin] = nil }
+                // An open connection that was closed says nothing about the address.
+                if Self.isClosed(error) { return }
+                if state.failed.count >= WebhookSettings.most { state.failed = [:] }
+                state.failed[endpoint.origin] = client.address
+            }
+            throw error
+        }
+    }
+
+    /// Returns a client for an address that the rules allow, and whether it was used before.
+    private func client(
+        for endpoint: PushEndpoint, by deadline: NIODeadline
+    ) async throws -> (CheckedClient, isKept: Bool) {
+        let (rules, now) = (rules(), monotonic())
+        let (last, failed) = state.withLock { state in
+            let last = state.clients[endpoint.origin]
+            state.clients = state.clients.filter { now < $0.value.until }
+            return (last, state.failed[endpoint.origin])
+        }
+        if let last, now < last.until, rules.allows(last.client.address, of: endpoint) { return (last.client, true) }
+        let lookup = Task { [addresses] in try await endpoint.addresses(by: rules, addresses) }
+        let allowed = try await lookup.value(within: Duration(deadline - .now()))
+        let client: CheckedClient
+        if let last, allowed.contains(last.client.address) {
+            client = last.client
+        } else {
+            let next = failed.flatMap(allowed.firstIndex).map { $0 + 1 } ?? 0
+            client = CheckedClient(
+                endpoint, at: allowed[next % allowed.count], timeLimit: timeLimit, connections: Self.connections,
+                idleLimit: idleLimit)
+        }
+        state.withLock { $0.clients[endpoint.origin] = (client, now + Self.checkedFor) }
+        return (client, client === last?.client)
+    }
+
     private func call(_ request: WebhookRequest, _ endpoint: PushEndpoint) -> HTTPClientRequest {
         var call = HTTPClientRequest(url: endpoint.url)
         call.method = .POST
         call.headers.add(name: "Content-Type", value: "application/json")
-        call.headers.add(name: "User-Agent", value: userAgent)
+        call.headers.add(name: "User-Agent", value: "pushchat/\(Build.version)")
         for header in WebhookSignature.headers(of: request) { call.headers.add(name: header.name, value: header.value) }
         call.body = .bytes(request.body)
         return call
     }
 
     private func answer(_ response: BoundedResponse) -> WebhookResponse {
-        let status = Int(response.status.code)
-        let retryAfter = response.headers.first(name: "Retry-After").flatMap { Timestamp(retryAfter: $0, now: now()) }
-        let type = response.headers.first(name: "Content-Type")?.lowercased() ?? ""
+        let retryAfter = response.headers.first(name: "Retry-After").flatMap {
+            Timestamp(retryAfter: $0, now: now(), longest: WebhookLifeCycle.longestThrottle)
+        }
+        let type = response.headers.first(name: "Content-Type")?.lowercased().prefix { $0 != ";" } ?? ""
         return WebhookResponse(
-            .answered(status: status, retryAfter: retryAfter),
-            isJSON: type.prefix { $0 != ";" } == "application/json", body: response.body)
+            .answered(status: Int(response.status.code), retryAfter: retryAfter),
+            isJSON: FieldText.trimmed(String(type)) == "application/json", body: response.body)
     }
 
-    /// Returns an allowed address of the receiver.
-    private func address(of endpoint: PushEndpoint, by deadline: NIODeadline) async throws -> IPAddress {
-        let rules = rules()
-        // A reload may have removed the host from the settings.
-        try rules.check(endpoint)
-        let found: [IPAddress]
-        if let address = IPAddress(endpoint.host) {
-            found = [address]
-        } else {
-            found = try await lookup(endpoint.host, by: deadline)
-        }
-        guard let address = found.first(where: { rules.allows($0, of: endpoint) }) else {
-            throw found.isEmpty
-                ? WebPushError("host", "has no address")
-                : WebPushError("endpoint", "leads into a private or local network; webhooks.hosts may name it")
-        }
-        return address
-    }
-
-    /// The system's lookup cannot be interrupted, so it goes on after the deadline.
-    private func lookup(_ host: String, by deadline: NIODeadline) async throws -> [IPAddress] {
-        let (results, continuation) = AsyncStream.makeStream(of: Result<[IPAddress], any Error>.self)
-        let lookup = addresses
-        Task {
-            do { continuation.yield(.success(try await lookup(host))) } catch { continuation.yield(.failure(error)) }
-        }
-        let timer = Task {
-            try? await Task.sleep(for: Duration(deadline - .now()))
-            continuation.finish()
-        }
-        defer { timer.cancel() }
-        for await result in results { return try result.get() }
-        throw WebPushError("host", "was not looked up in time")
+    private static func isClosed(_ error: any Error) -> Bool {
+        if let error = error as? IOError { return [ECONNRESET, EPIPE].contains(error.errnoCode) }
+        return error as? HTTPClientError == .remoteConnectionClosed
     }
 
     /// Describes an error without the receiver's URL.
     private static func reason(_ error: any Error) -> String {
-        switch error as? HTTPClientError {
-        case .deadlineExceeded?, .readTimeout?, .connectTimeout?: "no response in time"
-        case .remoteConnectionClosed?: "the receiver closed the connection"
-        case let error?: error.shortDescription
-        case nil:
-            error is NIOConnectionError ? "the receiver cannot be reached" : "\(type(of: error)): \(error)".oneLine
+        if isClosed(error) { return "the receiver closed the connection" }
+        return switch error {
+        case let error as HTTPClientError:
+            switch error {
+            case .deadlineExceeded, .readTimeout, .connectTimeout: "no response in time"
+            default: error.shortDescription
+            }
+        case is IOError, is NIOConnectionError: "the receiver cannot be reached"
+        default: "\(type(of: error)): \(error)".oneLine
         }
     }
 }

@@ -194,6 +194,7 @@ struct CheckReport {
                     "overdue: \(found.scheduled.overdue). The relay posts them when it starts")
             }
             for (count, problem) in [
+                (found.webhooks.failing, "failing: their receivers have not accepted the last requests"),
                 (found.webhooks.paused, "paused: their receivers failed, or somebody paused them"),
                 (found.webhooks.ended, "ended: their receivers answered 410 Gone"),
             ] where count > 0 {

@@ -116,7 +116,7 @@ struct PublicAddressCheck {
         if let address = IPAddress(host) { return [address] }
         do {
             var known: Set<IPAddress> = []
-            let addresses = try await HostResolver.addresses(host).filter { known.insert($0).inserted }
+            let addresses = try await HostResolver().addresses(host).filter { known.insert($0).inserted }
             return Array(addresses.prefix(Self.maxAddresses))
         } catch {
             add(.failed, "\(host) has no address (\(error)): its domain needs an A or AAAA record for it")
