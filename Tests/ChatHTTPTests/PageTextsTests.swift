@@ -50,7 +50,7 @@ struct PageTextsTests {
                 "admin-tokens.js", "admin-usage.js", "admin-verdict.js", "admin-webhooks.js",
                 "../../WebAssets/texts.js",
             ],
-            texts: "admin", composed: ["action.", "check.", "state.", "tabs.", "to.", "waits."]),
+            texts: "admin", composed: ["action.", "check.", "state.", "tabs.", "to.", "waits.", "webhook."]),
     ]
 
     /// Returns the placeholders of a text, for example `{count}`.

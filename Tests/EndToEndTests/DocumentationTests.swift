@@ -152,13 +152,13 @@ extension Clients {
             "The chat API's examples and the posts from servers work as printed",
             arguments: [
                 ("docs/chat-api.md", "chat"), ("docs/sending.md", "posting"), ("docs/updates.md", "updates"),
-                ("docs/webhooks-out.md", "webhooks"),
+                ("docs/webhooks-out.md", "webhooks"), ("docs/webhooks-out.md", "webhook-receiver"),
             ])
         func examples(page: String, mark: String) async throws {
             let folder = try Folder()
             let dev = try await Dev(in: folder)
             let surroundings = dev.variables + "export PUSHCHAT_HTTP_PORT=\(dev.ports.relay)\n"
-            try await run(try Page(page).blocks(of: mark), least: 2, in: folder, dev.ports, after: surroundings)
+            try await run(try Page(page).blocks(of: mark), least: 1, in: folder, dev.ports, after: surroundings)
             #expect(try await dev.ended() == 0)
         }
 

@@ -6,6 +6,13 @@ package struct WebhookEvent: Sendable, Hashable {
         case failed
         /// It was waiting in a copy of the database that was restored. It is sent only on request.
         case held
+
+        package init(parsing text: String, field: String = "state") throws(ChatError) {
+            guard let state = State(rawValue: text) else {
+                throw .invalid(field, "must be one of " + Self.allCases.map(\.rawValue).joined(separator: ", "))
+            }
+            self = state
+        }
     }
 
     /// The last response of the receiver, or the reason why there was none.

@@ -45,7 +45,7 @@ struct WebhooksAPI: Sendable {
             bot: body.value("bot", Nickname.init(parsing:field:)), onlyMentions: body.flag("only_mentions"))
         let secret = WebhookSecret.random()
         let webhook = try await store.create(settings, secret: secret, by: context.moderator(request, environment))
-        return Responses.json(Self.json(webhook, secret), status: .created)
+        return Responses.json(webhook.json(with: secret), status: .created)
     }
 
     /// `GET /v1/webhooks/{id}`
@@ -93,7 +93,7 @@ struct WebhooksAPI: Sendable {
         let secret = WebhookSecret.random()
         let webhook = try await store.rotate(
             context.pathID(), to: secret, by: context.moderator(request, environment))
-        return Responses.json(Self.json(try Self.found(webhook), secret))
+        return Responses.json(try Self.found(webhook).json(with: secret))
     }
 
     /// `POST /v1/webhooks/{id}:test`: sends an event without content.
@@ -106,7 +106,7 @@ struct WebhooksAPI: Sendable {
     /// `GET /v1/webhooks/{id}/deliveries`: returns events with the last response, newest first.
     func deliveries(_ request: Request, _ context: ChatContext) async throws -> Response {
         let query = try AdminQuery(request, names: ["state", "limit", "cursor"])
-        let state = try query.text("state").map { try Self.state($0, "state") }
+        let state = try query.text("state").map { try WebhookEvent.State(parsing: $0) }
         _ = try await webhook(context)
         let page = try await store.deliveries(
             of: context.pathID(), in: state, before: query.cursor(), limit: query.limit())
@@ -141,12 +141,6 @@ struct WebhooksAPI: Sendable {
         return webhook
     }
 
-    private static func json(_ webhook: Webhook, _ secret: WebhookSecret) -> JSONObject {
-        var json = webhook.json
-        json["secret"] = .string(secret.text)
-        return json
-    }
-
     private static func events(_ body: AdminBody) throws(ChatError) -> Set<WebhookEventKind>? {
         guard let events = body.object["events"], events != .null else { return nil }
         return Set(
@@ -158,13 +152,5 @@ struct WebhooksAPI: Sendable {
         guard let token = body.object["token"], token != .null else { return nil }
         guard let id = token.integer else { throw .invalid("token", "must be the id of a token") }
         return id
-    }
-
-    private static func state(_ text: String, _ field: String) throws(ChatError) -> WebhookEvent.State {
-        guard let state = WebhookEvent.State(rawValue: text) else {
-            throw .invalid(
-                field, "must be one of " + WebhookEvent.State.allCases.map(\.rawValue).joined(separator: ", "))
-        }
-        return state
     }
 }

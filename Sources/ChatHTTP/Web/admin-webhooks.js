@@ -1,9 +1,14 @@
 "use strict";
 // The operator's page: the health of webhooks.
 
-// The number of failed events to show.
+// The number of failed events to show, and of events among which to look for them.
 const maxFailures = 10;
-const webhookStates = { active: "webhooks.active", paused: "webhooks.paused", ended: "webhooks.ended" };
+const eventsToExamine = 100;
+// The number of failures after which a receiver counts as failing.
+const failuresToWarn = 3;
+// The number of seconds to wait for the response to a test. The relay waits for 15 seconds.
+const secondsOfTest = 20;
+const webhookLooks = { active: "good", failing: "bad", paused: "warn", ended: "bad" };
 
 // Lists the webhooks. Hides the section if there are none.
 async function showWebhooks() {
@@ -17,34 +22,61 @@ async function showWebhooks() {
   if (!page.webhooks.length) return update(byId("webhook-list"));
   update(byId("webhook-list"), table([
     "column.to", "column.room", "column.state", "column.queued", "webhooks.success", "column.reason", "column.actions",
-  ], page.webhooks.map((webhook) => [
-    new URL(webhook.url).origin, webhook.room ?? words("any"), words(webhookStates[webhook.state]), webhook.waiting,
-    webhook.last_success_at ? clock(webhook.last_success_at) : words("never"), webhook.reason ?? "",
-    actions([
-      [words("webhooks.failures"), webhook.url, "failures-" + webhook.id, () => attempt(() => showFailures(webhook))],
-      webhook.state === "active"
-        ? [words("webhooks.test"), webhook.url, "try-" + webhook.id, () => changeWebhook("POST", webhook.id + ":test")]
-        : [words("webhooks.resume"), webhook.url, "try-" + webhook.id, () => changeWebhook("PATCH", webhook.id, { state: "active" })],
-    ]),
-  ])));
+  ], page.webhooks.map((webhook) => {
+    // The rest of the address may be a secret.
+    const origin = new URL(webhook.url).origin;
+    const receiver = webhook.bot ? `${plain(webhook.bot)} (${origin})` : origin;
+    const state = webhook.state === "active" && webhook.failures >= failuresToWarn ? "failing" : webhook.state;
+    return [
+      receiver, webhook.room ?? words("any"), element("td", webhookLooks[state], words("webhook." + state)), webhook.waiting,
+      webhook.last_success_at ? clock(webhook.last_success_at) : words("never"), webhook.reason ?? "",
+      actions([
+        [words("webhooks.failures"), receiver, "failures-" + webhook.id, () => attempt(() => showFailures(webhook.id, receiver))],
+        webhook.state === "active"
+          ? [words("webhooks.test"), receiver, "try-" + webhook.id, () => attempt(() => testWebhook(webhook.id, receiver))]
+          : [words("webhooks.resume"), receiver, "try-" + webhook.id, () => attempt(async () => {
+            await call("PATCH", "/v1/webhooks/" + webhook.id, { state: "active" });
+            await showWebhooks();
+          })],
+      ]),
+    ];
+  })));
 }
 
-function changeWebhook(method, path, body) {
-  attempt(async () => {
-    await call(method, "/v1/webhooks/" + path, body);
-    await showWebhooks();
-  });
+// Shows the last events of a webhook that failed, or have failed so far, with their responses.
+async function showFailures(id, receiver) {
+  const pages = await Promise.all(["waiting", "failed"].map((state) =>
+    call("GET", `/v1/webhooks/${id}/deliveries?state=${state}&limit=${eventsToExamine}`)));
+  const failures = pages.flatMap((page) => page.deliveries).filter((event) => event.status !== null || event.error);
+  showEvents(id, receiver, failures.sort((one, other) => other.id - one.id).slice(0, maxFailures));
 }
 
-// Shows the last failed events of a webhook with their responses.
-async function showFailures(webhook) {
-  const page = await call("GET", `/v1/webhooks/${webhook.id}/deliveries?state=failed&limit=${maxFailures}`);
-  const place = byId("webhook-failures");
-  if (!page.deliveries.length) update(place, element("p", "hint", words("noMatch")));
-  else {
-    update(place, table(["webhooks.event", "column.time", "column.result", "column.text"], page.deliveries.map((event) => [
-      event.type, clock(event.created_at), String(event.status ?? event.error ?? ""), (event.response ?? "").slice(0, 200),
-    ])));
+// Sends an event without content, and shows the response.
+async function testWebhook(id, receiver) {
+  const { event } = await call("POST", `/v1/webhooks/${id}:test`);
+  for (let second = 0; second < secondsOfTest; second += 1) {
+    await new Promise((done) => setTimeout(done, 1000));
+    const page = await call("GET", `/v1/webhooks/${id}/deliveries?limit=${eventsToExamine}`);
+    const found = page.deliveries.find((each) => each.id === event);
+    if (found && found.status === null && !found.error) continue;
+    showEvents(id, receiver, found ? [found] : []);
+    return showWebhooks();
   }
+  showEvents(id, receiver, []);
+}
+
+function showEvents(id, receiver, events) {
+  const title = element("h3", "", words("webhooks.eventsOf", { receiver }));
+  const list = events.length ? table(["webhooks.event", "column.time", "column.state", "column.result", "column.text", "column.actions"],
+    events.map((event) => [
+      event.type, clock(event.created_at), words("webhook." + event.state), String(event.status ?? event.error),
+      (event.response ?? "").slice(0, 200),
+      event.state === "failed" ? actions([[words("webhooks.again"), event.type, "again-" + event.id, () => attempt(async () => {
+        await call("POST", `/v1/webhooks/${id}:redeliver`, { events: [event.id] });
+        await Promise.all([showWebhooks(), showFailures(id, receiver)]);
+      })]]) : "",
+    ])) : element("p", "hint", words("noMatch"));
+  const place = byId("webhook-failures");
+  update(place, title, list);
   place.focus();
 }

@@ -85,9 +85,7 @@ struct WebhooksCommand: AsyncParsableCommand {
                 Output.note("webhook \(webhook.id) is created")
                 return print(secret.text)
             }
-            var object = webhook.json
-            object["secret"] = .string(secret.text)
-            Output.print(json: .object(object))
+            Output.print(json: .object(webhook.json(with: secret)))
         }
     }
 
@@ -257,9 +255,6 @@ struct WebhooksCommand: AsyncParsableCommand {
     }
 
     private static func state(_ text: String) throws -> WebhookEvent.State {
-        guard let state = WebhookEvent.State(rawValue: text) else {
-            throw ValidationError("--state \(text): must be waiting, delivered, failed or held")
-        }
-        return state
+        try validated { () throws(ChatError) in try WebhookEvent.State(parsing: text, field: "--state") }
     }
 }
