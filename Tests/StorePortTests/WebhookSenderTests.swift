@@ -98,7 +98,8 @@ struct WebhookSenderTests {
         #expect(try messages(store).allSatisfy { $0[0] == "cron" })
     }
 
-    @Test("A room gets twenty messages of bots in a minute, however many relays post them", arguments: StoreKind.allCases)
+    @Test(
+        "A room gets twenty messages of bots in a minute, however many relays post them", arguments: StoreKind.allCases)
     func loop(kind: StoreKind) async throws {
         let store = try await kind.make()
         for name in ["One", "Two"] { _ = try await webhook("https://example.org/\(name)", bot: name, in: store) }
