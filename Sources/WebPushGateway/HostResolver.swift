@@ -5,7 +5,7 @@ import Synchronization
 
 /// Looks names up as the system does, which may take half a minute.
 ///
-/// Each lookup has a thread of its own, and a host has one lookup at a time. So a name server that does not respond
+/// Each lookup has its thread, and a host has one lookup at a time. So a name server that does not respond
 /// delays only the names that it serves.
 package final class HostResolver: Sendable {
     /// The maximum number of lookups under way.
