@@ -195,7 +195,7 @@ struct CheckReport {
             }
             for (count, problem) in [
                 (found.webhooks.failing, "failing: their receivers have not accepted the last requests"),
-                (found.webhooks.paused, "paused: their receivers failed, or somebody paused them"),
+                (found.webhooks.paused, "paused: their receivers failed, or an operator paused them"),
                 (found.webhooks.ended, "ended: their receivers answered 410 Gone"),
             ] where count > 0 {
                 add(.warning, "webhooks", "\(count) \(problem); `pushchat webhooks` lists them")
