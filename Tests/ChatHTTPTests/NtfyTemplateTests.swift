@@ -65,7 +65,7 @@ struct NtfyTemplateTests {
             #expect(try await kitchen.json(query, body, headers: headers)["sequence_id"]?.text == name)
         }
         #expect(try kitchen.messages == ["Resolved: Disk: db is full"])
-        // A second attempt, and the end of what nobody has seen, as at a webhook.
+        // A second attempt, as at a webhook.
         let again = try await kitchen.json("?template=alertmanager", HooksTests.alerts([], resolved: ["db"]))
         #expect(again["ignored"] != nil && again["event"] == nil)
         #expect(try kitchen.messages.count == 1)

@@ -27,7 +27,7 @@ struct HookDelivery: Sendable {
     /// - Parameters:
     ///   - key: The key of the message. `nil` for a message that never changes.
     ///   - content: The draft's content, with the changes that the request asks for.
-    /// - Returns: `nil` if nothing was posted: nobody has seen the start of what ended, or the delivery is a repetition
+    /// - Returns: `nil` if nothing was posted: no person has seen the start of what ended, or the delivery is a repetition
     ///   with another content.
     func post(
         _ draft: HookDraft, as key: MessageKey?, _ content: MessageContent, _ request: Request, _ context: ChatContext
