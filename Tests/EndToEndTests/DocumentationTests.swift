@@ -153,6 +153,7 @@ extension Clients {
             arguments: [
                 ("docs/chat-api.md", "chat"), ("docs/sending.md", "posting"), ("docs/updates.md", "updates"),
                 ("docs/webhooks-out.md", "webhooks"), ("docs/webhooks-out.md", "webhook-receiver"),
+                ("docs/webhooks.md", "hooks"),
             ])
         func examples(page: String, mark: String) async throws {
             let folder = try Folder()
