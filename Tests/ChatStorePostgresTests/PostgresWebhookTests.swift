@@ -1,5 +1,6 @@
 import ChatDomain
 import ChatStorePostgres
+import Foundation
 import Testing
 
 @testable import TestStores
@@ -104,5 +105,42 @@ struct PostgresWebhookTests {
         try await other.ports.webhooks.dropExcess()
         _ = try await stores.ports.rooms.post(StoreFixture.post(1, "hello"))
         #expect(try fixture.value("SELECT count(*) FROM webhook_events") == 1)
+    }
+
+    @Test("The statements that docs/postgresql.md has for a restore hold what is due")
+    func restored() async throws {
+        let page = URL(filePath: #filePath).deletingLastPathComponent().appending(path: "../../docs/postgresql.md")
+        let text = try String(contentsOf: page.standardizedFileURL, encoding: .utf8)
+        let start = try #require(text.range(of: "before a relay starts:\n\n```sql\n"))
+        let sql = try #require(text[start.upperBound...].range(of: "```")).lowerBound
+        let fixture = try PostgresFixture()
+        // The statements read the server's clock. The copy is older than the retention.
+        let now = Timestamp.now().milliseconds
+        fixture.advance(.milliseconds(now - fixture.time.now.milliseconds) - .seconds(8 * 86_400))
+        var stores = try await fixture.open()
+        let webhook = try await webhook([.joined], in: stores)
+        try await stores.ports.rooms.join(StoreFixture.join(1))
+        let request = PostRequest(
+            member: .administrator,
+            program: PostRequest.Program(nickname: Nickname(stored: "admin"), room: SecretCode(stored: "room")),
+            content: try MessageContent(parsing: "due"))
+        for days: Int64 in [1, 9] {
+            let due = fixture.time.now + .seconds(days * 86_400)
+            _ = try await stores.ports.changes.post(KeyedPost(request, notBefore: due))
+        }
+        stores.close()
+        fixture.advance(.seconds(8 * 86_400))
+        try fixture.query(String(text[start.upperBound..<sql]))
+        stores = try await fixture.open()
+        defer { stores.close() }
+        while try await stores.ports.changes.performDue() {}
+        _ = try await stores.ports.upkeep.applyRetention(RetentionAges(messages: .seconds(9e8), queue: .seconds(60)))
+        #expect(try fixture.query("SELECT is_held FROM scheduled_messages ORDER BY due") == "t\nf")
+        #expect(try fixture.value("SELECT count(*) FROM messages") == 0)
+        #expect(try await stores.ports.webhooks.lease().isEmpty)
+        let restored = try await stores.ports.webhooks.webhook(webhook.id)
+        #expect(restored?.state == .paused && restored?.reason == "restored from a copy")
+        let events = try await stores.ports.webhooks.deliveries(of: webhook.id, in: nil, before: nil, limit: 9).items
+        #expect(events.map(\.state) == [.held])
     }
 }

@@ -243,6 +243,46 @@ import Testing
         #expect(try DatabaseFile(path: fixture.path).inspect().scheduled.held == 2)
     }
 
+    @Test(
+        "Events that waited in an old copy are listed, not sent, and its webhooks are paused, also those deleted since")
+    func webhooks() async throws {
+        var store = try fixture.open()
+        let moderator = Moderator(name: "ann", address: nil)
+        var ids: [Int64] = []
+        for name in ["kept", "deleted"] {
+            let settings = try WebhookSettings(url: "https://example.org/\(name)", events: [.joined])
+            ids.append(try await store.webhooks.create(settings, secret: .random(), by: moderator).id)
+        }
+        try await store.rooms.join(StoreFixture.join(1))
+        try store.close()
+        try DatabaseCopy.make(of: fixture.path, to: copy)
+        store = try fixture.open()
+        #expect(try await store.webhooks.delete(ids[1], by: moderator))
+        #expect(try await store.webhooks.lease().count == 1)
+        try store.close()
+        // Longer than the retention.
+        fixture.advance(.seconds(8 * 86_400))
+        _ = try DatabaseCopy.restore(copy, to: fixture.path, now: fixture.time.now)
+        store = try fixture.open()
+        _ = try await store.upkeep.prepare()
+        try await store.rooms.join(StoreFixture.join(2))
+        try await store.webhooks.dropExcess()
+        _ = try await store.upkeep.applyRetention(RetentionAges(messages: .seconds(9e8), queue: .seconds(60)))
+        #expect(try await store.webhooks.lease().isEmpty)
+        for id in ids {
+            let webhook = try #require(try await store.webhooks.webhook(id))
+            #expect(webhook.state == .paused && webhook.reason == "restored from a copy")
+            let events = try await store.webhooks.deliveries(of: id, in: nil, before: nil, limit: 9).items
+            #expect(events.map(\.state) == [.waiting, .held])
+        }
+        // An operator resumes one of them, and asks for the event.
+        let settings = try #require(try await store.webhooks.webhook(ids[0])).settings
+        _ = try await store.webhooks.change(ids[0], to: WebhookEdit(settings: settings, state: .active), by: moderator)
+        #expect(try await store.webhooks.redeliver(.all(.held), of: ids[0]) == 1)
+        #expect(try await store.webhooks.lease().map(\.event.webhook) == [ids[0]])
+        try store.close()
+    }
+
     @Test("A missing, damaged or different database has nothing to carry over; restoring needs the option that says so")
     func impossible() throws {
         try fixture.open().close()

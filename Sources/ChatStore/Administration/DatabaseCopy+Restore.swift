@@ -92,10 +92,9 @@ extension DatabaseCopy {
                 if try db.tableExists("webhook_events") {
                     try db.execute(
                         sql: """
-                            UPDATE webhook_events SET state = 'held', time_queued = strftime('%Y-%m-%d %H:%M:%f', 'now')
-                            WHERE state = 'waiting';
+                            UPDATE webhook_events SET state = 'held', time_queued = ? WHERE state = 'waiting';
                             UPDATE webhooks SET state = 'paused', reason = 'restored from a copy' WHERE state = 'active';
-                            """)
+                            """, arguments: [now.sqlText])
                 }
                 return try Int.fetchOne(db, sql: "SELECT count(*) FROM scheduled_messages WHERE is_held") ?? 0
             }
