@@ -29,6 +29,50 @@ struct GitLabTests {
         #expect(pipeline(33, "running") == .ignored("a pipeline that is running"))
     }
 
+    @Test("A pipeline of a fork neither wakes people nor ends the alarm of the project's own branch")
+    func fork() throws {
+        func pipeline(_ status: String, _ merge: String) throws -> HookDraft {
+            let outcome = Self.event(
+                "pipeline",
+                #""object_attributes":{"id":31,"ref":"main","status":"\#(status)"},"merge_request":\#(merge)"#)
+            return try #require(outcome.draft)
+        }
+        let own = try pipeline("failed", "null")
+        #expect(own.urgency == .urgent)
+        #expect(try pipeline("failed", #"{"iid":4,"source_project_id":1,"target_project_id":1}"#) == own)
+        for merge in [
+            #"{"iid":4,"source_project_id":2,"target_project_id":1}"#,
+            // The fork has been deleted.
+            #"{"iid":4,"source_project_id":null,"target_project_id":1}"#, #"{"iid":4}"#,
+        ] {
+            let failed = try pipeline("failed", merge)
+            #expect(failed.urgency == .usual && failed.title == "Pipeline failed on main of !4", "\(merge)")
+            let passed = try pipeline("success", merge)
+            #expect(passed.key == failed.key && passed.key != own.key && passed.state == .resolved, "\(merge)")
+        }
+    }
+
+    @Test("A failed job is one message, which a success of the same pipeline resolves")
+    func job() throws {
+        func job(_ id: Int, _ status: String, pipeline: Int = 7, name: String = "unit", mayFail: Bool = false)
+            -> HookOutcome
+        {
+            let members =
+                #""ref":"main","build_id":\#(id),"build_name":"\#(name)","build_status":"\#(status)","#
+                + #""build_allow_failure":\#(mayFail),"pipeline_id":\#(pipeline),"commit":{"message":"Mend\n\nIt"}"#
+            return Self.event("build", members)
+        }
+        let failed = try #require(job(1, "failed").draft)
+        #expect(failed.title == "Job unit failed on main" && failed.text == "Mend\ng/p" && failed.urgency == .usual)
+        #expect(failed.link == "https://lab.example/g/p/-/jobs/1" && failed.state == .firing)
+        let passed = try #require(job(2, "success").draft)
+        #expect(passed.key == failed.key && passed.state == .resolved && !passed.standsAlone)
+        // Another pipeline may be a fork's.
+        #expect(job(3, "success", pipeline: 8).draft?.key != failed.key)
+        #expect(job(3, "success", name: "lint").draft?.key != failed.key)
+        #expect(job(1, "running") == .ignored("a job that is running") && job(1, "failed", mayFail: true).draft == nil)
+    }
+
     @Test("A merge request is one message from its opening to its end")
     func mergeRequest() throws {
         func merge(_ action: String) -> HookOutcome {
@@ -64,7 +108,7 @@ struct GitLabTests {
         let release = Self.only(
             Self.event("release", #""action":"create","tag":"v1","description":"New","url":"https://lab.example/v1""#))
         #expect(release?.title == "g/p released v1" && release?.text == "New")
-        #expect(Self.event("build", #""build_id":1"#) == .ignored("the event build is not shown"))
+        #expect(Self.event("wiki_page", #""id":1"#) == .ignored("the event wiki_page is not shown"))
         guard case .ignored(let reason) = Self.event(String(repeating: "x", count: 9999), #""a":1"#) else {
             Issue.record("not ignored")
             return

@@ -20,7 +20,8 @@ enum GitLabFormat: HookFormat {
         let details = body.object("object_attributes") ?? [:]
         let project = ForgeProject(
             prefix: "gl",
-            name: body.text("project", "path_with_namespace") ?? body.text("project", "name") ?? "project")
+            name: body.text("project", "path_with_namespace") ?? body.text("project", "name")
+                ?? body.text("project_name") ?? "project")
         let person = body.text("user", "username") ?? body.text("user_username") ?? body.text("user_name") ?? "someone"
         let link = details.text("url")
         switch body.text("object_kind") {
@@ -39,14 +40,8 @@ enum GitLabFormat: HookFormat {
             return project.comment(
                 on: thing.map { "commented on #\($0)" } ?? "commented", details.text("note"), by: person, link: link
             )
-        case "pipeline":
-            let (status, branch) = (details.text("status") ?? "", details.text("ref") ?? "a branch")
-            guard ["failed", "success"].contains(status) else { throw .ignored("a pipeline that is \(status)") }
-            let (id, main) = (details.text("id") ?? "", body.text("project", "default_branch"))
-            return project.build(
-                "Pipeline", of: branch, isMain: main.map { $0 == branch } ?? true, hasPassed: status == "success",
-                run: id, text: body.text("commit", "title") ?? body.text("commit", "message"),
-                link: link ?? body.text("project", "web_url").map { "\($0)/-/pipelines/\(id)" })
+        case "pipeline": return try pipeline(body, details, project)
+        case "build": return try job(body, project)
         case "release":
             guard body.text("action") == "create" else { throw .ignored("a change of a release") }
             return project.release(
@@ -54,6 +49,41 @@ enum GitLabFormat: HookFormat {
                 link: body.text("url"))
         case let kind?: throw .ignored("the event \(kind) is not shown")
         }
+    }
+
+    private static func pipeline(
+        _ body: JSONObject, _ details: JSONObject, _ project: ForgeProject
+    ) throws(HookRefusal) -> HookDraft {
+        let status = details.text("status") ?? ""
+        guard ["failed", "success"].contains(status) else { throw .ignored("a pipeline that is \(status)") }
+        let (id, main) = (details.text("id") ?? "", body.text("project", "default_branch"))
+        var branch = details.text("ref") ?? "a branch"
+        var isMain = main.map { $0 == branch } ?? true
+        // Anyone can open a merge request from the main branch of a fork. GitLab then names that branch.
+        if let merge = body.object("merge_request") {
+            let source = merge.text("source_project_id")
+            if source == nil || source != merge.text("target_project_id") {
+                (branch, isMain) = ("\(branch) of !\(merge.text("iid") ?? "?")", false)
+            }
+        }
+        return project.build(
+            "Pipeline", of: branch, isMain: isMain, hasPassed: status == "success", run: id,
+            text: body.text("commit", "title") ?? body.text("commit", "message"),
+            link: details.text("url") ?? body.text("project", "web_url").map { "\($0)/-/pipelines/\(id)" })
+    }
+
+    /// Returns the message about a job that failed, which a success of the same pipeline resolves. The event does not say
+    /// whether a fork's branch is meant, so a job neither wakes people nor ends what another pipeline began.
+    private static func job(_ body: JSONObject, _ project: ForgeProject) throws(HookRefusal) -> HookDraft {
+        let (name, status) = (body.text("build_name") ?? "a job", body.text("build_status") ?? "")
+        guard ["failed", "success"].contains(status), body["build_allow_failure"] != .bool(true) else {
+            throw .ignored("a job that is \(status)")
+        }
+        let id = body.text("build_id") ?? ""
+        return project.build(
+            "Job \(name)", id: "job \(body.text("pipeline_id") ?? id) \(name)", of: body.text("ref") ?? "a branch",
+            isMain: false, hasPassed: status == "success", run: id, text: body.text("commit", "message"),
+            link: body.text("project", "web_url").map { "\($0)/-/jobs/\(id)" })
     }
 
     private static func change(
