@@ -67,12 +67,12 @@ struct GitHubTests {
     func workflow() throws {
         func run(
             _ id: Int, _ conclusion: String, branch: String = "main", action: String = "completed",
-            from: String = "o/r",
+            from: String = #"{"full_name":"o/r"}"#,
             workflow: Int = 1
         ) -> HookOutcome {
             Self.event(
                 "workflow_run",
-                #""action":"\#(action)","workflow_run":{"id":\#(id),"workflow_id":\#(workflow),"head_repository":{"full_name":"\#(from)"},"name":"CI","conclusion":"\#(conclusion)","html_url":"https://example/r/\#(id)","head_branch":"\#(branch)","run_attempt":1,"display_title":"Mend"}"#
+                #""action":"\#(action)","workflow_run":{"id":\#(id),"workflow_id":\#(workflow),"head_repository":\#(from),"name":"CI","conclusion":"\#(conclusion)","html_url":"https://example/r/\#(id)","head_branch":"\#(branch)","run_attempt":1,"display_title":"Mend"}"#
             )
         }
         let failed = try #require(Self.only(run(7, "failure")))
@@ -89,9 +89,32 @@ struct GitHubTests {
         let other = try #require(Self.only(run(9, "failure", branch: "door")))
         #expect(other.key != failed.key && other.urgency == .usual)
         // A pull request from a fork's main branch neither wakes people nor ends the alarm.
-        let fork = try #require(Self.only(run(10, "failure", from: "eve/r")))
-        #expect(fork.key != failed.key && fork.urgency == .usual && fork.title == "CI failed on eve/r:main")
+        for (from, branch) in [(#"{"full_name":"eve/r"}"#, "eve/r:main"), ("null", "a deleted fork:main")] {
+            let fork = try #require(Self.only(run(10, "failure", from: from)))
+            #expect(fork.key != failed.key && fork.urgency == .usual && fork.title == "CI failed on \(branch)")
+            #expect(Self.only(run(11, "success", from: from))?.key == fork.key)
+        }
         #expect(Self.only(run(9, "cancelled")) == nil && Self.only(run(9, "", action: "requested")) == nil)
+    }
+
+    @Test("Forgejo's recovery of a branch resolves its failed run, and a fork's does not")
+    func action() throws {
+        func run(_ event: String, _ ref: String = "main", isFork: Bool = false) throws -> HookDraft {
+            let repository = #"{"full_name":"o/r","default_branch":"main"}"#
+            let body =
+                #"{"action":"x","run":{"id":7,"title":"Mend","workflow_id":"ci.yml","prettyref":"\#(ref)","#
+                + #""is_fork_pull_request":\#(isFork),"html_url":"https://example/r/7","repository":\#(repository)}}"#
+            return try #require(draft("forgejo", body, headers: ["x-forgejo-event": "action_run_\(event)"]))
+        }
+        let failed = try run("failure")
+        #expect(failed.title == "ci.yml failed on main" && failed.text == "Mend\no/r" && failed.urgency == .urgent)
+        #expect(failed.state == .firing && failed.link == "https://example/r/7")
+        for event in ["recover", "success"] {
+            let passed = try run(event)
+            #expect(passed.key == failed.key && passed.state == .resolved && !passed.standsAlone, "\(event)")
+            #expect(try run(event, isFork: true).key != failed.key && run(event, "#5").key != failed.key)
+        }
+        #expect(try run("failure", isFork: true).urgency == .usual && run("failure", "#5").urgency == .usual)
     }
 
     @Test("Issues, comments, reviews and releases")

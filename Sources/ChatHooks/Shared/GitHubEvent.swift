@@ -11,12 +11,13 @@ struct GitHubEvent {
     ///   - prefix: The prefix of keys.
     init(_ name: String?, _ request: HookRequest, prefix: String) throws(HookRefusal) {
         let body = try request.object(in: "payload")
-        guard let name = HookText.shortWord(name) else {
+        guard let event = HookText.shortWord(name) else {
             throw .unreadable("the request has no header with the event's name")
         }
-        self.name = name
+        self.name = event
         self.body = body
-        project = ForgeProject(prefix: prefix, name: body.text("repository", "full_name") ?? "repository")
+        let name = body.text("repository", "full_name") ?? body.text("run", "repository", "full_name")
+        project = ForgeProject(prefix: prefix, name: name ?? "repository")
     }
 
     private var action: String { body.text("action") ?? "" }
@@ -31,6 +32,7 @@ struct GitHubEvent {
         case "issue_comment", "pull_request_comment": return try comment()
         case "pull_request_review", "pull_request_approved", "pull_request_rejected": return try review()
         case "workflow_run": return try build()
+        case "action_run_failure", "action_run_recover", "action_run_success": return run
         case "release":
             guard action == "published" else { throw ignored }
             let release = body.object("release") ?? [:]
@@ -110,9 +112,10 @@ struct GitHubEvent {
         var branch = run.text("head_branch") ?? "a branch"
         let main = body.text("repository", "default_branch")
         var isMain = main.map { $0 == branch } ?? true
-        // Anyone can open a pull request from the main branch of a fork.
-        if let fork = run.object("head_repository")?.text("full_name"), fork != body.text("repository", "full_name") {
-            (branch, isMain) = ("\(fork):\(branch)", false)
+        // Anyone can open a pull request from the main branch of a fork, and delete the fork: then the value is null.
+        let fork = run.text("head_repository", "full_name")
+        if run["head_repository"] != nil, fork != body.text("repository", "full_name") {
+            (branch, isMain) = ("\(fork ?? "a deleted fork"):\(branch)", false)
         }
         return project.build(
             run.text("name") ?? body.text("workflow", "name") ?? "A workflow",
@@ -120,5 +123,16 @@ struct GitHubEvent {
             hasPassed: hasPassed,
             run: "\(run.text("id") ?? "").\(run.text("run_attempt") ?? "1")", text: run.text("display_title"),
             link: run.text("html_url"))
+    }
+
+    /// The message about a run of Forgejo's actions. The event's name has the result.
+    private var run: HookDraft {
+        let run = body.object("run") ?? [:]
+        let isFork = run["is_fork_pull_request"] == .bool(true)
+        let (branch, main) = (run.text("prettyref") ?? "a branch", run.text("repository", "default_branch"))
+        return project.build(
+            run.text("workflow_id") ?? "A workflow", of: isFork ? "\(branch) of a fork" : branch,
+            isMain: !isFork && main.map { $0 == branch } ?? true, hasPassed: name != "action_run_failure",
+            run: run.text("id") ?? "", text: run.text("title"), link: run.text("html_url"))
     }
 }
