@@ -35,4 +35,20 @@ struct GrafanaTests {
         #expect(end.state == .resolved && end.key == one.key)
         #expect(one.key != draft("alertmanager", Self.body(status: "firing", message: ""))?.key)
     }
+
+    @Test("A rule of Grafana's old alerts that fires and ends is one message")
+    func old() throws {
+        func rule(_ state: String) -> HookOutcome {
+            let body =
+                #"{"title":"[\#(state)] Hot","ruleId":3,"ruleName":"Hot","state":"\#(state)","message":"Look at the oven","#
+                + #""ruleUrl":"https://grafana.example/d/1","evalMatches":[{"metric":"oven","value":240.5,"tags":null}]}"#
+            return read("grafana", body)
+        }
+        let one = try #require(rule("alerting").draft)
+        #expect(one.title == "[alerting] Hot" && one.text == "Look at the oven\noven = 240.5")
+        #expect(one.link == "https://grafana.example/d/1" && one.state == .firing)
+        let end = try #require(rule("ok").draft)
+        #expect(end.key == one.key && end.state == .resolved)
+        #expect(rule("paused") == .ignored("a rule that is paused"))
+    }
 }

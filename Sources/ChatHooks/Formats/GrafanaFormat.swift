@@ -21,10 +21,25 @@ enum GrafanaFormat: HookFormat {
 
     static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft {
         let body = try request.object()
+        if body["alerts"] == nil, let rule = body.text("ruleId") { return try draft(body, ofRule: rule) }
         // The message of Grafana's own template is a list of all labels. The alerts' sentences are shorter.
         let message = body.text("message").flatMap { text in
             ["**Firing**", "**Resolved**"].contains { text.hasPrefix($0) } ? nil : text
         }
         return try AlertGroup(body).draft(prefix: "gr", title: body.text("title"), text: message)
+    }
+
+    /// Reads the alerts of Grafana before version 9, which had their own form.
+    private static func draft(_ body: JSONObject, ofRule rule: String) throws(HookRefusal) -> HookDraft {
+        let state = body.text("state") ?? ""
+        guard ["alerting", "no_data", "ok"].contains(state) else { throw .ignored("a rule that is \(state)") }
+        let values = body.objects("evalMatches").prefix(10).compactMap { match in
+            match.text("value").map { "\(match.text("metric") ?? "value") = \($0)" }
+        }
+        return HookDraft(
+            key: HookKey.make("gr", "rule", rule), title: body.text("title") ?? body.text("ruleName"),
+            text: ([body.text("message")].compactMap(\.self) + values).joined(separator: "\n"),
+            link: body.text("ruleUrl"), rank: HookSeverity.rank(body.text("tags", "severity")),
+            state: state == "ok" ? .resolved : .firing)
     }
 }
