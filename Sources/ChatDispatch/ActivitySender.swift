@@ -12,8 +12,6 @@ package final class ActivitySender: Service {
     /// The interval of checks for activities that are due without a signal, for example those of another relay that has
     /// stopped.
     private static let interval = Duration.seconds(10)
-    /// The shortest time until the next check, so that an activity that is due but cannot be leased causes no busy loop.
-    private static let shortestInterval = Duration.milliseconds(50)
     /// The reasons of Apple's that concern a token for good.
     private static let finalReasons: Set = ["Unregistered", "ExpiredToken", "BadDeviceToken", "DeviceTokenNotForTopic"]
     /// The maximum number of failed pushes to read of each notification.
@@ -50,46 +48,21 @@ package final class ActivitySender: Service {
     }
 
     package func run() async throws {
+        let loop = WorkLoop(now: now)
+        activities.announceWork(to: loop.signal)
         await cancelWhenGracefulShutdown {
-            let (signals, signal) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
-            self.activities.announceWork(to: signal)
-            // An earlier process may have left activities that are due.
-            signal.yield()
-            var timer: Task<Void, any Error>?
-            for await _ in signals {
-                var result: RoundResult
-                repeat { result = await self.round() } while result == .mayHaveMore && !Task.isCancelled
-                timer?.cancel()
-                let wait = await self.wait(after: result)
-                timer = Task {
-                    try await Task.sleep(for: wait)
-                    signal.yield()
-                }
-            }
-            timer?.cancel()
+            await loop.run(
+                every: Self.interval, failure: "Live Activities could not be read and will be retried", self.logger,
+                step: self.sendNext, nextDue: self.activities.nextDue)
         }
     }
 
-    enum RoundResult: Sendable {
-        case mayHaveMore, nothingDue
-        /// The next round would also fail.
-        case failed
-    }
-
-    /// Returns the time until the next check without a signal. An activity that cannot be leased stays due, for example
-    /// while the disk is full, and must not cause a busy loop.
-    func wait(after result: RoundResult) async -> Duration {
-        guard result != .failed, let due = try? await activities.nextDue() else { return Self.interval }
-        let wait = Duration.milliseconds(due.milliseconds - now().milliseconds)
-        return min(Self.interval, max(Self.shortestInterval, wait))
-    }
-
-    /// Queues the pushes of one activity that is due.
-    func round() async -> RoundResult {
-        var isLeased = false
+    /// Queues the pushes of one activity that is due. Throws an error if the others would also fail.
+    ///
+    /// - Returns: Whether one was due.
+    func sendNext() async throws(ChatError) -> Bool {
+        guard let lease = try await activities.lease() else { return false }
         do throws(ChatError) {
-            let lease = try await activities.lease()
-            isLeased = true
             switch lease {
             case .activity(let activity):
                 try await activities.settle(activity, next: try await send(activity))
@@ -97,15 +70,12 @@ package final class ActivitySender: Service {
                 logger.error(
                     "a Live Activity cannot be read and is skipped",
                     metadata: ["activity": "\(id)", "error": "\(error)"])
-            case nil: return .nothingDue
             }
-            return .mayHaveMore
-        } catch {
+        } catch  where error.code != .unavailable {
             // The lease ends, and the activity is due again.
             logger.warning("pushes of a Live Activity could not be queued", metadata: ["error": "\(error)"])
-            // Without a database, the others would also fail.
-            return isLeased && error.code != .unavailable ? .mayHaveMore : .failed
         }
+        return true
     }
 
     /// - Returns: The time at which the activity is due again. `nil` if nothing remains to be done.

@@ -53,7 +53,7 @@ package struct Dispatcher: Service {
     }
 
     package func run() async throws {
-        let signal = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
+        let loop = WorkLoop(now: now)
         // Ends when a task ends that should run until the shutdown. This also ends the dispatcher.
         let (running, end) = AsyncStream.makeStream(of: Never.self)
         await withTaskGroup(of: Void.self) { group in
@@ -69,13 +69,13 @@ package struct Dispatcher: Service {
                 group.addTask {
                     await withTaskGroup(of: Void.self) { group in
                         group.addTask {
-                            await dispatch(signal.stream, signal.continuation)
+                            await dispatch(loop)
                             end.finish()
                         }
                         // This ends the task above, because a draining gateway returns no more slots.
                         group.addTask {
                             await cancelWhenGracefulShutdown { for await _ in running {} }
-                            signal.continuation.finish()
+                            loop.signal.finish()
                             await gateway.drain()
                         }
                     }
@@ -89,16 +89,16 @@ package struct Dispatcher: Service {
 
     // MARK: - Queue to gateway
 
-    private func dispatch(_ signals: AsyncStream<Void>, _ signal: AsyncStream<Void>.Continuation) async {
-        queue.announceArrivals(of: app, to: signal)
-        signal.yield()
-        var dueTimer: Task<Void, any Error>?
-        for await _ in signals {
-            guard await sendDue() else { break }
-            dueTimer?.cancel()
-            dueTimer = await scheduleWakeUp(signal)
+    private func dispatch(_ loop: WorkLoop) async {
+        queue.announceArrivals(of: app, to: loop.signal)
+        await loop.run {
+            guard await sendDue() else {
+                loop.signal.finish()
+                return nil
+            }
+            guard let due = try? await queue.nextDue(app: app) else { return nil }
+            return loop.wait(until: due)
         }
-        dueTimer?.cancel()
     }
 
     /// Sends pushes until none is due.
@@ -199,18 +199,6 @@ package struct Dispatcher: Service {
         if !admission.settlements.isEmpty {
             log.notSent(admission.settlements)
             if await settle(admission.settlements) == nil { release(admission.settlements) }
-        }
-    }
-
-    /// Signals when the next delayed push becomes due.
-    /// - Returns: The timer. `nil` if no push is delayed.
-    private func scheduleWakeUp(_ signal: AsyncStream<Void>.Continuation) async -> Task<Void, any Error>? {
-        guard let due = try? await queue.nextDue(app: app) else { return nil }
-        // At least 50 ms, so that a push that is due but cannot be leased does not cause a busy loop.
-        let wait = Duration.milliseconds(max(50, due.milliseconds - now().milliseconds))
-        return Task {
-            try await Task.sleep(for: wait)
-            signal.yield()
         }
     }
 

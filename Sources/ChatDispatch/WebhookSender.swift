@@ -40,43 +40,29 @@ package final class WebhookSender: Service {
     package func run() async throws {
         await cancelWhenGracefulShutdown {
             await withDiscardingTaskGroup { group in
-                group.addTask { await self.dropExcess() }
-                let (signals, signal) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
-                signal.yield()
-                var timer: Task<Void, any Error>?
-                for await _ in signals {
-                    var wait = Self.interval
-                    do throws(ChatError) {
-                        for attempt in try await self.store.lease() {
-                            group.addTask {
-                                await self.deliver(attempt)
-                                // The next event of the webhook may be due.
-                                signal.yield()
-                            }
-                        }
-                    } catch {
-                        wait = Self.databasePause
-                        self.logger.warning("events of webhooks could not be read", metadata: ["error": "\(error)"])
-                    }
-                    timer?.cancel()
-                    timer = Task { [wait] in
-                        try await Task.sleep(for: wait)
-                        signal.yield()
+                group.addTask {
+                    await WorkLoop(now: self.now).run(
+                        every: Self.upkeepInterval, failure: "old events of webhooks could not be dropped", self.logger
+                    ) { () async throws(ChatError) in
+                        try await self.store.dropExcess()
+                        return false
                     }
                 }
-                timer?.cancel()
+                let loop = WorkLoop(now: self.now)
+                await loop.run(
+                    every: Self.interval, afterError: Self.databasePause,
+                    failure: "events of webhooks could not be read", self.logger
+                ) { () async throws(ChatError) in
+                    for attempt in try await self.store.lease() {
+                        group.addTask {
+                            await self.deliver(attempt)
+                            // The next event of the webhook may be due.
+                            loop.signal.yield()
+                        }
+                    }
+                    return false
+                }
             }
-        }
-    }
-
-    private func dropExcess() async {
-        while !Task.isCancelled {
-            do throws(ChatError) {
-                try await store.dropExcess()
-            } catch {
-                logger.debug("old events of webhooks could not be dropped", metadata: ["error": "\(error)"])
-            }
-            try? await Task.sleep(for: Self.upkeepInterval)
         }
     }
 
