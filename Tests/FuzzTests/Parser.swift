@@ -23,7 +23,7 @@ private func require(_ holds: Bool, _ message: @autoclosure () -> String) {
 /// Parsers of bytes that strangers send, or that an operator or another program has written.
 enum Parser: String, CaseIterable {
     case form, multipart, json, binary, feedback, http2, providerToken, sessionToken, configuration, subscription,
-        webPush, headers, dump, csv, metrics, events, hooks, hookTemplate
+        webPush, headers, dump, csv, metrics, events, hooks, hookText, hookTemplate
 
     /// Valid inputs from which libFuzzer derives others.
     var seeds: [[UInt8]] {
@@ -115,9 +115,17 @@ enum Parser: String, CaseIterable {
         case .events:
             [": hi\n\nid: 7\r\nevent: message\ndata: {\ndata: }\n\n", "retry: 1\ndata\n\n"].map { Array($0.utf8) }
         case .hooks:
-            // The number of a format, and a body.
-            Self.hookBodies.flatMap { body in
-                HookFormats.all.indices.map { [UInt8($0)] + Array(body.utf8) }
+            HookFormats.all.indices.flatMap { format in Self.hookSeeds.map { [UInt8(format)] + $0 } }
+        case .hookText:
+            // The number of a format, and parts of a text.
+            HookFormats.all.indices.flatMap { format -> [[UInt8]] in
+                let texts = [
+                    "*a _b ~c `d ```e <f ", "*a _b ~c \0x*", "<a ](`[b ", "a* b_ c~ d` e> &lt;",
+                    "[a](<https://b> ![c](",
+                    "``` ", "\n#> - 1. ", "https://www.a.b@c/\\", "\0<t:\0>", "[www.\0a.\0](https://b)", "<a|b|",
+                    "<@!&#",
+                ]
+                return texts.map { [UInt8(format)] + Array($0.utf8) }
             }
         case .hookTemplate:
             [
@@ -161,7 +169,8 @@ enum Parser: String, CaseIterable {
         case .csv: Self.csv
         case .metrics: Self.metrics()
         case .events: Self.events
-        case .hooks: Self.hooks
+        case .hooks: Self.hooks()
+        case .hookText: Self.hookText
         case .hookTemplate: Self.hookTemplate
         }
     }
@@ -186,35 +195,168 @@ enum Parser: String, CaseIterable {
 
     private static let charsets = [Charset.utf8, .latin1, .windows1252]
 
-    /// Bodies in the shape of several formats.
-    private static let hookBodies = [
-        #"{"groupKey":"g","status":"firing","title":"t","message":"m","truncatedAlerts":1,"groupLabels":{"alertname":"a"},"alerts":"#
-            + #"[{"status":"firing","labels":{"severity":"page","instance":"i"},"annotations":{"summary":"s"},"fingerprint":"f"}]}"#,
-        #"{"action":"closed","number":5,"pull_request":{"title":"t","merged":true},"ref":"refs/heads/x","after":"000","commits":"#
-            + #"[{"message":"m"}],"workflow_run":{"conclusion":"failure","id":7},"object_kind":"pipeline","object_attributes":{"status":"failed"}}"#,
-        #"{"heartbeat":{"monitorID":3,"status":0},"monitor":{"name":"n"},"msg":"m","code":"c","status":"up","data":{"event":{"issue_id":"1"}}}"#,
-        #"{"text":"*b* _i_ ~s~ `c` <https://x.example|y> &amp; ```z```","content":"<t:1:F> <:a:1>","embeds":[{"title":"t","fields":[{"name":"n","value":"v"}]}],"#
-            + #""blocks":[{"type":"section","text":{"type":"mrkdwn","text":"x"}},{"type":"rich_text","elements":[{"elements":[{"text":"t"}]}]}],"attachments":[{"title":"a"}]}"#,
-    ]
-
-    /// The first byte chooses the format. Every message that a body asks for fits the limits.
-    private static func hooks(_ bytes: [UInt8]) {
-        guard let first = bytes.first else { return }
-        let format = HookFormats.all[Int(first) % HookFormats.all.count]
-        let body = Array(bytes.dropFirst())
-        let events = [
-            "push", "pull_request", "issues", "issue_comment", "pull_request_review", "workflow_run", "release",
-        ]
-        let event = events[body.count % events.count]
-        let request = HookRequest(
-            headers: ["x-github-event": event, "x-gitea-event": event, "x-hub-signature-256": "sha256=00"],
-            form: ["payload": String(decoding: body, as: UTF8.self)], body: body)
-        check(format.read(request, HookSettings(format: format.name)))
-        require(
-            !format.verify(request, secret: "a secret", now: Timestamp(seconds: 0)), "a forged signature is accepted")
+    /// The part of a request that has the content. The second byte of an input chooses it.
+    private enum HookPlace: UInt8, CaseIterable {
+        case body
+        /// A field of a form has the JSON.
+        case fieldOfForm
+        /// A value of the query has the JSON.
+        case valueOfQuery
+        case form
+        /// A query, and the body on the next line.
+        case query
     }
 
-    private static func check(_ outcome: HookOutcome) {
+    private static let hookEvents = [
+        "push", "pull_request", "issues", "issue_comment", "pull_request_review", "workflow_run", "release",
+        "action_run_failure", "action_run_recover", "action_run_success",
+    ]
+
+    /// The part and the event of a request, and its content.
+    private static let hookSeeds: [[UInt8]] = {
+        // One on each line.
+        let json = #"""
+            {"groupKey":"g","status":"firing","title":"t","message":"m","truncatedAlerts":1,"groupLabels":{"alertname":"a"},"alerts":\#
+            [{"status":"firing","labels":{"severity":"page","instance":"i"},"annotations":{"summary":"s"},"fingerprint":"f"}]}
+            {"title":"[Alerting] t","ruleId":1,"ruleName":"n","state":"alerting","ruleUrl":"https://x.example","message":"m",\#
+            "evalMatches":[{"value":1.5,"metric":"m","tags":{"a":"b"}}],"orgId":1}
+            {"action":"closed","number":5,"pull_request":{"title":"t","merged":true},"ref":"refs/heads/x","after":"000","commits":\#
+            [{"message":"m"}],"issue":{"number":5},"comment":{"body":"b"},"review":{"state":"approved","body":"b"}}
+            {"action":"completed","workflow_run":{"conclusion":"failure","id":7,"workflow_id":1,"head_branch":"x","head_repository":{"full_name":"e/r"}},\#
+            "run":{"id":7,"index_in_repo":3,"prettyref":"x","workflow_id":"ci.yml","is_fork_pull_request":true,"status":"failure"},\#
+            "last_run":{"status":"failure"},"repository":{"full_name":"o/r","default_branch":"x"},"release":{"tag_name":"v"}}
+            {"object_kind":"pipeline","object_attributes":{"id":1,"status":"failed","ref":"x"},"project":{"default_branch":"x"},\#
+            "merge_request":{"iid":4,"source_project_id":2,"target_project_id":1}}
+            {"object_kind":"build","build_id":1,"build_name":"b","build_status":"failed","ref":"x","pipeline_id":2,"commit":{"message":"m"}}
+            {"object_kind":"merge_request","object_attributes":{"iid":1,"action":"merge","title":"t"},"user":{"username":"u"}}
+            {"object_kind":"note","object_attributes":{"note":"n"},"issue":{"iid":1},"commits":[{"message":"m"}],"after":"000"}
+            {"heartbeat":{"monitorID":3,"status":0,"msg":"m"},"monitor":{"name":"n","tags":[{"name":"t"}]},"monitorID":3,"status":0,"msg":"m"}
+            {"code":"c","name":"n","status":"up","tags":"a b","body":"b"}
+            {"action":"resolved","data":{"event":{"issue_id":"1","title":"t","level":"error"}}}
+            {"action":"resolved","data":{"metric_alert":{"id":"1"},"description_text":"d"}}
+            {"action":"created","data":{"issue":{"id":"1","title":"t","project":{"name":"p"}}}}
+            {"id":"1","event":{"title":"t"},"culprit":"c","level":"fatal"}
+            {"text":"*b* _i_ ~s~ `c` <https://x.example|y> &amp; ```z``` <> <|> <!> <@|> <#|n> <!date^1^{d}|t> *a _b ~c `d ```e <f",\#
+            "blocks":[{"type":"header","text":{"text":"h"}},{"type":"section","text":{"type":"mrkdwn","text":"x"},"fields":[{"text":"*a"}]},\#
+            {"type":"rich_text","elements":[{"elements":[{"text":"t"},{"url":"https://x.example"}]}]},{"type":"markdown","text":"![i](u) <t"}]}
+            {"text":"**b** [www.x.example](https://y.example) ![i](https://y.example) <https://x.example|y> <!here> <> [a]: b `c",\#
+            "attachments":[{"title":"a","title_link":"https://x.example","pretext":"_p","text":"[t](","fields":[{"title":"n","value":"v"}],\#
+            "actions":[{"text":"a","url":"https://x.example"}],"footer":"f","fallback":"f"}]}
+            {"content":"<t:1:F> <:a:1> <:> <:x> <a> <a:> <a:1> <t> <t:> <@!1> <@&1> <#1> < ** _ ~~ || `","flags":4096,"embeds":[{"title":"t",\#
+            "url":"https://x.example","description":"[d](","fields":[{"name":"n","value":"<:v"}],"author":{"name":"a"},"footer":{"text":"f"}}]}
+            {"id":7,"title":"t","message":"m","state":"firing","urgency":"urgent","link":"https://x.example"}
+            """#.split(separator: "\n").map { String($0) }
+        let pairs = [
+            "content=c&username=u", "code=c&status=down&name=n",
+            "msg=m&heartbeat={\"monitorID\":3,\"status\":1}&monitor=null",
+            "key=k&title=t&message=m&state=down",
+            "title=t&link=https://x.example&state=up&key=k&urgency=quiet\nThe text",
+            "wait=true&payload={}",
+        ]
+        func seed(_ place: HookPlace, _ event: Int, _ text: String) -> [UInt8] {
+            [UInt8(event * HookPlace.allCases.count) + place.rawValue] + Array(text.utf8)
+        }
+        var seeds: [[UInt8]] = []
+        for text in json {
+            for event in hookEvents.indices { seeds.append(seed(.body, event, text)) }
+            for place in [HookPlace.fieldOfForm, .valueOfQuery] { seeds.append(seed(place, 0, text)) }
+        }
+        for text in pairs {
+            for place in [HookPlace.form, .query] { seeds.append(seed(place, 0, text)) }
+        }
+        return seeds
+    }()
+
+    /// Returns the format and the request that an input describes. `nil` if it is too short.
+    private static func hookRequest(_ bytes: [UInt8]) -> (format: any HookFormat.Type, request: HookRequest)? {
+        guard bytes.count >= 2 else { return nil }
+        let body = Array(bytes.dropFirst(2))
+        let event = hookEvents[Int(bytes[1]) / HookPlace.allCases.count % hookEvents.count]
+        var request = HookRequest(
+            headers: ["x-github-event": event, "x-gitea-event": event, "x-hub-signature-256": "sha256=00"], body: body)
+        let text = String(decoding: body, as: UTF8.self)
+        let line = text.prefix { $0 != "\n" }
+        let pairs = line.split(separator: "&").map { $0.split(separator: "=", maxSplits: 1).map { String($0) } }
+        let values = Dictionary(pairs.map { ($0.first ?? "", $0.count > 1 ? $0[1] : "") }) { $1 }
+        let names = ["payload", "payload_json", "data", "heartbeat", "monitor"]
+        switch HookPlace.allCases[Int(bytes[1]) % HookPlace.allCases.count] {
+        case .body: break
+        case .fieldOfForm:
+            request.form = Dictionary(uniqueKeysWithValues: names.map { ($0, text) })
+            request.body = Array("payload=".utf8) + body
+        case .valueOfQuery:
+            request.query = Dictionary(uniqueKeysWithValues: names.map { ($0, text) })
+            request.body = []
+        case .form: request.form = values
+        case .query:
+            request.query = values
+            request.body = Array(text[line.endIndex...].dropFirst().utf8)
+        }
+        return (HookFormats.all[Int(bytes[0]) % HookFormats.all.count], request)
+    }
+
+    /// The first byte chooses the format. Every message that a body asks for fits the limits. Of each format, one seed
+    /// or more is a message, so that libFuzzer begins within it.
+    private static func hooks() -> ([UInt8]) -> Void {
+        let read = Parser.hooks.seeds.compactMap(hookRequest).filter { format, request in
+            if case .draft = format.read(request, HookSettings(format: format.name)) { true } else { false }
+        }
+        for format in HookFormats.all {
+            require(read.contains { $0.format == format }, "no seed is a message of \(format.name)")
+        }
+        return { bytes in
+            guard let (format, request) = hookRequest(bytes) else { return }
+            check { format.read(request, HookSettings(format: format.name)) }
+            _ = (format.deliveryID(request), format.accepted(request, message: 1))
+            require(
+                !format.verify(request, secret: "a secret", now: Timestamp(seconds: 0)),
+                "a forged signature is accepted")
+        }
+    }
+
+    /// The first byte chooses the format. The rest is a part that fills the longest text that formats read. With zeros in
+    /// it, it is a part and an end, or a beginning, a part and an end. libFuzzer's own inputs are too short to show work
+    /// that grows with the square of their length.
+    private static func hookText(_ bytes: [UInt8]) {
+        guard let first = bytes.first else { return }
+        let format = HookFormats.all[Int(first) % HookFormats.all.count]
+        var parts = bytes.dropFirst().split(separator: 0, maxSplits: 2, omittingEmptySubsequences: false)
+            .map { String(decoding: $0, as: UTF8.self) }
+        if parts.count < 3 { parts.insert("", at: 0) }
+        let size = 16_384 - parts[0].utf8.count - (parts.count > 2 ? parts[2].utf8.count : 0)
+        guard size > 0, !parts[1].isEmpty else { return }
+        let text =
+            parts[0] + String(repeating: parts[1], count: size / parts[1].utf8.count)
+            + (parts.count > 2 ? parts[2] : "")
+        let value = "\(JSONValue.string(text))"
+        let body = """
+            {"text":\(value),"content":\(value),"title":\(value),"ref":\(value),"object_kind":"push","commits":[{"message":\(value)}],
+            "embeds":[{"title":"t","description":\(value),"fields":[{"name":\(value)}]}],"code":"c","status":"down","body":\(value),
+            "attachments":[{"title_link":"https://x.example","title":\(value)}],"blocks":[{"type":"rich_text","elements":[{"text":\(value),
+            "url":"https://x.example"}]}],"data":{"event":{"title":\(value),"culprit":\(value)}},"msg":\(value),"monitor":{"name":\(value)},
+            "alerts":[{"status":"firing","labels":{"alertname":\(value),"x":\(value)},"annotations":{"summary":\(value)}}]}
+            """
+        let bytes = Array((format.name == "text" ? text : body).utf8)
+        check {
+            format.read(
+                HookRequest(headers: ["x-github-event": "push", "x-gitea-event": "push"], body: bytes),
+                HookSettings(format: format.name))
+        }
+    }
+
+    /// The seconds of this thread's work.
+    private static func work() -> Double {
+        var time = timespec()
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
+        return Double(time.tv_sec) + Double(time.tv_nsec) / 1e9
+    }
+
+    /// Checks the result of a request. A request of this size needs some hundredths of a second.
+    private static func check(_ read: () -> HookOutcome) {
+        let start = work()
+        let outcome = read()
+        let seconds = work() - start
+        require(seconds < 2, "reading took \(seconds) s")
         guard case .draft(let draft) = outcome else { return }
         require((try? draft.content()) != nil, "a draft that does not fit")
         require((draft.key?.text.utf8.count ?? 1) <= MessageKey.limit && draft.firing.count <= 1000, "a long key")
@@ -228,7 +370,7 @@ enum Parser: String, CaseIterable {
         else { return }
         let settings = HookSettings(format: "json", template: template)
         require((try? HookFormats.settings(stored: settings.stored)) == settings, "the settings read back differently")
-        check(format.read(HookRequest(body: parts[1]), settings))
+        check { format.read(HookRequest(body: parts[1]), settings) }
     }
 
     private static func form(_ bytes: [UInt8]) {
