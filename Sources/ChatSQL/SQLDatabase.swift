@@ -33,12 +33,12 @@ extension SQLDatabase {
         try await write(as: terms, body, committed: { _ in })
     }
 
-    /// Deletes rows a few at a time, so that other writes do not wait.
+    /// Repeats a statement that changes few rows at a time, so that other writes do not wait.
     ///
-    /// - Parameter sql: A statement that uses an index, and deletes at most `$2` rows from before `$1`.
-    package func deleteInSteps(_ sql: String, before time: Timestamp) async throws(ChatError) {
+    /// - Parameter sql: A statement that uses an index. Its last parameter is the maximum number of rows to change.
+    package func changeInSteps(_ sql: String, _ values: [SQLValue]) async throws(ChatError) {
         let step = 500
-        while try await write(as: .upkeep, { try $0.run(sql, [.time(time), .int(Int64(step))]) }) == step {}
+        while try await write(as: .upkeep, { try $0.run(sql, values + [.int(Int64(step))]) }) == step {}
     }
 }
 

@@ -38,4 +38,5 @@ package struct SQLRowReader<Row: SQLRow> {
     package mutating func optionalText() -> String? { row.optionalText(next()) }
     package mutating func bool() throws -> Bool { try row.bool(next()) }
     package mutating func time() throws -> Timestamp { try row.time(next()) }
+    package mutating func optionalTime() throws -> Timestamp? { try row.optionalTime(next()) }
 }

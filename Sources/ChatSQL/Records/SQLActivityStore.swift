@@ -476,19 +476,19 @@ package final class SQLActivityStore<Database: SQLDatabase>: ActivityStore {
         }
         let isOld = "a.time_updated < at($1) AND coalesce(a.channel_state, '') <> 'open'"
         // An activity may have thousands of tokens.
-        try await database.deleteInSteps(
+        try await database.changeInSteps(
             """
             DELETE FROM activity_tokens WHERE (activity_token, app) IN (
                 SELECT t.activity_token, t.app FROM activities a JOIN activity_tokens t ON t.activity = a.activity_id
                 WHERE \(isOld) LIMIT $2)
-            """, before: limit)
-        try await database.deleteInSteps(
+            """, [.time(limit)])
+        try await database.changeInSteps(
             "DELETE FROM activities WHERE activity_id IN (SELECT a.activity_id FROM activities a WHERE \(isOld) LIMIT $2)",
-            before: limit)
-        try await database.deleteInSteps(
+            [.time(limit)])
+        try await database.changeInSteps(
             """
             DELETE FROM activity_tokens WHERE (activity_token, app) IN (
                 SELECT activity_token, app FROM activity_tokens WHERE activity IS NULL AND time_reported < at($1) LIMIT $2)
-            """, before: now - Self.startTokenLifetime)
+            """, [.time(now - Self.startTokenLifetime)])
     }
 }

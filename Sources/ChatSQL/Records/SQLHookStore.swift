@@ -66,10 +66,10 @@ package struct SQLHookStore<Database: SQLDatabase>: HookStore {
     }
 
     package func applyRetention() async throws(ChatError) {
-        try await database.deleteInSteps(
+        try await database.changeInSteps(
             """
             DELETE FROM hook_memory WHERE (token_id, hook_key) IN (
                 SELECT token_id, hook_key FROM hook_memory WHERE time_used < at($1) LIMIT $2)
-            """, before: database.now() - HookMemory.lifetime)
+            """, [.time(database.now() - HookMemory.lifetime)])
     }
 }

@@ -70,25 +70,25 @@ package struct SQLRetention: Sendable {
         var (result, failure) = (RetentionResult(), FirstError())
         await failure.collect { () throws(ChatError) in result.pushes = try await pushes(now - ages.queue) }
         await failure.collect { () throws(ChatError) in
-            try await database.deleteInSteps(Self.keysSQL(database.dialect), before: now - ages.messages)
+            try await database.changeInSteps(Self.keysSQL(database.dialect), [.time(now - ages.messages)])
         }
         await failure.collect { () throws(ChatError) in
             result.messages = try await messages.apply(before: now - ages.messages, database)
             // All messages that these past members had read are deleted by now.
-            try await database.deleteInSteps(
+            try await database.changeInSteps(
                 """
                 DELETE FROM past_members WHERE member_id IN (
                     SELECT member_id FROM past_members WHERE time_left < at($1) LIMIT $2)
-                """, before: now - ages.messages)
+                """, [.time(now - ages.messages)])
         }
         await failure.collect { () throws(ChatError) in
             _ = try await states.apply(before: now - ages.messages, database)
             _ = try await schedules.apply(before: now - ages.messages, database)
-            try await database.deleteInSteps(
+            try await database.changeInSteps(
                 """
                 DELETE FROM message_retries WHERE (author, idempotency_key) IN (
                     SELECT author, idempotency_key FROM message_retries WHERE time_used < at($1) LIMIT $2)
-                """, before: now - ages.messages)
+                """, [.time(now - ages.messages)])
         }
         await failure.collect { () throws(ChatError) in
             _ = try await addresses.apply(before: now - RetentionAges.addresses, database)
@@ -111,7 +111,7 @@ package struct SQLRetention: Sendable {
         // Subscriptions of browsers without a device. A browser that has just stored its subscription registers a
         // moment later.
         await failure.collect { () throws(ChatError) in
-            try await database.deleteInSteps(Self.subscriptionsSQL(database.dialect), before: now - .seconds(86_400))
+            try await database.changeInSteps(Self.subscriptionsSQL(database.dialect), [.time(now - .seconds(86_400))])
         }
         try failure.rethrow()
         return result

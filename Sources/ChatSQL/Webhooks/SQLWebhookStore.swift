@@ -1,36 +1,17 @@
 package import ChatDomain
-import Synchronization
-
-/// The leases that a relay has seen in the database. One ends when the relay has seen it for a time by its own clock, so that
-/// no other relay's clock matters.
-private final class SeenLeases: Sendable {
-    private let since = Mutex<[Int64: Timestamp]>([:])
-
-    /// Returns those of the present leases that have ended.
-    func ended(among leases: [Int64], at now: Timestamp) -> [Int64] {
-        since.withLock { since in
-            // A time in the future: the clock was set back.
-            since = Dictionary(leases.map { ($0, min(since[$0] ?? now, now)) }) { first, _ in first }
-            return since.filter { $0.value + WebhookLifeCycle.lease <= now }.map(\.key)
-        }
-    }
-}
 
 /// Webhooks and their events. ``WebhookTrigger`` writes the events.
 package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
     /// The maximum number of attempts to create a webhook while another relay ends triggers.
     private static var maxTries: Int { 5 }
-    /// The number of events that one step drops, holds back or deletes.
+    /// The number of events that one step drops.
     private static var step: Int { 500 }
     /// The lock of everyone who creates or ends triggers.
     private static var lock: String { "webhooks" }
 
-    /// The maximum number of events that one attempt adds up.
-    private static var mostFolded: Int { 5000 }
-
     private let database: Database
     private let mostWaiting: Int
-    private let seen = SeenLeases()
+    private let leases = SeenLeases()
 
     package init(database: Database, mostWaiting: Int = WebhookLifeCycle.mostWaiting) {
         self.database = database
@@ -56,7 +37,7 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
                 """, [.bytes(secret.bytes), .time(now)] + settings.values)
             let id = try row?.int(0) ?? 0
             try transaction.pipeline("INSERT INTO webhook_progress (webhook_id) VALUES ($1)", [.int(id)])
-            try Self.record("webhook \(id) created: \(settings.origin)", settings.room, moderator, now, transaction)
+            try Self.record("created", id, settings, moderator, now, transaction)
             return id
         }
         return Webhook(id: id, settings: settings, createdAt: database.now())
@@ -88,15 +69,6 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
         try transaction.pipeline("UPDATE webhook_progress SET not_before = 0 WHERE webhook_id = $1", [.int(id)])
     }
 
-    /// Makes those of a webhook's events due that wait for their next attempt.
-    private static func hurryEvents(of id: Int64, _ transaction: Database.Transaction) throws {
-        try transaction.pipeline(
-            """
-            UPDATE webhook_events SET not_before = NULL
-            WHERE webhook_id = $1 AND state = 'waiting' AND not_before IS NOT NULL
-            """, [.int(id)])
-    }
-
     package func change(
         _ id: Int64, to edit: WebhookEdit, by moderator: Moderator
     ) async throws(ChatError) -> Webhook? {
@@ -118,12 +90,10 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
                         "UPDATE webhook_progress SET failures = 0 WHERE webhook_id = $1", [.int(id)])
                 }
                 try Self.hurry(id, transaction)
-                try Self.hurryEvents(of: id, transaction)
+                try WebhookEvent.hurry(of: id, transaction)
             }
             let word = edit.state.map { " to \($0.rawValue)" } ?? ""
-            try Self.record(
-                "webhook \(id) changed\(word): \(edit.settings.origin)", edit.settings.room, moderator, now, transaction
-            )
+            try Self.record("changed\(word)", id, edit.settings, moderator, now, transaction)
             return try Self.webhook(id, transaction)
         }
         // The upkeep repeats it.
@@ -135,9 +105,7 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
         let isDeleted = try await database.write(as: .answer) { [database] transaction in
             guard let webhook = try Self.webhook(id, transaction) else { return false }
             try transaction.pipeline("DELETE FROM webhooks WHERE webhook_id = $1", [.int(id)])
-            try Self.record(
-                "webhook \(id) deleted: \(webhook.settings.origin)", webhook.settings.room, moderator, database.now(),
-                transaction)
+            try Self.record("deleted", id, webhook.settings, moderator, database.now(), transaction)
             return true
         }
         try? await adjustTriggers()
@@ -154,18 +122,18 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
                 "UPDATE webhooks SET old_secret = secret, secret = $2, rotates_until = $3 WHERE webhook_id = $1",
                 [.int(id), .bytes(secret.bytes), .int((now + Webhook.rotation).milliseconds)])
             guard count > 0, let webhook = try Self.webhook(id, transaction) else { return nil }
-            try Self.record(
-                "webhook \(id) got a new secret: \(webhook.settings.origin)", webhook.settings.room, moderator, now,
-                transaction)
+            try Self.record("got a new secret", id, webhook.settings, moderator, now, transaction)
             return webhook
         }
     }
 
     private static func record(
-        _ subject: String, _ room: SecretCode?, _ moderator: Moderator, _ now: Timestamp,
+        _ change: String, _ id: Int64, _ settings: WebhookSettings, _ moderator: Moderator, _ now: Timestamp,
         _ transaction: Database.Transaction
     ) throws {
-        _ = try ModerationRecord.write(.webhook, subject, in: room?.text, by: moderator, at: now, transaction)
+        _ = try ModerationRecord.write(
+            .webhook, "webhook \(id) \(change): \(settings.origin)", in: settings.room?.text, by: moderator, at: now,
+            transaction)
     }
 
     // MARK: - Triggers
@@ -301,185 +269,29 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
 
     // MARK: - Sending
 
-    /// A condition: a time in milliseconds, which may be NULL, has come at `$1`, or the clock was set back.
-    private static func isDue(_ column: String) -> String {
-        "(coalesce(\(column), 0) <= $1 OR \(column) - \(WebhookLifeCycle.longestDelay.milliseconds) > $1)"
-    }
-
-    /// Webhooks with an event that is due, and the event. A test goes first. Of the others, the oldest event without enough
-    /// attempts is the last one that may go. `$2` are the leases that have ended.
-    private static func dueSQL(_ dialect: SQLDialect, lock: String = "") -> String {
-        let isTest = "type = '\(WebhookEventKind.test)'"
-        return """
-            SELECT d.webhook_id, d.event_id FROM (
-                SELECT w.webhook_id, coalesce(
-                    (SELECT min(t.event_id) FROM webhook_events t
-                    WHERE t.webhook_id = w.webhook_id AND t.state = 'waiting' AND t.\(isTest) AND \(isDue("t.not_before"))),
-                    (SELECT min(e.event_id) FROM webhook_events e
-                    WHERE e.webhook_id = w.webhook_id AND e.state = 'waiting' AND \(isDue("e.not_before"))
-                        AND e.event_id <= coalesce((
-                            SELECT min(h.event_id) FROM webhook_events h
-                            WHERE h.webhook_id = w.webhook_id AND h.state = 'waiting' AND NOT h.\(isTest)
-                                AND h.attempts < \(WebhookLifeCycle.orderedAttempts)), 9223372036854775807))) AS event_id
-                FROM webhooks w JOIN webhook_progress p ON p.webhook_id = w.webhook_id
-                WHERE w.state = 'active' AND \(isDue("p.not_before"))
-                    AND (p.lease = 0 OR \(dialect.isAny("p.lease", of: "$2", "bigint")))
-                ORDER BY w.webhook_id \(lock)) d
-            WHERE d.event_id IS NOT NULL
-            """
-    }
-
     package func lease() async throws(ChatError) -> [WebhookAttempt] {
         let now = database.now()
-        let leases = try await database.read { transaction in
-            try transaction.rows("SELECT lease FROM webhook_progress WHERE lease <> 0", []).map { try $0.int(0) }
-        }
-        let values: [SQLValue] = [.int(now.milliseconds), .ints(seen.ended(among: leases, at: now))]
         // The usual case needs no write transaction.
-        let isDue = try await database.read { transaction in
-            try transaction.row(Self.dueSQL(transaction.dialect) + " LIMIT 1", values) != nil
+        let ended = try await database.read { [leases] transaction -> [Int64]? in
+            let ended = leases.ended(among: try WebhookAttempt.leases(transaction), at: now)
+            return try WebhookAttempt.isAnyDue(at: now, ended: ended, transaction) ? ended : nil
         }
-        guard isDue else { return [] }
+        guard let ended else { return [] }
         return try await database.write(as: .upkeepOnce) { transaction in
-            // Posters do not wait for this lock, and other relays leave out locked webhooks.
-            let lock = transaction.dialect == .sqlite ? "" : "FOR NO KEY UPDATE OF p SKIP LOCKED"
-            var attempts: [WebhookAttempt] = []
-            for row in try transaction.rows(Self.dueSQL(transaction.dialect, lock: lock), values) {
-                let (webhook, event) = (try row.int(0), try row.int(1))
-                // Another relay may have settled the event after this statement began. It is checked again.
-                let leased = try transaction.row(
-                    """
-                    UPDATE webhook_events SET attempts = attempts + 1
-                    WHERE event_id = $2 AND state = 'waiting' AND \(Self.isDue("not_before"))
-                    RETURNING \(WebhookEvent.columns()), fold
-                    """, [.int(now.milliseconds), .int(event)])
-                guard let leased else { continue }
-                let folded = try Self.fold(WebhookEvent(leased), leased.optionalText(15), transaction)
-                attempts.append(try Self.attempt(folded, of: webhook, now: now, transaction))
-            }
-            return attempts
+            try WebhookAttempt.lease(at: now, ended: ended, transaction)
         }
-    }
-
-    /// Adds the events to a leased one that have the same value of `fold`, if no attempt was made before.
-    private static func fold(
-        _ event: WebhookEvent, _ value: String?, _ transaction: Database.Transaction
-    ) throws -> WebhookEvent {
-        guard let value, event.attempts == 1 else { return event }
-        let others = try transaction.rows(
-            """
-            DELETE FROM webhook_events WHERE event_id IN (
-                SELECT event_id FROM webhook_events
-                WHERE webhook_id = $1 AND type = $2 AND fold = $3 AND state = 'waiting' AND attempts = 0
-                ORDER BY event_id LIMIT \(mostFolded))
-            RETURNING events, details
-            """, [.int(event.webhook), .text(event.type), .text(value)])
-        guard !others.isEmpty else { return event }
-        var (count, details) = (Int64(0), event.details)
-        for row in others {
-            count += try row.int(0)
-            if let devices = details["devices"]?.array, devices.count < WebhookTrigger.mostDevices {
-                let more = try JSONValue(parsing: row.text(1)).object?["devices"]?.array ?? []
-                details["devices"] = .array(Array((devices + more).prefix(WebhookTrigger.mostDevices)))
-            }
-        }
-        let row = try transaction.row(
-            """
-            UPDATE webhook_events SET events = events + $2, details = $3 WHERE event_id = $1
-            RETURNING \(WebhookEvent.columns())
-            """, [.int(event.id), .int(count), .text(JSONValue.object(details).description)])
-        return try row.map { try WebhookEvent($0) } ?? event
-    }
-
-    private static func attempt(
-        _ event: WebhookEvent, of webhook: Int64, now: Timestamp, _ transaction: Database.Transaction
-    ) throws -> WebhookAttempt {
-        let lease = Int64.random(in: 1 ... .max)
-        try transaction.pipeline(
-            "UPDATE webhook_progress SET lease = $2 WHERE webhook_id = $1", [.int(webhook), .int(lease)])
-        let row = try transaction.row(
-            """
-            SELECT p.failures, w.secret, CASE WHEN w.rotates_until > $2 THEN 1 ELSE 0 END,
-                coalesce(w.old_secret, w.secret), \(WebhookSettings.columns("w."))
-            FROM webhooks w JOIN webhook_progress p ON p.webhook_id = w.webhook_id WHERE w.webhook_id = $1
-            """, [.int(webhook), .int(now.milliseconds)])
-        guard let row else { throw transaction.collision(with: "webhook \(webhook)") }
-        let record = try event.message.flatMap { id in
-            try transaction.row(
-                "SELECT \(MessageRecord.columns()) FROM messages WHERE message_id = $1", [.int(id)]
-            ).map { try MessageRecord($0) }
-        }
-        let secrets = [try row.bytes(1)] + (try row.int(2) == 1 ? [try row.bytes(3)] : [])
-        return WebhookAttempt(
-            lease: lease, event: event, settings: try WebhookSettings(row, from: 4),
-            secrets: secrets.map(WebhookSecret.init(stored:)), failures: Int(try row.int(0)), record: record)
     }
 
     package func settle(
         _ attempt: WebhookAttempt, _ settlement: WebhookSettlement, _ response: WebhookEvent.Response
     ) async throws(ChatError) {
         try await database.write(as: .upkeep) { [database] transaction in
-            let now = database.now()
-            let webhook = attempt.event.webhook
-            let isHeld =
-                try transaction.run(
-                    """
-                    UPDATE webhook_progress SET lease = 0, failures = $3, not_before = $4,
-                        time_succeeded = coalesce(at($5), time_succeeded)
-                    WHERE webhook_id = $1 AND lease = $2
-                    """,
-                    [
-                        .int(webhook), .int(attempt.lease), .int(settlement.failures),
-                        .int(settlement.notBefore?.milliseconds ?? 0),
-                        .optional(settlement.event == .delivered && response.status != nil ? now : nil),
-                    ]) > 0
-            // Another relay may be sending the event again.
-            guard isHeld || settlement.event == .delivered else { return }
-            let change: (state: Webhook.State, reason: String)? =
-                switch settlement.change {
-                case .paused(let reason)? where isHeld: (.paused, reason)
-                case .ended(let reason)? where isHeld: (.ended, reason)
-                default: nil
-                }
-            if let change {
-                try transaction.pipeline(
-                    "UPDATE webhooks SET state = $2, reason = $3 WHERE webhook_id = $1",
-                    [.int(webhook), .text(change.state.rawValue), .text(change.reason)])
-            }
-            let (next, due): (WebhookEvent.State, Timestamp?) =
-                switch settlement.event {
-                case .delivered: (.delivered, nil)
-                case .waiting(let until): (.waiting, until)
-                case .failed: (.failed, nil)
-                }
-            try transaction.pipeline(
-                """
-                UPDATE webhook_events SET state = $2, not_before = $3, status = $4, error = $5, response = $6,
-                    duration = $7, time_settled = at($8)
-                WHERE event_id = $1 AND state = 'waiting' AND attempts >= $9
-                """,
-                [
-                    .int(attempt.event.id), .text(next.rawValue), .optional(due?.milliseconds), .int(response.status),
-                    .optional(response.error), .optional(response.body),
-                    .int(Int64(response.duration / .milliseconds(1))),
-                    .optional(next == .waiting ? nil : now),
-                    // Since then, the row may have become the event that replaces dropped ones, or be sent again by hand.
-                    .int(attempt.event.attempts),
-                ])
-            if settlement.isRecovery { try Self.hurryEvents(of: webhook, transaction) }
+            try attempt.settle(settlement, response, at: database.now(), transaction)
         }
     }
 
     package func release(_ attempt: WebhookAttempt) async throws(ChatError) {
-        try await database.write(as: .upkeep) { transaction in
-            let count = try transaction.run(
-                "UPDATE webhook_progress SET lease = 0 WHERE webhook_id = $1 AND lease = $2",
-                [.int(attempt.event.webhook), .int(attempt.lease)])
-            guard count > 0 else { return }
-            try transaction.pipeline(
-                "UPDATE webhook_events SET attempts = attempts - 1, fold = NULL WHERE event_id = $1 AND state = 'waiting'",
-                [.int(attempt.event.id)])
-        }
+        try await database.write(as: .upkeep) { try attempt.release($0) }
     }
 
     package func botMessages(in room: SecretCode, since: Timestamp) async throws(ChatError) -> Int {
@@ -500,12 +312,12 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
         for webhook in try await webhooks() where webhook.waiting > min(Webhook.countedEvents, mostWaiting) {
             while try await drop(of: webhook.id, byAge: false) {}
         }
-        try await inSteps(
+        try await database.changeInSteps(
             """
             UPDATE webhook_events SET state = 'failed', error = 'the webhook has ended', time_settled = at($1)
             WHERE event_id IN (
                 SELECT e.event_id FROM webhooks w JOIN webhook_events e ON e.webhook_id = w.webhook_id
-                WHERE w.state = 'ended' AND e.state = 'waiting' LIMIT \(Self.step))
+                WHERE w.state = 'ended' AND e.state = 'waiting' LIMIT $2)
             """, [.time(database.now())])
         // A webhook that has ended, or whose token was revoked, needs none. A table may have been locked before.
         try await adjustTriggers()
@@ -571,10 +383,10 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
             while try await drop(of: webhook.id, byAge: true) {}
         }
         for old in ["time_settled < at($1)", "state = 'held' AND coalesce(time_queued, time_created) < at($1)"] {
-            try await inSteps(
+            try await database.changeInSteps(
                 """
                 DELETE FROM webhook_events WHERE event_id IN (
-                    SELECT event_id FROM webhook_events WHERE \(old) LIMIT \(Self.step))
+                    SELECT event_id FROM webhook_events WHERE \(old) LIMIT $2)
                 """, [.time(database.now() - ages.webhooks)])
         }
         try await deleteOrphans()
@@ -594,41 +406,17 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
             ).map { try $0.int(0) }
         }
         for webhook in deleted {
-            try await inSteps(
+            try await database.changeInSteps(
                 """
                 DELETE FROM webhook_events WHERE event_id IN (
-                    SELECT event_id FROM webhook_events WHERE webhook_id = $1 LIMIT \(Self.step))
+                    SELECT event_id FROM webhook_events WHERE webhook_id = $1 LIMIT $2)
                 """, [.int(webhook)])
         }
-    }
-
-    /// Repeats a statement that changes few rows at a time, so that other writes do not wait.
-    private func inSteps(_ sql: String, _ values: [SQLValue]) async throws(ChatError) {
-        while try await database.write(as: .upkeep, { try $0.run(sql, values) }) == Self.step {}
     }
 
     package func totals() async throws(ChatError) -> WebhookTotals {
         try await database.read { transaction in
             try transaction.row(WebhookTotals.sql).map { try WebhookTotals($0) } ?? WebhookTotals()
         }
-    }
-}
-
-extension WebhookTotals {
-    package static let sql = """
-        SELECT (SELECT count(*) FROM webhooks WHERE state = 'active'),
-            (SELECT count(*) FROM webhooks w JOIN webhook_progress p ON p.webhook_id = w.webhook_id
-                WHERE w.state = 'active' AND p.failures >= \(WebhookLifeCycle.orderedAttempts)),
-            (SELECT count(*) FROM webhooks WHERE state = 'paused'), (SELECT count(*) FROM webhooks WHERE state = 'ended'),
-            (SELECT count(*) FROM (SELECT 1 FROM webhook_events WHERE state = 'waiting' LIMIT \(counted)) w),
-            (SELECT count(*) FROM (SELECT 1 FROM webhook_events WHERE state = 'held' LIMIT \(counted)) h)
-        """
-
-    package init(_ row: some SQLRow) throws {
-        self.init()
-        (active, failing) = (Int(try row.int(0)), Int(try row.int(1)))
-        active -= failing
-        (paused, ended) = (Int(try row.int(2)), Int(try row.int(3)))
-        (waiting, held) = (Int(try row.int(4)), Int(try row.int(5)))
     }
 }

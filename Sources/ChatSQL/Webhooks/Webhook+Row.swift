@@ -40,13 +40,13 @@ extension Webhook: SQLReadable {
 
     package init(_ row: inout SQLRowReader<some SQLRow>) throws {
         let (id, state, reason, failures) = (try row.int(), try row.text(), row.optionalText(), try row.int())
-        let (rotates, succeeded, created) = (try row.optionalInt(), try row.optionalInt(), try row.int())
+        let (rotates, succeeded, created) = (try row.optionalTime(), try row.optionalTime(), try row.time())
         let waiting = try row.int()
         self.init(
             id: id, settings: try WebhookSettings(&row), state: State(rawValue: state) ?? .paused, reason: reason,
-            failures: Int(clamping: failures), rotatesUntil: rotates.map(Timestamp.init(milliseconds:)),
-            waiting: Int(waiting), lastSuccess: succeeded.map(Timestamp.init(milliseconds:)),
-            createdAt: Timestamp(milliseconds: created))
+            failures: Int(clamping: failures), rotatesUntil: rotates,
+            waiting: Int(waiting), lastSuccess: succeeded,
+            createdAt: created)
     }
 }
 
@@ -60,18 +60,37 @@ extension WebhookEvent: SQLReadable {
     package init(_ row: inout SQLRowReader<some SQLRow>) throws {
         let (id, webhook, type, room) = (try row.int(), try row.int(), try row.text(), row.optionalText())
         let (message, count, details) = (try row.optionalInt(), try row.int(), try row.text())
-        let (state, attempts, notBefore) = (try row.text(), try row.int(), try row.optionalInt())
+        let (state, attempts, notBefore) = (try row.text(), try row.int(), try row.optionalTime())
         let (status, error, body, duration) = (
             try row.optionalInt(), row.optionalText(), row.optionalText(), try row.optionalInt()
         )
         self.init(
             id: id, webhook: webhook, type: type, room: room.map(SecretCode.init(stored:)), message: message,
             count: Int(clamping: count), details: (try? JSONValue(parsing: details))?.object ?? JSONObject(),
-            time: Timestamp(milliseconds: try row.int()), state: State(rawValue: state) ?? .held,
-            attempts: Int(clamping: attempts), notBefore: notBefore.map(Timestamp.init(milliseconds:)),
+            time: try row.time(), state: State(rawValue: state) ?? .held,
+            attempts: Int(clamping: attempts), notBefore: notBefore,
             response: duration.map {
                 Response(
                     status: status.map { Int(clamping: $0) }, error: error, body: body, duration: .milliseconds($0))
             })
+    }
+}
+
+extension WebhookTotals {
+    package static let sql = """
+        SELECT (SELECT count(*) FROM webhooks WHERE state = 'active'),
+            (SELECT count(*) FROM webhooks w JOIN webhook_progress p ON p.webhook_id = w.webhook_id
+                WHERE w.state = 'active' AND p.failures >= \(WebhookLifeCycle.orderedAttempts)),
+            (SELECT count(*) FROM webhooks WHERE state = 'paused'), (SELECT count(*) FROM webhooks WHERE state = 'ended'),
+            (SELECT count(*) FROM (SELECT 1 FROM webhook_events WHERE state = 'waiting' LIMIT \(counted)) w),
+            (SELECT count(*) FROM (SELECT 1 FROM webhook_events WHERE state = 'held' LIMIT \(counted)) h)
+        """
+
+    package init(_ row: some SQLRow) throws {
+        self.init()
+        (active, failing) = (Int(try row.int(0)), Int(try row.int(1)))
+        active -= failing
+        (paused, ended) = (Int(try row.int(2)), Int(try row.int(3)))
+        (waiting, held) = (Int(try row.int(4)), Int(try row.int(5)))
     }
 }
