@@ -61,6 +61,43 @@ struct PostgresWebhookTests {
         #expect(failed.count == 2 && failed.allSatisfy { $0.message == message })
     }
 
+    @Test("Two relays that settle failed pushes at once report each push to each webhook")
+    func settlers() async throws {
+        let relays = try await Relays(2)
+        for _ in 1...2 { _ = try await webhook([.pushFailed], in: relays.first) }
+        for number in 1...8 { try await relays.first.ports.rooms.join(StoreFixture.join(number)) }
+        for text in ["a", "b", "c"] { _ = try await relays.first.ports.rooms.post(StoreFixture.post(1, text)) }
+        // Each relay has pushes of all messages.
+        var leased: [[QueuedPush]] = [[], []]
+        for turn in 0..<7 {
+            leased[turn % 2] += try await relays.all[turn % 2].ports.queue.lease(
+                app: .default, lanes: PushLane.allCases, limit: 3
+            ).pushes
+        }
+        #expect(leased.map(\.count) == [12, 9])
+        let failed = Transition(.failed(reason: "Unregistered"), adding: PushHistory(attempts: 1))
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for (relay, pushes) in [(relays.first, leased[0]), (relays.second, leased[1].reversed())] {
+                group.addTask {
+                    for push in pushes {
+                        let settlement = Settlement(push.id...push.id, failed, notification: push.notification)
+                        let settled = try await relay.ports.queue.settle([settlement], app: .default)
+                        #expect(settled.map(\.count) == [1])
+                    }
+                }
+            }
+            try await group.waitForAll()
+        }
+        var events: [WebhookEvent] = []
+        while case let attempts = try await relays.first.ports.webhooks.lease(), !attempts.isEmpty {
+            for attempt in attempts {
+                events.append(attempt.event)
+                try await settle(attempt, in: relays.second, at: relays.fixture.time.now)
+            }
+        }
+        #expect(events.map(\.count) == Array(repeating: 7, count: 6))
+    }
+
     @Test("Two relays that look for events at once lease each event once")
     func leases() async throws {
         let fixture = try PostgresFixture()

@@ -1,4 +1,5 @@
 import ChatDomain
+import ChatSQL
 import Testing
 
 @testable import ChatStore
@@ -20,6 +21,7 @@ enum StoreKind: CaseIterable, Sendable {
                     return TestedStore.Opened(
                         stores: store.ports, imports: store.imports, notice: { try await store.lookForPushes() },
                         flush: { try await store.clients.flush() },
+                        webhooks: { SQLWebhookStore(database: store.database, mostWaiting: $0) },
                         close: { store.close() })
                 },
                 administration: {
@@ -44,6 +46,7 @@ enum StoreKind: CaseIterable, Sendable {
                     return TestedStore.Opened(
                         stores: store.ports, imports: store.imports, notice: { try await store.lookForPushes() },
                         flush: { try await store.clients.flush() },
+                        webhooks: { SQLWebhookStore(database: store.database, mostWaiting: $0) },
                         close: { try store.close() })
                 },
                 administration: {
@@ -67,6 +70,8 @@ final class TestedStore {
         let notice: () async throws -> Void
         /// Records the uses of credentials, as the relay does regularly.
         let flush: () async throws -> Void
+        /// Returns the store of webhooks with another maximum number of waiting events.
+        let webhooks: (_ mostWaiting: Int) -> any WebhookStore
         let close: () throws -> Void
     }
 
@@ -110,9 +115,14 @@ final class TestedStore {
         _ = try await stores.upkeep.prepare()
     }
 
+    /// Opens the database as another process, beside the first one. The caller closes it.
+    func another() async throws -> Opened { try await open() }
+
     func notice() async throws { try await opened.notice() }
 
     func flush() async throws { try await opened.flush() }
+
+    func webhooks(mostWaiting: Int) -> any WebhookStore { opened.webhooks(mostWaiting) }
 
     /// Returns the queue as the commands use it.
     func queue() throws -> any QueueAdministration {

@@ -23,11 +23,17 @@ struct WebhookPortTests {
         _ text: String, in room: SecretCode = Self.room, as writer: MemberID = .administrator, key: String? = nil,
         _ store: TestedStore
     ) async throws -> MessageID {
-        let request = PostRequest(
-            member: writer, program: PostRequest.Program(nickname: Nickname(stored: "cron"), room: room),
-            content: try MessageContent(parsing: text))
+        let request = try Self.request(text, in: room, as: writer)
         guard let key else { return try await store.stores.rooms.post(request).message }
         return try await store.stores.changes.post(KeyedPost(request, key: MessageKey(stored: key))).message
+    }
+
+    private static func request(
+        _ text: String, in room: SecretCode = Self.room, as writer: MemberID = .administrator
+    ) throws -> PostRequest {
+        PostRequest(
+            member: writer, program: PostRequest.Program(nickname: Nickname(stored: "cron"), room: room),
+            content: try MessageContent(parsing: text))
     }
 
     private func settle(
@@ -351,5 +357,83 @@ struct WebhookPortTests {
         _ = try await store.stores.upkeep.applyRetention(ages)
         #expect(
             try await store.stores.webhooks.deliveries(of: webhook.id, in: nil, before: nil, limit: 9).items.isEmpty)
+    }
+
+    @Test("Events above the largest number become one, also while one is under way", arguments: StoreKind.allCases)
+    func excess(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let limited = store.webhooks(mostWaiting: 3)
+        let webhook = try await webhook(events: [.posted], in: store)
+        var messages: [MessageID?] = []
+        for text in ["1", "2", "3"] { messages.append(try await post(text, store)) }
+        func waiting() async throws -> [WebhookEvent] {
+            try await limited.deliveries(of: webhook.id, in: .waiting, before: nil, limit: 9).items.reversed()
+        }
+        try await limited.dropExcess()
+        #expect(try await waiting().map(\.message) == messages)
+        // The event under way takes the place of the gap.
+        let first = try #require(try await limited.lease().first)
+        messages.append(try await post("4", store))
+        try await limited.dropExcess()
+        #expect(try await waiting().map(\.message) == [nil] + messages[1...])
+        try await settle(first, .answered(status: 500), in: store)
+        #expect(try await waiting().first?.response == nil)
+        store.advance(.seconds(1))
+        let gap = try #require(try await limited.lease().first)
+        #expect(gap.event.type == WebhookEventKind.gap && gap.event.details["events"]?.integer == 1)
+        // A relay that was silent for too long reports that its receiver accepted the dropped event.
+        try await settle(first, in: store)
+        #expect(try await waiting().first?.type == WebhookEventKind.gap)
+        // The gap under way goes into the next one, which is sent as well.
+        for text in ["5", "6"] { messages.append(try await post(text, store)) }
+        try await limited.dropExcess()
+        #expect(try await waiting().map(\.message) == [nil] + messages[3...])
+        try await settle(gap, in: store)
+        let all = try await events(store)
+        #expect(all.map(\.message) == [nil] + messages[3...])
+        #expect(all[0].type == WebhookEventKind.gap && all[0].details["events"]?.integer == 3)
+        #expect(all[0].details["from"] == .time(first.event.time))
+    }
+
+    @Test("More events than are counted become one in steps", arguments: StoreKind.allCases)
+    func manyInExcess(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let most = Webhook.countedEvents + 5
+        let webhook = try await webhook(events: [.posted], in: store)
+        _ = try store.query(
+            """
+            INSERT INTO webhook_events (webhook_id, type)
+            WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < \(most + 1200))
+            SELECT \(webhook.id), 'message.posted' FROM numbers
+            """)
+        try await store.webhooks(mostWaiting: most).dropExcess()
+        let count = "SELECT count(*) FROM webhook_events WHERE type = 'message.posted'"
+        #expect(try store.value(count) == most)
+        let gap = try #require(try await store.stores.webhooks.lease().first?.event)
+        #expect(gap.type == WebhookEventKind.gap && gap.details["events"]?.integer == 1200)
+        try await store.webhooks(mostWaiting: most).dropExcess()
+        #expect(try store.value(count) == most)
+    }
+
+    @Test("The first webhook begins while another connection posts", arguments: StoreKind.allCases)
+    func first(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        // Its statements are prepared before the trigger exists.
+        var messages = [try await post("before", store)]
+        let other = try await store.another()
+        let rooms = store.stores.rooms
+        let posting = Task {
+            var messages: [MessageID] = []
+            for number in 1...40 { messages.append(try await rooms.post(Self.request("\(number)")).message) }
+            return messages
+        }
+        _ = try await other.stores.webhooks.create(
+            WebhookSettings(url: "https://example.org/", events: [.posted]), secret: Self.secret, by: Self.moderator)
+        let after = try await post("after", store)
+        messages = (messages + (try await posting.value) + [after]).sorted()
+        let heard = try store.query("SELECT message_id FROM webhook_events ORDER BY event_id").map { $0[0] }
+        #expect(heard.contains("\(after)"))
+        #expect(heard == messages.suffix(heard.count).map { "\($0)" })
+        try other.close()
     }
 }

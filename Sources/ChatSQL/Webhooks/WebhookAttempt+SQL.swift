@@ -183,7 +183,7 @@ extension WebhookAttempt {
             """
             UPDATE webhook_events SET state = $2, not_before = $3, status = $4, error = $5, response = $6,
                 duration = $7, time_settled = at($8)
-            WHERE event_id = $1 AND state = 'waiting' AND attempts >= $9
+            WHERE event_id = $1 AND state = 'waiting' AND attempts >= $9 AND type = $10
             """,
             [
                 .int(event.id), .text(next.rawValue), .optional(due?.milliseconds), .int(response.status),
@@ -191,7 +191,7 @@ extension WebhookAttempt {
                 .int(Int64(response.duration / .milliseconds(1))),
                 .optional(next == .waiting ? nil : now),
                 // Since then, the row may have become the event that replaces dropped ones, or be sent again by hand.
-                .int(event.attempts),
+                .int(event.attempts), .text(event.type),
             ])
         if settlement.isRecovery { try WebhookEvent.hurry(of: webhook, transaction) }
     }
