@@ -90,7 +90,7 @@ package final class WebhookSender: Service {
             }.value
             return
         }
-        var (outcome, problem) = (response.outcome, String?.none)
+        var (outcome, problem, isPosted) = (response.outcome, String?.none, false)
         if case .answered(200..<300, _) = outcome, let bot = settings.bot,
             event.type == WebhookEventKind.posted.rawValue
         {
@@ -98,7 +98,7 @@ package final class WebhookSender: Service {
                 if duration > Self.answerLimit {
                     problem = "the answer came too late"
                 } else {
-                    try await post(response, of: bot, attempt)
+                    isPosted = try await post(response, of: bot, attempt)
                 }
             } catch {
                 problem = "the answer was not posted: \(error)"
@@ -108,7 +108,9 @@ package final class WebhookSender: Service {
         }
         let settlement = WebhookLifeCycle.settlement(
             of: outcome, attempts: event.attempts, failures: attempt.failures, now: now(), random: .random(in: 0...1))
-        let text = String(decoding: response.body.prefix(WebhookEvent.Response.longestBody), as: UTF8.self)
+        // A posted answer is a message, and must go when that is deleted.
+        let shown = isPosted ? [] : response.body.prefix(WebhookEvent.Response.longestBody)
+        let text = String(decoding: shown, as: UTF8.self)
         let (status, error): (Int?, String?) =
             switch outcome {
             case .answered(let status, _): (status, problem)
@@ -169,15 +171,18 @@ package final class WebhookSender: Service {
     // MARK: - Bots
 
     /// Posts the answer of a bot, once: the idempotency key is the event's id.
-    private func post(_ response: WebhookResponse, of bot: Nickname, _ attempt: WebhookAttempt) async throws(ChatError)
-    {
-        guard response.isJSON else { return }
+    ///
+    /// - Returns: Whether the response is an answer.
+    private func post(
+        _ response: WebhookResponse, of bot: Nickname, _ attempt: WebhookAttempt
+    ) async throws(ChatError) -> Bool {
+        guard response.isJSON else { return false }
         guard response.body.count < WebhookResponse.bodyLimit else {
             throw .invalid("text", "is in a response of \(WebhookResponse.bodyLimit) bytes or more")
         }
         guard let record = attempt.record, let value = try? JSONValue(parsing: response.body),
             let text = value.object?["text"]?.text, !FieldText.isBlank(text)
-        else { return }
+        else { return false }
         let content = try MessageContent(parsing: text)
         let count = try await store.botMessages(in: record.room, since: now() - .seconds(60))
         guard count < Self.answersPerMinute else {
@@ -192,5 +197,6 @@ package final class WebhookSender: Service {
         } catch  where error.code == ChatError.idempotencyConflict.code {
             // A relay that was killed has posted another answer to the same event.
         }
+        return true
     }
 }

@@ -415,6 +415,21 @@ struct WebhookPortTests {
         #expect(try store.value(count) == most)
     }
 
+    @Test("A response is forgotten with its message, because it may repeat the text", arguments: StoreKind.allCases)
+    func responses(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let webhook = try await webhook(events: [.posted, .joined], in: store)
+        try await store.stores.rooms.join(StoreFixture.join(1))
+        let deleted = try await post("secret", store)
+        _ = try await post("kept", store)
+        _ = try await events(store)
+        try await store.stores.moderation.delete(deleted, by: Self.moderator)
+        _ = try await store.stores.upkeep.applyRetention(RetentionAges(messages: .seconds(9e8), queue: .seconds(60)))
+        let stored = try await store.stores.webhooks.deliveries(of: webhook.id, in: nil, before: nil, limit: 9).items
+        #expect(stored.map(\.response?.body) == ["ok", nil, "ok"])
+        #expect(stored.map(\.response?.status) == [200, 200, 200])
+    }
+
     @Test("The first webhook begins while another connection posts", arguments: StoreKind.allCases)
     func first(kind: StoreKind) async throws {
         let store = try await kind.make()

@@ -58,7 +58,7 @@ struct WebhookSenderTests {
     )
     func once(kind: StoreKind) async throws {
         let store = try await kind.make()
-        _ = try await webhook("https://example.org/", bot: "Bot", in: store)
+        let bot = try await webhook("https://example.org/", bot: "Bot", in: store)
         try await post("hello", store)
         let attempt = try #require(try await store.stores.webhooks.lease().first)
         let number = Counter()
@@ -67,6 +67,10 @@ struct WebhookSenderTests {
         // The same event again: its settlement was lost.
         await sender.deliver(attempt)
         #expect(try messages(store) == [["cron", "hello"], ["Bot", "answer 1"]])
+        // The answer is a message now, and is deleted as one.
+        #expect(
+            try await store.stores.webhooks.deliveries(of: bot.id, in: nil, before: nil, limit: 9).items.map(\.response)
+                .allSatisfy { $0?.status == 200 && $0?.body == nil })
         #expect(try await store.stores.webhooks.lease().isEmpty, "a bot does not hear itself")
     }
 

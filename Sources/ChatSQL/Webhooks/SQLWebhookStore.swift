@@ -8,6 +8,8 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
     private static var step: Int { 500 }
     /// The lock of everyone who creates or ends triggers.
     private static var lock: String { "webhooks" }
+    /// The number of ids of events that one read looks through.
+    private static var scanned: Int { 5000 }
 
     private let database: Database
     private let mostWaiting: Int
@@ -376,8 +378,8 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
         }
     }
 
-    /// Deletes events some time after their last attempt, and those of deleted webhooks. Drops events that have waited too
-    /// long.
+    /// Deletes events some time after their last attempt, those of deleted webhooks, and responses about messages that no
+    /// longer exist. Drops events that have waited too long.
     package func applyRetention(_ ages: RetentionAges) async throws(ChatError) {
         for webhook in try await webhooks() where webhook.waiting > 0 {
             while try await drop(of: webhook.id, byAge: true) {}
@@ -390,6 +392,33 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
                 """, [.time(database.now() - ages.webhooks)])
         }
         try await deleteOrphans()
+        try await forgetResponses()
+    }
+
+    /// Deletes responses about messages that no longer exist, because a response may repeat the text. An index for this
+    /// would cost every event more than the scan.
+    private func forgetResponses() async throws(ChatError) {
+        let ids = try await database.read { transaction in
+            let row = try transaction.row("SELECT min(event_id), max(event_id) FROM webhook_events")
+            return (first: try row?.optionalInt(0) ?? 1, last: try row?.optionalInt(1) ?? 0)
+        }
+        for first in stride(from: ids.first, through: ids.last, by: Self.scanned) {
+            let events = try await database.read { transaction in
+                try transaction.rows(
+                    """
+                    SELECT e.event_id FROM webhook_events e
+                    WHERE e.event_id >= $1 AND e.event_id < $1 + \(Self.scanned)
+                        AND e.response IS NOT NULL AND e.message_id IS NOT NULL
+                        AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.message_id = e.message_id)
+                    """, [.int(first)]
+                ).map { try $0.int(0) }
+            }
+            guard !events.isEmpty else { continue }
+            _ = try await database.write(as: .upkeep) { transaction in
+                let these = transaction.dialect.isAny("event_id", of: "$1", "bigint")
+                return try transaction.run("UPDATE webhook_events SET response = NULL WHERE \(these)", [.ints(events)])
+            }
+        }
     }
 
     /// Deletes the events of deleted webhooks. Goes from one webhook to the next by the index.
