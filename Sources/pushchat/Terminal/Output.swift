@@ -132,6 +132,21 @@ struct ListOptions: ParsableArguments {
     }
 }
 
+extension JSONObject {
+    /// A text or a number as a table cell. Empty if the member is absent.
+    func cell(_ name: String) -> String {
+        self[name]?.text ?? self[name]?.integer.map(String.init) ?? ""
+    }
+
+    func cells(_ names: String...) -> [String] { names.map { cell($0) } }
+
+    /// The cell with `words` before it. Empty if the member is absent.
+    func cell(_ name: String, after words: String) -> String {
+        let text = cell(name)
+        return text.isEmpty ? "" : words + text
+    }
+}
+
 /// The table cells of a push.
 enum DeliveryCells {
     static let header = ["ID", "STATE", "REASON", "ATTEMPTS", "QUEUED", "SETTLED", "FROM"]
@@ -140,11 +155,7 @@ enum DeliveryCells {
         let origin =
             delivery["notification"]?.integer.map { "notification \($0)" }
             ?? delivery["message"]?.integer.map { "message \($0)" }
-        return [
-            delivery["id"]?.integer.map(String.init) ?? "", delivery["state"]?.text ?? "",
-            delivery["reason"]?.text ?? "", delivery["attempts"]?.integer.map(String.init) ?? "",
-            delivery["queued_at"]?.text ?? "", delivery["settled_at"]?.text ?? "", origin ?? "",
-        ]
+        return delivery.cells("id", "state", "reason", "attempts", "queued_at", "settled_at") + [origin ?? ""]
     }
 }
 

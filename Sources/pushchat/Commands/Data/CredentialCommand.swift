@@ -33,13 +33,9 @@ struct CredentialCommand: AsyncParsableCommand {
                 var code = named
                 if let named { code = try await stores.records.room(named: named, field: "--room") }
                 try await list.print(header, json: json) { credential in
-                    [
-                        credential["id"]?.integer.map(String.init) ?? "", credential["name"]?.text ?? "",
-                        credential["nickname"]?.text ?? "", credential["token"]?.text ?? "",
-                        credential["room"]?.text ?? "", credential["created_at"]?.text ?? "",
-                        credential["last_used_at"]?.text ?? "", credential["last_used_from"]?.text ?? "",
-                        credential["user_reference"]?.text ?? "",
-                    ]
+                    credential.cells(
+                        "id", "name", "nickname", "token", "room", "created_at", "last_used_at", "last_used_from",
+                        "user_reference")
                 } page: { cursor, size in
                     let page = try await stores.clients.credentials(ofMembersOf: code, after: cursor, limit: size)
                     return (page.items.map(\.json), page.next)

@@ -46,10 +46,8 @@ struct Devices: AsyncParsableCommand {
 
         func run() async throws {
             try await list.print(["TOKEN", "APP", "USER", "TAGS", "REGISTERED", "STATE"], json: common.json) { device in
-                [
-                    device["token"]?.text ?? "", device["app"]?.text ?? "", device["user_reference"]?.text ?? "",
-                    device.tags.joined(separator: ","), device["registered_at"]?.text ?? "", Self.state(device),
-                ]
+                device.cells("token", "app", "user_reference")
+                    + [device.tags.joined(separator: ","), device.cell("registered_at"), Self.state(device)]
             } page: { cursor, size in
                 let query = [
                     ("app", common.app), ("user_reference", user), ("tag", tag),

@@ -126,14 +126,11 @@ struct Token: AsyncParsableCommand {
             let header = ["ID", "NAME", "MAY", "ROOM", "TO", "WEBHOOK", "EXPIRES", "LAST USED", "FROM"]
             try await options.withStores { stores in
                 try await list.print(header, json: json) { token in
-                    [
-                        token["id"]?.integer.map(String.init) ?? "", token["name"]?.text ?? "",
-                        token["scopes"]?.array?.compactMap(\.text).joined(separator: ",") ?? "",
-                        token["room"]?.text ?? "", token["to"].flatMap { $0 == .null ? nil : "\($0)" } ?? "",
-                        token["hook"]?.object?["format"]?.text ?? "",
-                        token["expires_at"]?.text ?? "", token["last_used_at"]?.text ?? "",
-                        token["last_used_from"]?.text ?? "",
-                    ]
+                    let scopes = token["scopes"]?.array?.compactMap(\.text).joined(separator: ",")
+                    let audience = token["to"].flatMap { $0 == .null ? nil : "\($0)" }
+                    return token.cells("id", "name") + [scopes ?? "", token.cell("room"), audience ?? ""]
+                        + [token["hook"]?.object?.cell("format") ?? ""]
+                        + token.cells("expires_at", "last_used_at", "last_used_from")
                 } page: { cursor, size in
                     let page = try await stores.tokens.tokens(after: cursor, limit: size)
                     return (page.items.map(\.json), page.next)

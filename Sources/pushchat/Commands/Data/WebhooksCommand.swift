@@ -25,13 +25,8 @@ struct WebhooksCommand: AsyncParsableCommand {
             let header = ["ID", "STATE", "ROOM", "BOT", "WAITING", "FAILURES", "LAST SUCCESS", "URL", "REASON"]
             try await options.withStores { stores in
                 try await list.print(header, json: json) { webhook in
-                    [
-                        webhook["id"]?.integer.map(String.init) ?? "", webhook["state"]?.text ?? "",
-                        webhook["room"]?.text ?? "", webhook["bot"]?.text ?? "",
-                        webhook["waiting"]?.integer.map(String.init) ?? "",
-                        webhook["failures"]?.integer.map(String.init) ?? "", webhook["last_success_at"]?.text ?? "",
-                        webhook["url"]?.text ?? "", webhook["reason"]?.text ?? "",
-                    ]
+                    webhook.cells(
+                        "id", "state", "room", "bot", "waiting", "failures", "last_success_at", "url", "reason")
                 } page: { (_: Int64?, _) in
                     (try await stores.webhooks.webhooks().map(\.json), nil)
                 }
@@ -115,16 +110,15 @@ struct WebhooksCommand: AsyncParsableCommand {
             if let url { try validated { () throws(ChatError) in try rules.check(webhook: url) } }
             let events =
                 try event.isEmpty ? nil : validated { () throws(ChatError) in try WebhooksCommand.events(event) }
-            let changed = try await options.withStores { stores -> Webhook? in
-                guard let old = try await stores.webhooks.webhook(id)?.settings else { return nil }
+            let changed = try await options.withWebhook(id) { webhooks -> Webhook? in
+                guard let old = try await webhooks.webhook(id)?.settings else { return nil }
                 let settings = try WebhookSettings(
                     url: url ?? old.url, room: old.room, token: old.token, events: events ?? old.events, bot: old.bot,
                     onlyMentions: old.onlyMentions)
-                return try await stores.webhooks.change(
+                return try await webhooks.change(
                     id, to: WebhookEdit(settings: settings, state: pause ? .paused : resume ? .active : nil),
                     by: .commandLine)
             }
-            guard let changed else { throw WebhooksCommand.unknown(id) }
             Output.note("webhook \(id) is \(changed.state.rawValue)")
         }
     }
@@ -137,8 +131,7 @@ struct WebhooksCommand: AsyncParsableCommand {
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         func run() async throws {
-            let isDeleted = try await options.withStores { try await $0.webhooks.delete(id, by: .commandLine) }
-            guard isDeleted else { throw WebhooksCommand.unknown(id) }
+            try await options.withWebhook(id) { try await $0.delete(id, by: .commandLine) ? () : nil }
             Output.note("webhook \(id) is deleted")
         }
     }
@@ -153,10 +146,7 @@ struct WebhooksCommand: AsyncParsableCommand {
 
         func run() async throws {
             let secret = WebhookSecret.random()
-            let webhook = try await options.withStores {
-                try await $0.webhooks.rotate(id, to: secret, by: .commandLine)
-            }
-            guard webhook != nil else { throw WebhooksCommand.unknown(id) }
+            _ = try await options.withWebhook(id) { try await $0.rotate(id, to: secret, by: .commandLine) }
             print(secret.text)
         }
     }
@@ -171,9 +161,7 @@ struct WebhooksCommand: AsyncParsableCommand {
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         func run() async throws {
-            guard let event = try await options.withStores({ try await $0.webhooks.test(id) }) else {
-                throw WebhooksCommand.unknown(id)
-            }
+            let event = try await options.withWebhook(id) { try await $0.test(id) }
             Output.note("event \(event) waits to be sent")
         }
     }
@@ -194,19 +182,17 @@ struct WebhooksCommand: AsyncParsableCommand {
         @OptionGroup(title: "The database") var options: DatabaseOptions
 
         func run() async throws {
-            let state = try state.map { try WebhooksCommand.state($0) }
+            let state = try state.map { text in
+                try validated { () throws(ChatError) in try WebhookEvent.State(parsing: text, field: "--state") }
+            }
             let header = ["ID", "TYPE", "STATE", "ATTEMPTS", "STATUS", "CREATED", "NEXT ATTEMPT", "ERROR"]
-            try await options.withStores { stores in
-                guard try await stores.webhooks.webhook(id) != nil else { throw WebhooksCommand.unknown(id) }
-                try await list.print(header, json: json) { event in
-                    [
-                        event["id"]?.integer.map(String.init) ?? "", event["type"]?.text ?? "",
-                        event["state"]?.text ?? "", event["attempts"]?.integer.map(String.init) ?? "",
-                        event["status"]?.integer.map(String.init) ?? "", event["created_at"]?.text ?? "",
-                        event["next_attempt_at"]?.text ?? "", event["error"]?.text ?? "",
-                    ]
+            try await options.withWebhook(id) { webhooks -> Void? in
+                guard try await webhooks.webhook(id) != nil else { return nil }
+                return try await list.print(header, json: json) { event in
+                    event.cells(
+                        "id", "type", "state", "attempts", "status", "created_at", "next_attempt_at", "error")
                 } page: { cursor, size in
-                    let page = try await stores.webhooks.deliveries(of: id, in: state, before: cursor, limit: size)
+                    let page = try await webhooks.deliveries(of: id, in: state, before: cursor, limit: size)
                     return (page.items.map(\.json), page.next)
                 }
             }
@@ -237,9 +223,8 @@ struct WebhooksCommand: AsyncParsableCommand {
                     try state.map { state throws(ChatError) in try .all(in: state, field: "--state") }
                         ?? .events(events)
                 } as WebhookRedelivery
-            let count = try await options.withStores { stores in
-                guard try await stores.webhooks.webhook(id) != nil else { throw WebhooksCommand.unknown(id) }
-                return try await stores.webhooks.redeliver(chosen, of: id)
+            let count = try await options.withWebhook(id) { webhooks in
+                try await webhooks.webhook(id) == nil ? nil : webhooks.redeliver(chosen, of: id)
             }
             Output.note("events that wait to be sent again: \(count)")
         }
@@ -247,14 +232,20 @@ struct WebhooksCommand: AsyncParsableCommand {
 
     // MARK: - Parts
 
-    private static func unknown(_ id: Int64) -> Failure { Failure("there is no webhook \(id)") }
-
     private static func events(_ texts: [String]) throws(ChatError) -> Set<WebhookEventKind> {
         Set(
             try texts.map { text throws(ChatError) in try WebhookEventKind(parsing: text, field: "--event") })
     }
+}
 
-    private static func state(_ text: String) throws -> WebhookEvent.State {
-        try validated { () throws(ChatError) in try WebhookEvent.State(parsing: text, field: "--state") }
+extension DatabaseOptions {
+    /// Returns the result of a call for a webhook. Fails if it is `nil`, because there is no such webhook.
+    fileprivate func withWebhook<Value>(
+        _ id: Int64, _ call: (any WebhookStore) async throws -> Value?
+    ) async throws -> Value {
+        guard let value = try await withStores({ try await call($0.webhooks) }) else {
+            throw Failure("there is no webhook \(id)")
+        }
+        return value
     }
 }

@@ -27,7 +27,7 @@ struct Rooms: AsyncParsableCommand, ListingCommands {
                 ["ROOM", "MEMBERS", "MESSAGE", "AT", "TITLE"], json: json, of: caller, "/v1/rooms", "rooms",
                 [("prefix", prefix)]
             ) { room in
-                ["code", "members", "last_message", "last_message_at", "title"].map { room.cell($0) }
+                room.cells("code", "members", "last_message", "last_message_at", "title")
             }
         }
     }
@@ -168,7 +168,7 @@ struct Members: AsyncParsableCommand, ListingCommands {
                 ["ID", "NAME", "TOKEN", "APP", "JOINED", "FETCHED", "AT"], json: json, of: caller, "/v1/members",
                 "members", [("room", code)]
             ) { member in
-                ["id", "name", "token", "app", "joined_at", "fetched_to", "fetched_at"].map { member.cell($0) }
+                member.cells("id", "name", "token", "app", "joined_at", "fetched_to", "fetched_at")
             }
         }
     }
@@ -248,7 +248,7 @@ struct Messages: AsyncParsableCommand, ListingCommands {
                 ["ID", "NAME", "BYTES", "SENT"] + (text ? ["TEXT"] : []), json: json, of: caller, "/v1/messages",
                 "messages", [("room", code), ("search", search), ("text", text ? "true" : nil)]
             ) { message in
-                (["id", "name", "bytes", "sent_at"] + (text ? ["text"] : [])).map { message.cell($0) }
+                message.cells("id", "name", "bytes", "sent_at") + (text ? [message.cell("text")] : [])
             }
         }
 
@@ -261,7 +261,7 @@ struct Messages: AsyncParsableCommand, ListingCommands {
                 "scheduled", [("scheduled", "true"), ("room", code)], without: text ? [] : Self.content
             ) { message in
                 let due = message["held"] == .bool(true) ? "" : message.cell("not_before")
-                return ["id", "key", "name"].map { message.cell($0) } + [due] + (text ? [message.cell("text")] : [])
+                return message.cells("id", "key", "name") + [due] + (text ? [message.cell("text")] : [])
             }
         }
     }
@@ -320,8 +320,8 @@ struct Bans: AsyncParsableCommand {
             ) { ban in
                 let state =
                     ban["ended"] == .bool(true) ? "ended" : ban["closed"] == .bool(true) ? "closed" : "banned"
-                return [ban.cell("id"), ban.cell("room"), state]
-                    + ["name", "device", "reason", "created_at", "ends_at", "address"].map { ban.cell($0) }
+                return ban.cells("id", "room") + [state]
+                    + ban.cells("name", "device", "reason", "created_at", "ends_at", "address")
             }
         }
     }
@@ -382,18 +382,5 @@ extension ListOptions {
             for index in page.items.indices { for name in hidden { page.items[index][name] = nil } }
             return page
         }
-    }
-}
-
-extension JSONObject {
-    /// A text or a number as a table cell. Empty if the member is absent.
-    fileprivate func cell(_ name: String) -> String {
-        self[name]?.text ?? self[name]?.integer.map(String.init) ?? ""
-    }
-
-    /// The cell with `words` before it. Empty if the member is absent.
-    fileprivate func cell(_ name: String, after words: String) -> String {
-        let text = cell(name)
-        return text.isEmpty ? "" : words + text
     }
 }
