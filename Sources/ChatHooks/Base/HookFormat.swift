@@ -10,6 +10,8 @@ package protocol HookFormat: Sendable {
     static var title: String { get }
     /// Whether the program can prove that it knows a secret, so that ``verify(_:secret:now:)`` can succeed.
     static var isSigned: Bool { get }
+    /// Whether the program makes the secret, and takes none.
+    static var makesSecret: Bool { get }
     /// The status for requests that exceed the rate. 503 for most: Alertmanager repeats such a request, and gives up
     /// after 429.
     static var rateStatus: Int { get }
@@ -43,6 +45,7 @@ package protocol HookFormat: Sendable {
 extension HookFormat {
     package static var aliases: [String] { [] }
     package static var isSigned: Bool { false }
+    package static var makesSecret: Bool { false }
     package static var rateStatus: Int { 503 }
     package static var postsByGET: Bool { false }
     package static func verify(_ request: HookRequest, secret: String, now: Timestamp) -> Bool { false }

@@ -6,14 +6,15 @@ enum GitLabFormat: HookFormat {
     static let title = "GitLab"
     static let isSigned = true
 
-    /// GitLab sends the secret itself, or signs as Standard Webhooks describe.
+    /// GitLab sends its secret token itself, and signs with its signing token as Standard Webhooks describe. A secret of
+    /// that form is valid as either.
     static func verify(_ request: HookRequest, secret: String, now: Timestamp) -> Bool {
-        secret.hasPrefix(HookSignature.standardPrefix)
-            ? HookSignature.isStandard(request, secret: secret, now: now)
-            : HookSignature.isSecret(request.headers["x-gitlab-token"], secret)
+        HookSignature.isSecret(request.headers["x-gitlab-token"], secret)
+            || HookSignature.isStandard(request, secret: secret, now: now)
     }
 
-    static func deliveryID(_ request: HookRequest) -> String? { request.deliveryID("idempotency-key", "webhook-id") }
+    /// The signature covers the first of the two headers.
+    static func deliveryID(_ request: HookRequest) -> String? { request.deliveryID("webhook-id", "idempotency-key") }
 
     static func draft(_ request: HookRequest, _ settings: HookSettings) throws(HookRefusal) -> HookDraft {
         let body = try request.object()

@@ -5,6 +5,7 @@ enum SentryFormat: HookFormat {
     static let name = "sentry"
     static let title = "Sentry"
     static let isSigned = true
+    static let makesSecret = true
 
     static func verify(_ request: HookRequest, secret: String, now: Timestamp) -> Bool {
         HookSignature.isHMAC(request.headers["sentry-hook-signature"], of: request.body, secret: secret)

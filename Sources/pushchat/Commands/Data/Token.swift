@@ -238,6 +238,9 @@ struct HookOptions: ParsableArguments {
             guard template == nil, given == nil else { throw Failure("--template and --secret need --hook") }
             return nil
         }
+        if given == Self.newSecret, let format = HookFormats.named(hook), format.makesSecret {
+            throw Failure("\(format.title) makes the secret: give it with --secret @FILE")
+        }
         let secret = try given.map(Self.secret)
         return try validated { () throws(ChatError) in
             try HookFormats.settings(format: hook, secret: secret, template: template)
@@ -253,7 +256,7 @@ extension HookOptions {
     /// Secrets do not belong on a command line, which other users of the machine can read.
     private static func secret(_ given: String) throws -> String {
         switch given.first {
-        case _ where given == newSecret: AccessToken.makeHookSecret()
+        case _ where given == newSecret: WebhookSecret.random().text
         case "-" where given.count == 1:
             FieldText.trimmed(String(decoding: try FileHandle.standardInput.readToEnd() ?? Data(), as: UTF8.self))
         case "@": FieldText.trimmed(try text(String(given.dropFirst()), of: "--secret"))
