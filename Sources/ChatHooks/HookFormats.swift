@@ -28,7 +28,7 @@ package enum HookFormats {
         format name: String, secret: String? = nil, template: HookTemplate? = nil
     ) throws(ChatError) -> HookSettings {
         guard let format = named(name) else {
-            throw .invalid("format", "must be one of \(all.map { $0.name }.joined(separator: ", "))")
+            throw .invalid("format", "must be one of \(all.flatMap { [$0.name] + $0.aliases }.joined(separator: ", "))")
         }
         if let secret {
             guard format.isSigned else {

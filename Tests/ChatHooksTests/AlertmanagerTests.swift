@@ -23,7 +23,7 @@ struct AlertmanagerTests {
     func life() throws {
         let one = try #require(draft("alertmanager", Self.body([("nas", "firing", "page")], status: "firing")))
         #expect(one.title == "DiskFull" && one.text == "/srv is full (nas)")
-        #expect(one.state == .firing && one.urgency == .urgent)
+        #expect(one.state == .firing && one.urgency == .urgent && one.tags == ["page"])
         #expect(one.link == "http://prom.example/graph?nas")
 
         let two = try #require(
@@ -39,6 +39,10 @@ struct AlertmanagerTests {
         #expect(Set([one, two, end].map(\.key)).count == 1 && one.key != nil)
         #expect(one.firing.values.sorted() == [4] && two.firing.values.sorted() == [2] && end.firing.isEmpty)
         #expect(Set(one.firing.keys).isDisjoint(with: two.firing.keys))
+
+        let mixed = draft(
+            "alertmanager", Self.body([("pi", "firing", "warning"), ("nas", "firing", "page")], status: "firing"))
+        #expect(mixed?.tags == ["page"])
     }
 
     @Test("Of many alerts ten are shown and the rest is counted")

@@ -38,6 +38,10 @@ struct JSONTests {
         #expect(message?.title == "T" && message?.text == "Käse\nund Brot" && message?.link == "https://example.com")
         #expect(message?.urgency == .urgent && message?.state == .firing && message?.key != nil)
         #expect(draft("text", "x", query: ["urgency": "quiet"])?.urgency == .quiet)
+        #expect(
+            read("text", "x", query: ["key": "a", "state": "nonsense"])
+                == .unreadable("the query's state must be firing, resolved or event"))
+        #expect(read("text", "x", query: ["state": "firing"]) == .unreadable("the query's state needs a key"))
     }
 
     @Test("A template makes a message of any body")
@@ -100,7 +104,7 @@ struct JSONTests {
             (#"{"text":"{}"}"#, #"Invalid template.text: has the path , which must have the form a.b[0] or a["b.c"]"#),
             (
                 #"{"text":"x","color":"red"}"#,
-                "Invalid template: has an unknown member; known are title, text, key, link, urgency, state, tags, markdown"
+                "Invalid template: has the unknown member color; known are title, text, key, link, urgency, state, tags, markdown"
             ),
             (#"{"text":"x","urgency":"loud"}"#, "Invalid template.urgency: must be one of quiet, usual, urgent"),
             (

@@ -94,8 +94,17 @@ struct SlackTests {
         #expect(message.title == "Deploy & test")
         #expect(
             message.text
-                == "**web** is live  \n**By**  \nann  \nv\\*1\\*  \ntook 5 s  \n[Open](https://example.com/d)  \na b[c](https://example.com):tea:  \nitem"
+                == "**web** is live  \n**By**  \nann  \nv\\*1\\*  \ntook 5 s  \n[Open](https://example.com/d)  \na **b**[c](https://example.com):tea:  \n• item"
         )
+    }
+
+    @Test("Names of emoji that programs use become characters, except in code")
+    func emoji() {
+        #expect(
+            draft("slack", #"{"text":":x: at 10:30:45 `:x:` :tada::rocket: :other: :"}"#)?.text
+                == "❌ at 10:30:45 `:x:` 🎉🚀 :other: :")
+        let attachment = #"{"attachments":[{"title":":fire: Down","text":":+1:"}]}"#
+        #expect(draft("slack", attachment)?.title == "🔥 Down" && draft("slack", attachment)?.text == "👍")
     }
 
     @Test("Mattermost's texts are Markdown already")

@@ -38,7 +38,9 @@ package struct HookTemplate: Sendable, Hashable {
             throw .invalid("template", "must have at most \(Self.limit) bytes of JSON")
         }
         for (name, _) in object.members where !Self.members.contains(name) {
-            throw .invalid("template", "has an unknown member; known are \(Self.members.joined(separator: ", "))")
+            let shown = FieldText.fitting(name, limit: 60, keepsLines: false)
+            throw .invalid(
+                "template", "has the unknown member \(shown); known are \(Self.members.joined(separator: ", "))")
         }
         var budget = Self.placeholderLimit
         func text(_ name: String) throws(ChatError) -> Text? {

@@ -14,6 +14,12 @@ enum TextFormat: HookFormat {
         for name in ["title", "link", "key", "state", "urgency"] {
             members[name] = request.query[name].map { .string($0) }
         }
+        // A person has written the address.
+        let state = members.text("state")
+        guard state == nil || HookDraft.State(word: state) != nil else {
+            throw .unreadable("the query's state must be firing, resolved or event")
+        }
+        guard state == nil || members["key"] != nil else { throw .unreadable("the query's state needs a key") }
         members["text"] = .string(text)
         return JSONFormat.draft(members)
     }

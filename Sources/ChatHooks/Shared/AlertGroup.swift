@@ -125,11 +125,12 @@ struct AlertGroup {
         let ranks = firing.map { ($0.id, HookSeverity.rank($0.labels.text("severity"))) }
         let labels = body.object("groupLabels").flatMap { $0.isEmpty ? nil : "\(JSONValue.object($0))" }
         let pages = Set(alerts.compactMap(\.link))
+        let worst = firing.map { $0.labels.text("severity") }.max { HookSeverity.rank($0) < HookSeverity.rank($1) }
         return HookDraft(
             key: (body.text("groupKey") ?? labels).map { HookKey.make(prefix, $0) }, title: written ?? title,
             text: text ?? self.text,
             link: pages.count == 1 ? pages.first : body.text("externalURL"),
-            tags: [body.text("commonLabels", "severity")].compactMap(\.self),
+            tags: [worst ?? body.text("commonLabels", "severity")].compactMap(\.self),
             rank: ranks.map(\.1).max() ?? HookSeverity.usual, state: state,
             firing: Dictionary(ranks, uniquingKeysWith: max))
     }

@@ -49,12 +49,14 @@ struct GitHubEvent {
 
     private var push: HookDraft {
         let commits = body.objects("commits")
+        let isDeleted = ForgeProject.isNothing(body.text("after"))
         return project.push(
             by: body.text("pusher", "name") ?? person, to: body.text("ref") ?? "",
             commits.compactMap { $0.text("message") },
             count: body.value(["total_commits"])?.integer.map { Int(clamping: $0) } ?? commits.count,
-            isDeleted: ForgeProject.isNothing(body.text("after")), isForced: body["forced"] == .bool(true),
-            link: body.text("compare") ?? body.text("compare_url"))
+            isDeleted: isDeleted, isForced: body["forced"] == .bool(true),
+            // Nothing is left to compare with a branch that is gone.
+            link: isDeleted ? body.text("repository", "html_url") : body.text("compare") ?? body.text("compare_url"))
     }
 
     private func change(_ kind: String, _ member: String) throws(HookRefusal) -> HookDraft {
@@ -91,7 +93,7 @@ struct GitHubEvent {
         if state.hasSuffix("approved") {
             verb = "approved"
         } else if state == "changes_requested" || state.hasSuffix("rejected") {
-            verb = "asked for changes of"
+            verb = "requested changes on"
         } else {
             throw ignored
         }

@@ -27,7 +27,7 @@ struct Mrkdwn {
     private init(scalars: [Unicode.Scalar]) { self.scalars = scalars }
 
     private mutating func flush() {
-        if !literal.isEmpty { text.add(literal) }
+        if !literal.isEmpty { text.add(Self.withEmoji(literal)) }
         literal = ""
     }
 
@@ -167,6 +167,43 @@ struct Mrkdwn {
             }
         }
         return decoded(result)
+    }
+
+    /// Returns a text without marks as Slack shows it.
+    static func shown(_ text: String) -> String { withEmoji(decoded(text)) }
+
+    /// The names that programs use most. Others stay as they are.
+    private static let emoji: [String: String] = {
+        let words = """
+            x ❌ white_check_mark ✅ heavy_check_mark ✔️ warning ⚠️ rotating_light 🚨 fire 🔥 boom 💥 no_entry ⛔ \
+            octagonal_sign 🛑 red_circle 🔴 large_green_circle 🟢 large_yellow_circle 🟡 large_orange_circle 🟠 \
+            large_blue_circle 🔵 exclamation ❗ question ❓ information_source ℹ️ bell 🔔 rocket 🚀 tada 🎉 sparkles ✨ \
+            star ⭐ zap ⚡ bug 🐛 package 📦 wrench 🔧 hammer 🔨 gear ⚙️ construction 🚧 lock 🔒 key 🔑 link 🔗 memo 📝 \
+            bulb 💡 mag 🔍 eyes 👀 hourglass ⌛ stopwatch ⏱️ calendar 📅 email 📧 computer 💻 chart_with_upwards_trend 📈 \
+            chart_with_downwards_trend 📉 arrow_up ⬆️ arrow_down ⬇️ arrow_right ➡️ +1 👍 thumbsup 👍 -1 👎 thumbsdown 👎 \
+            wave 👋 raised_hands 🙌 clap 👏 point_right 👉 heart ❤️ green_heart 💚 robot_face 🤖 skull 💀
+            """.split(separator: " ").map { String($0) }
+        return Dictionary(
+            uniqueKeysWithValues: stride(from: 0, to: words.count, by: 2).map { (words[$0], words[$0 + 1]) })
+    }()
+
+    /// Replaces names between colons with their characters.
+    private static func withEmoji(_ text: String) -> String {
+        guard text.utf8.contains(UInt8(ascii: ":")) else { return text }
+        var parts = text.unicodeScalars.split(separator: ":", omittingEmptySubsequences: false).map { String($0) }
+        var result = parts.removeFirst()
+        // Whether a colon before the next part may begin a name.
+        var isOpen = true
+        for (index, part) in parts.enumerated() {
+            if isOpen, index < parts.count - 1, let character = emoji[part] {
+                result += character
+                isOpen = false
+            } else {
+                result += (isOpen ? ":" : "") + part
+                isOpen = true
+            }
+        }
+        return result
     }
 
     /// Replaces Slack's three entities.

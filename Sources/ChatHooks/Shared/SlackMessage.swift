@@ -37,7 +37,7 @@ struct SlackMessage {
         }
         let (text, isMarkdown) = text.result
         return HookDraft(
-            title: title.map(Mrkdwn.decoded), text: text, link: links.count == 1 ? links.first : nil,
+            title: title.map(Mrkdwn.shown), text: text, link: links.count == 1 ? links.first : nil,
             isMarkdown: isMarkdown)
     }
 
@@ -51,7 +51,7 @@ struct SlackMessage {
         if isWhole {
             title = attachment.text("title")
         } else if let title = attachment.text("title") {
-            part.add(line: .heading(Mrkdwn.decoded(title), link: link))
+            part.add(line: .heading(Mrkdwn.shown(title), link: link))
         }
         if let text = attachment.text("text") { part.add(line: read(text)) }
         part.add(line: blocks(attachment.objects("blocks")))
@@ -68,7 +68,7 @@ struct SlackMessage {
     }
 
     private static func plain(_ text: String) -> MarkupText {
-        MarkupText(Mrkdwn.decoded(text))
+        MarkupText(Mrkdwn.shown(text))
     }
 
     // MARK: - Blocks
@@ -107,17 +107,32 @@ struct SlackMessage {
         return object.text("type") == "plain_text" ? Self.plain(text) : read(text)
     }
 
-    /// Reads the texts and links of a rich text, without its emphasis. The JSON parser limits the depth.
+    private static let richMarks = [
+        (style: "bold", mark: "**"), (style: "italic", mark: "*"), (style: "strike", mark: "~~"),
+    ]
+
+    /// Reads a rich text. The JSON parser limits the depth.
     private func rich(_ parent: JSONObject) -> MarkupText {
+        let bullet = parent.text("type") == "rich_text_list" ? "• " : ""
         var result = MarkupText()
         for part in parent.objects("elements").prefix(Self.partLimit) {
             let text = part["text"]?.text.map { FieldText.fitting($0, limit: MessageText.highestLimit) }
             if part["elements"] != nil {
-                result.add(line: rich(part))
+                var line = MarkupText(bullet)
+                line.add(after: rich(part))
+                result.add(line: line)
             } else if let link = part.text("url") {
                 result.add(link: link, text: text)
+            } else if let text {
+                // Markdown has no emphasis that begins or ends with a blank.
+                let marks = text == FieldText.trimmed(text) ? Self.richMarks : []
+                let used = marks.filter { part.value(["style", $0.style]) == .bool(true) }.map(\.mark)
+                used.forEach { result.add(mark: $0) }
+                result.add(text)
+                used.reversed().forEach { result.add(mark: $0) }
             } else {
-                result.add(text ?? part.text("name").map { ":\($0):" } ?? part.text("user_id").map { "@\($0)" } ?? "")
+                let name = part.text("name").map { Mrkdwn.shown(":\($0):") }
+                result.add(name ?? part.text("user_id").map { "@\($0)" } ?? "")
             }
         }
         return result
