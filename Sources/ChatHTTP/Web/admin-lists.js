@@ -179,6 +179,13 @@ const sent = browsing("notification-list", null, [
   ]), page.next];
 }, () => words("notifications.none"));
 
+const tokens = browsing("token-list", null, [
+  "column.name", "column.scopes", "column.room", "column.to", "column.expires", "column.used", "column.from", "column.actions",
+], async (cursor) => {
+  const page = await call("GET", "/v1/tokens?" + query({ limit: 200, cursor }));
+  return [page.tokens.map(tokenRow), page.next];
+}, () => words("noMatch"));
+
 function toText(to) {
   if (to.all) return words("to.all");
   const [kind, value] = Object.entries(to)[0];

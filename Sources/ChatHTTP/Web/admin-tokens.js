@@ -1,32 +1,23 @@
 "use strict";
 // The operator's page: programs' tokens.
 
-// The number of tokens to list.
-const maxTokens = 200;
-
 // Lists the tokens. Hides the section if the relay does not support them.
 async function showTokens() {
-  let page;
   try {
-    page = await call("GET", "/v1/tokens?limit=" + maxTokens);
+    await showHookFormats();
+    await tokens.show();
   } catch (error) {
     return showSection("tokens", "token-list", error);
   }
-  await showHookFormats();
   byId("tokens").hidden = false;
-  const box = element("div");
-  if (!page.tokens.length) box.append(element("p", "hint", words("noMatch")));
-  else {
-    box.append(table([
-      "column.name", "column.scopes", "column.room", "column.to", "column.expires", "column.used", "column.from", "column.actions",
-    ], page.tokens.map((token) => [
-      token.name, token.hook ? hookOf(token) : token.scopes.join(", "), token.room ?? words("any"), audienceOf(token.to), endOf(token.expires_at, words("never")),
-      token.last_used_at ? clock(token.last_used_at) : words("never"), token.last_used_from,
-      actions([[words("revoke.verb"), token.name, "token-" + token.id, () => revoke(token)]]),
-    ])));
-  }
-  if (page.next) box.append(element("p", "hint", words("tokens.more", { command: "pushchat token list" })));
-  update(byId("token-list"), box);
+}
+
+function tokenRow(token) {
+  return [
+    token.name, token.hook ? hookOf(token) : token.scopes.join(", "), token.room ?? words("any"), audienceOf(token.to), endOf(token.expires_at, words("never")),
+    token.last_used_at ? clock(token.last_used_at) : words("never"), token.last_used_from,
+    actions([[words("revoke.verb"), token.name, "token-" + token.id, () => revoke(token)]]),
+  ];
 }
 
 function audienceOf(to) {
