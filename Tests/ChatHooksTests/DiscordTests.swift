@@ -31,11 +31,12 @@ struct DiscordTests {
         let message = try #require(
             draft(
                 "discord",
-                #"{"content":"<:t:5> <@1> <@!2> <@&3> <#4> <:tea:5> <a:cup:6> <t:1796169600:R> <t:99999999999999:R> <x> a_b <:> <:a> <t:> <a:b>","flags":4096}"#
+                #"{"content":"<:t:5> <@1> <@!2> <@&3> <#4> <:tea:5> <a:cup:6> <t:1796169600:R> <t:99999999999999:R> <x> a_b <:> <:a> <:1> <t:> <a:b> <a:1>","flags":4096}"#
             ))
         #expect(
             message.text
-                == ":t: @1 @2 @3 #4 :tea: :cup: 2026-12-02 00:00 UTC <t:99999999999999:R> <x> a_b <:> <:a> <t:> <a:b>")
+                == ":t: @1 @2 @3 #4 :tea: :cup: 2026-12-02 00:00 UTC <t:99999999999999:R> <x> a_b <:> <:a> <:1> <t:> <a:b> <a:1>"
+        )
         #expect(message.urgency == .quiet)
         let plain = try #require(draft("discord", #"{"content":"just a text: 5 - 3"}"#))
         #expect(plain.text == "just a text: 5 - 3" && !plain.isMarkdown && plain.urgency == .usual)

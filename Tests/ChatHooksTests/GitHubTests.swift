@@ -89,6 +89,9 @@ struct GitHubTests {
         #expect(!passed.standsAlone)
         // Another workflow of the same name.
         #expect(Self.only(run(9, "success", workflow: 2))?.key != failed.key)
+        #expect(
+            Self.only(run(9, "success", branch: "2x", workflow: 1))?.key
+                != Self.only(run(9, "success", branch: "x", workflow: 12))?.key)
         let other = try #require(Self.only(run(9, "failure", branch: "door")))
         #expect(other.key != failed.key && other.urgency == .usual)
         // A pull request from a fork's main branch neither wakes people nor ends the alarm.

@@ -54,10 +54,14 @@ struct HostileBodyTests {
 
     /// Returns bodies of about `size` bytes.
     private static func costly(size: Int) -> KeyValuePairs<String, [UInt8]> {
-        func list(_ item: (Int) -> String) -> String { (0..<size / 14).map(item).joined(separator: ",") }
+        func list(_ count: Int = size / 14, _ item: (Int) -> String) -> String {
+            (0..<count).map(item).joined(separator: ",")
+        }
         func repeated(_ text: String) -> [UInt8] {
             members(String(repeating: text, count: size / (10 * text.utf8.count)))
         }
+        // As long as the longest text that formats read, and many of them: the square of one alone takes seconds.
+        let openings = String(repeating: "*a ", count: 5400) + "x*"
         return [
             "nested arrays": Array((#"{"text":"# + String(repeating: "[", count: size)).utf8),
             "nested objects": Array(String(repeating: #"{"a":"#, count: size / 5).utf8),
@@ -66,7 +70,9 @@ struct HostileBodyTests {
             "many embeds": Array(#"{"embeds":[\#(list { _ in #"{"title":"a"}"# })]}"#.utf8),
             "many labels": Array(#"{"alerts":[{"labels":{\#(list { "\"l\($0)\":\"v\"" })}}],"content":"x"}"#.utf8),
             "a long text": repeated("x"), "openings": repeated("*a _b ~c `d <e "),
-            "openings with an end": Array(#"{"text":"\#(String(repeating: "*a _b ~c ", count: size / 36))x*"}"#.utf8),
+            "openings with an end": Array(
+                #"{"blocks":[\#(list(size / 40_000) { _ in #"{"type":"section","text":{"type":"mrkdwn","text":"\#(openings)"}}"# })]}"#
+                    .utf8),
             "tags and brackets": repeated("<a ](`[b "), "ends": repeated("a* b_ c~ d` e> "),
             "fences": repeated("``` "), "combining marks": repeated("\u{301}\u{316}"), "joiners": repeated("👩\u{200D}"),
             "escapes": repeated(#"\ud83d"#), "line feeds": repeated(#"\n#"#),
