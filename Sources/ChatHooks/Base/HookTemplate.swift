@@ -42,7 +42,7 @@ package struct HookTemplate: Sendable, Hashable {
             throw .invalid(
                 "template", "has the unknown member \(shown); known are \(Self.members.joined(separator: ", "))")
         }
-        var budget = Self.placeholderLimit
+        var budget = Budget()
         func text(_ name: String) throws(ChatError) -> Text? {
             try object[name].map { value throws(ChatError) in try Text(value, "template.\(name)", &budget) }
         }
@@ -104,6 +104,18 @@ package struct HookTemplate: Sendable, Hashable {
 
     package static func == (left: HookTemplate, right: HookTemplate) -> Bool { left.json == right.json }
     package func hash(into hasher: inout Hasher) { hasher.combine(json) }
+}
+
+/// The placeholders and choices that a template may still have.
+private struct Budget {
+    private var remaining = HookTemplate.placeholderLimit
+
+    mutating func spend() throws(ChatError) {
+        remaining -= 1
+        guard remaining >= 0 else {
+            throw .invalid("template", "must have at most \(HookTemplate.placeholderLimit) placeholders and choices")
+        }
+    }
 }
 
 /// A place in a JSON value: names of members and indices of items.
@@ -175,7 +187,7 @@ private struct Text: Sendable {
 
     private var pieces: [Piece] = []
 
-    init(_ value: JSONValue, _ field: String, _ budget: inout Int) throws(ChatError) {
+    init(_ value: JSONValue, _ field: String, _ budget: inout Budget) throws(ChatError) {
         guard let text = value.text else { throw .invalid(field, "must be a string, is \(value.kind)") }
         var (rest, literal) = (text[...], "")
         while let character = rest.popFirst() {
@@ -190,11 +202,7 @@ private struct Text: Sendable {
             guard character == "{", let end = rest.firstIndex(of: "}") else {
                 throw .invalid(field, "has a single brace; write {{ or }} for a brace")
             }
-            budget -= 1
-            guard budget >= 0 else {
-                throw .invalid(
-                    "template", "must have at most \(HookTemplate.placeholderLimit) placeholders and choices")
-            }
+            try budget.spend()
             let parts = rest[..<end].split(separator: "|", maxSplits: 1, omittingEmptySubsequences: false)
             if !literal.isEmpty { pieces.append(.text(literal)) }
             pieces.append(.value(try Path(parts[0], field), otherwise: parts.count > 1 ? String(parts[1]) : ""))
@@ -228,7 +236,7 @@ private struct Choice: Sendable {
     private let otherwise: String
 
     /// - Parameter words: The words of which one is chosen.
-    init(_ value: JSONValue, _ field: String, _ words: [String], _ budget: inout Int) throws(ChatError) {
+    init(_ value: JSONValue, _ field: String, _ words: [String], _ budget: inout Budget) throws(ChatError) {
         let rule = "must be one of \(words.joined(separator: ", "))"
         func word(_ value: JSONValue?, _ field: String) throws(ChatError) -> String {
             guard let word = value?.text, words.contains(word) else { throw .invalid(field, rule) }
@@ -245,10 +253,7 @@ private struct Choice: Sendable {
             throw .invalid(
                 field, "must be a word, or have path, cases (1 to \(HookTemplate.placeholderLimit)) and default")
         }
-        budget -= 1
-        guard budget >= 0 else {
-            throw .invalid("template", "must have at most \(HookTemplate.placeholderLimit) placeholders and choices")
-        }
+        try budget.spend()
         path = try Path(text[...], "\(field).path")
         var cases: [String: String] = [:]
         for (name, value) in given { cases[name] = try word(value, "\(field).cases") }

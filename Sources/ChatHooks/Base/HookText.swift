@@ -13,12 +13,6 @@ enum HookText {
         String(text.unicodeScalars.prefix { $0 != "\n" && $0 != "\r" })
     }
 
-    /// Takes Slack's tag `address|label` apart.
-    static func parts(ofTag tag: String) -> (target: String, label: String?) {
-        let parts = tag.unicodeScalars.split(separator: "|", maxSplits: 1, omittingEmptySubsequences: false)
-        return (String(parts[0]), parts.count > 1 ? String(parts[1]) : nil)
-    }
-
     static func isWord(_ scalar: Unicode.Scalar) -> Bool {
         scalar.properties.isAlphabetic || ("0"..."9").contains(scalar)
     }
@@ -88,7 +82,7 @@ enum HookText {
     static func hiddenHost(of link: String, behind label: String) -> String? {
         // Marks of Markdown within the label are not shown.
         let shown = label.unicodeScalars.prefix(1000).filter { !"\\*_`~".unicodeScalars.contains($0) }
-        let words = shown.split { $0.properties.isWhitespace }.map { String(String.UnicodeScalarView($0)).lowercased() }
+        let words = shown.split { $0.properties.isWhitespace }.map { String(scalars: $0).lowercased() }
         guard let host = host(of: link) else { return nil }
         let isHidden = words.contains { word in
             let isAddress = word.contains("://") || word.contains("www.") || words.count == 1 && isHost(word)
@@ -120,7 +114,11 @@ enum HookText {
         }
         let authority = rest.prefix { !"/?#\\()[]<>,;\"'".unicodeScalars.contains($0) }
         let host = authority.split(separator: "@", omittingEmptySubsequences: false).last ?? []
-        let name = String(String.UnicodeScalarView(host.prefix { $0 != ":" }))
+        let name = String(scalars: host.prefix { $0 != ":" })
         return name.hasPrefix("www.") ? String(name.dropFirst(4)) : name
     }
+}
+
+extension String {
+    init(scalars: some Sequence<Unicode.Scalar>) { self = String(UnicodeScalarView(scalars)) }
 }

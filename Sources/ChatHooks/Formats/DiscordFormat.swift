@@ -53,9 +53,7 @@ enum DiscordFormat: HookFormat {
 
     /// Reads Discord's Markdown. Times, mentions and emoji become words.
     private static func markup(_ text: String?) -> MarkupText {
-        var result = MarkupText()
-        result.add(foreign: text ?? "") { tag in words(tag).map { MarkupText($0) } }
-        return result
+        ForeignMarkdown.read(text ?? "") { tag in words(tag).map { MarkupText($0) } }
     }
 
     /// Returns the text of a tag such as `@1`, `:tea:5` or `t:1796169600:R`. `nil` for another one.

@@ -14,13 +14,11 @@ enum MattermostFormat: HookFormat {
 
     /// Mattermost translates Slack's tags in Markdown.
     private static func markup(_ text: String) -> MarkupText {
-        var result = MarkupText()
-        result.add(foreign: text) { tag in
-            let (target, label) = HookText.parts(ofTag: tag)
+        ForeignMarkdown.read(text) { tag in
+            let (target, label) = SlackText.parts(ofTag: tag)
             if target.hasPrefix("!") { return MarkupText("@" + target.dropFirst()) }
             guard let label, MessageContent.isLink(target) else { return nil }
             return .link(target, label)
         }
-        return result
     }
 }

@@ -21,6 +21,8 @@ struct AlertGroup {
         }
 
         var name: String { labels.text("alertname") ?? "Alert" }
+        var severity: String? { labels.text("severity") }
+        var rank: Int { HookSeverity.rank(severity) }
 
         /// The sentences about the alert: a summary and a description, if they differ.
         var sentences: [String] {
@@ -122,15 +124,15 @@ struct AlertGroup {
     ///   - prefix: The prefix of the key.
     ///   - written: The title and the text that the sender made. `nil` for those of the alerts.
     func draft(prefix: String, title written: String? = nil, text: String? = nil) -> HookDraft {
-        let ranks = firing.map { ($0.id, HookSeverity.rank($0.labels.text("severity"))) }
+        let ranks = firing.map { ($0.id, $0.rank) }
         let labels = body.object("groupLabels").flatMap { $0.isEmpty ? nil : "\(JSONValue.object($0))" }
         let pages = Set(alerts.compactMap(\.link))
-        let worst = firing.map { $0.labels.text("severity") }.max { HookSeverity.rank($0) < HookSeverity.rank($1) }
+        let worst = firing.max { $0.rank < $1.rank }
         return HookDraft(
             key: (body.text("groupKey") ?? labels).map { HookKey.make(prefix, $0) }, title: written ?? title,
             text: text ?? self.text,
             link: pages.count == 1 ? pages.first : body.text("externalURL"),
-            tags: [worst ?? body.text("commonLabels", "severity")].compactMap(\.self),
+            tags: [worst?.severity ?? body.text("commonLabels", "severity")].compactMap(\.self),
             rank: ranks.map(\.1).max() ?? HookSeverity.usual, state: state,
             firing: Dictionary(ranks, uniquingKeysWith: max))
     }

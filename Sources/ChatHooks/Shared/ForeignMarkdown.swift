@@ -15,12 +15,11 @@ struct ForeignMarkdown {
     private var unended: Set<Int> = []
 
     /// - Parameter tag: Returns Markdown and text in place of a part between `<` and `>`. `nil` if it stays.
-    static func read(
-        _ text: String, tag: (String) -> MarkupText? = { _ in nil }
-    ) -> (markdown: String, plain: String, isMarked: Bool) {
+    static func read(_ text: String, tag: (String) -> MarkupText? = { _ in nil }) -> MarkupText {
         var reader = ForeignMarkdown(scalars: Array(text.unicodeScalars))
         while reader.position < reader.scalars.count { reader.step(tag) }
-        return (String(String.UnicodeScalarView(reader.markdown)), String(reader.plain), reader.isMarked)
+        return MarkupText(
+            markdown: String(scalars: reader.markdown), plain: String(reader.plain), isMarked: reader.isMarked)
     }
 
     private init(scalars: [Unicode.Scalar]) { self.scalars = scalars }
@@ -83,7 +82,7 @@ struct ForeignMarkdown {
 
     private mutating func readTag(_ tag: (String) -> MarkupText?) {
         let inner = scalars[(position + 1)...].prefix { !["<", ">", "\n"].contains($0) }
-        let text = String(String.UnicodeScalarView(inner))
+        let text = String(scalars: inner)
         guard at(inner.endIndex) == ">" else { return addOpening() }
         if let new = tag(text) {
             markdown += new.markdown.unicodeScalars
@@ -109,8 +108,8 @@ struct ForeignMarkdown {
             let address = scalars[(position + 2)...].prefix(300).drop { $0 == "<" }.prefix {
                 !$0.properties.isWhitespace && $0 != ")"
             }
-            let link = String(String.UnicodeScalarView(address))
-            let shown = String(String.UnicodeScalarView(markdown[start...]))
+            let link = String(scalars: address)
+            let shown = String(scalars: markdown[start...])
             if let host = HookText.hiddenHost(of: link, behind: shown) {
                 add(" (\(HookText.escaped(host, isLineStart: false)))".unicodeScalars)
             }

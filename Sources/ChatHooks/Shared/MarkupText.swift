@@ -12,6 +12,11 @@ struct MarkupText {
         if !text.isEmpty { add(text) }
     }
 
+    /// A text that is Markdown already.
+    init(markdown: String, plain: String, isMarked: Bool) {
+        add(markdown: Self.broken(markdown), plain: plain, isMarkup: isMarked)
+    }
+
     /// A link.
     ///
     /// - Parameter text: The text of the link. `nil` for the address itself.
@@ -49,14 +54,6 @@ struct MarkupText {
     mutating func add(_ text: String) {
         add(
             markdown: Self.broken(HookText.escaped(text, isLineStart: isLineStart)), plain: text, isMarkup: false)
-    }
-
-    /// Adds a text of another program that is Markdown already.
-    ///
-    /// - Parameter tag: Returns the text in place of a part between `<` and `>`. `nil` if it stays.
-    mutating func add(foreign text: String, tag: (String) -> MarkupText? = { _ in nil }) {
-        let (markdown, plain, isMarked) = ForeignMarkdown.read(text, tag: tag)
-        add(markdown: Self.broken(markdown), plain: plain, isMarkup: isMarked)
     }
 
     /// Adds the name of a field or of a part. It is bold if the text is Markdown for another reason.

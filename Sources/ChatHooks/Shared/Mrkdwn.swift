@@ -27,7 +27,7 @@ struct Mrkdwn {
     private init(scalars: [Unicode.Scalar]) { self.scalars = scalars }
 
     private mutating func flush() {
-        if !literal.isEmpty { text.add(Self.withEmoji(literal)) }
+        if !literal.isEmpty { text.add(SlackText.withEmoji(literal)) }
         literal = ""
     }
 
@@ -98,7 +98,7 @@ struct Mrkdwn {
             while end < scalars.count, isBlock || scalars[end] != "\n" {
                 if scalars[end] == "`", !isBlock || scalars[end...].starts(with: ["`", "`", "`"]), end > position + size
                 {
-                    let inner = String(String.UnicodeScalarView(scalars[position + size..<end]))
+                    let inner = String(scalars: scalars[position + size..<end])
                     flush()
                     text.add(code: Self.withoutTags(inner), isBlock: isBlock)
                     position = end + size
@@ -124,7 +124,7 @@ struct Mrkdwn {
             position += 1
             return
         }
-        let tag = String(String.UnicodeScalarView(scalars[position + 1..<end]))
+        let tag = String(scalars: scalars[position + 1..<end])
         position = end + 1
         let (target, label) = Self.parts(tag)
         if let spoken = Self.mention(target, label) {
@@ -137,8 +137,8 @@ struct Mrkdwn {
 
     /// Returns the two parts of a tag, without entities.
     private static func parts(_ tag: String) -> (target: String, label: String?) {
-        let (target, label) = HookText.parts(ofTag: tag)
-        return (decoded(target), label.map(decoded))
+        let (target, label) = SlackText.parts(ofTag: tag)
+        return (SlackText.decoded(target), label.map(SlackText.decoded))
     }
 
     /// Returns the text of a mention or a command. `nil` for a link.
@@ -166,50 +166,7 @@ struct Mrkdwn {
                 result += "<" + piece
             }
         }
-        return decoded(result)
-    }
-
-    /// Returns a text without marks as Slack shows it.
-    static func shown(_ text: String) -> String { withEmoji(decoded(text)) }
-
-    /// The names that programs use most. Others stay as they are.
-    private static let emoji: [String: String] = {
-        let words = """
-            x ❌ white_check_mark ✅ heavy_check_mark ✔️ warning ⚠️ rotating_light 🚨 fire 🔥 boom 💥 no_entry ⛔ \
-            octagonal_sign 🛑 red_circle 🔴 large_green_circle 🟢 large_yellow_circle 🟡 large_orange_circle 🟠 \
-            large_blue_circle 🔵 exclamation ❗ question ❓ information_source ℹ️ bell 🔔 rocket 🚀 tada 🎉 sparkles ✨ \
-            star ⭐ zap ⚡ bug 🐛 package 📦 wrench 🔧 hammer 🔨 gear ⚙️ construction 🚧 lock 🔒 key 🔑 link 🔗 memo 📝 \
-            bulb 💡 mag 🔍 eyes 👀 hourglass ⌛ stopwatch ⏱️ calendar 📅 email 📧 computer 💻 chart_with_upwards_trend 📈 \
-            chart_with_downwards_trend 📉 arrow_up ⬆️ arrow_down ⬇️ arrow_right ➡️ +1 👍 thumbsup 👍 -1 👎 thumbsdown 👎 \
-            wave 👋 raised_hands 🙌 clap 👏 point_right 👉 heart ❤️ green_heart 💚 robot_face 🤖 skull 💀
-            """.split(separator: " ").map { String($0) }
-        return Dictionary(
-            uniqueKeysWithValues: stride(from: 0, to: words.count, by: 2).map { (words[$0], words[$0 + 1]) })
-    }()
-
-    /// Replaces names between colons with their characters.
-    private static func withEmoji(_ text: String) -> String {
-        guard text.utf8.contains(UInt8(ascii: ":")) else { return text }
-        var parts = text.unicodeScalars.split(separator: ":", omittingEmptySubsequences: false).map { String($0) }
-        var result = parts.removeFirst()
-        // Whether a colon before the next part may begin a name.
-        var isOpen = true
-        for (index, part) in parts.enumerated() {
-            if isOpen, index < parts.count - 1, let character = emoji[part] {
-                result += character
-                isOpen = false
-            } else {
-                result += (isOpen ? ":" : "") + part
-                isOpen = true
-            }
-        }
-        return result
-    }
-
-    /// Replaces Slack's three entities.
-    static func decoded(_ text: String) -> String {
-        guard text.utf8.contains(UInt8(ascii: "&")) else { return text }
-        return text.replacing("&lt;", with: "<").replacing("&gt;", with: ">").replacing("&amp;", with: "&")
+        return SlackText.decoded(result)
     }
 
     /// Reads an entity, or one `&`.

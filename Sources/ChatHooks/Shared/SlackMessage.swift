@@ -37,7 +37,7 @@ struct SlackMessage {
         }
         let (text, isMarkdown) = text.result
         return HookDraft(
-            title: title.map(Mrkdwn.shown), text: text, link: links.count == 1 ? links.first : nil,
+            title: title.map(SlackText.shown), text: text, link: links.count == 1 ? links.first : nil,
             isMarkdown: isMarkdown)
     }
 
@@ -51,7 +51,7 @@ struct SlackMessage {
         if isWhole {
             title = attachment.text("title")
         } else if let title = attachment.text("title") {
-            part.add(line: .heading(Mrkdwn.shown(title), link: link))
+            part.add(line: .heading(SlackText.shown(title), link: link))
         }
         if let text = attachment.text("text") { part.add(line: read(text)) }
         part.add(line: blocks(attachment.objects("blocks")))
@@ -59,7 +59,7 @@ struct SlackMessage {
             part.add(field: field.text("title"), field.text("value").map(read) ?? MarkupText())
         }
         for action in attachment.objects("actions").prefix(Self.partLimit) {
-            if let link = action.text("url") { part.add(line: .link(link, action.text("text").map(Mrkdwn.decoded))) }
+            if let link = action.text("url") { part.add(line: .link(link, action.text("text").map(SlackText.decoded))) }
         }
         if let image = attachment.text("image_url") { part.add(line: .link(image)) }
         if let text = attachment.text("footer") { part.add(line: Self.plain(text)) }
@@ -68,7 +68,7 @@ struct SlackMessage {
     }
 
     private static func plain(_ text: String) -> MarkupText {
-        MarkupText(Mrkdwn.shown(text))
+        MarkupText(SlackText.shown(text))
     }
 
     // MARK: - Blocks
@@ -78,9 +78,7 @@ struct SlackMessage {
         for block in blocks.prefix(Self.partLimit) {
             switch block.text("type") {
             case "markdown":
-                var line = MarkupText()
-                line.add(foreign: block.text("text") ?? "")
-                result.add(line: line)
+                result.add(line: ForeignMarkdown.read(block.text("text") ?? ""))
             case "image":
                 if let image = block.text("image_url") { result.add(line: .link(image, block.text("alt_text"))) }
             case "rich_text": result.add(line: rich(block))
@@ -91,7 +89,7 @@ struct SlackMessage {
                 let elements = block.objects("elements").prefix(Self.partLimit)
                 for element in elements + [block.object("accessory")].compactMap(\.self) {
                     if let url = element.text("url") {
-                        result.add(line: .link(url, element.text("text", "text").map(Mrkdwn.decoded)))
+                        result.add(line: .link(url, element.text("text", "text").map(SlackText.decoded)))
                     } else if ["mrkdwn", "plain_text"].contains(element.text("type")) {
                         result.add(line: text(element))
                     }
@@ -131,7 +129,7 @@ struct SlackMessage {
                 result.add(text)
                 used.reversed().forEach { result.add(mark: $0) }
             } else {
-                let name = part.text("name").map { Mrkdwn.shown(":\($0):") }
+                let name = part.text("name").map { SlackText.shown(":\($0):") }
                 result.add(name ?? part.text("user_id").map { "@\($0)" } ?? "")
             }
         }
