@@ -215,6 +215,10 @@ struct WebhookPortTests {
         // The relay that was silent for too long reports at last. Only a delivery counts.
         try await settle(killed[0], .answered(status: 500), in: store)
         #expect(try await store.stores.webhooks.lease().isEmpty)
+        let sent = try await store.stores.webhooks.deliveries(
+            of: again[0].event.webhook, in: .waiting, before: nil, limit: 9
+        ).items.first { $0.id == again[0].event.id }
+        #expect(sent?.attempts == 2 && sent?.response == nil)
         try await settle(again[0], in: store)
         #expect(try await events(store).map(\.message) == [first, later[1]])
     }
@@ -248,6 +252,22 @@ struct WebhookPortTests {
         await #expect(throws: ChatError.self) { try await store.stores.webhooks.test(webhook.id) }
         #expect(try await store.stores.webhooks.lease().isEmpty)
         #expect(try await store.stores.webhooks.totals().paused == 1)
+    }
+
+    @Test("A webhook whose receiver fails for too long is paused, and keeps its events", arguments: StoreKind.allCases)
+    func paused(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let webhook = try await webhook(events: [.posted], in: store)
+        for text in ["1", "2"] { _ = try await post(text, store) }
+        let attempt = try #require(try await store.stores.webhooks.lease().first)
+        let last = WebhookLifeCycle.settlement(
+            of: .answered(status: 500), attempts: 10, failures: 9, now: store.now(), random: 0.5)
+        try await store.stores.webhooks.settle(attempt, last, WebhookEvent.Response(status: 500, duration: .zero))
+        store.advance(.seconds(600))
+        #expect(try await store.stores.webhooks.lease().isEmpty)
+        let paused = try #require(try await store.stores.webhooks.webhook(webhook.id))
+        #expect(paused.state == .paused && paused.failures == 10 && paused.waiting == 1)
+        #expect(paused.reason == "10 requests have failed in a row: the last response was 500")
     }
 
     @Test("A new secret and the old one sign for a day", arguments: StoreKind.allCases)
