@@ -65,6 +65,9 @@ struct EmbeddedFile embedded_file(const char *name) {
     FILE("sheets.js")
 #embed "../ChatHTTP/Web/sheets.js"
     END
+    FILE("markdown.js")
+#embed "../ChatHTTP/Web/markdown.js"
+    END
     FILE("chat.js")
 #embed "../ChatHTTP/Web/chat.js"
     END

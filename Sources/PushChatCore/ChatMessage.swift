@@ -38,10 +38,12 @@ public struct ChatMessage: Sendable, Hashable, Codable, Identifiable {
     public let isFromProgram: Bool
     /// `nil` if the message was not changed.
     public let change: Change?
+    /// Whether the text is Markdown. Only programs write it.
+    public let isMarkdown: Bool
 
     public init(
         id: Int64, name: String, text: String, title: String? = nil, link: String? = nil, sentAt: Date,
-        isOwn: Bool = false, isFromProgram: Bool = false, change: Change? = nil
+        isOwn: Bool = false, isFromProgram: Bool = false, change: Change? = nil, isMarkdown: Bool = false
     ) {
         self.id = id
         self.name = name
@@ -52,6 +54,7 @@ public struct ChatMessage: Sendable, Hashable, Codable, Identifiable {
         self.isOwn = isOwn
         self.isFromProgram = isFromProgram
         self.change = change
+        self.isMarkdown = isMarkdown
     }
 
     private enum CodingKeys: String, CodingKey {
@@ -62,6 +65,7 @@ public struct ChatMessage: Sendable, Hashable, Codable, Identifiable {
         case sentAt = "sent_at"
         case isOwn = "own"
         case isFromProgram = "program"
+        case isMarkdown = "markdown"
     }
 
     public init(from decoder: any Decoder) throws {
@@ -82,6 +86,7 @@ public struct ChatMessage: Sendable, Hashable, Codable, Identifiable {
         change = try changed.map { Change($0, at: try time(Self.key(of: $0))) }
         isOwn = try values.decodeIfPresent(Bool.self, forKey: .isOwn) ?? false
         isFromProgram = try values.decodeIfPresent(Bool.self, forKey: .isFromProgram) ?? false
+        isMarkdown = try values.decodeIfPresent(Bool.self, forKey: .isMarkdown) ?? false
     }
 
     public func encode(to encoder: any Encoder) throws {
@@ -94,6 +99,7 @@ public struct ChatMessage: Sendable, Hashable, Codable, Identifiable {
         try values.encode(RelayTime.text(sentAt), forKey: .sentAt)
         try values.encode(isOwn, forKey: .isOwn)
         if isFromProgram { try values.encode(true, forKey: .isFromProgram) }
+        if isMarkdown { try values.encode(true, forKey: .isMarkdown) }
         if let change { try values.encode(RelayTime.text(change.at), forKey: Self.key(of: change.kind)) }
     }
 

@@ -103,7 +103,10 @@ public struct NotificationCompleter: Sendable {
         var content = content
         content.title = message.title ?? message.name
         content.subtitle = message.title == nil ? "" : message.name
-        content.body = message.text
+        // The push has the plain text of a message in Markdown, after the name.
+        let head = message.name + ": "
+        let plain = content.body.hasPrefix(head) ? String(content.body.dropFirst(head.count)) : content.body
+        content.body = message.isMarkdown ? plain : message.text
         content.missed = found.missed
         content.badge = content.badge ?? found.unread
         let conversation = details.room ?? (content.threadID.isEmpty ? nil : content.threadID)

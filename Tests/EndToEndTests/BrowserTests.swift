@@ -11,7 +11,7 @@ extension Browser {
                 "basics", "chat", "outbox", "input", "view", "languages", "programs", "another_app", "inbox",
                 "inbox_groups",
                 "inbox_phone", "long_room", "calls", "together", "deleting", "changes", "titles",
-                "sheets",
+                "sheets", "markdown",
             ])
 
         @Test("A scenario of Tests/Clients/pages passes", arguments: pages.scenarios)

@@ -81,6 +81,14 @@ import Testing
         #expect(all == [Self.original])
     }
 
+    @Test("It has the push's plain text of a message in Markdown", arguments: ["Bob: a bold word", "a bold word"])
+    func markdown(body: String) async throws {
+        let relay = FakeRelay([6: "a **bold** word"], title: "Build", isMarkdown: true)
+        let all = try await Self.delivered(
+            try Self.completer(relay), PushContent(title: "Build", body: body), details: PushDetails(message: 6))
+        #expect(all.map(\.body) == ["a bold word"] && all.first?.title == "Build" && all.first?.subtitle == "Bob")
+    }
+
     @Test("If the system wants it before the picture has arrived, it has the text and no picture")
     func expiry() async throws {
         let relay = FakeRelay([6: "Have you seen it?"], pictures: ["https://cdn.example/a": nil])
@@ -182,6 +190,7 @@ private struct HeldClock: Clock {
 private actor FakeRelay: RelayTransport {
     private let messages: [Int64: String]
     private let title: String?
+    private let isMarkdown: Bool
     private let member: Character?
     private let hangs: Bool
     /// By address. `nil` for one that never arrives.
@@ -192,14 +201,17 @@ private actor FakeRelay: RelayTransport {
 
     /// - Parameters:
     ///   - title: The title of the messages, which a program has written. `nil` for messages of a member.
+    ///   - isMarkdown: Whether the texts are Markdown.
     ///   - member: The digit of the only member who is in the room. `nil` for any.
     ///   - hangs: Whether the relay never responds.
     init(
-        _ messages: [Int64: String], title: String? = nil, member: Character? = nil, hangs: Bool = false,
+        _ messages: [Int64: String], title: String? = nil, isMarkdown: Bool = false, member: Character? = nil,
+        hangs: Bool = false,
         pictures: [String: Data?] = [:]
     ) {
         self.messages = messages
         self.title = title
+        self.isMarkdown = isMarkdown
         self.member = member
         self.hangs = hangs
         self.pictures = pictures
@@ -228,6 +240,7 @@ private actor FakeRelay: RelayTransport {
                 var message: [String: Any] = [
                     "id": id, "name": "Bob", "text": text, "sent_at": "2026-11-22T12:00:00.000Z", "own": false,
                 ]
+                if isMarkdown { message["markdown"] = true }
                 if let title { (message["title"], message["program"]) = (title, true) }
                 return message
             }

@@ -68,6 +68,7 @@ extension PushFormat {
 /// A chat message for a device.
 package struct ChatAlert: Sendable, Hashable {
     package let nickname: Nickname
+    /// The content as people read it: Markdown has become plain text.
     package let content: MessageContent
     package let code: SecretCode
     package let message: MessageID
@@ -78,7 +79,7 @@ package struct ChatAlert: Sendable, Hashable {
         nickname: Nickname, content: MessageContent, code: SecretCode, message: MessageID, isOfProgram: Bool = false
     ) {
         self.nickname = nickname
-        self.content = content
+        self.content = content.extras.isMarkdown ? content.withoutMarkdown : content
         self.code = code
         self.message = message
         self.isOfProgram = isOfProgram

@@ -66,6 +66,13 @@ package struct MessageContent: Sendable, Hashable {
     /// The content without the fields that follow from the message's key and its changes.
     package var ofCaller: MessageContent { with(extras.ofCaller) }
 
+    /// The content with a text that has no marks of Markdown.
+    package var withoutMarkdown: MessageContent {
+        MessageContent(
+            stored: MarkdownText.plain(text.text), title: title, link: link, priority: priority, sound: sound,
+            isUrgent: isUrgent, extras: extras)
+    }
+
     /// The content of a member's message.
     package init(_ text: MessageText) {
         self.init(stored: text.text)

@@ -113,6 +113,7 @@ enum WebFiles {
             .script("/notify.js"),
             .script("/apps.js"),
             .script("/sheets.js"),
+            .script("/markdown.js"),
             .script("/chat.js"),
             .script("/qr.js"),
             WebFile("/icon.svg", "image/svg+xml"),

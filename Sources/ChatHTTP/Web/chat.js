@@ -486,19 +486,21 @@ function showName(item, message, before) {
   item.querySelector(".box").firstChild.className = isFirst && !message.own ? "name " + toneOf(message.name) : "only-spoken";
 }
 
-// Programs' messages may have a title and a link.
-function bubbleOf({ title, text, link }) {
-  const bubble = element("span", "bubble");
+// Programs' messages may have a title and a link, and Markdown.
+function bubbleOf({ title, text, link, markdown }) {
+  const [tag, kind, nodes] = markdown === true
+    ? ["div", " formatted", markdownBlocks(text.split(/\r?\n/))] : ["span", "", linked(text)];
+  const bubble = element(tag, "bubble" + (title || link ? "" : kind));
   bubble.dir = "auto";
   if (!title && !link) {
-    bubble.append(...linked(text));
+    bubble.append(...nodes);
     return bubble;
   }
   const address = webAddress(link, ["tel:", "mailto:", "geo:"]);
   const head = title && element("strong", "title", address ? null : title);
   if (title && address) head.append(anchor(address, title));
-  const body = element("span", "body");
-  body.append(...linked(text));
+  const body = element(tag, "body" + kind);
+  body.append(...nodes);
   const parts = [head, body, !title && address && element("span", "host")].filter(Boolean);
   if (!title && address) parts.at(-1).append(anchor(address, address.host || address.href));
   parts.forEach((part) => { part.dir = "auto"; });

@@ -220,11 +220,11 @@ function showRooms() {
 // Returns the start of a room's last message.
 function lastLine(room) {
   const last = room.messages.at(-1);
-  const { own, name, title, text, program } = (last?.id ?? 0) > (room.latest?.id ?? 0) ? last : room.latest ?? {};
+  const { own, name, title, text, program, markdown } = (last?.id ?? 0) > (room.latest?.id ?? 0) ? last : room.latest ?? {};
   const line = element("bdi", "last-line");
   if (text !== undefined) {
     if (program) line.append(programMark(), " ");
-    line.append(words("rooms.last", { name: own ? words("messages.you") : name, text: (title || text).slice(0, 80) }));
+    line.append(words("rooms.last", { name: own ? words("messages.you") : name, text: (title || (markdown === true ? markdownText(text) : text)).slice(0, 80) }));
   }
   return line;
 }

@@ -9,7 +9,7 @@ const root = new URL("./", location);
 const own = root.pathname === "/" ? "" : root.pathname;
 const version = own + "{{version}}";
 const shell = [
-  "./", "base.css", "base.js", "texts.js", "texts-en.js", "texts-de.js", "chat.css", "qr.js", "rooms.js", "notify.js", "apps.js", "sheets.js", "chat.js", "icon.svg", "icon-192.png",
+  "./", "base.css", "base.js", "texts.js", "texts-en.js", "texts-de.js", "chat.css", "qr.js", "rooms.js", "notify.js", "apps.js", "sheets.js", "markdown.js", "chat.js", "icon.svg", "icon-192.png",
   "manifest.webmanifest",
 ].map((file) => new URL(file, root).pathname);
 

@@ -89,8 +89,8 @@ struct ChatText {
 
     /// The text, together with the title and the link that a program may have added.
     private static func body(_ message: ChatMessage) -> String {
-        [message.title, message.text, message.link].compactMap(\.self).joined(
-            separator: "\n")
+        let text = message.isMarkdown ? MarkdownText.plain(message.text) : message.text
+        return [message.title, text, message.link].compactMap(\.self).joined(separator: "\n")
     }
 
     /// One of six colours. The same name always has the same colour.
@@ -196,6 +196,7 @@ extension ChatMessage {
         object["sent_at"] = .time(time)
         object["own"] = .bool(isOwn)
         if isFromProgram { object["program"] = .bool(true) }
+        if isMarkdown { object["markdown"] = .bool(true) }
         if let change { object[change.kind.rawValue + "_at"] = .time(Self.timestamp(change.at)) }
         return object
     }

@@ -135,7 +135,8 @@ struct ListOptions: ParsableArguments {
 extension JSONObject {
     /// A text or a number as a table cell. Empty if the member is absent.
     func cell(_ name: String) -> String {
-        self[name]?.text ?? self[name]?.integer.map(String.init) ?? ""
+        let text = self[name]?.text ?? self[name]?.integer.map(String.init) ?? ""
+        return name == "text" && self["markdown"] == .bool(true) ? MarkdownText.plain(text) : text
     }
 
     func cells(_ names: String...) -> [String] { names.map { cell($0) } }

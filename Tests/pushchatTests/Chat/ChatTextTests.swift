@@ -47,6 +47,20 @@ import Testing
         #expect(line.contains(" [31mAnn\u{1B}[0m: ") && line.hasSuffix(" [32mx"))
     }
 
+    @Test("Markdown is plain text for people, and unchanged in JSON")
+    func markdown() throws {
+        let report = try Self.message(
+            "ci", "**main** is [red](https://ci.example)", ["program": .bool(true), "markdown": .bool(true)])
+        var (plain, terminal, json) = (ChatText(.plain), ChatText(.terminal(isColoured: false)), ChatText(.json))
+        for line in [plain.lines(report).output.last, terminal.lines(report).output.last] {
+            #expect(line?.hasSuffix(" program:ci: main is red") == true)
+        }
+        let line = try #require(json.lines(report).output.first)
+        #expect(line.contains(#""text":"**main** is [red](https://ci.example)""#) && line.contains(#""markdown":true"#))
+        let unmarked = try Self.message("ci", "**main**", ["program": .bool(true)])
+        #expect(plain.lines(unmarked).output.last?.hasSuffix(": **main**") == true)
+    }
+
     @Test("A changed message has a mark and the time of its change", arguments: ["edited", "cleared", "resolved"])
     func changed(kind: String) throws {
         let report = try Self.message(
