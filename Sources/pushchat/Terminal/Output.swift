@@ -133,7 +133,7 @@ struct ListOptions: ParsableArguments {
 }
 
 extension JSONObject {
-    /// A text or a number as a table cell. Empty if the member is absent.
+    /// A text or a number as a table cell. Markdown as plain text. Empty if the member is absent.
     func cell(_ name: String) -> String {
         let text = self[name]?.text ?? self[name]?.integer.map(String.init) ?? ""
         return name == "text" && self["markdown"] == .bool(true) ? MarkdownText.plain(text) : text
