@@ -37,7 +37,10 @@ struct PageTextsTests {
     private static let pages = [
         Page(
             folder: "ChatHTTP/Web", html: "chat.html",
-            scripts: ["chat.js", "rooms.js", "notify.js", "apps.js", "sheets.js", "markdown.js", "sw.js", "../../WebAssets/texts.js"],
+            scripts: [
+                "chat.js", "rooms.js", "notify.js", "apps.js", "sheets.js", "markdown.js", "sw.js",
+                "../../WebAssets/texts.js",
+            ],
             texts: "texts", composed: []),
         Page(
             folder: "PushSandbox/Web", html: "inbox.html",
