@@ -33,7 +33,7 @@ struct MarkdownTextTests {
     }
 
     @Test(
-        "Everything else stays as it is",
+        "Everything else stays unchanged",
         arguments: [
             "", "*", "**", "a", "2 * 3 * 4", "rm *.txt", "snake_case_name and __init", "**no end\n\nnew**", "a ~x~ ~~~",
             "[no](see this) [x] ](y) [a]( [b](c", "`` `", "a < b > c, <b>, <-", "https://a.example/_x_/*y*/z",

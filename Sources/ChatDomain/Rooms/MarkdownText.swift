@@ -1,7 +1,7 @@
 /// Reads Markdown as the text that notifications and terminals show: without the marks of emphasis, code, links and
 /// tables.
 ///
-/// Understands what programs use of CommonMark and of GitHub's additions, and leaves everything else as it is. The
+/// Understands what programs use of CommonMark and of GitHub's additions, and leaves everything else unchanged. The
 /// result is never longer. Reads any text in time that grows with its length.
 package struct MarkdownText {
     private typealias Line = ArraySlice<Unicode.Scalar>
@@ -13,7 +13,7 @@ package struct MarkdownText {
     /// The mark that began the block of code around the next line.
     private var fence: Line?
 
-    /// Returns the text without its marks. A text that has only marks stays as it is.
+    /// Returns the text without its marks. A text that has only marks is unchanged.
     package static func plain(_ text: String) -> String {
         var reader = MarkdownText()
         let lines = Array(text.unicodeScalars).split(separator: "\n", omittingEmptySubsequences: false)
