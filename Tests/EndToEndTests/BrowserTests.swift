@@ -37,6 +37,7 @@ extension Programs {
             in: .chromium,
             [
                 "overview", "moderation", "new_code", "operator_queue", "operator_lists", "operator_languages", "names",
+                "operator_webhooks",
                 "notifications", "sessions",
             ])
 

@@ -190,8 +190,13 @@ function toText(to) {
   if (to.all) return words("to.all");
   const [kind, value] = Object.entries(to)[0];
   const all = kind === "tokens" ? value.map((token) => token.slice(0, 8) + "…") : [value].flat();
-  const names = all.slice(0, 3).map(isolated).join(", ");
-  return words("to." + kind, { names: all.length > 3 ? words("andMore", { names, count: all.length - 3 }) : names });
+  return words("to." + kind, { names: listed(all.map(isolated)) });
+}
+
+// Returns the first names of a list, and the number of the others.
+function listed(all) {
+  const names = all.slice(0, 3).join(", ");
+  return all.length > 3 ? words("andMore", { names, count: all.length - 3 }) : names;
 }
 
 function alertText(payload) {

@@ -29,11 +29,13 @@ function audienceOf(to) {
 function hookOf(token) {
   const name = words("hooks.of", { name: hookFormats.find((each) => each.name === token.hook.format)?.title ?? token.hook.format });
   if (!token.unreadable) return name;
-  const box = element("span", "", name + " ");
-  box.append(element("span", "bad", words("hooks.unreadable", {
+  const text = element("span", "", name + " ");
+  text.append(element("span", "bad", words("hooks.unreadable", {
     count: String(token.unreadable.count), time: clock(token.unreadable.at), reason: token.unreadable.reason,
   })));
-  return box;
+  const cell = element("td");
+  cell.append(text);
+  return cell;
 }
 
 let hookFormats = [];
@@ -56,6 +58,8 @@ function showHookFields() {
   const format = hookFormats.find((each) => each.name === byId("token-hook").value);
   byId("token-scopes").hidden = Boolean(format);
   byId("token-room").required = Boolean(format);
+  byId("token-room").placeholder = format ? "" : words("any");
+  byId("token-room-hint").textContent = words(format ? "hooks.roomHint" : "tokens.roomHint");
   byId("hook-secret-box").hidden = !format?.signed;
   byId("hook-template-box").hidden = format?.name !== "json";
   byId("hook-try-box").hidden = !format;
@@ -123,6 +127,8 @@ byId("create-token").addEventListener("submit", (event) => {
     byId("create-token").reset();
     // The page is below the relay's root, also behind a proxy's path.
     byId("secret").value = url ? new URL(url.startsWith("/") ? "." + url : url, location.href).href : token;
+    byId("secret-label").textContent = words(url ? "hooks.new" : "tokens.new");
+    byId("copy-token").textContent = words(url ? "hooks.copy" : "tokens.copy");
     byId("token-copied").textContent = "\u00A0";
     byId("new-token").hidden = false;
     byId("secret").focus();

@@ -46,6 +46,13 @@ function problemsOf(stats, ready, warnings) {
         text: "", remedy: "verdict.replace", command: "pushchat reload" });
     }
   }
+  for (const state of ["failing", "paused", "ended"]) {
+    const webhooks = lastWebhooks.filter((webhook) => healthOf(webhook) === state);
+    if (!webhooks.length) continue;
+    problems.push({ rank: 5, title: words("verdict.webhooks", { count: webhooks.length, state: words("webhook." + state), names: listed(webhooks.map(webhookName)) }),
+      text: webhooks.length === 1 && webhooks[0].reason ? words("verdict.reasonIs", { reason: webhooks[0].reason }) : "",
+      remedy: "verdict.look", tab: "tokens" });
+  }
   const { sent, failed } = lastHour(stats, dayHistory, Date.now());
   if (failed >= manyFailures.count && failed >= manyFailures.part * (sent + failed)) {
     const reason = commonReason(lastFailures);

@@ -10,23 +10,38 @@ const failuresToWarn = 3;
 const secondsOfTest = 20;
 const webhookLooks = { active: "good", failing: "bad", paused: "warn", ended: "bad" };
 
+// The last list of webhooks, also for the verdict.
+let lastWebhooks = [];
+
+// Reads the webhooks for the verdict. A relay of an older version has none.
+async function readWebhooks() {
+  lastWebhooks = (await call("GET", "/v1/webhooks").catch(() => null))?.webhooks ?? lastWebhooks;
+}
+
+function healthOf(webhook) {
+  return webhook.state === "active" && webhook.failures >= failuresToWarn ? "failing" : webhook.state;
+}
+
+// Returns the name of a webhook with its id, because several may have the same receiver.
+function webhookName(webhook) {
+  // The rest of the address may be a secret.
+  const origin = new URL(webhook.url).origin;
+  return `${webhook.id} ${webhook.bot ? plain(webhook.bot) + " " : ""}(${origin})`;
+}
+
 // Lists the webhooks. Hides the section if there are none.
 async function showWebhooks() {
-  let page;
   try {
-    page = await call("GET", "/v1/webhooks");
+    lastWebhooks = (await call("GET", "/v1/webhooks")).webhooks;
   } catch (error) {
     return showSection("webhooks", "webhook-list", error);
   }
-  byId("webhooks").hidden = !page.webhooks.length;
-  if (!page.webhooks.length) return update(byId("webhook-list"));
+  byId("webhooks").hidden = !lastWebhooks.length;
+  if (!lastWebhooks.length) return update(byId("webhook-list"));
   update(byId("webhook-list"), table([
     "column.to", "column.room", "column.state", "column.queued", "webhooks.success", "column.reason", "column.actions",
-  ], page.webhooks.map((webhook) => {
-    // The rest of the address may be a secret.
-    const origin = new URL(webhook.url).origin;
-    const receiver = webhook.bot ? `${plain(webhook.bot)} (${origin})` : origin;
-    const state = webhook.state === "active" && webhook.failures >= failuresToWarn ? "failing" : webhook.state;
+  ], lastWebhooks.map((webhook) => {
+    const [receiver, state] = [webhookName(webhook), healthOf(webhook)];
     return [
       receiver, webhook.room ?? words("any"), element("td", webhookLooks[state], words("webhook." + state)), webhook.waiting,
       webhook.last_success_at ? clock(webhook.last_success_at) : words("never"), webhook.reason ?? "",
@@ -47,7 +62,8 @@ async function showWebhooks() {
 async function showFailures(id, receiver) {
   const pages = await Promise.all(["waiting", "failed"].map((state) =>
     call("GET", `/v1/webhooks/${id}/deliveries?state=${state}&limit=${eventsToExamine}`)));
-  const failures = pages.flatMap((page) => page.deliveries).filter((event) => event.status !== null || event.error);
+  const failures = pages.flatMap((page) => page.deliveries).filter((event) =>
+    event.state === "failed" || event.status !== null || event.error);
   showEvents(id, receiver, failures.sort((one, other) => other.id - one.id).slice(0, maxFailures));
 }
 
@@ -69,7 +85,7 @@ function showEvents(id, receiver, events) {
   const title = element("h3", "", words("webhooks.eventsOf", { receiver }));
   const list = events.length ? table(["webhooks.event", "column.time", "column.state", "column.result", "column.text", "column.actions"],
     events.map((event) => [
-      event.type, clock(event.created_at), words("webhook." + event.state), String(event.status ?? event.error),
+      event.type, clock(event.created_at), words("webhook." + event.state), [event.status, event.error].filter(Boolean).join(": "),
       (event.response ?? "").slice(0, 200),
       event.state === "failed" ? actions([[words("webhooks.again"), event.type, "again-" + event.id, () => attempt(async () => {
         await call("POST", `/v1/webhooks/${id}:redeliver`, { events: [event.id] });

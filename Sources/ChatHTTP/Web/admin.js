@@ -100,8 +100,8 @@ async function look() {
   const isNew = isLost || byId("inside").hidden;
   if (isNew) {
     showError();
-    // Draw the day before the view appears, so that nothing moves.
-    await showDay();
+    // Draw the day before the view appears, so that nothing moves. The first verdict needs the webhooks.
+    await Promise.all([showDay(), readWebhooks()]);
   }
   isLost = false;
   show(true);
@@ -577,7 +577,7 @@ byId("search").addEventListener("submit", (event) => {
 // MARK: Failures and warnings
 
 async function errors() {
-  const [failures, warnings] = await Promise.all([call("GET", "/v1/failures?limit=20"), call("GET", "/v1/warnings")]);
+  const [failures, warnings] = await Promise.all([call("GET", "/v1/failures?limit=20"), call("GET", "/v1/warnings"), readWebhooks()]);
   lastWarnings = warnings.warnings;
   lastFailures = failures.deliveries;
   showReasons(failures.deliveries);
