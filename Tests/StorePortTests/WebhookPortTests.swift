@@ -223,6 +223,22 @@ struct WebhookPortTests {
         #expect(try await events(store).map(\.message) == [first, later[1]])
     }
 
+    @Test("Events of a webhook that has ended have the reason, and no next attempt", arguments: StoreKind.allCases)
+    func waitingAtTheEnd(kind: StoreKind) async throws {
+        let store = try await kind.make()
+        let webhook = try await webhook(events: [.posted], in: store)
+        _ = (try await post("1", store), try await post("2", store))
+        try await settle(try #require(try await store.stores.webhooks.lease().first), .answered(status: 500), in: store)
+        _ = try await store.stores.webhooks.test(webhook.id)
+        try await settle(try #require(try await store.stores.webhooks.lease().first), .answered(status: 410), in: store)
+        try await store.stores.webhooks.dropExcess()
+        let failed = try await store.stores.webhooks.deliveries(of: webhook.id, in: .failed, before: nil, limit: 10)
+        #expect(failed.items.map(\.attempts) == [1, 0, 1])
+        let reason = "the webhook has ended"
+        #expect(failed.items.map(\.response?.error) == [nil, reason, reason])
+        #expect(failed.items.map(\.notBefore) == [nil, nil, nil])
+    }
+
     @Test("410 ends a webhook, and an operator resumes it", arguments: StoreKind.allCases)
     func ended(kind: StoreKind) async throws {
         let store = try await kind.make()

@@ -316,7 +316,8 @@ package struct SQLWebhookStore<Database: SQLDatabase>: WebhookStore {
         }
         try await database.changeInSteps(
             """
-            UPDATE webhook_events SET state = 'failed', error = 'the webhook has ended', time_settled = at($1)
+            UPDATE webhook_events SET state = 'failed', not_before = NULL, error = 'the webhook has ended',
+                time_settled = at($1)
             WHERE event_id IN (
                 SELECT e.event_id FROM webhooks w JOIN webhook_events e ON e.webhook_id = w.webhook_id
                 WHERE w.state = 'ended' AND e.state = 'waiting' LIMIT $2)

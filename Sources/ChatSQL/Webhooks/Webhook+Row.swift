@@ -68,11 +68,13 @@ extension WebhookEvent: SQLReadable {
             id: id, webhook: webhook, type: type, room: room.map(SecretCode.init(stored:)), message: message,
             count: Int(clamping: count), details: (try? JSONValue(parsing: details))?.object ?? JSONObject(),
             time: try row.time(), state: State(rawValue: state) ?? .held,
-            attempts: Int(clamping: attempts), notBefore: notBefore,
-            response: duration.map {
-                Response(
-                    status: status.map { Int(clamping: $0) }, error: error, body: body, duration: .milliseconds($0))
-            })
+            attempts: Int(clamping: attempts), notBefore: state == State.waiting.rawValue ? notBefore : nil,
+            // An event that failed without an attempt has an error alone.
+            response: duration == nil && error == nil
+                ? nil
+                : Response(
+                    status: status.map { Int(clamping: $0) }, error: error, body: body,
+                    duration: .milliseconds(duration ?? 0)))
     }
 }
 
