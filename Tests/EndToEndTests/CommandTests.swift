@@ -107,6 +107,18 @@ extension EndToEnd {
             #expect(ready.status == 0 && ready.text.contains("\(first.address) is ready"), "\(ready.text)")
             let checked = try await run(in: first.0, "check")
             #expect(checked.errors.contains("pushchat dev at \(first.address)"), "\(checked.errors)")
+            #expect(checked.errors.contains("using .pushchat/pushchat.db"), "\(checked.errors)")
+            _ = try await run(in: first.0, "webhooks", "create", "http://127.0.0.1:9/nobody")
+            for failures in 1...3 {
+                _ = try await run(in: first.0, "webhooks", "test", "1")
+                try await eventually("the receiver fails") {
+                    try await run(in: first.0, "webhooks", "--json").text.contains("\"failures\":\(failures)")
+                }
+            }
+            let listed = try await run(in: first.0, "webhooks")
+            #expect(listed.text.contains(" failing "), "\(listed.text)")
+            let warned = try await run(in: first.0, "check")
+            #expect(warned.text.contains("warn  webhooks: 1 failing"), "\(warned.text) \(warned.errors)")
             let chat = try await run(in: first.0, "chat", "tea", "--name", "Ann", input: "one\n")
             #expect(chat.status == 0, "\(chat.errors)")
 

@@ -25,8 +25,8 @@ struct WebhooksCommand: AsyncParsableCommand {
             let header = ["ID", "STATE", "ROOM", "BOT", "WAITING", "FAILURES", "LAST SUCCESS", "URL", "REASON"]
             try await options.withStores { stores in
                 try await list.print(header, json: json) { webhook in
-                    webhook.cells(
-                        "id", "state", "room", "bot", "waiting", "failures", "last_success_at", "url", "reason")
+                    [webhook.cell("id"), WebhooksCommand.health(webhook)]
+                        + webhook.cells("room", "bot", "waiting", "failures", "last_success_at", "url", "reason")
                 } page: { (_: Int64?, _) in
                     (try await stores.webhooks.webhooks().map(\.json), nil)
                 }
@@ -231,6 +231,13 @@ struct WebhooksCommand: AsyncParsableCommand {
     }
 
     // MARK: - Parts
+
+    /// The state of a webhook, or `failing` for an active one whose last requests have failed.
+    private static func health(_ webhook: JSONObject) -> String {
+        let state = webhook.cell("state")
+        let isFailing = webhook["failures"]?.integer ?? 0 >= WebhookLifeCycle.orderedAttempts
+        return isFailing && state == Webhook.State.active.rawValue ? "failing" : state
+    }
 
     private static func events(_ texts: [String]) throws(ChatError) -> Set<WebhookEventKind> {
         Set(

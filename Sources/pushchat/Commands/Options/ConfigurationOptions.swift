@@ -48,13 +48,7 @@ struct DatabaseOptions: ParsableArguments {
 
     private func resolved() throws -> (path: String, configuration: Configuration) {
         let configuration = try configuration()
-        let path = configuration.database.path
-        let isGiven = configuration.file != nil || configuration.origins[SettingKey(name: "database.path")] != nil
-        guard !isGiven, access(path, F_OK) != 0, access(DevFolder.database, F_OK) == 0 else {
-            return (path, configuration)
-        }
-        Output.note("using \(DevFolder.database), the database of pushchat dev")
-        return (FilePath.absolute(DevFolder.database), configuration)
+        return (configuration.databasePath(), configuration)
     }
 
     /// Opens the database for `body`, whether relays are running or not, and closes it afterwards. Creates a database
@@ -115,6 +109,16 @@ struct DatabaseOptions: ParsableArguments {
 }
 
 extension Configuration {
+    /// The path of the database file: that of `pushchat dev` if no other one is named, and the default one is missing.
+    func databasePath() -> String {
+        let isGiven = file != nil || origins[SettingKey(name: "database.path")] != nil
+        guard !isGiven, access(database.path, F_OK) != 0, access(DevFolder.database, F_OK) == 0 else {
+            return database.path
+        }
+        Output.note("using \(DevFolder.database), the database of pushchat dev")
+        return FilePath.absolute(DevFolder.database)
+    }
+
     /// The settings of stores that a command opens.
     fileprivate var commandSettings: StoreSettings {
         StoreSettings(format: { _ in browserFormat }, history: messages.history, keepsUsage: analytics == .on)

@@ -24,10 +24,11 @@ struct Check: AsyncParsableCommand {
         if ready { return try await checkReadiness() }
         var report = CheckReport(sends: send)
         do {
-            let configuration = try Configuration.load(options.sources)
+            var configuration = try Configuration.load(options.sources)
             if configuration.file == nil, let relay = DevFolder.address {
                 Output.note("checking the defaults of pushchat serve; pushchat dev at \(relay) has other settings")
             }
+            if configuration.database.url == nil { configuration.database.path = configuration.databasePath() }
             await report.check(configuration)
         } catch {
             for problem in error.problems { report.add(.failed, "configuration", problem.description) }
