@@ -33,11 +33,6 @@ extension AccessToken {
     /// A new secret: the prefix, then random bytes in base64url.
     package static func makeSecret(prefix: String = prefix) -> String { prefix + randomText(bytes: secretSize) }
 
-    /// A new secret for the signatures of a webhook's sender, in the form of Standard Webhooks.
-    package static func makeHookSecret() -> String {
-        "whsec_" + randomText(bytes: 24).replacing("-", with: "+").replacing("_", with: "/")
-    }
-
     /// Random bytes in base64url without padding.
     package static func randomText(bytes count: Int) -> String {
         var random = SystemRandomNumberGenerator()

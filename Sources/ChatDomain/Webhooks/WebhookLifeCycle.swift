@@ -78,11 +78,9 @@ package enum WebhookLifeCycle {
                 isRecovery: false)
         }
         var throttled: Timestamp?
-        if case .answered(429, let time?) = outcome { throttled = time }
-        if case .answered(502, let time?) = outcome { throttled = time }
-        if case .answered(503, let time?) = outcome { throttled = time }
-        if case .answered(504, let time?) = outcome { throttled = time }
-        throttled = throttled.map { min($0, now + longestThrottle) }
+        if case .answered(let status, let time?) = outcome, [429, 502, 503, 504].contains(status) {
+            throttled = min(time, now + longestThrottle)
+        }
         let pause = min(longestPause, .seconds(1 << min(failures - 1, 9)))
         let notBefore = max(now + pause, throttled ?? now)
         guard attempts <= pauses.count else {
