@@ -116,7 +116,7 @@ extension EndToEnd {
                 }
             }
             let listed = try await run(in: first.0, "webhooks")
-            #expect(listed.text.contains(" failing "), "\(listed.text)")
+            #expect(listed.text.contains("\tfailing\t"), "\(listed.text)")
             let warned = try await run(in: first.0, "check")
             #expect(warned.text.contains("warn  webhooks: 1 failing"), "\(warned.text) \(warned.errors)")
             let chat = try await run(in: first.0, "chat", "tea", "--name", "Ann", input: "one\n")
