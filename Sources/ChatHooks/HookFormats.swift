@@ -38,9 +38,9 @@ package enum HookFormats {
             guard (8...256).contains(secret.utf8.count), secret.isVisibleASCII else {
                 throw .invalid("secret", "must have 8 to 256 visible ASCII characters")
             }
-            let isStandard = format.name == JSONFormat.name || secret.hasPrefix(HookSignature.standardPrefix)
+            let isStandard = format.name == JSONFormat.name || secret.hasPrefix(WebhookSecret.prefix)
             guard !isStandard || HookSignature.standardKey(secret) != nil else {
-                throw .invalid("secret", "must be \(HookSignature.standardPrefix) and Base64, as Standard Webhooks say")
+                throw .invalid("secret", "must be \(WebhookSecret.prefix) and Base64, as Standard Webhooks say")
             }
         }
         guard template == nil || format.name == JSONFormat.name else {

@@ -77,7 +77,7 @@ def measure():
         name = "a webhook" if count == 1 else f"{count} webhooks"
         accepted, cpu, events = zip(*(run[place] for run in runs))
         without = list(zip(*(run[0] for run in runs)))
-        bench.row(f"messages accepted with {name}", accepted, "/s", without[0], "no webhook", inverse=False)
+        bench.row(f"messages accepted with {name}", accepted, "/s", without[0], "no webhook")
         bench.row(f"CPU of a message with {name}", cpu, "us", without[1], "no webhook", inverse=True)
         bench.row(f"events sent to {name}, the posts before queued", events, "/s")
 

@@ -40,12 +40,10 @@ enum HookSignature {
         return time.subtractingReportingOverflow(now.seconds).partialValue.magnitude <= 300
     }
 
-    /// The secrets of Standard Webhooks begin with this.
-    static let standardPrefix = "whsec_"
-
     /// Returns the key of Standard Webhooks that a secret contains. `nil` if it is not Base64.
     static func standardKey(_ secret: String) -> SymmetricKey? {
-        let encoded = secret.hasPrefix(standardPrefix) ? String(secret.dropFirst(standardPrefix.count)) : secret
+        let encoded =
+            secret.hasPrefix(WebhookSecret.prefix) ? String(secret.dropFirst(WebhookSecret.prefix.count)) : secret
         return Data(base64Encoded: encoded).flatMap { $0.isEmpty ? nil : SymmetricKey(data: $0) }
     }
 
